@@ -1,0 +1,3 @@
+//! Remote persistent memory as a file service.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! SMB client and remote mapped regions.

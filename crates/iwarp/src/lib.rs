@@ -1,0 +1,1 @@
+//! MPA, DDP and RDMAP without sockets.

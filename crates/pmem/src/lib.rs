@@ -1,0 +1,1 @@
+//! Files as memory with a known durability class.

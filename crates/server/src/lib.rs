@@ -1,0 +1,1 @@
+//! The Landfast file server.

@@ -1,0 +1,1 @@
+//! SMB 2 and 3 without sockets.

@@ -1,0 +1,1 @@
+//! SMB Direct without sockets.

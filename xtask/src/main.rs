@@ -1,0 +1,3 @@
+//! Checks, interop runs and benchmarks.
+
+fn main() {}
