@@ -1,3 +1,110 @@
-//! Checks, interop runs and benchmarks.
+//! Checks, interop runs and measurements of the Landfast project.
+//!
+//! `cargo xtask test` does all of them in their short form and is what CI runs. Each is also a
+//! command of its own; every program a command starts is printed as it could be typed by hand.
 
-fn main() {}
+mod check;
+mod compare;
+mod deps;
+mod failure;
+mod fuzz;
+mod interop;
+mod kill9;
+mod landfast;
+mod machine;
+mod peer;
+mod process;
+mod samba;
+mod suite;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Outcome;
+use crate::interop::samples::Spread;
+use crate::peer::Against;
+
+/// Checks, interop runs and measurements of the Landfast project.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install what the tests need (as root), or say what to install.
+    Deps,
+    /// Formatting, lints, and the rules of the house no compiler knows.
+    Check,
+    /// The rules of the house alone: file lengths, layers, links, leftovers.
+    Tidy,
+    /// Run another implementation against a server.
+    #[command(subcommand)]
+    Interop(Interop),
+    /// Compare 4 KiB requests over TCP with Samba's smbd on the same tmpfs.
+    CompareSmbd(compare::Options),
+    /// Kill the server at random moments of a stream and look for lost commits.
+    Kill9(kill9::Options),
+    /// Fuzz one target, or each in turn.
+    Fuzz(fuzz::Options),
+    /// Everything in its short form: what CI runs.
+    Test(suite::Options),
+}
+
+#[derive(Debug, Subcommand)]
+enum Interop {
+    /// Put, list and get 100 files with Debian's smbclient, encrypted and signed.
+    Smbclient {
+        /// Fewer bytes: about 350 MiB instead of 1.2 GiB.
+        #[arg(long)]
+        short: bool,
+        /// Whose server.
+        #[arg(long, default_value = "landfast")]
+        against: Against,
+    },
+    /// Log in, list, write, read, rename and delete with smbprotocol and impacket.
+    Python {
+        /// Whose server.
+        #[arg(long, default_value = "landfast")]
+        against: Against,
+    },
+    /// Capture SMB Direct and push traffic and have tshark dissect it.
+    Tshark {
+        /// Read this capture instead of making one.
+        #[arg(long)]
+        read: Option<std::path::PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    match carry_out(&Arguments::parse().task) {
+        Ok(tally) => suite::conclude(&tally),
+        Err(failure) => {
+            eprintln!("failed: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(task: &Task) -> Outcome {
+    match task {
+        Task::Deps => deps::run(),
+        Task::Check => check::run(),
+        Task::Tidy => check::tidy(),
+        Task::Interop(Interop::Smbclient { short, against }) => {
+            let spread = if *short { Spread::Short } else { Spread::Full };
+            interop::smbclient::run(*against, spread)
+        }
+        Task::Interop(Interop::Python { against }) => interop::python::run(*against),
+        Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
+        Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
+        Task::CompareSmbd(options) => compare::run(options),
+        Task::Kill9(options) => kill9::run(options),
+        Task::Fuzz(options) => fuzz::run(options),
+        Task::Test(options) => suite::run(options),
+    }
+}

@@ -1,0 +1,72 @@
+//! What must hold before a change is looked at: formatting, lints, and the rules of the house.
+
+mod layers;
+mod links;
+mod sizes;
+
+use std::path::PathBuf;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::process::Step;
+use crate::{fuzz, workspace};
+
+/// Formatting, lints and [`tidy`].
+pub(crate) fn run() -> Outcome {
+    let mut tally = Tally::default();
+    let root = workspace::root();
+    let format = Step::new("cargo").args(["fmt", "--all", "--check"]).dir(&root).run();
+    tally.count("cargo fmt", format.map_err(|_| "run `cargo fmt --all`".to_owned()));
+    // The release profile, so that the compiled C of the dependencies is shared with the build.
+    let lint = ["clippy", "--workspace", "--all-targets", "--release", "--", "--deny", "warnings"];
+    let lint = Step::new("cargo").args(lint).dir(&root).run();
+    tally.count("cargo clippy", lint.map_err(|failure| failure.to_string()));
+    tally.add(tidy()?);
+    Ok(tally)
+}
+
+/// The rules of the house that no compiler knows.
+pub(crate) fn tidy() -> Outcome {
+    let texts = Texts::read()?;
+    let rules: [(&str, Vec<String>); 5] = [
+        ("file lengths", sizes::too_long(&texts)),
+        ("leftover marks", sizes::leftovers(&texts)),
+        ("links", links::broken(&texts)),
+        ("paths outside the repository", links::strays(&texts)),
+        ("fuzz corpora", fuzz::without_corpus()?),
+    ];
+    let mut tally = Tally::default();
+    for (name, faults) in rules {
+        tally.count(name, if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
+    }
+    let faults = layers::violations(&layers::metadata()?);
+    tally.count("layers", if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
+    tally.note = format!("{} files", texts.0.len());
+    Ok(tally)
+}
+
+/// Every text file of the repository with its path from the root.
+#[derive(Debug)]
+struct Texts(Vec<(PathBuf, String)>);
+
+impl Texts {
+    fn read() -> Result<Self, Failure> {
+        let root = workspace::root();
+        let mut texts = Vec::new();
+        for path in workspace::files()? {
+            let bytes = std::fs::read(root.join(&path)).map_err(Failure::io("reading", &path))?;
+            // Corpora and captures are bytes, not text.
+            if let Ok(text) = String::from_utf8(bytes) {
+                texts.push((path, text));
+            }
+        }
+        Ok(Self(texts))
+    }
+
+    fn with_extension(&self, extension: &str) -> impl Iterator<Item = &(PathBuf, String)> {
+        self.0.iter().filter(move |(path, _)| path.extension().is_some_and(|e| e == extension))
+    }
+}
+
+fn listed(faults: &[String]) -> String {
+    faults.iter().fold(String::new(), |text, fault| text + "\n    " + fault)
+}

@@ -1,0 +1,100 @@
+//! Brings the machine to the state the tests need: Debian packages, and Python clients in a
+//! virtual environment of ours. Nothing is installed globally except through apt, and that only
+//! as root.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::process::Step;
+use crate::workspace;
+
+/// Installs what is missing, or says what to install.
+pub(crate) fn run() -> Outcome {
+    let missing = PROGRAMS.iter().filter(|(program, _)| !on_path(program));
+    let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    packages.dedup();
+    // Debian splits the part of Python that makes virtual environments into a package of its own.
+    let ensurepip = Step::new("python3").args(["-c", "import ensurepip"]).quiet().finish()?;
+    if !ensurepip.status.success() && !packages.contains(&"python3-venv") {
+        packages.push("python3-venv");
+    }
+    if packages.is_empty() {
+        println!("  all programs are there");
+    } else {
+        install(&packages)?;
+    }
+    for (program, package) in PROGRAMS {
+        if !on_path(program) {
+            return Err(Failure::new(format!("{program} is not there although {package} is"))
+                .remedy(format!("apt-get install --reinstall {package}")));
+        }
+    }
+    python()?;
+    Ok(Tally::passed(format!("{} programs, Python clients", PROGRAMS.len())))
+}
+
+/// The interpreter of the virtual environment that holds smbprotocol and impacket; made first if
+/// it is not there or was made from another list of versions.
+pub(crate) fn python() -> Result<PathBuf, Failure> {
+    let venv = workspace::target().join("interop-venv");
+    let interpreter = venv.join("bin").join("python");
+    let wanted_path = workspace::root().join(REQUIREMENTS);
+    let wanted = fs::read(&wanted_path).map_err(Failure::io("reading", &wanted_path))?;
+    let stamp = venv.join("requirements.installed");
+    if interpreter.exists() && fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(interpreter);
+    }
+    let limit = Duration::from_secs(300);
+    Step::new("python3").args(["-m", "venv", "--clear"]).arg(&venv).limit(limit).run()?;
+    Step::new(&interpreter)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .arg("--requirement")
+        .arg(&wanted_path)
+        .limit(limit)
+        .run()?;
+    fs::write(&stamp, wanted).map_err(Failure::io("writing", &stamp))?;
+    Ok(interpreter)
+}
+
+fn install(packages: &[&str]) -> Result<(), Failure> {
+    let by_hand = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    if !workspace::is_root() {
+        return Err(Failure::new(format!("missing packages: {}", packages.join(" ")))
+            .remedy(format!("sudo {by_hand}")));
+    }
+    let apt = |args: &[&str]| {
+        Step::new("apt-get")
+            .args(args)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .limit(Duration::from_secs(600))
+            .run()
+            .map_err(|failure| failure.remedy(by_hand.clone()))
+    };
+    // Debian's package lists age: without an update the named versions may be gone.
+    apt(&["update", "--quiet"])?;
+    apt(&[&["install", "--quiet", "--yes", "--no-install-recommends"], packages].concat())
+}
+
+fn on_path(program: &str) -> bool {
+    // smbd lives in /usr/sbin, which an ordinary user's PATH leaves out.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(sbin).any(|dir| dir.join(program).is_file())
+}
+
+/// Each program a step starts, with the Debian package that brings it. Sorted by package.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("cc", "build-essential"),
+    ("git", "git"),
+    ("python3", "python3-venv"),
+    ("smbd", "samba"),
+    ("smbpasswd", "samba-common-bin"),
+    ("smbclient", "smbclient"),
+    ("dumpcap", "tshark"),
+    ("tshark", "tshark"),
+    ("setpriv", "util-linux"),
+];
+/// The pinned Python packages.
+const REQUIREMENTS: &str = "tests/interop/requirements.txt";

@@ -1,0 +1,6 @@
+//! Runs of other people's clients and dissectors against a running server.
+
+pub(crate) mod capture;
+pub(crate) mod python;
+pub(crate) mod samples;
+pub(crate) mod smbclient;

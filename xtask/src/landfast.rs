@@ -1,0 +1,150 @@
+//! Our own server and client as child processes, driven through their command line only.
+//!
+//! The server says on standard output where it listens, on one line:
+//!
+//! ```text
+//! listening smb=127.0.0.1:4450 rdma=127.0.0.1:5445
+//! ```
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ChildStdout;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::peer::{Address, PASSWORD, SHARE, START_LIMIT, USER, free_port};
+use crate::process::{Running, Step, tail};
+use crate::workspace;
+
+/// Our server, serving one directory. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Landfast {
+    /// The process.
+    pub(crate) running: Running,
+    /// How to reach it.
+    pub(crate) address: Address,
+    /// Where it logs.
+    pub(crate) log: PathBuf,
+}
+
+impl Landfast {
+    /// Serves `directory` with `extra` arguments and waits for the line with the addresses.
+    pub(crate) fn start(directory: &Path, extra: &[&str]) -> Result<Self, Failure> {
+        let binary = workspace::landfast()?;
+        let log = workspace::kept("logs")?.join("landfast-serve.log");
+        let step = Step::new(binary)
+            .arg("serve")
+            .args(["--share", &format!("{SHARE}={}", directory.display())])
+            .args(["--user", &format!("{USER}:{PASSWORD}")])
+            .args(["--listen", &format!("127.0.0.1:{}", free_port()?)])
+            .args(["--rdma-listen", &format!("127.0.0.1:{}", free_port()?)])
+            .args(extra);
+        let mut running = step.serve(&log, true)?;
+        let lines = running.stdout().map(lines).ok_or_else(|| Failure::new("no pipe"))?;
+        let listening = wait_for_line(&lines).map_err(|reason| {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            Failure::new(format!("landfast serve: {reason}{}", tail(&text)))
+                .remedy(format!("read {}", log.display()))
+        })?;
+        let address =
+            Address { smb: listening.smb, rdma: listening.rdma, directory: directory.to_owned() };
+        Ok(Self { running, address, log })
+    }
+}
+
+/// One run of `landfast bench` against any SMB server: its `--json` object.
+pub(crate) fn bench(url: &str, args: &[&str], limit: Duration) -> Result<Value, Failure> {
+    let binary = workspace::target().join("release").join("landfast");
+    let step = Step::new(binary).args(["bench", url]).args(args).arg("--json").limit(limit);
+    let shown = step.shown();
+    let output = step.output()?;
+    serde_json::from_str(&output).map_err(|error| {
+        Failure::new(format!("`{shown}` did not print one JSON object: {error}{}", tail(&output)))
+    })
+}
+
+/// A number of a bench report, such as `modes.smb.latency_us.p50`.
+pub(crate) fn number(report: &Value, path: &[&str]) -> Result<f64, Failure> {
+    let found = path.iter().try_fold(report, |value, name| value.get(name));
+    found
+        .and_then(Value::as_f64)
+        .ok_or_else(|| Failure::new(format!("the bench report has no number {}", path.join("."))))
+}
+
+/// Where the server says it listens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Listening {
+    smb: SocketAddr,
+    rdma: Option<SocketAddr>,
+}
+
+/// Reads the line with the addresses; any other line is none of ours.
+fn parse_listening(line: &str) -> Option<Listening> {
+    let rest = line.trim().strip_prefix("listening ")?;
+    let field = |name: &str| {
+        let mut values = rest.split_whitespace().filter_map(|word| word.split_once('='));
+        values.find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok())
+    };
+    Some(Listening { smb: field("smb")?, rdma: field("rdma") })
+}
+
+fn lines(pipe: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    // Reads to the end even when nobody listens any more: a full pipe would stop the server.
+    thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
+fn wait_for_line(lines: &Receiver<String>) -> Result<Listening, String> {
+    loop {
+        match lines.recv_timeout(START_LIMIT) {
+            Ok(line) => match parse_listening(&line) {
+                Some(listening) => return Ok(listening),
+                None => println!("  landfast: {line}"),
+            },
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("no `listening` line within {} s", START_LIMIT.as_secs()));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err("ended before it listened".to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listening_line_gives_both_addresses() {
+        let listening = parse_listening("listening smb=127.0.0.1:4450 rdma=127.0.0.1:5445\n");
+        let smb = "127.0.0.1:4450".parse().unwrap();
+        let rdma = Some("127.0.0.1:5445".parse().unwrap());
+        assert_eq!(listening, Some(Listening { smb, rdma }));
+    }
+
+    #[test]
+    fn a_server_may_listen_for_smb_alone() {
+        let listening = parse_listening("listening smb=127.0.0.1:4450").unwrap();
+        assert_eq!(listening.rdma, None);
+        assert_eq!(parse_listening("INFO listening soon"), None);
+    }
+
+    #[test]
+    fn a_missing_number_is_named() {
+        let report = serde_json::json!({ "modes": { "smb": { "iops": 5 } } });
+        assert!(number(&report, &["modes", "smb", "iops"]).unwrap() > 4.0);
+        let failure = number(&report, &["modes", "push", "iops"]).unwrap_err();
+        assert!(failure.to_string().contains("modes.push.iops"));
+    }
+}

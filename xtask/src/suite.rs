@@ -1,0 +1,225 @@
+//! `cargo xtask test`: every step in its short form, one table, one closing line.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::interop::samples::Spread;
+use crate::peer::Against;
+use crate::process::Step;
+use crate::{check, compare, deps, fuzz, interop, kill9, workspace};
+
+/// Options of `cargo xtask test`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Run only this step; may be given several times.
+    #[arg(long, value_parser = step_names())]
+    step: Vec<String>,
+}
+
+/// Runs the steps and prints the table.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let chosen = |name: &str| options.step.is_empty() || options.step.iter().any(|s| s == name);
+    let steps: Vec<_> = STEPS.iter().filter(|step| chosen(step.name)).collect();
+    let mut total = Tally::default();
+    let mut rows = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.about);
+        let begin = Instant::now();
+        let found = (step.run)().unwrap_or_else(|failure| broken(step.name, &failure));
+        for fault in &found.failed {
+            println!("  FAILED {fault}");
+        }
+        rows.push(row(step.name, &found, begin.elapsed()));
+        let stop = step.needed_by_all && !found.failed.is_empty();
+        total.add(found);
+        if stop {
+            println!("  the steps after this one need it");
+            break;
+        }
+    }
+    println!("\n{:<14} {:>8} {:>7} {:>7} {:>7}", "step", "seconds", "passed", "failed", "skipped");
+    rows.iter().for_each(|row| println!("{row}"));
+    total.note.clear();
+    Ok(total)
+}
+
+/// Prints what failed, what was skipped and the closing line; gives the exit code.
+pub(crate) fn conclude(tally: &Tally) -> std::process::ExitCode {
+    println!();
+    for reason in &tally.skipped {
+        println!("SKIPPED {reason}");
+    }
+    for fault in &tally.failed {
+        println!("FAILED {fault}");
+    }
+    if !tally.note.is_empty() {
+        println!("{}", tally.note);
+    }
+    println!("{}", closing_line(tally));
+    if tally.failed.is_empty() { 0.into() } else { 1.into() }
+}
+
+fn closing_line(tally: &Tally) -> String {
+    let mut line = format!("{} passed, {} failed", tally.passed, tally.failed.len());
+    if !tally.skipped.is_empty() {
+        line.push_str(&format!(", {} skipped", tally.skipped.len()));
+    }
+    line
+}
+
+fn row(name: &str, tally: &Tally, took: Duration) -> String {
+    let (failed, skipped) = (tally.failed.len(), tally.skipped.len());
+    let seconds = took.as_secs_f64();
+    let passed = tally.passed;
+    format!("{name:<14} {seconds:>8.1} {passed:>7} {failed:>7} {skipped:>7}  {}", tally.note)
+}
+
+fn broken(name: &str, failure: &Failure) -> Tally {
+    Tally { failed: vec![format!("{name}: {failure}")], ..Tally::default() }
+}
+
+/// All tests of the workspace, counted from what libtest prints.
+fn cargo_test() -> Outcome {
+    let args = ["test", "--workspace", "--release", "--no-fail-fast"];
+    let finished = Step::new("cargo").args(args).dir(&workspace::root()).tee()?;
+    let mut tally = count_tests(&finished.stdout);
+    if !finished.status.success() && tally.failed.is_empty() {
+        tally.failed.push(format!("`cargo {}` ended with {}", args.join(" "), finished.status));
+    }
+    Ok(tally)
+}
+
+/// Reads libtest's lines: one for each ignored test with its reason, one result for each binary.
+fn count_tests(output: &str) -> Tally {
+    let mut tally = Tally::default();
+    let mut binaries = 0;
+    for line in output.lines() {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            binaries += 1;
+            tally.passed += counted(result, "passed");
+        } else if let Some((name, verdict)) =
+            line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
+        {
+            match verdict.split(',').next() {
+                Some("FAILED") => tally.failed.push(format!("test {name}")),
+                Some("ignored") => tally.skipped.push(format!("test {name}: {verdict}")),
+                _ => {}
+            }
+        }
+    }
+    tally.note = format!("{binaries} test binaries");
+    tally
+}
+
+/// The number before `word` in `ok. 12 passed; 0 failed; ...`.
+fn counted(result: &str, word: &str) -> u32 {
+    let words: Vec<&str> = result.split([' ', ';']).collect();
+    let pair = words.windows(2).find(|pair| pair[1] == word);
+    pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
+/// One step of the suite.
+struct SuiteStep {
+    name: &'static str,
+    about: &'static str,
+    run: fn() -> Outcome,
+    /// Whether nothing after it can be expected to work when it fails.
+    needed_by_all: bool,
+}
+
+fn step_names() -> Vec<&'static str> {
+    STEPS.iter().map(|step| step.name).collect()
+}
+
+/// The steps, quickest answer first.
+const STEPS: [SuiteStep; 10] = [
+    SuiteStep {
+        name: "deps",
+        about: "programs and Python packages the tests start",
+        run: deps::run,
+        needed_by_all: true,
+    },
+    SuiteStep {
+        name: "check",
+        about: "formatting, lints, the rules of the house",
+        run: check::run,
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "build",
+        about: "the product as it is shipped",
+        run: || workspace::landfast().map(|_| Tally::passed("")),
+        needed_by_all: true,
+    },
+    SuiteStep {
+        name: "tests",
+        about: "cargo test, corpora and crash images included",
+        run: cargo_test,
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "smbclient",
+        about: "100 files with Debian's smbclient, encrypted and signed",
+        run: || interop::smbclient::run(Against::Landfast, Spread::Short),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "python",
+        about: "smbprotocol and impacket",
+        run: || interop::python::run(Against::Landfast),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "tshark",
+        about: "a capture of SMB Direct and push, dissected",
+        run: interop::capture::run,
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "kill9",
+        about: "SIGKILL in the middle of a stream of commits",
+        run: || kill9::run(&kill9::Options { rounds: 5 }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "fuzz",
+        about: "each fuzz target for a moment",
+        run: || fuzz::run(&fuzz::Options { seconds: 2, target: None }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "compare-smbd",
+        about: "4 KiB requests over TCP against Samba's smbd",
+        run: || compare::run(&compare::Options { rounds: 3, seconds: 0.5, assert_ratio: None }),
+        needed_by_all: false,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tests_of_all_binaries_are_counted() {
+        let output = "\
+running 3 tests
+test a::holds ... ok
+test a::breaks ... FAILED
+test a::waits ... ignored, needs a kernel with DAX
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+";
+        let tally = count_tests(output);
+        assert_eq!(tally.passed, 13);
+        assert_eq!(tally.failed, ["test a::breaks"]);
+        assert_eq!(tally.skipped, ["test a::waits: ignored, needs a kernel with DAX"]);
+    }
+
+    #[test]
+    fn the_closing_line_names_skips_only_where_there_are_any() {
+        assert_eq!(closing_line(&Tally::passed("")), "1 passed, 0 failed");
+        assert_eq!(closing_line(&Tally::skipped("why")), "0 passed, 0 failed, 1 skipped");
+    }
+}

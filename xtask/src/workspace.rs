@@ -1,0 +1,59 @@
+//! Where things are: the root of the repository, the build, the scratch space of this tool.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+use crate::process::Step;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map_or_else(|| manifest.to_owned(), Path::to_owned)
+}
+
+/// Cargo's target directory, which an environment variable may move.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// A directory for this tool's logs and captures, kept between runs.
+pub(crate) fn kept(name: &str) -> Result<PathBuf, Failure> {
+    let dir = target().join("xtask").join(name);
+    fs::create_dir_all(&dir).map_err(Failure::io("creating", &dir))?;
+    Ok(dir)
+}
+
+/// A scratch directory on the disk file system below `target`, removed when dropped.
+pub(crate) fn scratch() -> Result<TempDir, Failure> {
+    let dir = kept("tmp")?;
+    tempfile::tempdir_in(&dir).map_err(Failure::io("making a temporary directory in", &dir))
+}
+
+/// A scratch directory on tmpfs, removed when dropped.
+pub(crate) fn scratch_on_tmpfs() -> Result<TempDir, Failure> {
+    let shm = Path::new("/dev/shm");
+    tempfile::tempdir_in(shm).map_err(Failure::io("making a temporary directory in", shm))
+}
+
+/// All files of the repository that git tracks or would track, as paths from the root.
+pub(crate) fn files() -> Result<Vec<PathBuf>, Failure> {
+    let listing = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    let output = Step::new("git").args(listing).dir(&root()).quiet().output()?;
+    // A file deleted but not yet committed is still listed.
+    Ok(output.lines().map(PathBuf::from).filter(|path| root().join(path).is_file()).collect())
+}
+
+/// Builds the product as it is shipped and hands back the path of the binary.
+pub(crate) fn landfast() -> Result<PathBuf, Failure> {
+    let build = ["build", "--release", "--package", "landfast", "--bin", "landfast"];
+    Step::new("cargo").args(build).dir(&root()).run()?;
+    Ok(target().join("release").join("landfast"))
+}
+
+/// Whether this process may install packages, capture packets and change users.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
