@@ -1,4 +1,1 @@
 //! SMB 2 and 3 without sockets.
-#![forbid(unsafe_code)]
-
-pub mod crypto;
