@@ -1,1 +1,37 @@
 //! Files as memory with a known durability class.
+//!
+//! Start at [`Medium`]: the seam everything above this crate builds on. [`map_file`] opens a file
+//! as the best medium it can be and [`classify`] says which that is; [`anonymous()`] makes memory.
+//!
+//! | class | backing | place | persist |
+//! |---|---|---|---|
+//! | [`DurabilityClass::Pmem`] | MAP_SYNC mapping, devdax | streamed stores, or cached ones and write-back | fence |
+//! | [`DurabilityClass::Storage`] | other regular files | `pwrite` | group-committed `fdatasync` |
+//! | [`DurabilityClass::Volatile`] | tmpfs, ramfs, anonymous memory | cached stores | refused, or emulated |
+//!
+//! Inside, from the seam down: `lines` (media made of memory) over `mapped` and `anonymous`, over
+//! `mapping`, `window`, `presence`, `guard`, over `arch` (the CPU); and `storage` (media made of
+//! system calls) over `commit_group`. The crash recorder stands in for the memory and for the
+//! system calls, so that crash images are made from the code that runs in production.
+//!
+//! `unsafe` is confined to `arch`, `guard`, `mapping` and `window`.
+
+mod anonymous;
+mod arch;
+mod atomic;
+mod commit_group;
+mod guard;
+mod lines;
+mod mapped;
+mod mapping;
+mod medium;
+mod open;
+mod presence;
+mod storage;
+mod window;
+
+pub use anonymous::{anonymous, anonymous_with};
+pub use atomic::AtomicOp;
+pub use commit_group::CommitGroup;
+pub use medium::{DurabilityClass, Medium, MediumError, StoreGranularity};
+pub use open::{MapError, OpenOptions, classify, map_file};

@@ -1,0 +1,326 @@
+//! Group commit: everyone who waits for a file's `fdatasync` shares as few of them as possible.
+//!
+//! ```text
+//!   run k      |=========================|
+//!   A, B, C        ^A    ^B      ^C      run k+1 |====================|  A, B, C return
+//!   D                                                 ^D              run k+2 |=====| D returns
+//! ```
+//!
+//! # Why it is right
+//!
+//! A caller may return `Ok` only after a run that **started** after the caller arrived, since a
+//! run already under way may have passed the caller's pages. Runs are numbered and never overlap.
+//! A caller that arrives, under the lock, when `started` runs have started takes ticket
+//! `started + 1`; run `started + 1` starts later, under the same lock, so it started after the
+//! caller arrived. The caller returns when a run numbered at least its ticket has finished well.
+//! If no run is going on, one of those waiting starts the next and so covers all who wait: at
+//! most two runs pass between arrival and return, however many wait.
+//!
+//! # Failure
+//!
+//! The kernel reports a lost page once and may then show it clean, so a second, successful
+//! `fdatasync` says nothing about it. The first failure therefore poisons the group: every waiter
+//! and every later caller gets [`MediumError::Poisoned`], also through media opened later, for as
+//! long as the process lives.
+//!
+//! Spec: fsync(2) "EIO"; Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::MediumError;
+
+/// Something with pages to write back.
+pub(crate) trait SyncTarget: Send + Sync + fmt::Debug {
+    /// Writes back everything placed before the call and waits until it is durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Those who share the flushes of one target.
+#[derive(Debug)]
+pub(crate) struct Group<T> {
+    target: T,
+    state: Mutex<State>,
+    run_ended: Condvar,
+    /// Serialises the read-modify-write of atomic operations on this target. Never held together
+    /// with `state`.
+    atomics: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Runs begun so far; the number of the latest.
+    started: u64,
+    /// Number of the latest run that ended well.
+    finished: u64,
+    is_running: bool,
+    is_poisoned: bool,
+    waiting: usize,
+}
+
+impl<T: SyncTarget> Group<T> {
+    pub(crate) fn new(target: T) -> Self {
+        let (state, run_ended) = (Mutex::default(), Condvar::new());
+        Self { target, state, run_ended, atomics: Mutex::new(()) }
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.lock().is_poisoned
+    }
+
+    pub(crate) fn atomics(&self) -> MutexGuard<'_, ()> {
+        self.atomics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a flush that started after this call has ended.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, everything placed before the call, by anyone, survives a crash.
+    pub(crate) fn persist(&self) -> Result<(), MediumError> {
+        let mut state = self.lock();
+        let ticket = state.started + 1;
+        loop {
+            if state.is_poisoned {
+                return Err(MediumError::Poisoned);
+            }
+            if state.finished >= ticket {
+                return Ok(());
+            }
+            state = if state.is_running { self.wait(state) } else { self.run(state) };
+        }
+    }
+
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiting += 1;
+        let mut state = self.run_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
+    }
+
+    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.started += 1;
+        state.is_running = true;
+        drop(state);
+        let outcome = self.target.sync();
+        let mut state = self.lock();
+        state.is_running = false;
+        match outcome {
+            Ok(()) => state.finished = state.started,
+            Err(error) => {
+                tracing::error!(%error, file = ?self.target, "flush failed, file poisoned");
+                state.is_poisoned = true;
+            }
+        }
+        self.run_ended.notify_all();
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The flushes of one file, shared by everyone in the process who waits for them.
+///
+/// A server whose plain FLUSH requests go through the same group as the persists of a mapped
+/// region saves flushes, and learns of a failed one whoever met it.
+#[derive(Clone, Debug)]
+pub struct CommitGroup {
+    group: Arc<Group<SyncedFile>>,
+}
+
+impl CommitGroup {
+    /// The group of the file behind `file`, whatever descriptor or name it was opened by.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be examined or no descriptor is left.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(file)?;
+        let key = (stat.st_dev, stat.st_ino);
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = groups.get_or_insert_with(HashMap::new);
+        if let Some(group) = groups.get(&key).and_then(Weak::upgrade) {
+            return Ok(Self { group });
+        }
+        let group = Arc::new(Group::new(SyncedFile { file: reopen(file)?, key }));
+        groups.insert(key, Arc::downgrade(&group));
+        Ok(Self { group })
+    }
+
+    /// Makes everything written to the file so far durable.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, every write to the file that returned before this call survives a crash, with
+    /// the file size needed to read it back. The atomic unit is the sector. An error says that
+    /// nobody knows, now or later.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumError::Poisoned`] once any flush of the file failed in this process.
+    pub fn persist(&self) -> Result<(), MediumError> {
+        let outcome = self.group.persist();
+        if outcome.is_err() {
+            self.keep_poison();
+        }
+        outcome
+    }
+
+    pub(crate) fn group(&self) -> &Group<SyncedFile> {
+        &self.group
+    }
+
+    /// Keeps the group, and through its descriptor the inode number, from being forgotten.
+    fn keep_poison(&self) {
+        let mut poisoned = POISONED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !poisoned.iter().any(|known| Arc::ptr_eq(known, &self.group)) {
+            poisoned.push(Arc::clone(&self.group));
+        }
+    }
+}
+
+/// A file opened for nothing but its flushes.
+#[derive(Debug)]
+pub(crate) struct SyncedFile {
+    file: File,
+    key: FileKey,
+}
+
+impl SyncTarget for SyncedFile {
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+impl Drop for SyncedFile {
+    fn drop(&mut self) {
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(groups) = groups.as_mut() else { return };
+        // Somebody may have opened the file again meanwhile: then the entry is theirs.
+        if groups.get(&self.key).is_some_and(|group| group.strong_count() == 0) {
+            groups.remove(&self.key);
+        }
+    }
+}
+
+/// A description of our own. The kernel reports a write-back error once per open description:
+/// had we only a duplicate, somebody's fsync on the original could take the report from us.
+fn reopen(file: &File) -> io::Result<File> {
+    // fdatasync asks for no access right, and reading is the one that every open file had.
+    let own = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    own.or_else(|_| file.try_clone())
+}
+
+type FileKey = (u64, u64);
+
+/// Lock order: [`GROUPS`] or [`POISONED`] alone; no other lock is taken while one is held.
+static GROUPS: Mutex<Option<HashMap<FileKey, Weak<Group<SyncedFile>>>>> = Mutex::new(None);
+/// Grows only by files whose device failed.
+static POISONED: Mutex<Vec<Arc<Group<SyncedFile>>>> = Mutex::new(Vec::new());
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// A flush that begins and ends when the test says so.
+    #[derive(Debug)]
+    struct Stepped {
+        begun: mpsc::SyncSender<()>,
+        outcome: Mutex<mpsc::Receiver<io::Result<()>>>,
+        runs: AtomicUsize,
+    }
+
+    impl SyncTarget for Stepped {
+        fn sync(&self) -> io::Result<()> {
+            self.runs.fetch_add(1, Ordering::SeqCst);
+            self.begun.send(()).unwrap();
+            self.outcome.lock().unwrap().recv().unwrap()
+        }
+    }
+
+    struct Rig {
+        group: Group<Stepped>,
+        begun: mpsc::Receiver<()>,
+        end: mpsc::SyncSender<io::Result<()>>,
+    }
+
+    fn rig() -> Rig {
+        let (begun_sender, begun) = mpsc::sync_channel(8);
+        let (end, outcome) = mpsc::sync_channel(8);
+        let outcome = Mutex::new(outcome);
+        let target = Stepped { begun: begun_sender, outcome, runs: AtomicUsize::new(0) };
+        Rig { group: Group::new(target), begun, end }
+    }
+
+    fn until_waiting(group: &Group<Stepped>, count: usize) {
+        while group.lock().waiting < count {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn all_who_arrive_during_a_flush_share_the_next_and_only_the_next() {
+        let Rig { group, begun, end } = rig();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| group.persist());
+            begun.recv().unwrap();
+            let late: Vec<_> = (0..5).map(|_| scope.spawn(|| group.persist())).collect();
+            until_waiting(&group, 5);
+            end.send(Ok(())).unwrap();
+            assert_eq!(first.join().unwrap(), Ok(()));
+            begun.recv().unwrap();
+            assert!(late.iter().all(|waiter| !waiter.is_finished()), "the first run is not theirs");
+            end.send(Ok(())).unwrap();
+            assert!(late.into_iter().all(|waiter| waiter.join().unwrap() == Ok(())));
+        });
+        assert_eq!(group.target.runs.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_failed_flush_fails_everyone_who_waits_and_everyone_after() {
+        let Rig { group, begun, end } = rig();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| group.persist());
+            begun.recv().unwrap();
+            let late = scope.spawn(|| group.persist());
+            until_waiting(&group, 1);
+            end.send(Err(io::Error::from_raw_os_error(libc::EIO))).unwrap();
+            assert_eq!(first.join().unwrap(), Err(MediumError::Poisoned));
+            assert_eq!(late.join().unwrap(), Err(MediumError::Poisoned));
+        });
+        assert_eq!(group.persist(), Err(MediumError::Poisoned));
+        assert_eq!(group.target.runs.load(Ordering::SeqCst), 1, "no flush is tried again");
+    }
+
+    #[test]
+    fn two_names_of_a_file_are_one_group_and_two_files_are_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        let first = CommitGroup::of(&File::create(&one).unwrap()).unwrap();
+        std::fs::hard_link(&one, &two).unwrap();
+        let second = CommitGroup::of(&File::open(&two).unwrap()).unwrap();
+        assert!(Arc::ptr_eq(&first.group, &second.group));
+        let other = File::create(folder.path().join("other")).unwrap();
+        assert!(!Arc::ptr_eq(&first.group, &CommitGroup::of(&other).unwrap().group));
+    }
+
+    #[test]
+    fn a_group_nobody_uses_is_forgotten() {
+        let file = tempfile::tempfile().unwrap();
+        let group = CommitGroup::of(&file).unwrap();
+        let key = group.group.target.key;
+        group.persist().unwrap();
+        drop(group);
+        assert!(!GROUPS.lock().unwrap().as_ref().unwrap().contains_key(&key));
+    }
+}

@@ -1,0 +1,335 @@
+//! Turns a SIGBUS inside our mappings into an error of the access that met it.
+//!
+//! ```text
+//!  copy --fault--> kernel --SIGBUS--> handler: whose address?
+//!   ^                                   | ours: note the fault, put zero pages there
+//!   +------------- goes on -------------+
+//!   then looks at the note -> Truncated | foreign: call the handler that was there before
+//! ```
+//!
+//! A file that shrinks under a mapping, or memory that fails, raises SIGBUS in whoever touches
+//! it; by default that kills the server, so one peer or one truncation could. The handler is
+//! installed once per process, in front of whatever was there.
+//!
+//! # Safety rules of this module
+//!
+//! The handler runs at any instruction of any thread that copies to or from a mapping. It only
+//! reads atomics and makes raw system calls (mmap, sigaction), takes no lock, allocates nothing
+//! and leaves `errno` as it was. It replaces only pages of a range that somebody handed to
+//! [`Watch::new`].
+//!
+//! The table is a fixed array. A slot changes hands under a version counter: the handler
+//! believes a slot only if the version was even and equal before and after it read the range.
+//! The slot of the faulting access cannot change while its copy runs, because the copier holds
+//! the mapping; a slot that does change is therefore never the one looked for.
+//!
+//! Spec: sigaction(2), signal-safety(7), mmap(2) "SIGBUS".
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::MediumError;
+
+/// A range of our memory whose faults are caught until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    slot: usize,
+}
+
+impl Watch {
+    /// Watches `len` bytes at `start`, whole pages.
+    ///
+    /// # Safety
+    ///
+    /// The range must be one mapping that the caller owns and keeps until this is dropped, and no
+    /// Rust reference into it may exist: on a fault its pages are replaced.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> Result<Self, WatchError> {
+        install()?;
+        let slot = SLOTS_FREE.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let start = start.as_ptr().addr();
+        SLOTS[slot].open(start, start + len);
+        SLOTS_USED.fetch_max(slot + 1, Ordering::Release);
+        Ok(Self { slot })
+    }
+
+    /// What the mapping met so far. Ask after each access, on the thread that made it.
+    #[inline]
+    pub(crate) fn health(&self) -> Result<(), MediumError> {
+        // The handler ran on this thread: the compiler alone could move the access past here.
+        compiler_fence(Ordering::SeqCst);
+        match SLOTS[self.slot].fault.load(Ordering::Relaxed) {
+            HEALTHY => Ok(()),
+            HARDWARE => Err(MediumError::MediaIo(libc::EHWPOISON)),
+            _ => Err(MediumError::Truncated),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        SLOTS[self.slot].close();
+        SLOTS_FREE.lock().unwrap_or_else(PoisonError::into_inner).recycled.push(self.slot);
+    }
+}
+
+/// Why a mapping cannot be watched, and so must not be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WatchError {
+    /// There are [`MAPPINGS_MAX`] mappings already.
+    Exhausted,
+    /// The signal handler could not be installed.
+    Install(i32),
+}
+
+/// One watched range, or none while `version` is odd or the range is empty.
+struct Slot {
+    version: AtomicU32,
+    fault: AtomicU8,
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Slot {
+    const fn empty() -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            fault: AtomicU8::new(HEALTHY),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+        }
+    }
+
+    /// Only the owner of the slot calls this, and nobody else until `close`.
+    fn open(&self, start: usize, end: usize) {
+        self.fault.store(HEALTHY, Ordering::Relaxed);
+        self.change(start, end);
+    }
+
+    fn close(&self) {
+        self.change(0, 0);
+    }
+
+    fn change(&self, start: usize, end: usize) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+        // Whoever sees a new bound below also sees the odd version.
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn range(&self) -> Option<(usize, usize)> {
+        let before = self.version.load(Ordering::Acquire);
+        let range = (self.start.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let after = self.version.load(Ordering::Relaxed);
+        (before == after && before.is_multiple_of(2)).then_some(range)
+    }
+}
+
+/// Slots nobody has, for those who map and unmap; the handler never looks here.
+struct FreeSlots {
+    recycled: Vec<usize>,
+    untouched: usize,
+}
+
+impl FreeSlots {
+    fn take(&mut self) -> Result<usize, WatchError> {
+        if let Some(slot) = self.recycled.pop() {
+            return Ok(slot);
+        }
+        if self.untouched == MAPPINGS_MAX {
+            return Err(WatchError::Exhausted);
+        }
+        self.untouched += 1;
+        Ok(self.untouched - 1)
+    }
+}
+
+/// Puts our handler in front of the present one, once.
+fn install() -> Result<(), WatchError> {
+    static OUTCOME: OnceLock<Result<(), WatchError>> = OnceLock::new();
+    *OUTCOME.get_or_init(|| {
+        PAGE_SIZE.store(rustix::param::page_size(), Ordering::Relaxed);
+        // SAFETY: all zeroes is a valid sigaction: default action, no flags, empty mask.
+        let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a null new action only asks for the present one.
+        if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) } != 0 {
+            return Err(WatchError::Install(last_errno()));
+        }
+        // Known before the first of our signals can arrive.
+        let previous = PREVIOUS.get_or_init(|| previous);
+        let mut ours = *previous;
+        ours.sa_sigaction = on_bus_error as *const () as usize;
+        // On the alternate stack where the thread has one, as Rust's own handler runs.
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: `ours` is a valid action whose handler follows the rules above.
+        match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(WatchError::Install(last_errno())),
+        }
+    })
+}
+
+/// The handler. See the rules of this module.
+extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler, which ends after us.
+    let details = unsafe { info.read() };
+    let code = details.si_code;
+    // SAFETY: a field of the siginfo; any bytes are a valid address for signals without one.
+    let address = unsafe { details.si_addr() }.addr();
+    // Codes above zero come from the kernel: a fault. Others come from kill(2) and the like.
+    if code > 0 && absorb(address, code) {
+        return;
+    }
+    pass_on(signal, code, info, context);
+}
+
+/// Notes a fault in one of our ranges and makes the address accessible again.
+fn absorb(address: usize, code: i32) -> bool {
+    let used = SLOTS_USED.load(Ordering::Acquire);
+    for slot in &SLOTS[..used] {
+        let Some((start, end)) = slot.range() else { continue };
+        if !(start..end).contains(&address) {
+            continue;
+        }
+        let hardware = code == libc::BUS_MCEERR_AR || code == libc::BUS_MCEERR_AO;
+        slot.fault.store(if hardware { HARDWARE } else { TRUNCATED }, Ordering::SeqCst);
+        return cover(address, start, end, hardware);
+    }
+    false
+}
+
+/// Maps zero pages over the fault. Nothing behind it can be relied on: the mapping is noted broken.
+fn cover(address: usize, start: usize, end: usize, hardware: bool) -> bool {
+    let page = PAGE_SIZE.load(Ordering::Relaxed);
+    // A truncated file has nothing behind the fault either, so all of it goes at once and a
+    // long copy faults once, not once per page. Failed memory takes only its page along. The
+    // kernel does not split the huge pages of devdax: then the whole huge page.
+    [page, HUGE_PAGE, GIANT_PAGE].into_iter().any(|unit| {
+        let first = (address & !(unit - 1)).max(start);
+        let last = if hardware { (first + unit).min(end) } else { end };
+        let errno = last_errno();
+        let wanted = std::ptr::without_provenance_mut::<libc::c_void>(first);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: first..last lies in a mapping whose owner gave it to us for this (Watch::new).
+        let got = unsafe { libc::mmap(wanted, last - first, protection, flags, -1, 0) };
+        set_errno(errno);
+        got != libc::MAP_FAILED
+    })
+}
+
+/// Does what would have been done without us.
+fn pass_on(signal: i32, code: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(previous) = PREVIOUS.get() else { return };
+    match previous.sa_sigaction {
+        // Ignoring works only for signals that were sent; the kernel kills on an ignored fault.
+        libc::SIG_IGN if code <= 0 => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: all zeroes is the default action.
+            let default: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: `default` is a valid action. A fault then happens again and kills.
+            unsafe { libc::sigaction(signal, &raw const default, std::ptr::null_mut()) };
+            if code <= 0 {
+                // SAFETY: raise() takes any signal; this one is blocked until we return.
+                unsafe { libc::raise(signal) };
+            }
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the kernel would have called this very address with these arguments.
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: as above, for a handler of the old kind.
+            let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+fn last_errno() -> i32 {
+    // SAFETY: the address of this thread's errno, as libc gives it.
+    unsafe { errno().read() }
+}
+
+fn set_errno(value: i32) {
+    // SAFETY: as above.
+    unsafe { errno().write(value) };
+}
+
+fn errno() -> *mut i32 {
+    // SAFETY: takes nothing and only returns an address.
+    unsafe { libc::__errno_location() }
+}
+
+/// Mappings at once; the kernel's own default is 65,530 per process and each of ours takes two.
+pub(crate) const MAPPINGS_MAX: usize = 16_384;
+
+const HEALTHY: u8 = 0;
+const TRUNCATED: u8 = 1;
+const HARDWARE: u8 = 2;
+
+const HUGE_PAGE: usize = 2 << 20;
+const GIANT_PAGE: usize = 1 << 30;
+
+static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::empty() }; MAPPINGS_MAX];
+static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
+static SLOTS_FREE: Mutex<FreeSlots> = Mutex::new(FreeSlots { recycled: Vec::new(), untouched: 0 });
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    use super::*;
+
+    #[test]
+    #[ignore = "dies of SIGBUS; the next test runs it as a program of its own and watches"]
+    fn child_that_reads_a_lost_page_of_a_mapping_not_ours() {
+        install().unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let (flags, null) = (MapFlags::SHARED, std::ptr::null_mut());
+        // SAFETY: a new mapping at an address the kernel chooses disturbs nobody.
+        let start = unsafe { rustix::mm::mmap(null, 4096, ProtFlags::READ, flags, &file, 0) };
+        // SAFETY: mapped and readable, had the file a byte: the kernel raises SIGBUS here.
+        unsafe { start.unwrap().cast::<u8>().read_volatile() };
+    }
+
+    #[test]
+    fn a_fault_that_is_not_ours_still_kills() {
+        let name = "guard::tests::child_that_reads_a_lost_page_of_a_mapping_not_ours";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--ignored", "--exact", name]).output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGBUS));
+    }
+
+    #[test]
+    fn a_slot_changing_hands_is_not_believed() {
+        let slot = Slot::empty();
+        slot.open(4096, 8192);
+        assert_eq!(slot.range(), Some((4096, 8192)));
+        slot.version.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(slot.range(), None, "somebody is writing the bounds");
+        slot.version.fetch_add(1, Ordering::Relaxed);
+        slot.close();
+        assert_eq!(slot.range(), Some((0, 0)), "an empty range holds no address");
+    }
+
+    #[test]
+    fn the_table_ends_with_an_error() {
+        let mut slots = FreeSlots { recycled: Vec::new(), untouched: MAPPINGS_MAX - 1 };
+        assert_eq!(slots.take(), Ok(MAPPINGS_MAX - 1));
+        assert_eq!(slots.take(), Err(WatchError::Exhausted));
+        slots.recycled.push(7);
+        assert_eq!(slots.take(), Ok(7));
+    }
+}

@@ -1,0 +1,275 @@
+//! The seam of the crate: bytes with a durability class.
+//!
+//! ```text
+//!              place                reader looks            persist
+//!   (nothing) -------> placed ... ----------> visible ... ---------> durable
+//! ```
+//!
+//! *Placed* bytes have arrived, *visible* bytes are seen by any reader, *durable* bytes survive a
+//! loss of power. A [`Medium`] places and makes visible in one step; only `persist` makes durable.
+//!
+//! Spec: ours. The vocabulary is that of draft-talpey-rdma-commit §2 and libpmem2 `map.h`.
+
+use std::fmt;
+
+use crate::AtomicOp;
+
+/// Bytes with a durability class, shared by everybody who reaches them.
+///
+/// Bytes go in and out by copy; no method hands out a reference into the memory. Any method may
+/// be called from any thread at any time. Two parties that place the same bytes at once leave
+/// either's bytes there, aligned 8-byte words whole.
+///
+/// The `try_` forms never wait for a device, a page fault or another thread and never allocate:
+/// they answer [`MediumError::WouldBlock`] and have done nothing. The plain forms may wait.
+pub trait Medium: Send + Sync + fmt::Debug {
+    /// What a successful persist is worth here.
+    fn class(&self) -> DurabilityClass;
+
+    /// The unit in which stores become durable.
+    fn store_granularity(&self) -> StoreGranularity;
+
+    /// Length in bytes, fixed when the medium was opened.
+    fn len(&self) -> u64;
+
+    /// Whether there is not a single byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether persist succeeds although nothing here survives a loss of power.
+    ///
+    /// Only ever true for [`DurabilityClass::Volatile`] media opened with
+    /// [`crate::OpenOptions::emulate_persistence`].
+    fn is_emulated(&self) -> bool {
+        false
+    }
+
+    /// Places `bytes` at `offset`: visible to every reader on return, not durable.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumError::WouldBlock`] when the range is not known to be present. After
+    /// [`MediumError::Truncated`] any part of `bytes` may have been placed.
+    fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError>;
+
+    /// Copies the bytes at `offset` into `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumError::WouldBlock`] when the range is not known to be present. After any error
+    /// the contents of `out` mean nothing.
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError>;
+
+    /// [`Medium::persist`] where that needs no waiting.
+    ///
+    /// # Durability
+    ///
+    /// As [`Medium::persist`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Medium::persist`], and [`MediumError::WouldBlock`].
+    fn try_persist(&self, offset: u64, len: u64) -> Result<(), MediumError>;
+
+    /// Applies `op` to the aligned word at `offset` and returns the word's previous value.
+    ///
+    /// Visible on return, not durable. Words are native-endian. Atomic against other atomic
+    /// operations through this crate in this process, and against every other party where the
+    /// medium is memory.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumError::Misaligned`] unless `offset` is a multiple of 8;
+    /// [`MediumError::WouldBlock`] when the word is not known to be present.
+    fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError>;
+
+    /// [`Medium::try_place`] that waits instead.
+    ///
+    /// # Errors
+    ///
+    /// Never [`MediumError::WouldBlock`]. After any other error but
+    /// [`MediumError::OutOfBounds`] and [`MediumError::ReadOnly`], any part of `bytes` may have
+    /// been placed.
+    fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError>;
+
+    /// [`Medium::try_read`] that waits instead.
+    ///
+    /// # Errors
+    ///
+    /// Never [`MediumError::WouldBlock`].
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError>;
+
+    /// Makes everything placed in the range so far durable: flush, then drain.
+    ///
+    /// # Durability
+    ///
+    /// *Before* it returns, any aligned 8-byte word ([`StoreGranularity::CacheLine`]) or 512-byte
+    /// sector ([`StoreGranularity::Page`]) placed since the last persist may or may not survive a
+    /// crash, each for itself. *After* it returned `Ok`, every byte of the range survives as
+    /// placed by any `place` or `atomic` that returned before this call began, on whatever thread,
+    /// unless something was placed over it. The range is the least that becomes durable.
+    /// After an error nothing is promised.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumError::VolatileRefused`] where nothing can be durable; [`MediumError::Poisoned`]
+    /// for good once any flush of the file has failed.
+    fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError>;
+
+    /// [`Medium::try_atomic`] that waits instead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Medium::try_atomic`], but never [`MediumError::WouldBlock`].
+    fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError>;
+
+    /// Makes the range present, so that the `try_` forms take it.
+    ///
+    /// A medium that cannot keep a range present (storage) does what it can. Presence is about
+    /// latency only: the operating system may take pages away again, and an access then faults.
+    ///
+    /// # Errors
+    ///
+    /// [`MediumError::OutOfBounds`], or what fetching the range met.
+    fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError>;
+}
+
+/// What a successful persist is worth.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum DurabilityClass {
+    /// Persistent memory reached by CPU stores: durable after a cache write-back and a fence.
+    Pmem,
+    /// A file on a disk file system: durable after `fdatasync`.
+    Storage,
+    /// Memory that forgets: persist is refused, or openly emulated.
+    Volatile,
+}
+
+impl fmt::Display for DurabilityClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pmem => "pmem",
+            Self::Storage => "storage",
+            Self::Volatile => "volatile",
+        })
+    }
+}
+
+/// The unit in which stores become durable.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum StoreGranularity {
+    /// Nothing is left to flush: memory whose caches count, or that is not durable at all.
+    Byte,
+    /// Cache lines of 64 bytes.
+    CacheLine,
+    /// Pages of 4096 bytes, written back by the operating system.
+    Page,
+}
+
+impl StoreGranularity {
+    /// The unit in bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Byte => 1,
+            Self::CacheLine => 64,
+            Self::Page => 4096,
+        }
+    }
+}
+
+/// Why an operation on a [`Medium`] did not happen, or cannot be relied on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum MediumError {
+    /// Nobody's fault: the blocking form of the call, on a worker, will do it.
+    #[error("not possible without waiting")]
+    WouldBlock,
+    /// The caller's fault: the range does not lie inside the medium. Nothing happened.
+    #[error("{len} bytes at {offset} do not fit a medium of {limit}")]
+    OutOfBounds {
+        /// Where the range begins.
+        offset: u64,
+        /// How long it is.
+        len: u64,
+        /// How long the medium is.
+        limit: u64,
+    },
+    /// The caller's fault: an atomic operation off its 8-byte boundary. Nothing happened.
+    #[error("atomic operation at {offset}, which is not a multiple of 8")]
+    Misaligned {
+        /// Where the word was to begin.
+        offset: u64,
+    },
+    /// The caller's fault: the file was opened for reading only. Nothing happened.
+    #[error("the file was opened for reading only")]
+    ReadOnly,
+    /// The file became shorter than the medium behind our back. A mapping stays broken for good.
+    #[error("the file shrank below the medium")]
+    Truncated,
+    /// An earlier flush of this file failed, so nobody knows what is durable any more.
+    #[error("an earlier flush of this file failed")]
+    Poisoned,
+    /// The operating system or the device refused; the number is its `errno`.
+    #[error("media error: {}", std::io::Error::from_raw_os_error(*.0))]
+    MediaIo(i32),
+    /// Persistence was asked of memory that forgets.
+    #[error("the medium is volatile and persistence is not emulated")]
+    VolatileRefused,
+}
+
+impl From<rustix::io::Errno> for MediumError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::MediaIo(errno.raw_os_error())
+    }
+}
+
+/// The one bounds check of the crate: `offset + len <= limit`, without arithmetic that wraps.
+pub(crate) fn check_bounds(offset: u64, len: u64, limit: u64) -> Result<(), MediumError> {
+    if offset <= limit && len <= limit - offset {
+        return Ok(());
+    }
+    Err(MediumError::OutOfBounds { offset, len, limit })
+}
+
+/// Bounds and alignment of an atomic word.
+pub(crate) fn check_word(offset: u64, limit: u64) -> Result<(), MediumError> {
+    if !offset.is_multiple_of(AtomicOp::LEN) {
+        return Err(MediumError::Misaligned { offset });
+    }
+    check_bounds(offset, AtomicOp::LEN, limit)
+}
+
+/// The length of a buffer as the wire and the files count.
+pub(crate) fn length_of(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).expect("no supported machine has more than 64 address bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_arithmetic_escapes_the_bounds() {
+        for (offset, len) in [(0, 9), (9, 0), (8, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            let refused = MediumError::OutOfBounds { offset, len, limit: 8 };
+            assert_eq!(check_bounds(offset, len, 8), Err(refused));
+        }
+        for (offset, len) in [(0, 8), (8, 0), (3, 5)] {
+            assert_eq!(check_bounds(offset, len, 8), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_word_is_aligned_and_whole() {
+        assert_eq!(check_word(4, 64), Err(MediumError::Misaligned { offset: 4 }));
+        assert_eq!(check_word(56, 64), Ok(()));
+        let refused = MediumError::OutOfBounds { offset: 56, len: 8, limit: 60 };
+        assert_eq!(check_word(56, 60), Err(refused));
+    }
+
+    #[test]
+    fn classes_print_as_the_operator_writes_them() {
+        let classes = [DurabilityClass::Pmem, DurabilityClass::Storage, DurabilityClass::Volatile];
+        assert_eq!(classes.map(|class| class.to_string()), ["pmem", "storage", "volatile"]);
+    }
+}

@@ -1,0 +1,255 @@
+//! What each class of medium promises, on real files.
+
+mod common;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use pmem::{
+        AtomicOp, DurabilityClass, MapError, Medium, MediumError, OpenOptions, StoreGranularity,
+        anonymous, anonymous_with, classify, map_file,
+    };
+
+    use super::common::{storage_file, volatile_file};
+
+    const LEN: u64 = 1 << 20;
+    const EMULATED: OpenOptions = OpenOptions { emulate_persistence: true };
+
+    fn open(file: &File) -> Arc<dyn Medium> {
+        map_file(file, LEN, OpenOptions::default()).unwrap()
+    }
+
+    /// Every medium this machine can offer, with its name for the messages.
+    fn every_medium() -> Vec<(&'static str, Arc<dyn Medium>)> {
+        vec![
+            ("tmpfs", open(&volatile_file(LEN))),
+            ("emulated", map_file(&volatile_file(LEN), LEN, EMULATED).unwrap()),
+            ("storage", open(&storage_file(LEN))),
+            ("anonymous", anonymous(LEN).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn a_file_gets_the_class_of_its_file_system() {
+        assert_eq!(classify(&volatile_file(1)), Ok(DurabilityClass::Volatile));
+        assert_eq!(classify(&storage_file(1)), Ok(DurabilityClass::Storage));
+        assert_eq!(classify(&storage_file(0)), Ok(DurabilityClass::Storage));
+        assert_eq!(open(&volatile_file(LEN)).class(), DurabilityClass::Volatile);
+        assert_eq!(open(&storage_file(LEN)).class(), DurabilityClass::Storage);
+        assert_eq!(open(&storage_file(LEN)).store_granularity(), StoreGranularity::Page);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_has_no_class() {
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        assert_eq!(classify(&null), Err(MapError::ConfigNotMappable));
+        let folder = File::open("/dev/shm").unwrap();
+        assert_eq!(classify(&folder), Err(MapError::ConfigNotMappable));
+    }
+
+    #[test]
+    fn a_medium_longer_than_its_file_is_refused() {
+        let wanted = Err(MapError::ConfigBeyondEnd { len: 101, size: 100 });
+        for file in [volatile_file(100), storage_file(100)] {
+            assert_eq!(map_file(&file, 101, OpenOptions::default()).map(|_| ()), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_placed_is_read_back_at_every_size_and_alignment() {
+        for (name, medium) in every_medium() {
+            for len in [0, 1, 7, 8, 63, 64, 255, 256, 257, 320, 4096, 65_537_usize] {
+                for offset in [0, 1, 8, 61, 64, 65_530_u64] {
+                    let bytes: Vec<u8> =
+                        (0..len).map(|n| u8::try_from(n % 251).unwrap() ^ 0x5a).collect();
+                    medium.place(offset + 64, &vec![0xee; len]).unwrap();
+                    medium.place(offset, &bytes).unwrap();
+                    let mut out = vec![0; len];
+                    medium.read(offset, &mut out).unwrap();
+                    assert!(out == bytes, "{name}: {len} bytes at {offset}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_placed_is_visible_to_every_other_reader_of_the_file() {
+        for file in [volatile_file(LEN), storage_file(LEN)] {
+            open(&file).place(4090, b"across a page").unwrap();
+            let mut out = [0; 13];
+            file.read_exact_at(&mut out, 4090).unwrap();
+            assert_eq!(&out, b"across a page");
+        }
+    }
+
+    #[test]
+    fn persist_is_refused_where_nothing_lasts_and_emulated_only_on_request() {
+        for medium in [open(&volatile_file(LEN)), anonymous(LEN).unwrap()] {
+            assert_eq!(medium.persist(0, 1), Err(MediumError::VolatileRefused));
+            assert_eq!(medium.try_persist(0, 1), Err(MediumError::VolatileRefused));
+            assert!(!medium.is_emulated());
+        }
+        let emulated = map_file(&volatile_file(LEN), LEN, EMULATED).unwrap();
+        for medium in [emulated, anonymous_with(LEN, EMULATED).unwrap()] {
+            assert_eq!(medium.try_persist(0, LEN), Ok(()));
+            assert!(medium.is_emulated());
+            assert_eq!(medium.class(), DurabilityClass::Volatile, "it says what it is");
+        }
+    }
+
+    #[test]
+    fn storage_persists_only_where_it_may_wait() {
+        let medium = map_file(&storage_file(LEN), LEN, EMULATED).unwrap();
+        medium.place(0, b"durable").unwrap();
+        assert_eq!(medium.try_persist(0, 7), Err(MediumError::WouldBlock));
+        assert_eq!(medium.persist(0, 7), Ok(()));
+        assert_eq!(medium.try_place(0, b"x"), Err(MediumError::WouldBlock));
+        let op = AtomicOp::Store(1);
+        assert_eq!(medium.try_atomic(0, op), Err(MediumError::WouldBlock));
+        let mut out = [0; 7];
+        assert_eq!(medium.try_read(0, &mut out), Ok(()), "just written, so it is cached");
+        assert_eq!(&out, b"durable");
+        assert!(!medium.is_emulated(), "there is nothing to emulate");
+    }
+
+    #[test]
+    fn an_absent_chunk_is_not_touched_until_it_is_prepared() {
+        let medium = open(&volatile_file(LEN));
+        let mut out = [0; 8];
+        assert_eq!(medium.try_place(70_000, b"x"), Err(MediumError::WouldBlock));
+        assert_eq!(medium.try_read(70_000, &mut out), Err(MediumError::WouldBlock));
+        medium.read(70_000, &mut out).unwrap();
+        assert_eq!(medium.try_read(70_000, &mut out), Ok(()));
+        assert_eq!(medium.try_place(70_000, b"x"), Err(MediumError::WouldBlock), "read only");
+        medium.prepare(65_536, 65_536).unwrap();
+        assert_eq!(medium.try_place(65_536, &[7; 65_536]), Ok(()));
+        assert_eq!(medium.try_place(65_535, b"xx"), Err(MediumError::WouldBlock), "half absent");
+        assert_eq!(medium.try_atomic(131_064, AtomicOp::Store(5)), Ok(0x0707_0707_0707_0707));
+    }
+
+    #[test]
+    fn atomic_operations_replace_exactly_their_word() {
+        for (name, medium) in every_medium() {
+            medium.place(0, &[0; 24]).unwrap();
+            let add = AtomicOp::FetchAdd { add: 5, mask: 0 };
+            let swap = |compare| AtomicOp::CompareSwap {
+                compare,
+                compare_mask: u64::MAX,
+                swap: u64::MAX,
+                swap_mask: u64::MAX,
+            };
+            assert_eq!(medium.atomic(8, AtomicOp::Store(37)), Ok(0), "{name}");
+            assert_eq!(medium.atomic(8, add), Ok(37), "{name}");
+            assert_eq!(medium.atomic(8, swap(41)), Ok(42), "{name}");
+            assert_eq!(medium.atomic(8, swap(42)), Ok(42), "{name}");
+            let mut out = [1; 24];
+            medium.read(0, &mut out).unwrap();
+            assert_eq!(out, *b"\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0");
+            let misaligned = Err(MediumError::Misaligned { offset: 12 });
+            assert_eq!(medium.atomic(12, add), misaligned, "{name}");
+        }
+    }
+
+    #[test]
+    fn concurrent_additions_are_all_counted() {
+        for (name, medium) in every_medium() {
+            let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..250 {
+                            medium.atomic(64, add).unwrap();
+                        }
+                    });
+                }
+            });
+            assert_eq!(medium.atomic(64, AtomicOp::Store(0)), Ok(1000), "{name}");
+        }
+    }
+
+    #[test]
+    fn two_media_of_one_storage_file_count_together() {
+        let file = storage_file(LEN);
+        let media = [open(&file), open(&file)];
+        let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
+        std::thread::scope(|scope| {
+            for medium in &media {
+                scope.spawn(|| {
+                    for _ in 0..250 {
+                        medium.atomic(0, add).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(media[0].atomic(0, AtomicOp::Store(0)), Ok(500));
+    }
+
+    #[test]
+    fn no_range_reaches_past_the_end() {
+        for (name, medium) in every_medium() {
+            for (offset, len) in [(LEN, 1), (LEN - 1, 2), (u64::MAX, 1), (u64::MAX - 7, 8)] {
+                let refused = MediumError::OutOfBounds { offset, len, limit: LEN };
+                let mut bytes = vec![0; usize::try_from(len).unwrap()];
+                assert_eq!(medium.try_place(offset, &bytes), Err(refused), "{name}");
+                assert_eq!(medium.place(offset, &bytes), Err(refused), "{name}");
+                assert_eq!(medium.try_read(offset, &mut bytes), Err(refused), "{name}");
+                assert_eq!(medium.read(offset, &mut bytes), Err(refused), "{name}");
+                assert_eq!(medium.try_persist(offset, len), Err(refused), "{name}");
+                assert_eq!(medium.persist(offset, len), Err(refused), "{name}");
+                assert_eq!(medium.prepare(offset, len), Err(refused), "{name}");
+            }
+            let refused = Err(MediumError::OutOfBounds { offset: LEN, len: 8, limit: LEN });
+            assert_eq!(medium.atomic(LEN, AtomicOp::Store(1)), refused, "{name}");
+            assert_eq!(medium.try_atomic(LEN, AtomicOp::Store(1)), refused, "{name}");
+            assert_eq!(medium.place(LEN, &[]), Ok(()), "{name}: nothing fits anywhere");
+        }
+    }
+
+    #[test]
+    fn a_file_opened_for_reading_takes_no_bytes() {
+        for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+            let named = tempfile::NamedTempFile::new_in(parent).unwrap();
+            named.as_file().set_len(LEN).unwrap();
+            named.as_file().write_all_at(b"here", 0).unwrap();
+            let medium = open(&File::open(named.path()).unwrap());
+            let mut out = [0; 4];
+            medium.read(0, &mut out).unwrap();
+            assert_eq!(&out, b"here");
+            medium.prepare(0, LEN).unwrap();
+            assert_eq!(medium.place(0, b"x"), Err(MediumError::ReadOnly));
+            assert_eq!(medium.try_place(0, b"x"), Err(MediumError::ReadOnly));
+            assert_eq!(medium.atomic(0, AtomicOp::Store(1)), Err(MediumError::ReadOnly));
+        }
+    }
+
+    #[test]
+    fn a_file_open_for_writing_only_is_refused() {
+        let named = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let file = File::options().write(true).open(named.path()).unwrap();
+        let refused = map_file(&file, 0, OpenOptions::default()).map(|_| ());
+        assert_eq!(refused, Err(MapError::ConfigNotReadable));
+    }
+
+    #[test]
+    fn an_empty_medium_opens_and_holds_nothing() {
+        for file in [volatile_file(0), storage_file(0)] {
+            let medium = map_file(&file, 0, EMULATED).unwrap();
+            assert!(medium.is_empty());
+            assert_eq!(medium.place(0, &[]), Ok(()));
+            assert_eq!(medium.read(0, &mut []), Ok(()));
+            assert_eq!(medium.prepare(0, 0), Ok(()));
+            assert_eq!(medium.persist(0, 0), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_terabyte_opens_like_a_page() {
+        let file = volatile_file(1 << 40);
+        let medium = map_file(&file, 1 << 40, OpenOptions::default()).unwrap();
+        medium.place((1 << 40) - 3, b"end").unwrap();
+        assert_eq!(medium.try_place((1 << 40) - 3, b"END"), Ok(()));
+    }
+}
