@@ -1,1 +1,15 @@
-//! Verbs and their providers.
+//! Remote direct memory access: the vocabulary of verbs, and providers of it.
+//!
+//! - [`Provider`] and [`Engine`] are the seam; everything named at this level is its vocabulary.
+#![forbid(unsafe_code)]
+
+mod verbs;
+
+pub use verbs::{
+    Access, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine, EngineConfig,
+    EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, IRD_ORD_MAX, Lkey,
+    LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload, Placement, PollPolicy,
+    PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, RegisterError, Rkey,
+    TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus, WireHook, WireVerdict, WorkCompletion,
+    WorkRequest,
+};

@@ -1,0 +1,120 @@
+//! What an engine and a queue pair are made with, and the bounds on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::wire_hook::WireHook;
+
+/// How to open an engine. Every number is a bound on what peers can make us spend.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// What `wait` does when there is nothing to do.
+    pub polling: PollPolicy,
+    /// Queue pairs at once.
+    pub qps_max: u32,
+    /// Accepted TCP connections that have not finished their handshake, or whose request the
+    /// owner has not answered. One more is closed at once. Each costs its socket and at most
+    /// [`HANDSHAKE_BYTES_MAX`] bytes.
+    pub handshakes_max: u32,
+    /// Registered regions at once, over all queue pairs.
+    pub regions_max: u32,
+    /// Threads for operations that may block. Started when first needed.
+    pub workers_max: u16,
+    /// How long a peer may take for its half of a handshake, and the owner to answer a request.
+    pub handshake_timeout: Duration,
+    /// Sees every byte of every stream; for captures and fault injection. A provider that has no
+    /// bytes to show refuses to open.
+    pub wire_hook: Option<Arc<dyn WireHook>>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            polling: PollPolicy::Adaptive,
+            qps_max: 4096,
+            handshakes_max: 256,
+            regions_max: 65_536,
+            workers_max: 8,
+            handshake_timeout: Duration::from_secs(5),
+            wire_hook: None,
+        }
+    }
+}
+
+/// Most memory a connection costs before it is accepted, beside its socket: one request frame.
+pub const HANDSHAKE_BYTES_MAX: usize = 1024;
+
+/// Private data an application may send with a request or an answer. siw takes 256 in all and
+/// adds fields of its own; our profile announcement takes another part.
+pub const PRIVATE_DATA_MAX: usize = 196;
+
+/// What `Engine::wait` does when nothing is there yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PollPolicy {
+    /// Spins a window that grows and shrinks with what it catches (0 to 200 µs), then sleeps.
+    Adaptive,
+    /// Never sleeps. Fastest, and takes a whole core.
+    Spin,
+    /// Sleeps at once.
+    Block,
+    /// Spins a window of this many microseconds, then sleeps. For comparison in benches.
+    Fixed(u32),
+}
+
+/// How to make one queue pair.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct QpConfig {
+    /// Work requests posted and not completed, 1 to [`QUEUE_DEPTH_MAX`].
+    pub send_depth: u16,
+    /// Receives posted and not filled, 1 to [`QUEUE_DEPTH_MAX`].
+    pub recv_depth: u16,
+    /// Reads, atomics, flushes and verifies the peer may have open with us, 0 to [`IRD_ORD_MAX`].
+    pub ird: u8,
+    /// The same of ours with the peer. Posting more is fine: they wait in the send queue.
+    pub ord: u8,
+    /// Whether we ask for CRC-32C. It is on if either side asks.
+    pub crc: bool,
+    /// Whether we announce the placement extensions (flush, verify, atomic write, long FPDUs).
+    pub announce: bool,
+    /// Longest ULPDU we want to receive from a peer that knows our profile, in bytes.
+    pub fpdu_max: u16,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            send_depth: 256,
+            recv_depth: 256,
+            ird: 32,
+            ord: 32,
+            crc: true,
+            announce: true,
+            fpdu_max: u16::MAX,
+        }
+    }
+}
+
+/// Deepest send or receive queue.
+pub const QUEUE_DEPTH_MAX: u16 = 4096;
+
+/// Most reads, atomics, flushes and verifies open at once in one direction; also siw's limit.
+pub const IRD_ORD_MAX: u8 = 128;
+
+/// What both sides of an established connection can do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct QpCapabilities {
+    /// The peer answers flushes.
+    pub flush: bool,
+    /// The peer takes atomic writes.
+    pub atomic_write: bool,
+    /// The peer answers verifies, with [`super::work::HASH_CRC32C`].
+    pub verify: bool,
+    /// Longest ULPDU we send, in bytes.
+    pub fpdu_max: u16,
+    /// Every frame carries a checked CRC-32C.
+    pub crc: bool,
+    /// Reads and the like the peer may have open with us.
+    pub ird: u8,
+    /// Reads and the like we may have open with the peer.
+    pub ord: u8,
+}

@@ -1,0 +1,145 @@
+//! Why a call was refused. What peers do wrong arrives as events instead.
+
+use thiserror::Error;
+
+use super::ids::{ConnectionId, Lkey, QpId, Rkey};
+
+/// A control call failed.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The host refused a system call.
+    #[error("{call}: host error {errno}")]
+    HostIo {
+        /// The call.
+        call: &'static str,
+        /// The error number of the host.
+        errno: i32,
+    },
+    /// The configuration asks for a capture or for faults, and this provider shows no bytes.
+    #[error("this provider has no byte stream to hook into")]
+    ConfigWireHook,
+    /// A queue depth is zero or above its limit.
+    #[error("queue depth {depth} is not between 1 and {max}")]
+    ConfigQueueDepth {
+        /// What was asked.
+        depth: u16,
+        /// The limit.
+        max: u16,
+    },
+    /// A read limit is above what the wire can say.
+    #[error("{asked} reads at once are above the limit of {max}")]
+    ConfigReadLimit {
+        /// What was asked.
+        asked: u8,
+        /// The limit.
+        max: u8,
+    },
+    /// The wanted FPDU is below what the specification requires everybody to take.
+    #[error("an FPDU of {asked} bytes is below the least allowed, {min}")]
+    ConfigFpdu {
+        /// What was asked.
+        asked: u16,
+        /// The least.
+        min: u16,
+    },
+    /// The application's private data does not fit.
+    #[error("{len} bytes of private data, at most {max} fit")]
+    ConfigPrivateData {
+        /// What was given.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// As many queue pairs as the configuration allows exist.
+    #[error("all {max} queue pairs are in use")]
+    QpsExhausted {
+        /// The limit.
+        max: u32,
+    },
+    /// The connection request does not exist, any more or at all.
+    #[error("no such request: {0}")]
+    UnknownConnection(ConnectionId),
+    /// The queue pair does not exist, any more or at all.
+    #[error("no such queue pair: {0}")]
+    UnknownQp(QpId),
+}
+
+/// A region was not registered or deregistered.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The queue pair does not exist, any more or at all.
+    #[error("no such queue pair: {0}")]
+    UnknownQp(QpId),
+    /// The range is empty or reaches beyond the medium.
+    #[error("{start}..{end} is not a range of a medium of {len} bytes")]
+    ConfigRange {
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// Length of the medium.
+        len: u64,
+    },
+    /// As many regions as the configuration allows exist.
+    #[error("all {max} regions are in use")]
+    RegionsExhausted {
+        /// The limit.
+        max: u32,
+    },
+    /// The queue pair has no such region.
+    #[error("no such region: {0}")]
+    UnknownRegion(Rkey),
+    /// The host gave no random numbers.
+    #[error("the host has no random numbers")]
+    HostRandom,
+}
+
+/// What is left of a region that was deregistered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use]
+pub enum Deregistration {
+    /// Nothing touches it any more.
+    Done,
+    /// Operations that had begun on a worker still touch it: `Event::Deregistered` follows.
+    Pending,
+}
+
+/// A work request was not taken. Nothing happened to the queue pair.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The queue or its buffer is full: poll, then post again. Ordinary back-pressure.
+    #[error("the queue is full")]
+    QueueFull,
+    /// The queue pair does not exist, any more or at all.
+    #[error("no such queue pair: {0}")]
+    UnknownQp(QpId),
+    /// The queue pair is not established, or is closing.
+    #[error("{0} is not connected")]
+    NotConnected(QpId),
+    /// An inline payload is too long.
+    #[error("{len} inline bytes, at most {max} are taken")]
+    ConfigInline {
+        /// What was given.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The slice names a region this queue pair does not have.
+    #[error("no such region: {0}")]
+    ConfigLocalKey(Lkey),
+    /// The slice reaches beyond its region.
+    #[error("the slice reaches beyond {0}")]
+    ConfigLocalBounds(Lkey),
+    /// The region may not be written locally.
+    #[error("{0} may not be written by receives and reads")]
+    ConfigLocalAccess(Lkey),
+    /// The peer never said that it can do this, or allows no reads at all.
+    #[error("the peer does not support this operation")]
+    PeerUnsupported,
+    /// An atomic's address is not a multiple of 8.
+    #[error("address {0:#x} of an atomic is not a multiple of 8")]
+    ConfigMisaligned(u64),
+}

@@ -1,0 +1,115 @@
+//! What an engine tells its owner.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use super::ids::{ConnectionId, QpId, Rkey};
+use super::work::WorkCompletion;
+
+/// Something happened. Connections carry small vectors; completions allocate nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// A peer asks for a connection: answer with `accept` or `reject` before its deadline.
+    ConnectRequest {
+        /// What to answer to.
+        id: ConnectionId,
+        /// The peer's address.
+        peer: SocketAddr,
+        /// The address it dialled.
+        local: SocketAddr,
+        /// What the peer said with its request.
+        private_data: Vec<u8>,
+    },
+    /// A request was withdrawn or ran out of time before it was answered.
+    ConnectRequestGone {
+        /// The request, no longer valid.
+        id: ConnectionId,
+    },
+    /// A queue pair may be used. On the accepting side: the peer has spoken, so it may be sent to.
+    Established {
+        /// The queue pair.
+        qp: QpId,
+        /// What the acceptor said with its answer; empty on the accepting side.
+        private_data: Vec<u8>,
+    },
+    /// A `connect` ended without a connection, or an `accept` before it was established.
+    ConnectFailed {
+        /// The queue pair, no longer valid.
+        qp: QpId,
+        /// Why.
+        reason: ConnectFailure,
+        /// What the peer said with its rejection.
+        private_data: Vec<u8>,
+    },
+    /// A work request ended.
+    Completion(WorkCompletion),
+    /// The last operation that was at work on a region when it was deregistered has ended.
+    Deregistered {
+        /// The queue pair.
+        qp: QpId,
+        /// The region, gone for good.
+        rkey: Rkey,
+    },
+    /// A queue pair is gone. Every work request has been completed before this.
+    Disconnected {
+        /// The queue pair, no longer valid.
+        qp: QpId,
+        /// Why.
+        reason: DisconnectReason,
+    },
+}
+
+/// Why no connection came about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ConnectFailure {
+    /// Nothing answered at the address, or the host could not dial it.
+    HostIo {
+        /// The error number of the host.
+        errno: i32,
+    },
+    /// The peer said no; its reason may be in the private data.
+    PeerRejected,
+    /// The peer closed without an answer in every way of dialling.
+    PeerClosed,
+    /// The peer did not answer in time.
+    PeerSilent,
+    /// The peer's answer was not MPA, or asked for what we cannot do.
+    PeerHandshake,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DisconnectReason {
+    /// Our side called `disconnect`.
+    Local,
+    /// The peer closed.
+    PeerClosed,
+    /// The peer reported an error of ours.
+    PeerTerminated(TerminateCode),
+    /// We reported an error of the peer's.
+    PeerViolation(TerminateCode),
+    /// One of our media failed under the peer's operation; the peer was told.
+    MediaFailed(TerminateCode),
+    /// The host lost the connection.
+    HostIo {
+        /// The error number of the host.
+        errno: i32,
+    },
+}
+
+/// Layer, type and code of a Terminate message (RFC 5040 §4.8).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TerminateCode {
+    /// 0 RDMAP, 1 DDP, 2 MPA.
+    pub layer: u8,
+    /// Error type within the layer.
+    pub etype: u8,
+    /// Error code within the type.
+    pub code: u8,
+}
+
+impl fmt::Display for TerminateCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}/{:x}/{:x}", self.layer, self.etype, self.code)
+    }
+}

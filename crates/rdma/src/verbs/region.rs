@@ -1,0 +1,67 @@
+//! Registered memory: what a region may be used for and how it is named.
+//!
+//! A region belongs to exactly one queue pair. It is a range of a [`pmem::Medium`]; registering it
+//! costs the same for a page and for a terabyte.
+
+use bitflags::bitflags;
+
+use super::ids::{Lkey, Rkey};
+
+bitflags! {
+    /// What may be done to a region. Nothing that is not listed is allowed.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub struct Access: u8 {
+        /// Our own receives and the answers to our own reads may be placed here.
+        const LOCAL_WRITE = 0x01;
+        /// The peer may read, and may ask for a hash (verify).
+        const REMOTE_READ = 0x02;
+        /// The peer may write, and may write atomically.
+        const REMOTE_WRITE = 0x04;
+        /// The peer may fetch-and-add and compare-and-swap.
+        const REMOTE_ATOMIC = 0x08;
+        /// The peer may ask for visibility.
+        const FLUSH_VISIBILITY = 0x10;
+        /// The peer may ask for durability.
+        const FLUSH_PERSISTENCE = 0x20;
+    }
+}
+
+impl Access {
+    /// What a push-mode region that is open for writing carries.
+    pub const PUSH: Self = Self::REMOTE_READ
+        .union(Self::REMOTE_WRITE)
+        .union(Self::FLUSH_VISIBILITY)
+        .union(Self::FLUSH_PERSISTENCE);
+}
+
+/// A registration as both sides need it: the peer gets `rkey`, `remote_addr_base` and `len`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MemoryRegion {
+    /// What the peer names the region by.
+    pub rkey: Rkey,
+    /// What local work requests name it by.
+    pub lkey: Lkey,
+    /// Address of the region's first byte as the peer must give it. Opaque to the peer.
+    pub remote_addr_base: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl MemoryRegion {
+    /// The slice `offset..offset + len` of this region, for a local work request. Bounds are
+    /// checked when it is posted.
+    pub fn slice(&self, offset: u64, len: u32) -> LocalSlice {
+        LocalSlice { lkey: self.lkey, offset, len }
+    }
+}
+
+/// A piece of local registered memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LocalSlice {
+    /// The region.
+    pub lkey: Lkey,
+    /// Where the slice begins, in bytes from the beginning of the region.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u32,
+}

@@ -1,0 +1,197 @@
+//! Ends another thread's `wait`, and costs no system call while that thread is awake.
+//!
+//! ```text
+//!   waker                              engine, about to sleep
+//!   -----                              ----------------------
+//!   called := true                     asleep := true
+//!   --- total order fence ---          --- total order fence ---
+//!   if asleep: write the eventfd       if called: do not sleep
+//! ```
+//!
+//! Each side writes its own flag before it reads the other's. In a total order of the four one of
+//! the two writes comes first, so at least one side sees the other: a call is never lost. Without
+//! the fences both could read stale values, as a store may pass a later load on every machine.
+//! An awake engine finds `called` by looking at it between two looks at its sockets.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::error::EngineError;
+
+/// Ends an engine's `wait`. A call that comes before the `wait` ends that `wait` at once.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    shared: Arc<Shared>,
+}
+
+impl Waker {
+    /// Wakes the engine, or lets its next `wait` return at once. Calls do not add up.
+    pub fn wake(&self) {
+        let shared = &self.shared;
+        shared.called.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // One of several callers writes; the sleeper clears `asleep` itself when it gets up.
+        if shared.asleep.load(Ordering::Acquire) && shared.asleep.swap(false, Ordering::AcqRel) {
+            shared.system_calls.fetch_add(1, Ordering::Relaxed);
+            // An eventfd refuses only when its counter is full: then it is readable anyway.
+            #[expect(clippy::host_endian_bytes, reason = "eventfd(2) counts in host order")]
+            let _ = rustix::io::write(&shared.eventfd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// How often waking took a system call.
+    pub fn system_calls(&self) -> u64 {
+        self.shared.system_calls.load(Ordering::Relaxed)
+    }
+}
+
+/// The engine's end of its wakers.
+#[derive(Debug)]
+pub struct WakeReceiver {
+    shared: Arc<Shared>,
+}
+
+impl WakeReceiver {
+    /// Makes a pair of ends; wakers are cloned from it.
+    pub fn new() -> Result<Self, EngineError> {
+        let eventfd =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
+                EngineError::HostIo { call: "eventfd", errno: errno.raw_os_error() }
+            })?;
+        let shared = Shared {
+            called: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            system_calls: AtomicU64::new(0),
+            eventfd,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Another end for another thread.
+    pub fn waker(&self) -> Waker {
+        Waker { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Whether a waker has called since this was last asked. Costs a load while nobody has.
+    pub fn take_call(&self) -> bool {
+        self.shared.called.load(Ordering::Relaxed)
+            && self.shared.called.swap(false, Ordering::AcqRel)
+    }
+
+    /// Announces sleep. `false`: a waker has called, stay up.
+    pub fn may_sleep(&self) -> bool {
+        self.shared.asleep.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.shared.called.load(Ordering::Acquire) {
+            self.shared.asleep.store(false, Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    /// Ends sleep; `readable` says whether the eventfd was seen readable.
+    pub fn got_up(&self, readable: bool) {
+        self.shared.asleep.store(false, Ordering::Release);
+        if readable {
+            let mut count = [0; 8];
+            // Non-blocking; empty is fine.
+            let _ = rustix::io::read(&self.shared.eventfd, &mut count);
+        }
+    }
+}
+
+impl AsFd for WakeReceiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.eventfd.as_fd()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    called: AtomicBool,
+    asleep: AtomicBool,
+    system_calls: AtomicU64,
+    eventfd: OwnedFd,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    fn readable(receiver: &WakeReceiver) -> bool {
+        let mut fds = [PollFd::new(receiver, PollFlags::IN)];
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn waking_an_engine_that_is_up_makes_no_system_call() {
+        let receiver = WakeReceiver::new().unwrap();
+        let waker = receiver.waker();
+        waker.wake();
+        waker.wake();
+        assert!(!readable(&receiver));
+        assert_eq!(waker.system_calls(), 0);
+        assert!(receiver.take_call());
+        assert!(!receiver.take_call(), "calls do not add up");
+    }
+
+    #[test]
+    fn a_call_before_sleep_forbids_it() {
+        let receiver = WakeReceiver::new().unwrap();
+        receiver.waker().wake();
+        assert!(!receiver.may_sleep());
+        assert!(receiver.take_call());
+        assert!(receiver.may_sleep());
+    }
+
+    #[test]
+    fn a_call_during_sleep_makes_one_system_call_however_many_call() {
+        let receiver = WakeReceiver::new().unwrap();
+        let waker = receiver.waker();
+        assert!(receiver.may_sleep());
+        waker.wake();
+        waker.wake();
+        assert!(readable(&receiver));
+        assert_eq!(waker.system_calls(), 1);
+        receiver.got_up(true);
+        assert!(!readable(&receiver));
+        assert!(receiver.take_call());
+    }
+
+    #[test]
+    fn no_call_is_lost_between_two_threads_that_race() {
+        let receiver = WakeReceiver::new().unwrap();
+        let waker = receiver.waker();
+        let heard = Arc::new(AtomicU64::new(0));
+        let heard_by_caller = Arc::clone(&heard);
+        let rounds = 20_000;
+        // The caller calls again only once it was heard, so one lost call stops the test's clock.
+        let caller = std::thread::spawn(move || {
+            for round in 0..rounds {
+                waker.wake();
+                while heard_by_caller.load(Ordering::Acquire) <= round {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let mut round = 0;
+        while round < rounds {
+            if receiver.take_call() {
+                round += 1;
+                heard.store(round, Ordering::Release);
+            } else if receiver.may_sleep() {
+                let mut fds = [PollFd::new(&receiver, PollFlags::IN)];
+                let patience = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+                assert_eq!(poll(&mut fds, Some(&patience)), Ok(1), "a call was lost");
+                receiver.got_up(true);
+            }
+        }
+        caller.join().unwrap();
+    }
+}
