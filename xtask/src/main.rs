@@ -7,6 +7,7 @@ mod check;
 mod compare;
 mod deps;
 mod failure;
+mod flood;
 mod fuzz;
 mod interop;
 mod kill9;
@@ -49,6 +50,8 @@ enum Task {
     CompareSmbd(compare::Options),
     /// Kill the server at random moments of a stream and look for lost commits.
     Kill9(kill9::Options),
+    /// Hold thousands of unfinished connections open and look at memory and other clients.
+    Flood(flood::Options),
     /// Fuzz one target, or each in turn.
     Fuzz(fuzz::Options),
     /// Everything in its short form: what CI runs.
@@ -104,6 +107,7 @@ fn carry_out(task: &Task) -> Outcome {
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
         Task::CompareSmbd(options) => compare::run(options),
         Task::Kill9(options) => kill9::run(options),
+        Task::Flood(options) => flood::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
     }

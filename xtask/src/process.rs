@@ -200,6 +200,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// The process id, for reading its counters.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The pipe of standard output, once.
     pub(crate) fn stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()

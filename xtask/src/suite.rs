@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, Tally};
 use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
-use crate::{check, compare, deps, fuzz, interop, kill9, workspace};
+use crate::{check, compare, deps, flood, fuzz, interop, kill9, workspace};
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Clone, Debug)]
@@ -134,7 +134,7 @@ fn step_names() -> Vec<&'static str> {
 }
 
 /// The steps, quickest answer first.
-const STEPS: [SuiteStep; 10] = [
+const STEPS: [SuiteStep; 11] = [
     SuiteStep {
         name: "deps",
         about: "programs and Python packages the tests start",
@@ -181,6 +181,12 @@ const STEPS: [SuiteStep; 10] = [
         name: "kill9",
         about: "SIGKILL in the middle of a stream of commits",
         run: || kill9::run(&kill9::Options { rounds: 5 }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "flood",
+        about: "10,000 unfinished connections and one honest client",
+        run: || flood::run(&flood::Options { connections: 10_000, growth_max_mib: 256 }),
         needed_by_all: false,
     },
     SuiteStep {
