@@ -58,7 +58,7 @@ pub(crate) fn read(capture: &Path) -> Outcome {
         tally.count(&format!("{name}: {protocol}"), seen);
     }
     for (opcode, count) in &dissection.opcodes {
-        println!("  {name}: RDMAP {opcode:<5} {:<32} {count:>8}", opcode_name(opcode));
+        println!("  {name}: RDMAP {opcode:#04x}  {:<32} {count:>8}", opcode_name(*opcode));
     }
     let malformed = match dissection.malformed.first() {
         None => Ok(()),
@@ -139,20 +139,21 @@ fn parse_dropped(said: &str) -> Option<u64> {
 struct Dissection {
     frames: u64,
     stacks: BTreeMap<String, u64>,
-    opcodes: BTreeMap<String, u64>,
+    opcodes: BTreeMap<u8, u64>,
     malformed: Vec<String>,
 }
 
 impl Dissection {
-    /// Takes in one line: protocols, malformed mark, RDMAP opcodes, frame number, expert text.
+    /// Takes in one line of the [`FIELDS`].
     fn take(&mut self, line: &str) {
         let mut fields = line.split('\t');
         let mut next = || fields.next().unwrap_or_default();
-        let (stack, malformed, opcodes, number, expert) = (next(), next(), next(), next(), next());
+        let (stack, malformed, opcodes, reserved) = (next(), next(), next(), next());
+        let (number, expert) = (next(), next());
         self.frames += 1;
         *self.stacks.entry(stack.to_owned()).or_default() += 1;
-        for opcode in opcodes.split(',').filter(|opcode| !opcode.is_empty()) {
-            *self.opcodes.entry(opcode.to_owned()).or_default() += 1;
+        for (low, high) in numbers(opcodes).zip(numbers(reserved)) {
+            *self.opcodes.entry(low | high << 4).or_default() += 1;
         }
         if !malformed.is_empty() {
             self.malformed.push(format!("frame {number} ({stack}) {expert}"));
@@ -166,10 +167,9 @@ impl Dissection {
 }
 
 fn dissect(capture: &Path) -> Result<Dissection, Failure> {
-    let fields = ["frame.protocols", "_ws.malformed", "iwarp_rdma.opcode", "frame.number"];
     let output = tshark(capture)
         .args(["-T", "fields"])
-        .args(fields.iter().chain(&["_ws.expert.message"]).flat_map(|field| ["-e", field]))
+        .args(FIELDS.iter().flat_map(|field| ["-e", field]))
         .output()?;
     let mut dissection = Dissection::default();
     output.lines().for_each(|line| dissection.take(line));
@@ -198,9 +198,10 @@ fn tshark(capture: &Path) -> Step {
         .limit(Duration::from_secs(300))
 }
 
-/// RFC 5040 §4.3 and RFC 7306 §3, then draft-talpey-rdma-commit §4, which tshark does not know.
-fn opcode_name(opcode: &str) -> &'static str {
-    let digits = opcode.trim_start_matches("0x");
+/// RFC 5040 §4.3 and RFC 7306 §3, then draft-talpey-rdma-commit §4. tshark 4.0 knows four bits of
+/// opcode and nothing of the draft: it shows 0x0c to 0x0f without a name, and takes an Atomic
+/// Write Response (0x11) for a Read Request that is too short.
+fn opcode_name(opcode: u8) -> &'static str {
     let names = [
         "RDMA Write",
         "RDMA Read Request",
@@ -214,13 +215,33 @@ fn opcode_name(opcode: &str) -> &'static str {
         "Immediate Data with SE",
         "Atomic Request",
         "Atomic Response",
+        "Flush Request (draft)",
+        "Flush Response (draft)",
+        "Verify Request (draft)",
+        "Verify Response (draft)",
+        "Atomic Write Request (draft)",
+        "Atomic Write Response (draft)",
     ];
-    let index = u8::from_str_radix(digits, 16).map_or(usize::MAX, usize::from);
-    names.get(index).copied().unwrap_or("unknown to tshark (draft)")
+    names.get(usize::from(opcode)).copied().unwrap_or("unknown")
+}
+
+/// The values of a field that may occur several times in a frame: `0x00,0x03`.
+fn numbers(field: &str) -> impl Iterator<Item = u8> {
+    field.split(',').filter_map(|word| u8::from_str_radix(word.trim_start_matches("0x"), 16).ok())
 }
 
 /// The protocols that must be seen, by tshark's names.
 const WANTED: [&str; 4] = ["iwarp_mpa", "iwarp_ddp_rdmap", "smb_direct", "smb2"];
+/// What tshark is asked of each frame, in the order [`Dissection::take`] reads it. The reserved
+/// bits hold the fifth bit of the draft's opcodes.
+const FIELDS: [&str; 6] = [
+    "frame.protocols",
+    "_ws.malformed",
+    "iwarp_rdma.opcode",
+    "iwarp_rdma.rsv",
+    "frame.number",
+    "_ws.expert.message",
+];
 /// dumpcap's kernel buffer: a whole run, should it never be scheduled.
 const BUFFER_MIB: &str = "256";
 
@@ -241,11 +262,14 @@ mod tests {
     fn a_line_of_tshark_is_counted_by_protocol_and_opcode() {
         let mut dissection = Dissection::default();
         // Captured from tshark 4.0.17 reading cifs.ko against ksmbd over siw.
-        dissection.take("eth:ethertype:ip:tcp:iwarp_mpa:iwarp_ddp_rdmap:data\t\t0x00,0x03\t7\t");
-        dissection.take("eth:ethertype:ip:tcp:iwarp_mpa:x:smb2\t_ws.malformed\t0x03\t9\tBER Error");
+        dissection.take(
+            "eth:ethertype:ip:tcp:iwarp_mpa:iwarp_ddp_rdmap:data\t\t0x00,0x03\t0x00,0x00\t7\t",
+        );
+        dissection
+            .take("eth:ethertype:ip:tcp:iwarp_mpa:x:smb2\t_ws.malformed\t0x03\t0x01\t9\tBER Error");
         assert_eq!(dissection.frames_with("iwarp_mpa"), 2);
         assert_eq!(dissection.frames_with("smb2"), 1);
-        assert_eq!(dissection.opcodes.get("0x03"), Some(&2));
+        assert_eq!(dissection.opcodes.keys().copied().collect::<Vec<_>>(), [0x00, 0x03, 0x13]);
         assert_eq!(dissection.malformed.len(), 1);
     }
 }
