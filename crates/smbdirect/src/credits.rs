@@ -1,0 +1,207 @@
+//! Credits: who may send how many messages, and when a message must carry some back.
+//!
+//! ```text
+//!   receive buffers of ours              send credits of ours
+//!     (being read by the caller)           held  <--- credits_granted in a message of the peer
+//!        | posted                            |
+//!        v                                   | spend: one for each message
+//!     available --- granted --> with_peer    v
+//!        ^          (credits_granted)  |   (gone)
+//!        +----- a message arrives -----+
+//! ```
+//!
+//! A credit stands for a receive buffer that is really posted and was never promised before.
+//! Three rules keep two sides from waiting for each other for ever:
+//!
+//! 1. The last credit is spent only on a message that grants at least one (§3.1.5.1): whoever
+//!    runs dry has just enabled the other side.
+//! 2. One buffer stays in reserve for that message, so that it never waits for the peer.
+//! 3. A peer left with nothing is given something without being asked, as soon as a buffer is
+//!    free; a peer left with half of what it asked for is given more once it has sent payload.
+//!    Messages without payload do not count for the second half, or two idle sides would hand
+//!    each other credits for ever.
+//!
+//! Spec: MS-SMBD §3.1.5.1, §3.1.5.8, §3.1.5.9.
+
+use crate::config::RECEIVE_CREDITS_FLOOR;
+use crate::error::CloseReason;
+
+/// The credits of one connection, both directions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credits {
+    held: u16,
+    available: u16,
+    with_peer: u16,
+    target: u16,
+    receive_max: u16,
+    payload_since_grant: bool,
+}
+
+impl Credits {
+    /// No credits on either side, for at most `receive_max` buffers.
+    pub(crate) fn new(receive_max: u16) -> Self {
+        Self {
+            held: 0,
+            available: 0,
+            with_peer: 0,
+            target: TARGET_FLOOR,
+            receive_max: receive_max.max(RECEIVE_CREDITS_FLOOR),
+            payload_since_grant: false,
+        }
+    }
+
+    /// Messages we may send now.
+    pub(crate) fn held(&self) -> u16 {
+        self.held
+    }
+
+    /// Messages the peer may still send, as far as we know.
+    pub(crate) fn with_peer(&self) -> u16 {
+        self.with_peer
+    }
+
+    /// The caller posted `count` more receive buffers.
+    pub(crate) fn posted(&mut self, count: u16) {
+        self.available = self.available.saturating_add(count);
+    }
+
+    /// The peer would like to hold `target` credits.
+    pub(crate) fn requested(&mut self, target: u16) {
+        // Deviates: §3.1.5.8 takes the value as it is. A peer that holds one credit at most would
+        // turn every message into an exchange of empty ones, so it gets two.
+        self.target = target.clamp(TARGET_FLOOR, self.receive_max);
+    }
+
+    /// The peer granted us `count` more.
+    pub(crate) fn gained(&mut self, count: u16) {
+        self.held = self.held.saturating_add(count);
+    }
+
+    /// A message of the peer arrived in one of our buffers.
+    pub(crate) fn arrived(&mut self, with_payload: bool) -> Result<(), CloseReason> {
+        self.with_peer = self.with_peer.checked_sub(1).ok_or(CloseReason::PeerWithoutCredit)?;
+        self.payload_since_grant |= with_payload;
+        Ok(())
+    }
+
+    /// The grant of the negotiation response, which costs no credit. `None` without a buffer.
+    pub(crate) fn first_grant(&mut self) -> Option<u16> {
+        let grant = self.next_grant();
+        self.record(grant);
+        (grant > 0).then_some(grant)
+    }
+
+    /// Pays for one message and says how many credits it carries; `None` when it has to wait.
+    pub(crate) fn spend(&mut self) -> Option<u16> {
+        let grant = self.next_grant();
+        // MS-SMBD §3.1.5.1: the last credit must buy the peer one.
+        if self.held == 0 || (self.held == 1 && grant == 0) {
+            return None;
+        }
+        self.held -= 1;
+        self.record(grant);
+        Some(grant)
+    }
+
+    /// Whether the peer should get credits even if there is nothing else to send.
+    pub(crate) fn grant_due(&self) -> bool {
+        let needed =
+            self.with_peer == 0 || (self.payload_since_grant && self.with_peer <= self.target / 2);
+        needed && self.held > 0 && self.next_grant() > 0
+    }
+
+    fn next_grant(&self) -> u16 {
+        let missing = self.target.saturating_sub(self.with_peer);
+        let grant = missing.min(self.available.saturating_sub(RESERVE));
+        let must = self.held <= 1 || self.with_peer == 0;
+        if must && grant == 0 { self.available.min(RESERVE) } else { grant }
+    }
+
+    fn record(&mut self, grant: u16) {
+        self.available -= grant;
+        self.with_peer = self.with_peer.saturating_add(grant);
+        self.payload_since_grant &= grant == 0;
+    }
+}
+
+const RESERVE: u16 = 1;
+const TARGET_FLOOR: u16 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credits(held: u16, target: u16, posted: u16) -> Credits {
+        let mut credits = Credits::new(255);
+        credits.requested(target);
+        credits.posted(posted);
+        credits.gained(held);
+        credits
+    }
+
+    #[test]
+    fn a_grant_fills_up_to_the_target_and_keeps_one_buffer_back() {
+        assert_eq!(credits(9, 10, 255).spend(), Some(10));
+        assert_eq!(credits(9, 255, 100).spend(), Some(99));
+        assert_eq!(credits(9, 1, 100).spend(), Some(2), "one credit is too few to live on");
+    }
+
+    #[test]
+    fn a_buffer_is_granted_once_and_only_when_posted() {
+        let mut credits = credits(9, 10, 4);
+        assert_eq!(credits.spend(), Some(3));
+        assert_eq!(credits.spend(), Some(0));
+        credits.posted(2);
+        assert_eq!(credits.spend(), Some(2));
+        assert_eq!(credits.with_peer(), 5);
+    }
+
+    #[test]
+    fn the_last_credit_waits_for_a_buffer_to_grant() {
+        let mut credits = credits(1, 10, 0);
+        assert_eq!(credits.spend(), None);
+        credits.posted(1);
+        assert_eq!(credits.spend(), Some(1), "the reserve is for exactly this message");
+        assert_eq!(credits.held(), 0);
+        assert_eq!(credits.spend(), None);
+    }
+
+    #[test]
+    fn the_last_credit_grants_even_when_the_peer_has_all_it_asked_for() {
+        let mut credits = credits(2, 2, 3);
+        assert_eq!(credits.spend(), Some(2));
+        assert_eq!(credits.spend(), Some(1));
+    }
+
+    #[test]
+    fn a_message_without_a_credit_is_the_peers_fault() {
+        let mut credits = credits(9, 10, 3);
+        assert_eq!(credits.arrived(false), Err(CloseReason::PeerWithoutCredit));
+        assert_eq!(credits.spend(), Some(2));
+        assert_eq!((credits.arrived(true), credits.arrived(true)), (Ok(()), Ok(())));
+        assert_eq!(credits.arrived(true), Err(CloseReason::PeerWithoutCredit));
+    }
+
+    #[test]
+    fn credits_alone_are_sent_to_a_peer_that_ran_dry_or_used_half_on_payload() {
+        let mut credits = credits(9, 4, 5);
+        assert!(credits.grant_due(), "the peer has none yet");
+        assert_eq!(credits.spend(), Some(4));
+        assert!(!credits.grant_due());
+        credits.arrived(false).unwrap();
+        credits.arrived(false).unwrap();
+        credits.posted(2);
+        assert!(!credits.grant_due(), "half is left and only empty messages came");
+        credits.arrived(true).unwrap();
+        assert!(credits.grant_due());
+        assert_eq!(credits.spend(), Some(2));
+        assert!(!credits.grant_due());
+    }
+
+    #[test]
+    fn a_peer_cannot_overflow_what_it_grants() {
+        let mut credits = credits(u16::MAX, 10, 10);
+        credits.gained(u16::MAX);
+        assert_eq!(credits.held(), u16::MAX);
+    }
+}

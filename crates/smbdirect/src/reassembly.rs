@@ -1,0 +1,135 @@
+//! Puts the fragments of an SMB2 message together, in one bounded buffer per connection.
+//!
+//! A message of one fragment is handed on where it lies, without a copy. The buffer grows with
+//! what has arrived, never with what was announced, so an announcement costs a peer as much as us.
+//!
+//! Spec: MS-SMBD §3.1.5.8.
+
+use crate::data_transfer::DataTransfer;
+use crate::error::CloseReason;
+
+/// The message being received.
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    buffer: Vec<u8>,
+    missing: u32,
+    size_max: u32,
+}
+
+impl Reassembly {
+    /// For messages of at most `size_max` bytes.
+    pub(crate) fn new(size_max: u32) -> Self {
+        Self { buffer: Vec::new(), missing: 0, size_max }
+    }
+
+    /// Takes one fragment; hands out the message when this was its last.
+    pub(crate) fn push<'a>(
+        &'a mut self,
+        header: &DataTransfer,
+        payload: &'a [u8],
+    ) -> Result<Option<&'a [u8]>, CloseReason> {
+        if payload.is_empty() {
+            // Credits and keepalives may travel between the fragments of a message.
+            return Ok(None);
+        }
+        let total = payload.len() as u64 + u64::from(header.remaining);
+        if self.missing == 0 {
+            if total > u64::from(self.size_max) {
+                return Err(CloseReason::PeerFragmentedTooLong { total, max: self.size_max });
+            }
+            if header.remaining == 0 {
+                return Ok(Some(payload));
+            }
+            self.buffer.clear();
+        } else if total != u64::from(self.missing) {
+            let expected = self.missing;
+            return Err(CloseReason::PeerFragmentMismatch { expected, claimed: total });
+        }
+        self.missing = header.remaining;
+        self.append(payload);
+        Ok((self.missing == 0).then_some(&self.buffer[..]))
+    }
+
+    /// Gives the buffer back to the allocator unless a message is half received.
+    pub(crate) fn release(&mut self) {
+        if self.missing == 0 {
+            self.buffer = Vec::new();
+        }
+    }
+
+    /// Grows by doubling, but never beyond the message at hand.
+    fn append(&mut self, payload: &[u8]) {
+        let need = self.buffer.len() + payload.len();
+        if need > self.buffer.capacity() {
+            let rest = usize::try_from(self.missing).unwrap_or(usize::MAX);
+            let whole = need.saturating_add(rest);
+            let want = need.max(self.buffer.capacity() * 2).min(whole);
+            self.buffer.reserve_exact(want - self.buffer.len());
+        }
+        self.buffer.extend_from_slice(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragment(remaining: u32) -> DataTransfer {
+        DataTransfer {
+            credits_requested: 1,
+            credits_granted: 0,
+            response_requested: false,
+            remaining,
+        }
+    }
+
+    #[test]
+    fn a_single_fragment_is_handed_on_where_it_lies() {
+        let mut reassembly = Reassembly::new(100);
+        let payload = [7; 100];
+        let message = reassembly.push(&fragment(0), &payload).unwrap().unwrap();
+        assert_eq!(message.as_ptr(), payload.as_ptr());
+    }
+
+    #[test]
+    fn fragments_are_joined_in_order_and_the_buffer_serves_again() {
+        let mut reassembly = Reassembly::new(100);
+        for _ in 0..2 {
+            assert_eq!(reassembly.push(&fragment(3), b"ab"), Ok(None));
+            assert_eq!(reassembly.push(&fragment(0), b""), Ok(None), "only credits");
+            assert_eq!(reassembly.push(&fragment(1), b"cd"), Ok(None));
+            assert_eq!(reassembly.push(&fragment(0), b"e"), Ok(Some(&b"abcde"[..])));
+        }
+    }
+
+    #[test]
+    fn a_message_larger_than_agreed_is_refused_at_its_first_fragment() {
+        let mut reassembly = Reassembly::new(100);
+        let refused = |total| Err(CloseReason::PeerFragmentedTooLong { total, max: 100 });
+        assert_eq!(reassembly.push(&fragment(99), b"ab"), refused(101));
+        assert_eq!(reassembly.push(&fragment(u32::MAX), b"ab"), refused(4_294_967_297));
+        assert_eq!(reassembly.push(&fragment(0), &[0; 101]), refused(101));
+        assert_eq!(reassembly.push(&fragment(98), b"ab"), Ok(None));
+    }
+
+    #[test]
+    fn a_fragment_that_does_not_continue_the_message_is_refused() {
+        for (remaining, payload, claimed) in
+            [(1, &b"c"[..], 2), (2, b"cd", 4), (0, b"cdef", 4), (0, b"c", 1)]
+        {
+            let mut reassembly = Reassembly::new(100);
+            assert_eq!(reassembly.push(&fragment(3), b"ab"), Ok(None));
+            let mismatch = CloseReason::PeerFragmentMismatch { expected: 3, claimed };
+            assert_eq!(reassembly.push(&fragment(remaining), payload), Err(mismatch));
+        }
+    }
+
+    #[test]
+    fn memory_follows_what_arrived_and_not_what_was_announced() {
+        let mut reassembly = Reassembly::new(1 << 20);
+        reassembly.push(&fragment((1 << 20) - 64), &[0; 64]).unwrap();
+        assert!(reassembly.buffer.capacity() <= 128);
+        reassembly.release();
+        assert_eq!(reassembly.buffer.len(), 64, "a half received message is kept");
+    }
+}
