@@ -1,1 +1,3 @@
 //! The Landfast file server.
+
+pub mod share;

@@ -1,0 +1,184 @@
+//! DOS attributes and the creation time: what Linux inodes do not keep, kept in one xattr.
+//!
+//! ```text
+//! user.landfast.dos, little-endian, 16 bytes
+//!  0        4            8                16
+//!  +--------+------------+----------------+
+//!  | version| attributes | creation time  |
+//!  | u32 =1 | u32        | FILETIME u64   |   creation time 0: the inode's own birth time
+//!  +--------+------------+----------------+
+//! ```
+//!
+//! A file without it has computed attributes: ARCHIVE for files, DIRECTORY for directories. The
+//! xattr is written only when a client asks for something else, so a share that only Linux and
+//! ordinary clients use stays clean.
+//!
+//! Spec: MS-FSCC §2.6 (file attributes).
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::error::ShareError;
+
+/// The attribute word of MS-FSCC §2.6. Unknown bits are kept out: [`DosAttributes::settable`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DosAttributes(pub u32);
+
+impl DosAttributes {
+    /// Cannot be written or deleted.
+    pub const READONLY: Self = Self(0x0001);
+    /// Not shown by default.
+    pub const HIDDEN: Self = Self(0x0002);
+    /// Belongs to the operating system.
+    pub const SYSTEM: Self = Self(0x0004);
+    /// Is a directory.
+    pub const DIRECTORY: Self = Self(0x0010);
+    /// Changed since the last backup.
+    pub const ARCHIVE: Self = Self(0x0020);
+    /// None of the others; only ever alone.
+    pub const NORMAL: Self = Self(0x0080);
+    /// Goes away with its last handle.
+    pub const TEMPORARY: Self = Self(0x0100);
+    /// May contain holes.
+    pub const SPARSE: Self = Self(0x0200);
+    /// Not to be indexed.
+    pub const NOT_CONTENT_INDEXED: Self = Self(0x2000);
+
+    // What a client may set and we keep. DIRECTORY follows the inode, NORMAL means "none".
+    const SETTABLE: u32 = 0x0001 | 0x0002 | 0x0004 | 0x0020 | 0x0100 | 0x0200 | 0x2000;
+
+    /// Whether every bit of `other` is set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both sets of bits.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Without the bits of `other`.
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Only the bits a client may set.
+    pub fn settable(self) -> Self {
+        Self(self.0 & Self::SETTABLE)
+    }
+
+    /// The word as clients see it: DIRECTORY by kind, NORMAL when nothing else is left.
+    fn presented(self, is_directory: bool) -> Self {
+        match self.settable() {
+            kept if is_directory => kept.union(Self::DIRECTORY),
+            Self(0) => Self::NORMAL,
+            kept => kept,
+        }
+    }
+}
+
+/// What the xattr of one inode says.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Stored {
+    /// `None` when nobody ever set attributes.
+    pub(super) attributes: Option<DosAttributes>,
+    /// FILETIME; `None` when the inode's birth time counts.
+    pub(super) creation: Option<u64>,
+}
+
+impl Stored {
+    /// The attributes clients see.
+    pub(super) fn effective(self, is_directory: bool) -> DosAttributes {
+        let default = if is_directory { DosAttributes::default() } else { DosAttributes::ARCHIVE };
+        self.attributes.unwrap_or(default).presented(is_directory)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        if bytes.len() != LEN || word(0)? != VERSION {
+            return None;
+        }
+        let creation = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+        Some(Self {
+            attributes: Some(DosAttributes(word(4)?)),
+            creation: (creation != 0).then_some(creation),
+        })
+    }
+
+    fn emit(self, is_directory: bool) -> [u8; LEN] {
+        let mut out = [0; LEN];
+        out[..4].copy_from_slice(&VERSION.to_le_bytes());
+        let attributes = self.effective(is_directory).settable();
+        out[4..8].copy_from_slice(&attributes.0.to_le_bytes());
+        out[8..].copy_from_slice(&self.creation.unwrap_or(0).to_le_bytes());
+        out
+    }
+}
+
+/// Reads the xattr. Anything unreadable or foreign counts as absent: attributes are advice.
+pub(super) fn load(fd: impl AsFd) -> Stored {
+    let mut bytes = [0_u8; LEN + 1];
+    let fd = fd.as_fd();
+    let len = match rustix::fs::fgetxattr(fd, NAME, &mut bytes) {
+        // A handle that was opened O_PATH reads no xattrs; its /proc name does.
+        Err(Errno::BADF) => rustix::fs::getxattr(proc_name(fd), NAME, &mut bytes),
+        other => other,
+    };
+    len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+}
+
+/// Reads the xattr of an entry of the directory `dir`, not following a symbolic link.
+pub(super) fn load_at(dir: impl AsFd, name: &str) -> Stored {
+    let mut bytes = [0_u8; LEN + 1];
+    let path = format!("{}/{name}", proc_name(dir));
+    let len = rustix::fs::lgetxattr(path, NAME, &mut bytes);
+    len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+}
+
+/// Writes the xattr.
+pub(super) fn save(fd: impl AsFd, stored: Stored, is_directory: bool) -> Result<(), ShareError> {
+    let bytes = stored.emit(is_directory);
+    let fd = fd.as_fd();
+    match rustix::fs::fsetxattr(fd, NAME, &bytes, XattrFlags::empty()) {
+        Err(Errno::BADF) => {
+            Ok(rustix::fs::setxattr(proc_name(fd), NAME, &bytes, XattrFlags::empty())?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The name under which this process reaches an open file again.
+pub(super) fn proc_name(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+const NAME: &str = "user.landfast.dos";
+const VERSION: u32 = 1;
+const LEN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_xattr_has_the_bytes_of_its_map() {
+        let stored = Stored {
+            attributes: Some(DosAttributes::HIDDEN.union(DosAttributes::READONLY)),
+            creation: Some(0x0102_0304_0506_0708),
+        };
+        let golden = [1, 0, 0, 0, 3, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        assert_eq!(stored.emit(false), golden);
+        assert_eq!(Stored::parse(&golden), Some(stored));
+        assert_eq!(Stored::parse(&golden[..15]), None);
+    }
+
+    #[test]
+    fn attributes_are_presented_as_windows_expects() {
+        let none = Stored { attributes: Some(DosAttributes(0)), creation: None };
+        assert_eq!(none.effective(false), DosAttributes::NORMAL);
+        assert_eq!(none.effective(true), DosAttributes::DIRECTORY);
+        assert_eq!(Stored::default().effective(false), DosAttributes::ARCHIVE);
+    }
+}

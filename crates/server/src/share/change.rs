@@ -1,0 +1,174 @@
+//! Changing the tree: create, remove, rename, link.
+//!
+//! Every change works on a parent directory opened beneath the root and one checked component,
+//! and verifies that the component still is the inode the caller means: a name that was swapped
+//! meanwhile is left alone.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::Share;
+use super::attributes::{self, DosAttributes, Stored};
+use super::entry::Entry;
+use super::error::{ShareError, from_resolution};
+use super::lookup::open_beneath;
+use super::metadata::{FileKey, identify, identify_at};
+use super::name::SharePath;
+
+impl Share {
+    /// Creates a file that must not exist and opens it for reading and writing.
+    pub fn create_file(
+        &self,
+        path: &SharePath,
+        attributes: DosAttributes,
+    ) -> Result<Entry, ShareError> {
+        self.writable()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let fd =
+            open_beneath(&self.root, path.for_system(), flags, FILE_MODE).map_err(from_creation)?;
+        self.finish_creation(fd, attributes, DosAttributes::ARCHIVE)
+    }
+
+    /// Creates a directory that must not exist and opens it.
+    pub fn create_directory(
+        &self,
+        path: &SharePath,
+        attributes: DosAttributes,
+    ) -> Result<Entry, ShareError> {
+        self.writable()?;
+        let parent = self.parent_of(path)?;
+        rustix::fs::mkdirat(&parent, path.leaf(), DIRECTORY_MODE).map_err(from_creation)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let fd = open_beneath(&self.root, path.for_system(), flags, Mode::empty())
+            .map_err(from_resolution)?;
+        self.finish_creation(fd, attributes, DosAttributes::default())
+    }
+
+    fn finish_creation(
+        &self,
+        fd: OwnedFd,
+        attributes: DosAttributes,
+        default: DosAttributes,
+    ) -> Result<Entry, ShareError> {
+        let (key, kind) = identify(&fd)?;
+        let is_directory = kind == FileType::Directory;
+        let wanted = attributes.settable().union(default);
+        if wanted != default {
+            let stored = Stored { attributes: Some(wanted), creation: None };
+            attributes::save(&fd, stored, is_directory)?;
+        }
+        Ok(Entry::new(fd, key, is_directory, self.inline))
+    }
+
+    /// Removes the name `path` if it still stands for the inode `key`.
+    pub fn remove(
+        &self,
+        path: &SharePath,
+        key: FileKey,
+        is_directory: bool,
+    ) -> Result<(), ShareError> {
+        self.writable()?;
+        let parent = self.parent_of(path)?;
+        verify(&parent, path.leaf(), key)?;
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
+            // A symbolic link to a directory is removed as the link it is.
+            Err(Errno::NOTDIR) if is_directory => {
+                Ok(rustix::fs::unlinkat(&parent, path.leaf(), AtFlags::empty())?)
+            }
+            Err(Errno::EXIST) => Err(ShareError::DirectoryNotEmpty),
+            other => Ok(other?),
+        }
+    }
+
+    /// Gives the inode `key` at `from` the name `to`, replacing what is there if `replace`.
+    pub fn rename(
+        &self,
+        from: &SharePath,
+        to: &SharePath,
+        key: FileKey,
+        replace: bool,
+    ) -> Result<(), ShareError> {
+        self.writable()?;
+        let source = self.parent_of(from)?;
+        let target = self.parent_of(to)?;
+        verify(&source, from.leaf(), key)?;
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
+            Err(Errno::XDEV) => Err(ShareError::CrossDevice),
+            // A directory moved below itself, or a mismatch of file and directory.
+            Err(Errno::INVAL | Errno::ISDIR | Errno::NOTDIR) => Err(ShareError::AccessDenied),
+            Err(Errno::NOTEMPTY) => Err(ShareError::AccessDenied),
+            other => Ok(other?),
+        }
+    }
+
+    /// Gives an open file one more name.
+    pub fn link(&self, entry: &Entry, to: &SharePath, replace: bool) -> Result<(), ShareError> {
+        self.writable()?;
+        let target = self.parent_of(to)?;
+        let source = attributes::proc_name(entry.as_fd());
+        if replace {
+            match rustix::fs::unlinkat(&target, to.leaf(), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        match rustix::fs::linkat(rustix::fs::CWD, source, &target, to.leaf(), flags) {
+            Err(Errno::XDEV) => Err(ShareError::CrossDevice),
+            other => Ok(other?),
+        }
+    }
+
+    /// Whether a directory has no entries.
+    pub fn is_empty_directory(&self, entry: &Entry) -> Result<bool, ShareError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(entry.as_fd(), ".", flags, Mode::empty())?;
+        let mut stream = rustix::fs::Dir::new(fd)?;
+        while let Some(found) = stream.read() {
+            let found = found?;
+            if !matches!(found.file_name().to_bytes(), b"." | b"..") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn writable(&self) -> Result<(), ShareError> {
+        if self.read_only { Err(ShareError::ConfigReadOnly) } else { Ok(()) }
+    }
+
+    fn parent_of(&self, path: &SharePath) -> Result<OwnedFd, ShareError> {
+        if path.is_root() {
+            return Err(ShareError::AccessDenied);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match open_beneath(&self.root, path.parent().for_system(), flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(ShareError::PathNotFound),
+            other => other.map_err(from_resolution),
+        }
+    }
+}
+
+// A symbolic link stands for its target here, so its own inode is let through.
+fn verify(parent: &OwnedFd, leaf: &str, key: FileKey) -> Result<(), ShareError> {
+    match identify_at(parent, leaf)? {
+        (_, FileType::Symlink) => Ok(()),
+        (found, _) if found == key => Ok(()),
+        _ => Err(ShareError::NotFound),
+    }
+}
+
+fn from_creation(errno: Errno) -> ShareError {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => ShareError::PathNotFound,
+        other => from_resolution(other),
+    }
+}
+
+// The umask of the server decides what remains of these.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);

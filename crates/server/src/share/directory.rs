@@ -1,0 +1,164 @@
+//! Enumerating a directory: a cursor that survives between QUERY_DIRECTORY requests.
+//!
+//! The cursor streams from the kernel and holds at most one entry that did not fit the last
+//! answer, so a directory of any size costs one buffer. Names that cannot be shown to a Windows
+//! client, and symbolic links that lead nowhere or out of the share, are left out.
+//!
+//! Spec: MS-FSA §2.1.5.6.3 (directory queries).
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{Mode, OFlags};
+use tracing::debug;
+
+use super::Share;
+use super::entry::Entry;
+use super::error::ShareError;
+use super::metadata::Metadata;
+use super::name::{SharePath, is_presentable};
+use super::pattern::Pattern;
+
+/// One line of a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Listed {
+    /// The name, `.` and `..` included.
+    pub name: String,
+    /// What the name stands for.
+    pub metadata: Metadata,
+}
+
+/// A position in a directory.
+#[derive(Debug)]
+pub struct Enumeration {
+    stream: rustix::fs::Dir,
+    pattern: Pattern,
+    stage: Stage,
+    held: Option<Listed>,
+    matched: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    Dot,
+    DotDot,
+    Entries,
+    Done,
+}
+
+impl Enumeration {
+    /// Starts at the front of `directory`.
+    pub fn start(directory: &Entry, pattern: Pattern) -> Result<Self, ShareError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(directory.as_fd(), ".", flags, Mode::empty())?;
+        let stream = rustix::fs::Dir::new(fd)?;
+        Ok(Self { stream, pattern, stage: Stage::Dot, held: None, matched: false })
+    }
+
+    /// Goes back to the front, keeping the pattern.
+    pub fn restart(&mut self) {
+        self.stream.rewind();
+        self.stage = Stage::Dot;
+        self.held = None;
+        self.matched = false;
+    }
+
+    /// Whether anything matched since the front: tells "no such file" from "no more files".
+    pub fn has_matched(&self) -> bool {
+        self.matched
+    }
+
+    /// Returns an entry that did not fit the answer; the next call to `next` yields it again.
+    pub fn put_back(&mut self, listed: Listed) {
+        self.held = Some(listed);
+    }
+
+    /// The next match, or `None` at the end. `path` is where the directory is now.
+    pub fn next(
+        &mut self,
+        share: &Share,
+        directory: &Entry,
+        path: &SharePath,
+    ) -> Result<Option<Listed>, ShareError> {
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        if self.stage == Stage::Dot
+            && let Some(name) = self.pattern.literal()
+        {
+            self.stage = Stage::Done;
+            return Ok(self.only(share, directory, path, &name));
+        }
+        loop {
+            let listed = match self.stage {
+                Stage::Dot => {
+                    self.stage = Stage::DotDot;
+                    Some(Listed { name: ".".to_owned(), metadata: directory.metadata()? })
+                }
+                Stage::DotDot => {
+                    self.stage = Stage::Entries;
+                    let metadata = match share.locate(&path.parent())?.found {
+                        Some(parent) => Metadata::of(&parent.anchor)?,
+                        None => directory.metadata()?,
+                    };
+                    Some(Listed { name: "..".to_owned(), metadata })
+                }
+                Stage::Entries => self.advance(share, path)?,
+                Stage::Done => return Ok(None),
+            };
+            if let Some(listed) = listed.filter(|listed| self.pattern.matches(&listed.name)) {
+                self.matched = true;
+                return Ok(Some(listed));
+            }
+        }
+    }
+
+    // A pattern without wildcards is one lookup, not a pass over the directory.
+    fn only(
+        &mut self,
+        share: &Share,
+        directory: &Entry,
+        path: &SharePath,
+        name: &str,
+    ) -> Option<Listed> {
+        let listed = match name {
+            "." | ".." => Listed { name: name.to_owned(), metadata: directory.metadata().ok()? },
+            _ if !is_presentable(name) => return None,
+            _ => {
+                let located = share.locate(&path.join(name)).ok()?;
+                let metadata = Metadata::of(&located.found?.anchor).ok()?;
+                Listed { name: located.path.leaf().to_owned(), metadata }
+            }
+        };
+        self.matched = true;
+        Some(listed)
+    }
+
+    // One step of the kernel's stream; `None` for an entry that is left out and at the end.
+    fn advance(&mut self, share: &Share, path: &SharePath) -> Result<Option<Listed>, ShareError> {
+        let Some(entry) = self.stream.read() else {
+            self.stage = Stage::Done;
+            return Ok(None);
+        };
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { return Ok(None) };
+        // The pattern first: it is cheaper than asking the inode.
+        if !is_presentable(name) || !self.pattern.matches(name) {
+            return Ok(None);
+        }
+        let metadata = match Metadata::at(self.stream.fd()?.as_fd(), name) {
+            Ok(Some(metadata)) => Some(metadata),
+            Ok(None) => share
+                .locate(&path.join(name))
+                .ok()
+                .and_then(|located| located.found)
+                .and_then(|target| Metadata::of(&target.anchor).ok()),
+            // Gone since the stream was read, or something we do not serve.
+            Err(ShareError::NotFound | ShareError::SpecialFile) => None,
+            Err(error) => return Err(error),
+        };
+        if metadata.is_none() {
+            debug!(name, "left out of a listing: not a file or directory of this share");
+        }
+        Ok(metadata.map(|metadata| Listed { name: name.to_owned(), metadata }))
+    }
+}

@@ -1,0 +1,200 @@
+//! An open file or directory of a share: the handle every later operation goes through.
+//!
+//! Reads and writes come in two forms. `try_*` never waits for a device: it answers
+//! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. Which
+//! operations can promise that was measured (Linux 6.18): tmpfs reads and writes never wait but
+//! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, Timespec, Timestamps};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::attributes::{self, DosAttributes};
+use super::error::ShareError;
+use super::metadata::{FileKey, Metadata, from_file_time};
+
+/// What may be answered on the calling thread.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum InlineIo {
+    /// Memory behind everything: reads, writes and flushes never wait (tmpfs).
+    Everything,
+    /// Reads of cached pages; the kernel says when it would wait (RWF_NOWAIT).
+    CachedReads,
+}
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Entry {
+    fd: OwnedFd,
+    key: FileKey,
+    is_directory: bool,
+    inline: InlineIo,
+}
+
+impl Entry {
+    pub(super) fn new(fd: OwnedFd, key: FileKey, is_directory: bool, inline: InlineIo) -> Self {
+        Self { fd, key, is_directory, inline }
+    }
+
+    /// Which inode this is.
+    pub fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// A directory, else a regular file.
+    pub fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// What may be answered on the calling thread.
+    pub fn inline_io(&self) -> InlineIo {
+        self.inline
+    }
+
+    /// The handle, for mapping and flushing.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A second handle on the same open file, for a medium that outlives this one.
+    pub fn duplicate(&self) -> Result<std::fs::File, ShareError> {
+        Ok(std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?))
+    }
+
+    /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
+    pub fn metadata(&self) -> Result<Metadata, ShareError> {
+        Metadata::of(&self.fd)
+    }
+
+    /// Reads without waiting. A short count means end of file.
+    pub fn try_read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
+        if self.inline == InlineIo::Everything {
+            return self.read_at(out, offset);
+        }
+        let wanted = out.len();
+        let mut buffers = [rustix::io::IoSliceMut::new(out)];
+        let got = rustix::io::preadv2(&self.fd, &mut buffers, offset, ReadWriteFlags::NOWAIT);
+        match got {
+            Ok(got) if got == wanted => Ok(got),
+            // Short: end of file, or the rest is not in memory. Only a worker can tell.
+            Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {
+                Err(ShareError::WouldBlock)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Writes without waiting.
+    pub fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        match self.inline {
+            InlineIo::Everything => self.write_at(bytes, offset),
+            InlineIo::CachedReads => Err(ShareError::WouldBlock),
+        }
+    }
+
+    /// Reads; may wait. A short count means end of file.
+    pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
+        let mut done = 0;
+        while done < out.len() {
+            match rustix::io::pread(&self.fd, &mut out[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `bytes`; may wait. Placed and visible, not durable.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&self.fd, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(ShareError::DiskFull),
+                Ok(put) => done += put,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the end of file.
+    pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
+        if size > i64::MAX.unsigned_abs() {
+            return Err(ShareError::PeerInvalid);
+        }
+        Ok(rustix::fs::ftruncate(&self.fd, size)?)
+    }
+
+    /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
+    /// than the file holds truncates it, as MS-FSA §2.1.5.15.1 says.
+    pub fn set_allocation(&self, allocation: u64) -> Result<(), ShareError> {
+        let size = self.metadata()?.size;
+        if allocation < size {
+            return self.set_size(allocation);
+        }
+        self.reserve(0, allocation)
+    }
+
+    /// Reserves the blocks of a range inside the file without moving its end.
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
+        if len == 0 {
+            return Ok(());
+        }
+        loop {
+            match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len) {
+                Err(Errno::INTR) => {}
+                // Space is promised by no file system that cannot reserve: a write may still fail.
+                Err(Errno::OPNOTSUPP) => return Ok(()),
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Sets times and attributes; `None` leaves a field alone.
+    pub fn set_basic(&self, change: BasicChange) -> Result<(), ShareError> {
+        if change.attributes.is_some() || change.creation.is_some() {
+            let mut stored = attributes::load(&self.fd);
+            stored.attributes =
+                change.attributes.map(DosAttributes::settable).or(stored.attributes);
+            stored.creation = change.creation.or(stored.creation);
+            attributes::save(&self.fd, stored, self.is_directory)?;
+        }
+        if change.access.is_some() || change.write.is_some() {
+            let times = Timestamps {
+                last_access: change.access.map_or(OMIT, from_file_time),
+                last_modification: change.write.map_or(OMIT, from_file_time),
+            };
+            let set = rustix::fs::futimens(&self.fd, &times);
+            match set {
+                // An O_PATH handle: its /proc name reaches the same inode.
+                Err(Errno::BADF) => rustix::fs::utimensat(
+                    rustix::fs::CWD,
+                    attributes::proc_name(&self.fd),
+                    &times,
+                    rustix::fs::AtFlags::empty(),
+                )?,
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Times (FILETIME) and attributes to set; `None` leaves a field alone.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BasicChange {
+    /// Creation time.
+    pub creation: Option<u64>,
+    /// Last read.
+    pub access: Option<u64>,
+    /// Last write.
+    pub write: Option<u64>,
+    /// DOS attributes.
+    pub attributes: Option<DosAttributes>,
+}
+
+const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

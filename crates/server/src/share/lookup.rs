@@ -1,0 +1,125 @@
+//! Finding what a path names: exactly as written first, then ignoring case.
+//!
+//! Every step is an `openat2` from the share's root with RESOLVE_BENEATH and
+//! RESOLVE_NO_MAGICLINKS: neither a component nor a symbolic link leads outside, whatever a
+//! local user does to the tree meanwhile.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::error::{ShareError, from_resolution};
+use super::metadata::{FileKey, identify};
+use super::name::{SharePath, is_presentable};
+use super::pattern::same_name;
+
+/// Where a path leads.
+#[derive(Debug)]
+pub struct Located {
+    /// The path in the spelling found on disk; what is missing keeps the peer's spelling.
+    pub path: SharePath,
+    /// The object itself, if it exists.
+    pub found: Option<Found>,
+}
+
+/// An object that exists: an anchor to open it from, race-free.
+#[derive(Debug)]
+pub struct Found {
+    pub(super) anchor: OwnedFd,
+    /// Which inode.
+    pub key: FileKey,
+    /// A directory, else a regular file.
+    pub is_directory: bool,
+}
+
+/// Opens `path` below `root` without ever leaving it.
+pub(super) fn open_beneath(
+    root: &OwnedFd,
+    path: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    // EAGAIN: a rename elsewhere in the tree made the kernel unsure of BENEATH; it asks for
+    // another try, and a bounded number of them cannot be used to hold a worker.
+    for _ in 0..RACE_RETRIES_MAX {
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+    Err(Errno::ACCESS)
+}
+
+/// Looks `path` up.
+pub(super) fn locate(root: &OwnedFd, path: &SharePath) -> Result<Located, ShareError> {
+    if let Some(found) = anchor(root, path)? {
+        return Ok(Located { path: path.clone(), found: Some(found) });
+    }
+    let mut spelled = SharePath::root();
+    let count = path.components().count();
+    for (index, component) in path.components().enumerate() {
+        let is_leaf = index + 1 == count;
+        match spelling(root, &spelled, component)? {
+            Some(actual) => spelled = spelled.join(&actual),
+            None if is_leaf => {
+                return Ok(Located { path: spelled.join(component), found: None });
+            }
+            None => return Err(ShareError::PathNotFound),
+        }
+    }
+    let found = anchor(root, &spelled)?;
+    Ok(Located { path: spelled, found })
+}
+
+fn anchor(root: &OwnedFd, path: &SharePath) -> Result<Option<Found>, ShareError> {
+    match open_beneath(root, path.for_system(), OFlags::PATH, Mode::empty()) {
+        Ok(anchor) => Found::new(anchor).map(Some),
+        // ENOTDIR: a file stands where a directory should; the component walk says which.
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(from_resolution(errno)),
+    }
+}
+
+impl Found {
+    fn new(anchor: OwnedFd) -> Result<Self, ShareError> {
+        match identify(&anchor)? {
+            (key, FileType::RegularFile) => Ok(Self { anchor, key, is_directory: false }),
+            (key, FileType::Directory) => Ok(Self { anchor, key, is_directory: true }),
+            _ => Err(ShareError::SpecialFile),
+        }
+    }
+}
+
+// How `wanted` is spelled in `directory`: as asked if that exists, else the first entry that
+// differs in case only. A directory of 100,000 names costs one pass; nothing is kept.
+fn spelling(
+    root: &OwnedFd,
+    directory: &SharePath,
+    wanted: &str,
+) -> Result<Option<String>, ShareError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+    let dir = match open_beneath(root, directory.for_system(), flags, Mode::empty()) {
+        Ok(dir) => dir,
+        Err(Errno::NOTDIR | Errno::NOENT) => return Err(ShareError::PathNotFound),
+        Err(errno) => return Err(from_resolution(errno)),
+    };
+    match rustix::fs::statx(&dir, wanted, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE) {
+        Ok(_) => return Ok(Some(wanted.to_owned())),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(from_resolution(errno)),
+    }
+    let mut entries = rustix::fs::Dir::new(dir)?;
+    while let Some(entry) = entries.read() {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if is_presentable(name) && same_name(name, wanted) {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// How often a lookup is repeated because the tree changed under it.
+const RACE_RETRIES_MAX: usize = 16;

@@ -1,0 +1,229 @@
+//! A share: one directory tree, exported under a name and confined to itself.
+//!
+//! * [`name`]: paths a peer may write; * [`lookup`]: from path to inode, inside the share only;
+//! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
+//! * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts.
+//!
+//! Everything here may block unless its name starts with `try_`; callers are on the blocking
+//! pool. The confinement rests on the kernel (`openat2`), not on string checks.
+
+mod attributes;
+mod change;
+mod directory;
+mod entry;
+mod error;
+mod lookup;
+mod metadata;
+mod name;
+mod pattern;
+mod volume;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use pmem::DurabilityClass;
+use rustix::fs::{Mode, OFlags};
+use thiserror::Error;
+
+pub use attributes::DosAttributes;
+pub use directory::{Enumeration, Listed};
+pub use entry::{BasicChange, Entry, InlineIo};
+pub use error::ShareError;
+pub use lookup::{Found, Located};
+pub use metadata::{FileKey, Metadata};
+pub use name::SharePath;
+pub use pattern::Pattern;
+pub use volume::{VolumeAttributes, VolumeSize};
+
+/// How a share is exported.
+#[derive(Clone, Debug)]
+pub struct ShareConfig {
+    /// The name clients connect to; compared ignoring case.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Refuse every session that does not encrypt.
+    pub encrypt_required: bool,
+    /// Let push commits succeed on memory that does not survive power loss. For tests and
+    /// demonstrations; the class reported to clients stays `volatile`.
+    pub emulate_persistence: bool,
+}
+
+impl ShareConfig {
+    /// A writable share of `path` with every switch off.
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            read_only: false,
+            encrypt_required: false,
+            emulate_persistence: false,
+        }
+    }
+}
+
+/// One exported directory tree.
+#[derive(Debug)]
+pub struct Share {
+    name: String,
+    root: OwnedFd,
+    root_key: FileKey,
+    class: DurabilityClass,
+    inline: InlineIo,
+    read_only: bool,
+    encrypt_required: bool,
+    emulate_persistence: bool,
+}
+
+impl Share {
+    /// Opens the directory and finds out what its file system can promise.
+    pub fn open(config: &ShareConfig) -> Result<Self, ShareOpenError> {
+        check_share_name(&config.name)?;
+        let failed = |source| ShareOpenError::ConfigPath { path: config.path.clone(), source };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&config.path, flags, Mode::empty())
+            .map_err(|errno| failed(errno.into()))?;
+        let (root_key, _) = metadata::identify(&root).map_err(failed)?;
+        let is_memory =
+            rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type == TMPFS_MAGIC;
+        let class = if is_memory { DurabilityClass::Volatile } else { probe_class(&root) };
+        Ok(Self {
+            name: config.name.clone(),
+            root,
+            root_key,
+            class,
+            inline: if is_memory { InlineIo::Everything } else { InlineIo::CachedReads },
+            read_only: config.read_only,
+            encrypt_required: config.encrypt_required,
+            emulate_persistence: config.emulate_persistence,
+        })
+    }
+
+    /// The name clients connect to.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a durable write means here.
+    pub fn class(&self) -> DurabilityClass {
+        self.class
+    }
+
+    /// Refuses every change.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Refuses sessions that do not encrypt.
+    pub fn is_encrypt_required(&self) -> bool {
+        self.encrypt_required
+    }
+
+    /// Whether push commits on volatile memory are answered all the same.
+    pub fn emulates_persistence(&self) -> bool {
+        self.emulate_persistence
+    }
+
+    /// What may be answered on the calling thread.
+    pub fn inline_io(&self) -> InlineIo {
+        self.inline
+    }
+
+    /// Identity of the top directory; its inode and device make the volume's serial number.
+    pub fn root_key(&self) -> FileKey {
+        self.root_key
+    }
+
+    /// Finds what `path` names, exactly as written first, then ignoring case.
+    pub fn locate(&self, path: &SharePath) -> Result<Located, ShareError> {
+        lookup::locate(&self.root, path)
+    }
+
+    /// Opens something that [`Share::locate`] found.
+    pub fn open_found(&self, found: &Found, mode: OpenMode) -> Result<Entry, ShareError> {
+        if mode.write && !found.is_directory {
+            self.writable()?;
+        }
+        let name = attributes::proc_name(&found.anchor);
+        let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let open = |flags| rustix::fs::open(&*name, flags | common, Mode::empty());
+        let fd =
+            if found.is_directory {
+                open(OFlags::RDONLY | OFlags::DIRECTORY)?
+            } else if mode.write {
+                // Both directions even for a writer: mapping and compare operations read too.
+                open(OFlags::RDWR)
+                    .or_else(|errno| if mode.read { Err(errno) } else { open(OFlags::WRONLY) })?
+            } else if mode.read {
+                open(OFlags::RDONLY)?
+            } else {
+                // Attributes only: whoever may not read the bytes may still see the inode.
+                match open(OFlags::RDONLY) {
+                    Ok(fd) => fd,
+                    Err(_) => rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?,
+                }
+            };
+        Ok(Entry::new(fd, found.key, found.is_directory, self.inline))
+    }
+
+    /// The metadata of something that [`Share::locate`] found, without opening it.
+    pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
+        Metadata::of(&found.anchor)
+    }
+}
+
+/// Which directions of data an open needs.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OpenMode {
+    /// Bytes will be read.
+    pub read: bool,
+    /// Bytes will be written.
+    pub write: bool,
+}
+
+/// Why a share cannot be exported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShareOpenError {
+    /// The name is empty, too long, reserved, or holds characters a share name cannot have.
+    #[error("{0:?} cannot be the name of a share")]
+    ConfigName(String),
+    /// The directory cannot be opened.
+    #[error("cannot export {path}: {source}", path = .path.display())]
+    ConfigPath {
+        /// Which directory.
+        path: PathBuf,
+        /// Why not.
+        source: ShareError,
+    },
+}
+
+// MS-SRVS §2.2.4: share names are at most 80 characters and not IPC$ and the like.
+fn check_share_name(name: &str) -> Result<(), ShareOpenError> {
+    let forbidden = |c: char| c < ' ' || "\"/\\[]:|<>+=;,*?".contains(c);
+    let reserved = name.eq_ignore_ascii_case("IPC$");
+    if name.is_empty() || name.chars().count() > 80 || reserved || name.chars().any(forbidden) {
+        return Err(ShareOpenError::ConfigName(name.to_owned()));
+    }
+    Ok(())
+}
+
+// A probe file that never has a name: only a real mapping tells whether MAP_SYNC works here.
+fn probe_class(root: &OwnedFd) -> DurabilityClass {
+    let path = attributes::proc_name(root);
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let probe = rustix::fs::open(Path::new(&path), flags, Mode::RUSR | Mode::WUSR)
+        .and_then(|fd| rustix::fs::ftruncate(&fd, 4096).map(|()| fd));
+    match probe {
+        Ok(fd) => pmem::classify(&std::fs::File::from(fd)).unwrap_or(DurabilityClass::Storage),
+        // Not writable for us: claim the weaker class that needs a flush.
+        Err(_) => DurabilityClass::Storage,
+    }
+}
+
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+#[cfg(test)]
+mod tests;

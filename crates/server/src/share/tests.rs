@@ -1,0 +1,194 @@
+//! Whole shares on real directories.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn share() -> (tempfile::TempDir, Share) {
+    let dir = tempfile::tempdir().unwrap();
+    let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
+    (dir, share)
+}
+
+fn path(text: &str) -> SharePath {
+    SharePath::parse(text).unwrap()
+}
+
+fn names(share: &Share, directory: &str, pattern: &str) -> Vec<String> {
+    let at = path(directory);
+    let found = share.locate(&at).unwrap().found.unwrap();
+    let entry = share.open_found(&found, OpenMode { read: true, write: false }).unwrap();
+    let mut cursor = Enumeration::start(&entry, Pattern::parse(pattern).unwrap()).unwrap();
+    let mut names = Vec::new();
+    while let Some(listed) = cursor.next(share, &entry, &at).unwrap() {
+        names.push(listed.name);
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_is_created_found_ignoring_case_and_removed() {
+    let (_dir, share) = share();
+    let entry = share.create_file(&path("Report.TXT"), DosAttributes::HIDDEN).unwrap();
+    entry.write_at(b"hello", 0).unwrap();
+    let located = share.locate(&path("rEPORT.txt")).unwrap();
+    assert_eq!(located.path.to_wire(), "Report.TXT");
+    let found = located.found.unwrap();
+    let metadata = share.metadata_of(&found).unwrap();
+    assert_eq!((metadata.size, metadata.is_directory), (5, false));
+    assert!(metadata.attributes.contains(DosAttributes::HIDDEN));
+    assert_eq!(metadata, entry.metadata().unwrap());
+    share.remove(&located.path, found.key, false).unwrap();
+    assert!(share.locate(&path("report.txt")).unwrap().found.is_none());
+}
+
+#[test]
+fn an_exact_name_wins_over_one_that_differs_in_case() {
+    let (dir, share) = share();
+    std::fs::write(dir.path().join("A"), "upper").unwrap();
+    std::fs::write(dir.path().join("a"), "lower").unwrap();
+    assert_eq!(share.locate(&path("a")).unwrap().path.to_wire(), "a");
+    assert_eq!(share.locate(&path("A")).unwrap().path.to_wire(), "A");
+}
+
+#[test]
+fn links_inside_the_share_work_and_links_out_of_it_do_not() {
+    let (dir, share) = share();
+    std::fs::create_dir(dir.path().join("inner")).unwrap();
+    std::fs::write(dir.path().join("inner/file"), "x").unwrap();
+    symlink("inner/file", dir.path().join("good")).unwrap();
+    symlink("/etc/passwd", dir.path().join("absolute")).unwrap();
+    symlink("../../../../../etc/passwd", dir.path().join("climbing")).unwrap();
+    symlink("/proc/self/root", dir.path().join("magic")).unwrap();
+    assert!(share.locate(&path("good")).unwrap().found.is_some());
+    for escape in ["absolute", "climbing", "magic", "magic\\etc"] {
+        let refused = share.locate(&path(escape)).map(|located| located.path);
+        assert_eq!(refused, Err(ShareError::AccessDenied), "{escape}");
+    }
+    assert_eq!(names(&share, "", "*"), [".", "..", "good", "inner"]);
+    let created = share.create_file(&path("climbing"), DosAttributes::default());
+    assert_eq!(created.unwrap_err(), ShareError::Exists);
+}
+
+#[test]
+fn a_missing_directory_is_told_from_a_missing_file() {
+    let (dir, share) = share();
+    std::fs::write(dir.path().join("file"), "x").unwrap();
+    let error = |text: &str| share.locate(&path(text)).map(|located| located.found.is_some());
+    assert_eq!(error("none"), Ok(false));
+    assert_eq!(error("none\\file"), Err(ShareError::PathNotFound));
+    assert_eq!(error("file\\below"), Err(ShareError::PathNotFound));
+}
+
+#[test]
+fn a_device_is_not_served() {
+    let (dir, share) = share();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.path().join("pipe"),
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    assert_eq!(share.locate(&path("pipe")).unwrap_err(), ShareError::SpecialFile);
+    assert_eq!(names(&share, "", "*"), [".", ".."]);
+}
+
+#[test]
+fn a_listing_resumes_where_it_stopped() {
+    let (dir, share) = share();
+    for index in 0..300 {
+        std::fs::write(dir.path().join(format!("f{index:03}")), "").unwrap();
+    }
+    assert_eq!(names(&share, "", "*").len(), 302);
+    assert_eq!(names(&share, "", "f1?0").len(), 10);
+    assert_eq!(names(&share, "", "F007"), ["f007"]);
+    let root = share.locate(&SharePath::root()).unwrap().found.unwrap();
+    let entry = share.open_found(&root, OpenMode::default()).unwrap();
+    let mut cursor = Enumeration::start(&entry, Pattern::all()).unwrap();
+    let first = cursor.next(&share, &entry, &SharePath::root()).unwrap().unwrap();
+    cursor.put_back(first.clone());
+    assert_eq!(cursor.next(&share, &entry, &SharePath::root()).unwrap(), Some(first));
+}
+
+#[test]
+fn a_rename_replaces_only_when_told_to() {
+    let (dir, share) = share();
+    let entry = share.create_file(&path("new"), DosAttributes::default()).unwrap();
+    std::fs::write(dir.path().join("old"), "old").unwrap();
+    let rename = |replace| share.rename(&path("new"), &path("old"), entry.key(), replace);
+    assert_eq!(rename(false), Err(ShareError::Exists));
+    assert_eq!(rename(true), Ok(()));
+    assert_eq!(names(&share, "", "*"), [".", "..", "old"]);
+    let wrong = share.remove(&path("old"), FileKey { device: 0, inode: 0 }, false);
+    assert_eq!(wrong, Err(ShareError::NotFound), "another inode's name is left alone");
+}
+
+#[test]
+fn basic_information_is_kept() {
+    let (_dir, share) = share();
+    let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
+    let change = BasicChange {
+        creation: Some(130_000_000_000_000_000),
+        access: Some(131_000_000_000_000_000),
+        write: Some(132_000_000_000_000_000),
+        attributes: Some(DosAttributes::READONLY),
+    };
+    entry.set_basic(change).unwrap();
+    let metadata = entry.metadata().unwrap();
+    assert_eq!(metadata.creation, 130_000_000_000_000_000);
+    assert_eq!(metadata.access, 131_000_000_000_000_000);
+    assert_eq!(metadata.write, 132_000_000_000_000_000);
+    assert_eq!(metadata.attributes, DosAttributes::READONLY);
+}
+
+#[test]
+fn sizes_and_reservations_follow_requests() {
+    let (_dir, share) = share();
+    let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
+    entry.set_allocation(1 << 20).unwrap();
+    let reserved = entry.metadata().unwrap();
+    assert_eq!(reserved.size, 0);
+    assert!(reserved.allocation >= 1 << 20);
+    entry.set_size(4096).unwrap();
+    assert_eq!(entry.metadata().unwrap().size, 4096);
+    entry.set_allocation(100).unwrap();
+    assert_eq!(entry.metadata().unwrap().size, 100);
+}
+
+#[test]
+fn a_read_only_share_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "x").unwrap();
+    let config = ShareConfig { read_only: true, ..ShareConfig::new("ro", dir.path()) };
+    let share = Share::open(&config).unwrap();
+    let found = share.locate(&path("f")).unwrap().found.unwrap();
+    let write = share.open_found(&found, OpenMode { read: true, write: true });
+    assert_eq!(write.unwrap_err(), ShareError::ConfigReadOnly);
+    assert_eq!(share.remove(&path("f"), found.key, false), Err(ShareError::ConfigReadOnly));
+}
+
+#[test]
+fn cached_reads_are_answered_inline_and_others_say_so() {
+    let (_dir, share) = share();
+    let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
+    entry.write_at(&[7; 8192], 0).unwrap();
+    let mut out = [0; 4096];
+    assert_eq!(entry.try_read_at(&mut out, 4096), Ok(4096));
+    assert_eq!(out, [7; 4096]);
+    if share.inline_io() == InlineIo::CachedReads {
+        assert_eq!(entry.try_write_at(&out, 0), Err(ShareError::WouldBlock));
+        assert_eq!(entry.try_read_at(&mut out, 8000), Err(ShareError::WouldBlock));
+    }
+    assert_eq!(entry.read_at(&mut out, 8000), Ok(192));
+}
+
+#[test]
+fn names_no_share_may_have_are_refused() {
+    for name in ["", "IPC$", "ipc$", "a/b", "a\\b", "x:y"] {
+        let opened = Share::open(&ShareConfig::new(name, "/"));
+        assert!(matches!(opened, Err(ShareOpenError::ConfigName(_))), "{name}");
+    }
+}
