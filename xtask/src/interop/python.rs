@@ -1,25 +1,32 @@
 //! The Python clients smbprotocol and impacket against the server, by scripts of ours that print
-//! one line a check.
+//! one line a check; smbprotocol over TCP and over an SMB Direct written for this purpose.
 
 use std::time::Duration;
 
 use crate::deps;
 use crate::failure::{Outcome, Tally};
-use crate::peer::{Address, Against, PASSWORD, Peer, SHARE, USER};
+use crate::peer::{Against, PASSWORD, Peer, SHARE, USER};
 use crate::process::{Step, tail};
 use crate::workspace;
 
-/// Both clients, one after the other, against one server.
+/// All scripts, one after the other, against one server.
 pub(crate) fn run(against: Against) -> Outcome {
     let interpreter = deps::python()?;
     let scratch = workspace::scratch()?;
     let mut peer = Peer::start(against, scratch.path())?;
     let mut tally = Tally::default();
-    for script in SCRIPTS {
-        let Address { smb, .. } = peer.address();
+    let (smb, rdma) = (peer.address().smb, peer.address().rdma);
+    for (script, port) in SCRIPTS {
+        let Some(server) = (match port {
+            Port::Smb => Some(smb),
+            Port::Rdma => rdma,
+        }) else {
+            tally.skipped.push(format!("{script}: this server has no RDMA port"));
+            continue;
+        };
         let finished = Step::new(&interpreter)
             .arg(workspace::root().join("tests/interop").join(script))
-            .args(["--host", &smb.ip().to_string(), "--port", &smb.port().to_string()])
+            .args(["--host", &server.ip().to_string(), "--port", &server.port().to_string()])
             .args(["--share", SHARE, "--user", USER])
             .secret_env("LANDFAST_PASSWORD", PASSWORD)
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -51,8 +58,19 @@ fn read(output: &str) -> Tally {
     tally
 }
 
+/// Which of a server's ports a script talks to.
+#[derive(Clone, Copy, Debug)]
+enum Port {
+    Smb,
+    Rdma,
+}
+
 /// The scripts, in tests/interop.
-const SCRIPTS: [&str; 2] = ["smbprotocol_client.py", "impacket_client.py"];
+const SCRIPTS: [(&str, Port); 3] = [
+    ("smbprotocol_client.py", Port::Smb),
+    ("impacket_client.py", Port::Smb),
+    ("smbdirect_client.py", Port::Rdma),
+];
 
 #[cfg(test)]
 mod tests {

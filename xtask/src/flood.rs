@@ -1,0 +1,127 @@
+//! Ten thousand peers that connect and never get anywhere: each may cost the server its own
+//! connection and little memory, and an honest client must not notice.
+//!
+//! They say nothing, or stop in the middle of a message whose head promised more, or send bytes of
+//! no protocol. Half go to the SMB port, half to the RDMA port.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::landfast::Landfast;
+use crate::peer::Address;
+use crate::process::{Step, tail};
+use crate::workspace;
+
+/// Options of `cargo xtask flood`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// How many connections are held open at once.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) connections: u32,
+    /// How much the server's resident memory may grow by, in MiB.
+    #[arg(long, default_value_t = 256)]
+    pub(crate) growth_max_mib: u64,
+}
+
+/// Opens them, looks at the server, and lets an honest client in among them.
+pub(crate) fn run(options: &Options) -> Outcome {
+    raise_descriptor_limit(u64::from(options.connections) + DESCRIPTORS_SPARE)?;
+    let scratch = workspace::scratch()?;
+    let share = scratch.path().join("share");
+    fs::create_dir(&share).map_err(Failure::io("creating", &share))?;
+    let mut server = Landfast::start(&share, &[])?;
+    let address = server.address.clone();
+    let credentials = address.write_credentials(scratch.path())?;
+    let mut tally = Tally::default();
+    tally.count("an honest client alone", honest(&address, &credentials)?);
+
+    let before = resident_mib(server.running.id())?;
+    let begin = Instant::now();
+    let held = connect(&address, options.connections);
+    let took = begin.elapsed().as_secs_f64();
+    println!("  {} of {} connected in {took:.1} s", held.len(), options.connections);
+    tally.count("an honest client among them", honest(&address, &credentials)?);
+    let during = resident_mib(server.running.id())?;
+    let refused = u32::try_from(held.len()).map_or(0, |held| options.connections - held);
+
+    drop(held);
+    tally.count("an honest client after them", honest(&address, &credentials)?);
+    let ended = server.running.ended();
+    tally.count("the server lives", ended.map_or(Ok(()), |status| Err(status.to_string())));
+    let grown = during.saturating_sub(before);
+    let bounded = match grown <= options.growth_max_mib {
+        true => Ok(()),
+        false => Err(format!("{grown} MiB, {} at most", options.growth_max_mib)),
+    };
+    tally.count("memory stays bounded", bounded);
+    tally.note = format!("{before} MiB resident, {during} with the flood; {refused} not accepted");
+    Ok(tally)
+}
+
+/// Opens the connections and leaves each in its unfinished state.
+fn connect(address: &Address, count: u32) -> Vec<TcpStream> {
+    let ports: Vec<SocketAddr> = [Some(address.smb), address.rdma].into_iter().flatten().collect();
+    let mut held = Vec::new();
+    for index in 0..count {
+        let place = usize::try_from(index).unwrap_or(0);
+        let port = ports[place % ports.len()];
+        let Ok(mut stream) = TcpStream::connect_timeout(&port, CONNECT_LIMIT) else { continue };
+        let opening = OPENINGS[place / ports.len() % OPENINGS.len()];
+        // A server that already closed this connection has answered as it may.
+        let _ = stream.write_all(opening);
+        held.push(stream);
+    }
+    held
+}
+
+/// Lists the share with somebody else's client.
+fn honest(address: &Address, credentials: &Path) -> Result<Result<(), String>, Failure> {
+    let finished = Step::new("smbclient")
+        .arg(address.unc())
+        .args(["--port", &address.smb.port().to_string(), "--configfile", "/dev/null"])
+        .arg("--authentication-file")
+        .arg(credentials)
+        .args(["--command", "ls"])
+        .limit(Duration::from_secs(60))
+        .finish()?;
+    let text = finished.stdout + &finished.stderr;
+    let served = finished.status.success() && !text.contains("NT_STATUS_");
+    Ok(if served { Ok(()) } else { Err(tail(&text)) })
+}
+
+fn resident_mib(pid: u32) -> Result<u64, Failure> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).map_err(Failure::io("reading", Path::new(&path)))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map(|kib| kib / 1024).ok_or_else(|| Failure::new(format!("{path} has no VmRSS")))
+}
+
+/// Lets this process, and with it the server it starts, hold `wanted` descriptors.
+fn raise_descriptor_limit(wanted: u64) -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).map_err(|error| {
+        Failure::new(format!("{wanted} file descriptors are needed: {error}"))
+            .remedy(format!("ulimit -Hn {wanted}, or fewer --connections"))
+    })
+}
+
+/// What an unfinished peer sends: nothing; the head of a frame that promises 64 KiB, and an MPA
+/// request cut in its key; bytes of no protocol.
+const OPENINGS: [&[u8]; 4] =
+    [b"", b"\x00\x00\xff\xff\xfeSMB\x40\x00", b"MPA ID Req", b"GET / HTTP/1.1\r\n\r\n"];
+/// Descriptors beside those of the connections.
+const DESCRIPTORS_SPARE: u64 = 500;
+/// How long one connection may wait to be accepted by the kernel's queue.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
