@@ -3,7 +3,7 @@
 //! as root.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, Tally};
@@ -27,8 +27,10 @@ pub(crate) fn run() -> Outcome {
     }
     for (program, package) in PROGRAMS {
         if !on_path(program) {
-            return Err(Failure::new(format!("{program} is not there although {package} is"))
-                .remedy(format!("apt-get install --reinstall {package}")));
+            return Err(Failure::new(format!(
+                "no program {program}, though {package} is installed"
+            ))
+            .remedy(format!("apt-get install --reinstall {package}")));
         }
     }
     python()?;
@@ -74,7 +76,13 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
     };
     // Debian's package lists age: without an update the named versions may be gone.
     apt(&["update", "--quiet"])?;
-    apt(&[&["install", "--quiet", "--yes", "--no-install-recommends"], packages].concat())
+    apt(&[&["install", "--quiet", "--yes", "--no-install-recommends"], packages].concat())?;
+    // Debian starts what it installs. The tests bring a smbd of their own, on loopback; nobody asked
+    // for one that serves the network.
+    if packages.contains(&"samba") && Path::new("/run/systemd/system").exists() {
+        Step::new("systemctl").args(["disable", "--now", "smbd", "nmbd"]).run()?;
+    }
+    Ok(())
 }
 
 fn on_path(program: &str) -> bool {

@@ -5,6 +5,7 @@
 
 mod check;
 mod compare;
+mod demo;
 mod deps;
 mod failure;
 mod flood;
@@ -12,6 +13,7 @@ mod fuzz;
 mod interop;
 mod kill9;
 mod landfast;
+mod latency;
 mod machine;
 mod peer;
 mod process;
@@ -48,6 +50,8 @@ enum Task {
     Interop(Interop),
     /// Compare 4 KiB requests over TCP with Samba's smbd on the same tmpfs.
     CompareSmbd(compare::Options),
+    /// Ratios of push mode to the floor and to SMB, within one interleaved run.
+    Latency(latency::Options),
     /// Kill the server at random moments of a stream and look for lost commits.
     Kill9(kill9::Options),
     /// Hold thousands of unfinished connections open and look at memory and other clients.
@@ -106,6 +110,7 @@ fn carry_out(task: &Task) -> Outcome {
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
         Task::CompareSmbd(options) => compare::run(options),
+        Task::Latency(options) => latency::run(options),
         Task::Kill9(options) => kill9::run(options),
         Task::Flood(options) => flood::run(options),
         Task::Fuzz(options) => fuzz::run(options),

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, Tally};
 use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
-use crate::{check, compare, deps, flood, fuzz, interop, kill9, workspace};
+use crate::{check, compare, demo, deps, flood, fuzz, interop, kill9, latency, workspace};
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Clone, Debug)]
@@ -134,7 +134,7 @@ fn step_names() -> Vec<&'static str> {
 }
 
 /// The steps, quickest answer first.
-const STEPS: [SuiteStep; 11] = [
+const STEPS: [SuiteStep; 13] = [
     SuiteStep {
         name: "deps",
         about: "programs and Python packages the tests start",
@@ -157,6 +157,12 @@ const STEPS: [SuiteStep; 11] = [
         name: "tests",
         about: "cargo test, corpora and crash images included",
         run: cargo_test,
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "demo",
+        about: "the README's first command",
+        run: demo::run,
         needed_by_all: false,
     },
     SuiteStep {
@@ -193,6 +199,12 @@ const STEPS: [SuiteStep; 11] = [
         name: "fuzz",
         about: "each fuzz target for a moment",
         run: || fuzz::run(&fuzz::Options { seconds: 2, target: None }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "latency",
+        about: "ratios of push mode to the floor and to SMB (shown, not judged: a busy machine)",
+        run: || latency::run(&latency::Options { rounds: 1, seconds: 0.5, assert: false }),
         needed_by_all: false,
     },
     SuiteStep {
