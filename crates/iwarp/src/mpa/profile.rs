@@ -1,0 +1,268 @@
+//! Our own announcement at the front of the ULP's private data.
+//!
+//! ```text
+//!  0         4        5        6         8             12          14       15          15 + n
+//!  +---------+--------+--------+---------+-------------+-----------+--------+-----------+------
+//!  | "LFPR"  | layout | length | flags   | fpdu_max    | ULP bytes | n      | hash ids  | ULP
+//!  +---------+--------+--------+---------+-------------+-----------+--------+-----------+------
+//! ```
+//!
+//! `layout` names the encoding of the operations that no RFC defines; 1 is
+//! draft-talpey-rdma-commit-01. `length` is where the ULP's own data begins and `ULP bytes` how
+//! much of it there is, because some adapters append bytes of their own to private data.
+//!
+//! A peer that announces another layout is one we have no extended operations in common with.
+//!
+//! Spec: none but this one. Big-endian. RFC 6581 §9 and the limits of adapters leave 196 bytes.
+
+use core::fmt;
+
+use bitflags::bitflags;
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 4],
+    layout: u8,
+    length: u8,
+    flags: U16,
+    fpdu_max: U32,
+    ulp_len: U16,
+    hash_count: u8,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_LEN);
+
+/// What one end can do beyond the RFCs. Both ends must have announced one for either to count.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Profile {
+    /// Operations and frame sizes on offer.
+    pub flags: ProfileFlags,
+    /// Largest frame this end takes, in bytes from length field through CRC; counts only with
+    /// [`ProfileFlags::LARGE_FPDU`].
+    pub fpdu_max: u32,
+    hash_ids: [HashId; HASH_IDS_MAX],
+    hash_count: u8,
+}
+
+bitflags! {
+    /// What a profile offers. Unknown bits survive.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub struct ProfileFlags: u16 {
+        /// Answers Flush Requests.
+        const FLUSH = 0x0001;
+        /// Answers Verify Requests.
+        const VERIFY = 0x0002;
+        /// Answers Atomic Write Requests.
+        const ATOMIC_WRITE = 0x0004;
+        /// Takes frames longer than a TCP segment, up to `fpdu_max`.
+        const LARGE_FPDU = 0x0008;
+        const _ = !0;
+    }
+}
+
+/// An algorithm a Verify can use. Unknown values survive.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct HashId(pub u8);
+
+impl HashId {
+    /// CRC-32C, four bytes, big-endian.
+    pub const CRC32C: Self = Self(1);
+    /// SHA-256, 32 bytes.
+    pub const SHA256: Self = Self(2);
+}
+
+impl fmt::Display for HashId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hash {:#04x}", self.0)
+    }
+}
+
+impl Profile {
+    /// A profile with these offers.
+    ///
+    /// # Errors
+    ///
+    /// More than [`HASH_IDS_MAX`] hash ids are refused.
+    pub fn new(
+        flags: ProfileFlags,
+        fpdu_max: u32,
+        hash_ids: &[HashId],
+    ) -> Result<Self, ProfileError> {
+        let mut ids = [HashId::default(); HASH_IDS_MAX];
+        let room = ids.get_mut(..hash_ids.len());
+        let Some(room) = room else {
+            return Err(ProfileError::ConfigHashIds { got: hash_ids.len() });
+        };
+        room.copy_from_slice(hash_ids);
+        let hash_count = u8::try_from(hash_ids.len()).expect("at most HASH_IDS_MAX");
+        Ok(Self { flags, fpdu_max, hash_ids: ids, hash_count })
+    }
+
+    /// The algorithms this end can verify with, in order of preference.
+    pub fn hash_ids(&self) -> &[HashId] {
+        &self.hash_ids[..usize::from(self.hash_count)]
+    }
+
+    /// Splits private data into a profile, if it begins with one, and what is the ULP's.
+    ///
+    /// # Errors
+    ///
+    /// Data that begins with our magic and is garbled behind it is refused.
+    pub fn parse(private_data: &[u8]) -> Result<(Option<Self>, &[u8]), ProfileError> {
+        let Some(header) = Header::ref_from_prefix(private_data).ok().map(|(header, _)| header)
+        else {
+            return Ok((None, private_data));
+        };
+        if header.magic != MAGIC {
+            return Ok((None, private_data));
+        }
+        let garbled = ProfileError::PeerGarbled { len: private_data.len() };
+        let start = usize::from(header.length);
+        let end = start + usize::from(header.ulp_len.get());
+        let ulp = private_data.get(start..end).ok_or(garbled)?;
+        // The fields up to here never move, whatever the layout of the operations.
+        if header.layout != LAYOUT {
+            return Ok((None, ulp));
+        }
+        let ids = HEADER_LEN..HEADER_LEN + usize::from(header.hash_count);
+        if ids.end > start {
+            return Err(garbled);
+        }
+        Ok((Some(Self::of_wire(header, &private_data[ids])), ulp))
+    }
+
+    /// Appends the profile and the ULP's data to `out`.
+    ///
+    /// # Errors
+    ///
+    /// More than [`PRIVATE_DATA_SIZE_MAX`] bytes together are refused, and `out` is as it was.
+    pub fn emit(&self, ulp: &[u8], out: &mut Vec<u8>) -> Result<(), ProfileError> {
+        let length = HEADER_LEN + self.hash_ids().len();
+        if length + ulp.len() > PRIVATE_DATA_SIZE_MAX {
+            return Err(ProfileError::ConfigTooLong { got: length + ulp.len() });
+        }
+        let header = Header {
+            magic: MAGIC,
+            layout: LAYOUT,
+            length: u8::try_from(length).expect("within PRIVATE_DATA_SIZE_MAX"),
+            flags: U16::new(self.flags.bits()),
+            fpdu_max: U32::new(self.fpdu_max),
+            ulp_len: U16::new(u16::try_from(ulp.len()).expect("within PRIVATE_DATA_SIZE_MAX")),
+            hash_count: self.hash_count,
+        };
+        out.extend_from_slice(header.as_bytes());
+        out.extend(self.hash_ids().iter().map(|id| id.0));
+        out.extend_from_slice(ulp);
+        Ok(())
+    }
+
+    /// Hash ids beyond those we have room for are dropped: they are the peer's least preferred.
+    fn of_wire(header: &Header, ids: &[u8]) -> Self {
+        let mut hash_ids = [HashId::default(); HASH_IDS_MAX];
+        let mut hash_count = 0;
+        for (slot, id) in hash_ids.iter_mut().zip(ids) {
+            *slot = HashId(*id);
+            hash_count += 1;
+        }
+        Self {
+            flags: ProfileFlags::from_bits_retain(header.flags.get()),
+            fpdu_max: header.fpdu_max.get(),
+            hash_ids,
+            hash_count,
+        }
+    }
+}
+
+/// Why a profile cannot be written or read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// Too many hash ids were configured.
+    #[error("{got} hash ids were configured, {HASH_IDS_MAX} is the most")]
+    ConfigHashIds {
+        /// How many.
+        got: usize,
+    },
+    /// Profile and ULP data together are too long for some adapters.
+    #[error("private data would take {got} bytes, {PRIVATE_DATA_SIZE_MAX} is the most")]
+    ConfigTooLong {
+        /// How long they are.
+        got: usize,
+    },
+    /// The magic is there and the rest does not fit together.
+    #[error("peer sent a garbled profile in {len} bytes of private data")]
+    PeerGarbled {
+        /// How much private data there was.
+        len: usize,
+    },
+}
+
+/// Most hash ids in a profile.
+pub const HASH_IDS_MAX: usize = 8;
+/// Most private data we send next to a profile: some adapters take 256 bytes with all headers.
+pub const PRIVATE_DATA_SIZE_MAX: usize = 196;
+const HEADER_LEN: usize = 15;
+const MAGIC: [u8; 4] = *b"LFPR";
+const LAYOUT: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let flags = ProfileFlags::FLUSH | ProfileFlags::LARGE_FPDU;
+        Profile::new(flags, 0x1_0000, &[HashId::CRC32C, HashId::SHA256]).unwrap()
+    }
+
+    // Typed from the byte map above.
+    const GOLDEN: &[u8] = b"LFPR\x01\x11\x00\x09\x00\x01\x00\x00\x00\x03\x02\x01\x02ulp";
+
+    #[test]
+    fn golden_bytes_parse_and_emit_and_stray_bytes_behind_them_are_dropped() {
+        let mut out = Vec::new();
+        profile().emit(b"ulp", &mut out).unwrap();
+        assert_eq!(out, GOLDEN);
+        out.extend_from_slice(&[0xee; 4]);
+        assert_eq!(Profile::parse(&out), Ok((Some(profile()), &b"ulp"[..])));
+    }
+
+    #[test]
+    fn data_without_the_magic_is_all_the_ulps() {
+        for data in [&b""[..], b"LFPR", b"0123456789abcdefghijkl"] {
+            assert_eq!(Profile::parse(data), Ok((None, data)));
+        }
+    }
+
+    #[test]
+    fn another_layout_leaves_only_the_ulps_data() {
+        let mut bytes = GOLDEN.to_vec();
+        bytes[4] = 2;
+        assert_eq!(Profile::parse(&bytes), Ok((None, &b"ulp"[..])));
+    }
+
+    #[test]
+    fn lengths_that_contradict_each_other_are_refused() {
+        let garbled = Err(ProfileError::PeerGarbled { len: GOLDEN.len() });
+        for (at, value) in [(5, 0xff), (12, 0xff), (13, 0x04), (14, 3)] {
+            let mut bytes = GOLDEN.to_vec();
+            bytes[at] = value;
+            assert_eq!(Profile::parse(&bytes), garbled, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn we_send_no_more_than_any_adapter_takes() {
+        let mut out = Vec::new();
+        let most = PRIVATE_DATA_SIZE_MAX - HEADER_LEN - 2;
+        assert_eq!(profile().emit(&vec![0; most], &mut out), Ok(()));
+        assert_eq!(out.len(), PRIVATE_DATA_SIZE_MAX);
+        let refused = Err(ProfileError::ConfigTooLong { got: 197 });
+        assert_eq!(profile().emit(&vec![0; most + 1], &mut out), refused);
+        assert_eq!(out.len(), PRIVATE_DATA_SIZE_MAX, "nothing was appended");
+        let refused = Err(ProfileError::ConfigHashIds { got: 9 });
+        assert_eq!(Profile::new(ProfileFlags::empty(), 0, &[HashId(0); 9]), refused);
+    }
+}

@@ -1,0 +1,20 @@
+//! What a Flush promises about the bytes it covers.
+//!
+//! Spec: draft-talpey-rdma-commit-01 §3.2.1.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// The flag word of a Flush Request. Unknown bits survive.
+    ///
+    /// These are the draft's values. InfiniBand has the same two ideas the other way round
+    /// (1 is global, 2 is persistent), so this type never holds a verbs constant.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub struct PlacementFlags: u32 {
+        /// Durable before the response leaves.
+        const PERSISTENCE = 0x1;
+        /// Visible to every reader on the responder before the response leaves.
+        const GLOBAL_VISIBILITY = 0x2;
+        const _ = !0;
+    }
+}

@@ -1,0 +1,74 @@
+//! Messages that are on their way: what the next segment of each must look like.
+//!
+//! A tagged and an untagged message may alternate at segment boundaries, two of the same model
+//! may not. Both directions keep to that, so one record of each model is enough.
+
+use crate::ddp::{QueueNumber, Stag};
+use crate::rdmap::Opcode;
+
+/// A tagged message that is not complete.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct OpenTagged {
+    pub(super) opcode: Opcode,
+    pub(super) stag: Stag,
+    /// Where the next segment begins.
+    pub(super) next: u64,
+}
+
+/// An untagged message that is not complete.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct OpenUntagged {
+    pub(super) opcode: Opcode,
+    pub(super) ulp_word: u32,
+    /// Where the next segment begins.
+    pub(super) next: u32,
+}
+
+/// The next message number of each queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sequences([u32; QUEUES]);
+
+impl Sequences {
+    /// RFC 5041 §4.3: the first message of each queue has number 1.
+    pub(super) fn new() -> Self {
+        Self([1; QUEUES])
+    }
+
+    pub(super) fn next(&self, queue: QueueNumber) -> u32 {
+        self.0[index(queue)]
+    }
+
+    /// RFC 5041 §4.3: 0 comes after 2^32 - 1.
+    pub(super) fn advance(&mut self, queue: QueueNumber) {
+        let next = &mut self.0[index(queue)];
+        *next = next.wrapping_add(1);
+    }
+}
+
+/// Only queues that an [`Opcode`] is for get here.
+fn index(queue: QueueNumber) -> usize {
+    match queue {
+        QueueNumber::SEND => 0,
+        QueueNumber::REQUEST => 1,
+        QueueNumber::TERMINATE => 2,
+        _ => 3,
+    }
+}
+
+const QUEUES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_begin_at_one_and_wrap_to_zero_per_queue() {
+        let mut sequences = Sequences::new();
+        sequences.0[1] = u32::MAX;
+        sequences.advance(QueueNumber::REQUEST);
+        sequences.advance(QueueNumber::RESPONSE);
+        assert_eq!(sequences.next(QueueNumber::REQUEST), 0);
+        assert_eq!(sequences.next(QueueNumber::RESPONSE), 2);
+        assert_eq!(sequences.next(QueueNumber::SEND), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! From a reason to the Terminate that tells the peer.
+//!
+//! Spec: RFC 5040 §4.8 figures 9 and 10, RFC 5041 §7.2, RFC 5044 §8.
+
+use super::{InboundRequest, Protection, Stream, StreamError};
+use crate::ddp::is_tagged;
+use crate::rdmap::{ReadRequestRepr, TerminateCode, TerminateRepr, TerminatedSegment};
+
+/// Why a stream ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Cause {
+    /// The machine refused a frame.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The caller refused what a frame asked for.
+    #[error(transparent)]
+    Protection(#[from] Protection),
+}
+
+/// Which received frame a Terminate points at. Small, so that it can be kept with work that
+/// fails later.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SegmentContext {
+    segment: Option<TerminatedSegment>,
+    read_request: Option<ReadRequestRepr>,
+}
+
+impl SegmentContext {
+    fn is_tagged(&self) -> bool {
+        self.segment.is_some_and(|segment| is_tagged(segment.header()[0]))
+    }
+}
+
+impl Stream {
+    /// The frame looked at by the last [`Stream::receive`], good or bad.
+    pub fn segment_context(&self) -> SegmentContext {
+        let inbound = &self.inbound;
+        SegmentContext { segment: inbound.segment, read_request: inbound.read_request }
+    }
+
+    /// What to tell the peer about `cause`, found in the frame `context`. Nothing, if the peer
+    /// has ended the stream itself.
+    pub fn terminate(
+        &self,
+        cause: impl Into<Cause>,
+        context: SegmentContext,
+    ) -> Option<TerminateRepr> {
+        let code = cause.into().terminate_code(context.is_tagged())?;
+        // RFC 5040 figure 10: who gets which headers.
+        let (ddp, rdmap) = match (code.layer, code.etype) {
+            (LAYER_RDMAP, TYPE_PROTECTION) => (true, true),
+            (LAYER_RDMAP, TYPE_OPERATION) => (true, false),
+            (LAYER_DDP, etype) => (etype != TYPE_LOCAL, false),
+            _ => (false, false),
+        };
+        let segment = context.segment.filter(|_| ddp);
+        let read_request = context.read_request.filter(|_| rdmap && segment.is_some());
+        let read_request = read_request.map(|request| self.with_progress(request));
+        Some(TerminateRepr { code, segment, read_request })
+    }
+
+    /// RFC 5040 §4.8: a Read Request that was answered in part is echoed as what is left of it.
+    fn with_progress(&self, request: ReadRequestRepr) -> ReadRequestRepr {
+        match self.requests.front() {
+            Some(InboundRequest::Read { request: oldest, sent }) if *oldest == request => {
+                ReadRequestRepr {
+                    sink_offset: request.sink_offset.wrapping_add(u64::from(*sent)),
+                    source_offset: request.source_offset.wrapping_add(u64::from(*sent)),
+                    size: request.size - sent,
+                    ..request
+                }
+            }
+            _ => request,
+        }
+    }
+}
+
+impl Cause {
+    /// The code for this cause. `tagged` says that the frame at fault was a tagged one, which
+    /// moves protection errors from RDMAP's codes to DDP's.
+    pub fn terminate_code(self, tagged: bool) -> Option<TerminateCode> {
+        match self {
+            Self::Stream(error) => error.terminate_code(),
+            Self::Protection(protection) => Some(protection.terminate_code(tagged)),
+        }
+    }
+}
+
+impl StreamError {
+    /// The code for this error; nothing if there is nobody left to tell.
+    pub fn terminate_code(self) -> Option<TerminateCode> {
+        use TerminateCode as Code;
+        Some(match self {
+            Self::PeerCrc { .. } => Code::MPA_CRC,
+            Self::PeerTruncated { .. } => Code::MPA_LENGTH,
+            Self::PeerSpokeFirst => Code::MPA_STARTUP,
+            Self::PeerDdpVersion { tagged: true, .. } => Code::TAGGED_VERSION,
+            Self::PeerDdpVersion { tagged: false, .. } => Code::UNTAGGED_VERSION,
+            Self::PeerQueue { .. } => Code::UNTAGGED_QUEUE,
+            Self::PeerMsn { .. } => Code::UNTAGGED_MSN,
+            Self::PeerMessageOffset { .. } => Code::UNTAGGED_OFFSET,
+            Self::PeerMessageTooLong => Code::UNTAGGED_TOO_LONG,
+            Self::PeerResponseStag { .. } => Code::TAGGED_INVALID_STAG,
+            Self::PeerTaggedOffset { .. } | Self::PeerResponseLength { .. } => Code::TAGGED_BOUNDS,
+            Self::PeerOffsetWrap { tagged: true } => Code::TAGGED_OFFSET_WRAP,
+            Self::PeerOffsetWrap { tagged: false } => Code::RDMAP_OFFSET_WRAP,
+            Self::PeerAtomicWriteLength(_) => Code::RDMAP_BOUNDS,
+            Self::PeerInvalidate { .. } => Code::RDMAP_CANNOT_INVALIDATE,
+            Self::PeerRdmapVersion(_) => Code::RDMAP_VERSION,
+            Self::PeerOpcode(_)
+            | Self::PeerModel { .. }
+            | Self::PeerInterleaved { .. }
+            | Self::PeerResponse(_)
+            | Self::PeerAtomicOperation(_) => Code::RDMAP_OPCODE,
+            Self::PeerInboundOverflow { .. } => Code::RDMAP_STREAM,
+            Self::PeerMessageChanged
+            | Self::PeerFragmented { .. }
+            | Self::PeerEmptySegment { .. }
+            | Self::PeerLength { .. }
+            | Self::PeerResponseId { .. } => Code::RDMAP_OPERATION,
+            Self::PeerTerminateGarbled { .. } | Self::PeerAfterTerminate | Self::Ended => {
+                return None;
+            }
+        })
+    }
+}
+
+impl Protection {
+    /// The code for this refusal of a tagged or an untagged frame.
+    pub fn terminate_code(self, tagged: bool) -> TerminateCode {
+        use TerminateCode as Code;
+        match (self, tagged) {
+            // RFC 5041 §7.2 has no code for rights; siw says invalid STag and so do we.
+            (Self::PeerStag | Self::PeerAccess, true) => Code::TAGGED_INVALID_STAG,
+            (Self::PeerBounds, true) => Code::TAGGED_BOUNDS,
+            (Self::PeerNotThisStream, true) => Code::TAGGED_NOT_THIS_STREAM,
+            (Self::PeerStag, false) => Code::RDMAP_INVALID_STAG,
+            (Self::PeerAccess, false) => Code::RDMAP_ACCESS,
+            (Self::PeerBounds, false) => Code::RDMAP_BOUNDS,
+            (Self::PeerNotThisStream, false) => Code::RDMAP_NOT_THIS_STREAM,
+            (Self::PeerCannotInvalidate, _) => Code::RDMAP_CANNOT_INVALIDATE,
+            (Self::PeerNoReceive, _) => Code::UNTAGGED_NO_BUFFER,
+            (Self::PeerReceiveTooSmall, _) => Code::UNTAGGED_TOO_LONG,
+            // RFC 7306 §5: a misaligned atomic is catastrophic for the stream.
+            (Self::PeerMisaligned | Self::MediaFailed, _) => Code::RDMAP_STREAM,
+            (Self::PeerHashMismatch, _) => Code::RDMAP_OPERATION,
+            (Self::Local, _) => Code::RDMAP_LOCAL,
+        }
+    }
+}
+
+// RFC 5040 figure 9.
+const LAYER_RDMAP: u8 = 0;
+const LAYER_DDP: u8 = 1;
+const TYPE_LOCAL: u8 = 0;
+const TYPE_PROTECTION: u8 = 1;
+const TYPE_OPERATION: u8 = 2;
