@@ -1,0 +1,41 @@
+//! Who is there: authentication inside SESSION_SETUP, without sockets, clock or randomness.
+//!
+//! ```text
+//!            client                                   server
+//!            Initiator                                Acceptor
+//!  [hint from NEGOTIATE]  <------------------------   NEGOTIATE_HINT
+//!  step(none) -> token    -- SESSION_SETUP -------->  step(token) -> Continue(token)
+//!  step(token) -> token   <------------------------
+//!                         -- SESSION_SETUP -------->  step(token) -> Done | Denied
+//!  step(token) -> Done    <------------------------
+//! ```
+//!
+//! The acceptor is ours: SPNEGO or raw NTLMSSP around NTLMv2, see [`spnego`] and [`ntlm`]. The
+//! initiator works through the `sspi` crate. They meet in the tests, so each is checked against
+//! a foreign implementation.
+//!
+//! Why not `sspi` on the server too: its NTLM acceptor (0.23.1) never compares the client's
+//! proof of the password. It relies on the message integrity code alone, whose presence the
+//! client decides, so that an AUTHENTICATE without one passes with any password; and its SPNEGO
+//! acceptor refuses the clients that send no mechListMIC, impacket among them.
+//!
+//! Spec: MS-SMB2 §3.3.5.5, MS-NLMP, MS-SPNG, RFC 4178.
+
+mod accept;
+#[cfg(test)]
+mod conversation;
+mod credentials;
+mod initiate;
+mod legacy;
+pub mod ntlm;
+pub mod spnego;
+
+pub use accept::{Accept, Accepted, Acceptor, DenyReason, Identity, IdentityKind};
+pub use credentials::{Credentials, NtHash, UserList, UserStore};
+pub use initiate::{Initiate, InitiateError, Initiator, NtlmInitiator};
+pub use spnego::{NEGOTIATE_HINT, SpnegoAcceptor};
+
+/// Longest token we look at, in bytes.
+///
+/// NTLM needs under 2 KiB with the longest names; Kerberos tickets with many groups stay below.
+pub const TOKEN_MAX: usize = 16 * 1024;

@@ -1,0 +1,215 @@
+//! The server's half of an NTLM exchange.
+//!
+//! ```text
+//!            NEGOTIATE                      AUTHENTICATE
+//!  +-------+ challenge sent  +------------+ proof, MIC and policy  +------+
+//!  | Fresh |---------------->| Challenged |----------------------->| Done |
+//!  +-------+                 +------------+                        +------+
+//!       \____________________________\___ anything else: denied ______^
+//! ```
+//!
+//! An unknown user takes the same steps as a known one, with a hash nobody knows, and is denied
+//! at the same place with the same reason.
+//!
+//! Spec: MS-NLMP §3.2.5.1.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time;
+
+use super::keys::{ExportedKey, proof, response_key};
+use super::{AuthenticateRepr, ChallengeRepr, Freshness, NegotiateRepr, NtlmError, NtlmFlags};
+use crate::auth::{
+    Accept, Accepted, Acceptor, DenyReason, Identity, IdentityKind, NtHash, UserStore,
+};
+use crate::crypto::SessionKey;
+
+/// What all authentications of a server have in common.
+#[derive(Clone, Debug)]
+pub struct AcceptorConfig {
+    /// Our NetBIOS name.
+    pub computer: String,
+    /// Our DNS name.
+    pub dns: String,
+    /// Let in who claims no identity. Such sessions can neither sign nor encrypt.
+    pub allow_anonymous: bool,
+    /// Let in unknown users as guests, whatever their proof. They can neither sign nor encrypt.
+    pub allow_guests: bool,
+}
+
+impl AcceptorConfig {
+    /// A server of that name that lets nobody in without proof.
+    pub fn new(computer: &str) -> Self {
+        Self {
+            computer: computer.to_uppercase(),
+            dns: computer.to_lowercase(),
+            allow_anonymous: false,
+            allow_guests: false,
+        }
+    }
+}
+
+/// One exchange.
+pub struct NtlmAcceptor {
+    config: Arc<AcceptorConfig>,
+    users: Arc<dyn UserStore>,
+    fresh: Freshness,
+    state: State,
+    key: Option<ExportedKey>,
+}
+
+enum State {
+    Fresh,
+    Challenged { negotiate: Vec<u8>, challenge: Vec<u8>, flags: NtlmFlags },
+    Done,
+}
+
+impl NtlmAcceptor {
+    /// Starts an exchange. `fresh` must not have been given to another.
+    pub fn new(config: Arc<AcceptorConfig>, users: Arc<dyn UserStore>, fresh: Freshness) -> Self {
+        Self { config, users, fresh, state: State::Fresh, key: None }
+    }
+
+    /// The exported key of an exchange that is done, for SPNEGO's mechListMIC.
+    pub(in crate::auth) fn exported_key(&self) -> Option<&ExportedKey> {
+        self.key.as_ref()
+    }
+
+    fn challenge(&mut self, token: &[u8]) -> Result<Vec<u8>, DenyReason> {
+        // A longer NEGOTIATE than names can make is not worth keeping for the MIC.
+        if token.len() > NEGOTIATE_MAX {
+            return Err(DenyReason::PeerTokenLength(token.len()));
+        }
+        let offered = NegotiateRepr::parse(token)?.flags;
+        let flags = (offered & NtlmFlags::GRANTABLE) | NtlmFlags::ALWAYS;
+        let challenge = ChallengeRepr {
+            flags,
+            fresh: self.fresh,
+            computer: &self.config.computer,
+            dns: &self.config.dns,
+        }
+        .emit();
+        let (negotiate, copy) = (token.to_vec(), challenge.clone());
+        self.state = State::Challenged { negotiate, challenge: copy, flags };
+        Ok(challenge)
+    }
+
+    fn authenticate(
+        &mut self,
+        token: &[u8],
+        negotiate: &[u8],
+        challenge: &[u8],
+        granted: NtlmFlags,
+    ) -> Result<Accepted, DenyReason> {
+        let message = AuthenticateRepr::parse(token)?;
+        let Some(response) = message.response else { return self.anonymous(&message) };
+        let known = self.users.lookup(&message.user, &message.domain);
+        let is_known = known.is_some();
+        let hash = known.map_or_else(|| NtHash::new(self.decoy()), |user| user.nt_hash);
+        let response_key = response_key(hash.as_bytes(), &message.user, &message.domain);
+        let expected = proof(&response_key, &self.fresh.challenge, response.blob);
+        let proven =
+            constant_time::verify_slices_are_equal(&expected, response.proof).is_ok() && is_known;
+        let flags = message.flags & granted;
+        let key = ExportedKey::new(&response_key, &expected, message.encrypted_key, flags);
+        let intact = match message.mic {
+            Some(mic) => verify_mic(&key, negotiate, challenge, token, &mic),
+            None => true,
+        };
+        let identity = |kind| Identity { user: message.user, domain: message.domain, kind };
+        if !proven {
+            return match is_known || !self.config.allow_guests {
+                true => Err(DenyReason::PeerCredentials),
+                false => Ok(keyless(identity(IdentityKind::Guest))),
+            };
+        }
+        if !intact {
+            return Err(DenyReason::PeerMessageAltered);
+        }
+        let session_key = Some(SessionKey::new(key.as_bytes()));
+        self.key = Some(key);
+        Ok(Accepted { token: Vec::new(), session_key, identity: identity(IdentityKind::User) })
+    }
+
+    fn anonymous(&self, message: &AuthenticateRepr<'_>) -> Result<Accepted, DenyReason> {
+        // A user name without a response is a broken client, not an anonymous one.
+        if !message.user.is_empty() {
+            return Err(DenyReason::PeerToken);
+        }
+        if !self.config.allow_anonymous {
+            return Err(DenyReason::ConfigAnonymous);
+        }
+        let kind = IdentityKind::Anonymous;
+        Ok(keyless(Identity { user: String::new(), domain: message.domain.clone(), kind }))
+    }
+
+    /// A hash for unknown users: never accepted, only there to spend the same time.
+    fn decoy(&self) -> [u8; 16] {
+        let mut decoy = [0xa5; 16];
+        decoy[..8].copy_from_slice(&self.fresh.challenge);
+        decoy
+    }
+}
+
+impl Acceptor for NtlmAcceptor {
+    fn step(&mut self, token: &[u8]) -> Accept {
+        if token.len() > crate::auth::TOKEN_MAX {
+            self.state = State::Done;
+            return Accept::Denied(DenyReason::PeerTokenLength(token.len()));
+        }
+        let outcome = match std::mem::replace(&mut self.state, State::Done) {
+            State::Fresh => self.challenge(token).map(Accept::Continue),
+            State::Challenged { negotiate, challenge, flags } => {
+                self.authenticate(token, &negotiate, &challenge, flags).map(Accept::Done)
+            }
+            State::Done => Err(DenyReason::PeerOutOfSequence),
+        };
+        outcome.unwrap_or_else(Accept::Denied)
+    }
+}
+
+impl fmt::Debug for NtlmAcceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            State::Fresh => "NtlmAcceptor(fresh)",
+            State::Challenged { .. } => "NtlmAcceptor(challenged)",
+            State::Done => "NtlmAcceptor(done)",
+        })
+    }
+}
+
+impl From<NtlmError> for DenyReason {
+    fn from(error: NtlmError) -> Self {
+        match error {
+            NtlmError::PeerResponse(_) => Self::PeerNtlmV1,
+            NtlmError::PeerTruncated { .. }
+            | NtlmError::PeerSignature
+            | NtlmError::PeerType(_)
+            | NtlmError::PeerField { .. }
+            | NtlmError::PeerName
+            | NtlmError::PeerTargetInfo(_)
+            | NtlmError::PeerUnicode => Self::PeerToken,
+        }
+    }
+}
+
+fn keyless(identity: Identity) -> Accepted {
+    Accepted { token: Vec::new(), session_key: None, identity }
+}
+
+fn verify_mic(
+    key: &ExportedKey,
+    negotiate: &[u8],
+    challenge: &[u8],
+    authenticate: &[u8],
+    mic: &[u8; 16],
+) -> bool {
+    let range = AuthenticateRepr::MIC;
+    let (before, after) = (&authenticate[..range.start], &authenticate[range.end..]);
+    let expected = key.mic(&[negotiate, challenge, before, &[0; 16], after]);
+    constant_time::verify_slices_are_equal(&expected, mic).is_ok()
+}
+
+/// Fixed part, version, and two names of 255 characters.
+const NEGOTIATE_MAX: usize = 1100;

@@ -1,0 +1,28 @@
+//! Keys, signatures and seals of an SMB session.
+//!
+//! [`PreauthHash`] binds the keys to the conversation that led to them, [`KeySchedule`] turns the
+//! session key of the authentication into the keys of one dialect, [`SigningKey`] signs and
+//! verifies single PDUs, [`SealingKey`] and [`OpeningKey`] encrypt and decrypt whole frames. All
+//! work happens in the caller's buffer; keys are expanded once per session and overwritten when
+//! dropped.
+//!
+//! Spec: MS-SMB2 §3.1.4.1 to §3.1.4.3, §3.1.5.1.
+
+mod cipher;
+mod kdf;
+mod nonce;
+mod preauth;
+mod sealing;
+mod signing;
+#[cfg(test)]
+pub(crate) mod vectors;
+
+pub use cipher::Cipher;
+pub use kdf::{KeySchedule, Role, SessionKey, SessionKeys};
+pub use nonce::NONCES_MAX;
+pub use preauth::PreauthHash;
+pub use sealing::{OpenError, OpeningKey, SealError, SealingKey};
+pub use signing::{SignError, SigningAlgorithm, SigningKey, VerifyError, is_exempt};
+
+#[cfg(test)]
+pub(crate) use vectors::hex;
