@@ -60,7 +60,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
@@ -68,22 +68,21 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("landfast-smb", &["landfast-smbdirect"]),
     ("landfast-server", BELOW_SERVER_AND_CLIENT),
     ("landfast-client", BELOW_SERVER_AND_CLIENT),
-    (
-        "landfast",
-        &[
-            "landfast-pmem",
-            "landfast-iwarp",
-            "landfast-smbdirect",
-            "landfast-rdma",
-            "landfast-smb",
-            "landfast-server",
-            "landfast-client",
-        ],
-    ),
+    ("landfast", LIBRARIES),
+    ("landfast-fuzz-bodies", LIBRARIES),
     ("xtask", &[]),
 ];
 const BELOW_SERVER_AND_CLIENT: &[&str] =
     &["landfast-pmem", "landfast-rdma", "landfast-smb", "landfast-smbdirect"];
+const LIBRARIES: &[&str] = &[
+    "landfast-pmem",
+    "landfast-iwarp",
+    "landfast-smbdirect",
+    "landfast-rdma",
+    "landfast-smb",
+    "landfast-server",
+    "landfast-client",
+];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];
 /// Crates that reach sockets, files, clocks or threads.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
-use crate::{fuzz, workspace};
+use crate::workspace;
 
 /// Formatting, lints and [`tidy`].
 pub(crate) fn run() -> Outcome {
@@ -27,12 +27,11 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 5] = [
+    let rules: [(&str, Vec<String>); 4] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
         ("paths outside the repository", links::strays(&texts)),
-        ("fuzz corpora", fuzz::without_corpus()?),
     ];
     let mut tally = Tally::default();
     for (name, faults) in rules {
