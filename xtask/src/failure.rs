@@ -25,11 +25,6 @@ impl Tally {
         Self { passed: 1, note: note.into(), ..Self::default() }
     }
 
-    /// A task that was not carried out at all.
-    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
-        Self { skipped: vec![reason.into()], ..Self::default() }
-    }
-
     /// Counts one check by its result.
     pub(crate) fn count(&mut self, name: &str, result: Result<(), String>) {
         match result {
