@@ -1,0 +1,117 @@
+//! Extended attributes: values (FULL_EA) and lists of names wanted (GET_EA).
+//!
+//! ```text
+//!  0      4       5        6       8                          0      4        5
+//!  +------+-------+--------+-------+------+---+-------        +------+--------+------+---
+//!  | next | flags | name   | value | name | 0 | value         | next | name   | name | 0
+//!  |      |       | length | length|      |   |               |      | length |      |
+//!  +------+-------+--------+-------+------+---+-------        +------+--------+------+---
+//! ```
+//!
+//! Entries are 4-aligned; names are ASCII and case-insensitive.
+//!
+//! Spec: MS-FSCC §2.4.16, §2.4.16.1.
+
+use crate::parse_error::{Field, ParseError};
+use crate::wire::{self, Reader};
+
+/// One extended attribute.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FullEa<'a> {
+    /// 0x80: a client that does not understand it must not open the file.
+    pub flags: u8,
+    /// Name, at most 255 bytes.
+    pub name: &'a [u8],
+    /// Value; none removes the attribute.
+    pub value: &'a [u8],
+}
+
+impl<'a> FullEa<'a> {
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// Malformed, or longer than [`EA_LIST_MAX`].
+    pub fn parse_list(bytes: &'a [u8]) -> Result<Vec<Self>, ParseError> {
+        entries(bytes, 8, |mut reader| {
+            let flags = reader.u8()?;
+            let name_length = usize::from(reader.u8()?);
+            let value_length = usize::from(reader.u16()?);
+            let name = reader.bytes(name_length)?;
+            reader.u8()?;
+            Ok(Self { flags, name, value: reader.bytes(value_length)? })
+        })
+    }
+
+    /// Appends a list.
+    ///
+    /// # Panics
+    /// When a name is over 255 bytes or a value over 64 KiB.
+    pub fn emit_list(list: &[Self], out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut previous = None;
+        for ea in list {
+            wire::pad(out, start, 4);
+            let at = out.len();
+            if let Some(previous) = previous.replace(at) {
+                wire::patch_u32(out, previous, wire::length32(at - previous));
+            }
+            let name_length = u8::try_from(ea.name.len()).expect("EA names have 255 bytes");
+            out.extend_from_slice(&[0, 0, 0, 0, ea.flags, name_length]);
+            out.extend_from_slice(&wire::length16(ea.value.len()).to_le_bytes());
+            out.extend_from_slice(ea.name);
+            out.push(0);
+            out.extend_from_slice(ea.value);
+        }
+    }
+}
+
+/// Names of the attributes a QUERY_INFO wants.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct EaNames<'a>(pub Vec<&'a [u8]>);
+
+impl<'a> EaNames<'a> {
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// Malformed, or longer than [`EA_LIST_MAX`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        entries(bytes, 5, |mut reader| {
+            let length = usize::from(reader.u8()?);
+            reader.bytes(length)
+        })
+        .map(Self)
+    }
+}
+
+/// Walks a chain of `next` offsets; `take` reads what follows one.
+fn entries<'a, T>(
+    bytes: &'a [u8],
+    fixed: usize,
+    take: impl Fn(Reader<'a>) -> Result<T, ParseError>,
+) -> Result<Vec<T>, ParseError> {
+    let mut list = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        wire::limit(Field::Entries, list.len() + 1, EA_LIST_MAX)?;
+        let mut reader = Reader::new(rest);
+        let offset = reader.u32()?;
+        list.push(take(reader)?);
+        if offset == 0 {
+            break;
+        }
+        if !offset.is_multiple_of(4) {
+            return Err(ParseError::PeerAlignment { field: Field::Next, offset, align: 4 });
+        }
+        let outside =
+            ParseError::PeerOffset { field: Field::Next, offset, length: 0, got: rest.len() };
+        let next = usize::try_from(offset).map_err(|_| outside)?;
+        if next < fixed || next >= rest.len() {
+            return Err(outside);
+        }
+        rest = &rest[next..];
+    }
+    Ok(list)
+}
+
+/// Attributes of one list; a file has at most 64 KiB of them.
+pub const EA_LIST_MAX: usize = 4096;

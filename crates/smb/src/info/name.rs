@@ -1,0 +1,48 @@
+//! Classes that are one name: Name, NormalizedName, AlternateName.
+//!
+//! ```text
+//!  0        4
+//!  +--------+------------------
+//!  | length | name (UTF-16LE)
+//!  +--------+------------------
+//! ```
+//!
+//! Spec: MS-FSCC §2.1.7, §2.4.5, §2.4.27, §2.4.28.
+
+use crate::dtyp::Name;
+use crate::parse_error::{Field, ParseError};
+use crate::wire::{self, Reader};
+
+/// A name with its length before it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FileName {
+    /// The name.
+    pub name: Name,
+}
+
+impl FileName {
+    /// Reads the class.
+    ///
+    /// # Errors
+    /// Malformed.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = Reader::new(bytes);
+        let length = reader.u32()?;
+        Ok(Self { name: read_name(&mut reader, length)? })
+    }
+
+    /// Appends the class.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let length = wire::length32(self.name.wire_len());
+        out.extend_from_slice(&length.to_le_bytes());
+        self.name.emit(out);
+    }
+}
+
+/// A name of `length` bytes at the front of `reader`.
+pub(super) fn read_name(reader: &mut Reader<'_>, length: u32) -> Result<Name, ParseError> {
+    let got = reader.rest().len();
+    let outside = ParseError::PeerOffset { field: Field::Name, offset: 0, length, got };
+    let length = usize::try_from(length).map_err(|_| outside)?;
+    Name::parse(reader.bytes(length)?)
+}

@@ -1,0 +1,101 @@
+//! Security identifiers.
+//!
+//! ```text
+//!  0     1       2                   8
+//!  +-----+-------+-------------------+----------------------------
+//!  | 1   | count | authority (6, BE) | count sub-authorities (LE)
+//!  +-----+-------+-------------------+----------------------------
+//! ```
+//!
+//! Spec: MS-DTYP §2.4.2.2.
+
+use std::fmt;
+
+use crate::parse_error::{Field, ParseError};
+use crate::wire::{self, Reader};
+
+/// Who.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Sid {
+    authority: [u8; 6],
+    sub_authorities: Vec<u32>,
+}
+
+impl Sid {
+    /// Takes an authority below 256 and sub-authorities; `None` with more than
+    /// [`SUB_AUTHORITIES_MAX`].
+    pub fn new(authority: u8, sub_authorities: &[u32]) -> Option<Self> {
+        if sub_authorities.len() > SUB_AUTHORITIES_MAX {
+            return None;
+        }
+        let authority = [0, 0, 0, 0, 0, authority];
+        Some(Self { authority, sub_authorities: sub_authorities.to_vec() })
+    }
+
+    /// S-1-1-0: everyone.
+    pub fn everyone() -> Self {
+        Self { authority: [0, 0, 0, 0, 0, 1], sub_authorities: vec![0] }
+    }
+
+    /// S-1-22-1-uid: a Unix user nobody mapped, the way Samba writes it.
+    pub fn unix_user(uid: u32) -> Self {
+        Self { authority: [0, 0, 0, 0, 0, 22], sub_authorities: vec![1, uid] }
+    }
+
+    /// S-1-22-2-gid: a Unix group.
+    pub fn unix_group(gid: u32) -> Self {
+        Self { authority: [0, 0, 0, 0, 0, 22], sub_authorities: vec![2, gid] }
+    }
+
+    /// Splits `bytes` into a SID and the rest.
+    ///
+    /// # Errors
+    /// Malformed, another revision, or too many sub-authorities.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let mut reader = Reader::new(bytes);
+        let revision = reader.u8()?;
+        if revision != REVISION {
+            let value = u64::from(revision);
+            return Err(ParseError::PeerValue { field: Field::Sid, value });
+        }
+        let count = usize::from(reader.u8()?);
+        wire::limit(Field::Sid, count, SUB_AUTHORITIES_MAX)?;
+        let authority = reader.array()?;
+        let sub_authorities = (0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?;
+        Ok((Self { authority, sub_authorities }, reader.rest()))
+    }
+
+    /// Appends the SID.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let count = u8::try_from(self.sub_authorities.len()).expect("at most 15");
+        out.extend_from_slice(&[REVISION, count]);
+        out.extend_from_slice(&self.authority);
+        for sub_authority in &self.sub_authorities {
+            out.extend_from_slice(&sub_authority.to_le_bytes());
+        }
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_len(&self) -> usize {
+        8 + 4 * self.sub_authorities.len()
+    }
+}
+
+impl fmt::Display for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.authority;
+        let authority = u64::from_be_bytes([0, 0, a, b, c, d, e, g]);
+        // MS-DTYP §2.4.2.1: authorities of 2^32 and more print as hex.
+        if authority >> 32 == 0 {
+            write!(f, "S-1-{authority}")?;
+        } else {
+            write!(f, "S-1-{authority:#x}")?;
+        }
+        self.sub_authorities.iter().try_for_each(|sub| write!(f, "-{sub}"))
+    }
+}
+
+/// Sub-authorities of one SID.
+pub const SUB_AUTHORITIES_MAX: usize = 15;
+
+const REVISION: u8 = 1;

@@ -1,0 +1,148 @@
+//! Private data of the push connection: the token goes there, the connection's id comes back.
+//!
+//! ```text
+//!  request, 48 bytes                               reply, 24 bytes
+//!  0       4         6      8       12  16    48   0       4         6      8        12  16   24
+//!  +-------+---------+------+-------+---+-----+    +-------+---------+------+--------+---+----+
+//!  | 'LFPC'| version | size | flags | 0 |token|    | 'LFPR'| version | size | status | 0 | id |
+//!  +-------+---------+------+-------+---+-----+    +-------+---------+------+--------+---+----+
+//! ```
+//!
+//! Spec: docs/push-mode.md, "Push connection".
+
+use std::fmt;
+
+use super::PushConnectionId;
+use super::layout::{self, put_u32, put_u64};
+use crate::parse_error::{Field, ParseError};
+use crate::status::NtStatus;
+use crate::wire::Reader;
+
+/// Bytes of a token.
+pub const TOKEN_LEN: usize = 32;
+
+/// A bearer secret, good once. Does not print; compares in constant time.
+#[derive(Clone)]
+pub struct PushToken([u8; TOKEN_LEN]);
+
+impl PushToken {
+    /// Wraps random bytes.
+    pub fn new(bytes: [u8; TOKEN_LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, to send them or to look them up.
+    pub fn expose(&self) -> &[u8; TOKEN_LEN] {
+        &self.0
+    }
+}
+
+impl PartialEq for PushToken {
+    fn eq(&self, other: &Self) -> bool {
+        let difference = self.0.iter().zip(&other.0).fold(0, |sum, (a, b)| sum | (a ^ b));
+        std::hint::black_box(difference) == 0
+    }
+}
+
+impl Eq for PushToken {}
+
+impl Drop for PushToken {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+    }
+}
+
+impl fmt::Debug for PushToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PushToken(..)")
+    }
+}
+
+/// What a client sends with its connection request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PushConnect {
+    /// From the create response.
+    pub token: PushToken,
+}
+
+impl PushConnect {
+    /// Bytes on the wire.
+    pub const LEN: usize = 48;
+
+    /// Reads private data.
+    ///
+    /// # Errors
+    /// Malformed, another magic or another version.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = open(bytes, REQUEST_MAGIC, Self::LEN)?;
+        reader.u64()?;
+        Ok(Self { token: PushToken::new(reader.array()?) })
+    }
+
+    /// Appends private data.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&REQUEST_MAGIC);
+        layout::begin(out, 48);
+        put_u64(out, 0);
+        out.extend_from_slice(self.token.expose());
+    }
+}
+
+/// What the server answers, in its accept or reject.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PushAccept {
+    /// SUCCESS in an accept; ACCESS_DENIED for an unknown, used or expired token,
+    /// REVISION_MISMATCH for another version, INSUFFICIENT_RESOURCES at a limit.
+    pub status: NtStatus,
+    /// Names the connection in MAP; 0 in a reject.
+    pub push_connection_id: PushConnectionId,
+}
+
+impl PushAccept {
+    /// Bytes on the wire.
+    pub const LEN: usize = 24;
+
+    /// Reads private data.
+    ///
+    /// # Errors
+    /// Malformed, another magic or another version.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = open(bytes, REPLY_MAGIC, Self::LEN)?;
+        let status = NtStatus(reader.u32()?);
+        reader.u32()?;
+        Ok(Self { status, push_connection_id: PushConnectionId(reader.u64()?) })
+    }
+
+    /// Appends private data.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&REPLY_MAGIC);
+        layout::begin(out, 24);
+        put_u32(out, self.status.0);
+        put_u32(out, 0);
+        put_u64(out, self.push_connection_id.0);
+    }
+}
+
+/// Checks magic, version and size; the size counts from the magic. Returns what follows.
+fn open(bytes: &[u8], magic: [u8; 4], len: usize) -> Result<Reader<'_>, ParseError> {
+    let mut reader = Reader::new(bytes);
+    let got: [u8; 4] = reader.array()?;
+    if got != magic {
+        return Err(ParseError::PeerProtocolId(u32::from_be_bytes(got)));
+    }
+    let version = reader.u16()?;
+    if version != super::VERSION {
+        return Err(ParseError::PeerPushVersion(version));
+    }
+    let size = reader.u16()?;
+    if usize::from(size) < len {
+        return Err(ParseError::PeerValue { field: Field::Size, value: u64::from(size) });
+    }
+    if usize::from(size) > bytes.len() {
+        return Err(ParseError::PeerTruncated { need: usize::from(size), got: bytes.len() });
+    }
+    Ok(reader)
+}
+
+const REQUEST_MAGIC: [u8; 4] = *b"LFPC";
+const REPLY_MAGIC: [u8; 4] = *b"LFPR";

@@ -1,0 +1,221 @@
+//! The create context by which a client asks for push mode and learns what it got.
+//!
+//! ```text
+//!  request, 24 bytes
+//!  0         2      4        8            12      16            20         24
+//!  +---------+------+--------+------------+-------+-------------+----------+
+//!  | version | size | rights | durability | flags | regions_max | reserved |
+//!  +---------+------+--------+------------+-------+-------------+----------+
+//!  response, 80 bytes and addresses
+//!  0         2      4         8              12           16            20            24
+//!  +---------+------+---------+--------------+------------+-------------+-------------+
+//!  | version | size | refusal | capabilities | durability | granularity | regions_max |
+//!  +---------+------+---------+--------------+------------+-------------+-------------+
+//!  24                  32       36               40       72               76      78
+//!  +-------------------+--------+----------------+--------+----------------+-------+--------+
+//!  | region_length_max | rights | token_lifetime | token  | recall_grace   | addr. | addr.  |
+//!  | u64               |        | ms             | (32)   | ms             | count | offset |
+//!  +-------------------+--------+----------------+--------+----------------+-------+--------+
+//!  each address, 20 bytes: family u16 (2 IPv4, 0x17 IPv6), port u16, address[16]
+//! ```
+//!
+//! Spec: docs/push-mode.md, "Create context".
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::connect::PushToken;
+use super::layout::{self, put_u16, put_u32, put_u64};
+use super::{Capabilities, Durability, Refusal, Rights, TOKEN_LEN};
+use crate::dtyp::Guid;
+use crate::parse_error::{Field, ParseError};
+use crate::wire::{self, Reader};
+
+/// Name of the create context: a random GUID, drawn once.
+pub const CREATE_CONTEXT_NAME: Guid = Guid([
+    0x9a, 0x51, 0xda, 0xbc, 0xde, 0x2b, 0xd6, 0x5e, 0x30, 0x01, 0xee, 0x77, 0x5d, 0x82, 0xe4, 0x37,
+]);
+
+/// Asks for push mode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PushRequest {
+    /// What the client wants to do.
+    pub rights: Rights,
+    /// The least class it takes.
+    pub durability: Durability,
+    /// Takes emulated persistence for the class it asked for.
+    pub accept_emulated: bool,
+    /// Regions it means to map at the same time, 0 for no idea.
+    pub regions_max: u32,
+}
+
+impl PushRequest {
+    /// Reads the context's data.
+    ///
+    /// # Errors
+    /// Malformed, or another version: then answer [`PushResponse::Refused`] with VERSION.
+    pub fn parse(data: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = layout::open(data, REQUEST_LEN)?;
+        let rights = Rights::from_bits_retain(reader.u32()?);
+        let durability = Durability(reader.u32()?);
+        let accept_emulated = reader.u32()? & ACCEPT_EMULATED != 0;
+        let regions_max = reader.u32()?;
+        reader.u32()?;
+        Ok(Self { rights, durability, accept_emulated, regions_max })
+    }
+
+    /// Appends the context's data.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        layout::begin(out, REQUEST_LEN);
+        put_u32(out, self.rights.bits());
+        put_u32(out, self.durability.0);
+        put_u32(out, if self.accept_emulated { ACCEPT_EMULATED } else { 0 });
+        put_u32(out, self.regions_max);
+        put_u32(out, 0);
+    }
+}
+
+/// Grants or refuses push mode. A refusal never fails the CREATE.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PushResponse {
+    /// Granted.
+    Granted(PushGrant),
+    /// Refused.
+    Refused(Refusal),
+}
+
+/// What the client got.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PushGrant {
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// What a commit promises on this file.
+    pub durability: Durability,
+    /// Smallest unit the medium keeps whole when power fails, in bytes.
+    pub store_granularity: u32,
+    /// Regions of this open at the same time.
+    pub regions_max: u32,
+    /// Largest region.
+    pub region_length_max: u64,
+    /// Rights a region of this open can have.
+    pub rights: Rights,
+    /// How long the token is good for.
+    pub token_lifetime_ms: u32,
+    /// Binds one push connection to this session.
+    pub token: PushToken,
+    /// How long a recall waits before it becomes a revocation.
+    pub recall_grace_ms: u32,
+    /// Where the push listener is.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl PushResponse {
+    /// Reads the context's data.
+    ///
+    /// # Errors
+    /// Malformed, or another version: then push mode was not granted.
+    pub fn parse(data: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = layout::open(data, RESPONSE_LEN)?;
+        let refusal = Refusal(reader.u32()?);
+        if refusal != Refusal::NONE {
+            return Ok(Self::Refused(refusal));
+        }
+        let capabilities = Capabilities::from_bits_retain(reader.u32()?);
+        let durability = Durability(reader.u32()?);
+        let store_granularity = reader.u32()?;
+        let regions_max = reader.u32()?;
+        let region_length_max = reader.u64()?;
+        let rights = Rights::from_bits_retain(reader.u32()?);
+        let token_lifetime_ms = reader.u32()?;
+        let token = PushToken::new(reader.array::<TOKEN_LEN>()?);
+        let recall_grace_ms = reader.u32()?;
+        let count = layout::count(Field::Addresses, u32::from(reader.u16()?), ADDRESSES_MAX)?;
+        let list = layout::entries(data, reader.u16()?, count, ADDRESS_LEN, ADDRESS_LEN)?;
+        // An address family of the future is skipped, not an error.
+        let addresses = list.map(parse_address).filter_map(Result::transpose);
+        Ok(Self::Granted(PushGrant {
+            capabilities,
+            durability,
+            store_granularity,
+            regions_max,
+            region_length_max,
+            rights,
+            token_lifetime_ms,
+            token,
+            recall_grace_ms,
+            addresses: addresses.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// Appends the context's data. Addresses beyond [`ADDRESSES_MAX`] are left out.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        layout::begin(out, RESPONSE_LEN);
+        match self {
+            Self::Refused(refusal) => {
+                put_u32(out, refusal.0);
+                out.resize(out.len() + usize::from(RESPONSE_LEN) - 8, 0);
+            }
+            Self::Granted(grant) => grant.emit(out),
+        }
+    }
+}
+
+impl PushGrant {
+    fn emit(&self, out: &mut Vec<u8>) {
+        put_u32(out, Refusal::NONE.0);
+        put_u32(out, self.capabilities.bits());
+        put_u32(out, self.durability.0);
+        put_u32(out, self.store_granularity);
+        put_u32(out, self.regions_max);
+        put_u64(out, self.region_length_max);
+        put_u32(out, self.rights.bits());
+        put_u32(out, self.token_lifetime_ms);
+        out.extend_from_slice(self.token.expose());
+        put_u32(out, self.recall_grace_ms);
+        let addresses = &self.addresses[..self.addresses.len().min(ADDRESSES_MAX)];
+        put_u16(out, wire::length16(addresses.len()));
+        put_u16(out, RESPONSE_LEN);
+        for address in addresses {
+            emit_address(address, out);
+        }
+    }
+}
+
+fn parse_address(bytes: &[u8]) -> Result<Option<SocketAddr>, ParseError> {
+    let mut reader = Reader::new(bytes);
+    let (family, port) = (reader.u16()?, reader.u16()?);
+    let address: [u8; 16] = reader.array()?;
+    let ip = match (family, address) {
+        (FAMILY_IPV4, [a, b, c, d, ..]) => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
+        (FAMILY_IPV6, address) => IpAddr::from(Ipv6Addr::from(address)),
+        _ => return Ok(None),
+    };
+    Ok(Some(SocketAddr::new(ip, port)))
+}
+
+fn emit_address(address: &SocketAddr, out: &mut Vec<u8>) {
+    let mut bytes = [0; 16];
+    let family = match address.ip() {
+        IpAddr::V4(ip) => {
+            bytes[..4].copy_from_slice(&ip.octets());
+            FAMILY_IPV4
+        }
+        IpAddr::V6(ip) => {
+            bytes = ip.octets();
+            FAMILY_IPV6
+        }
+    };
+    put_u16(out, family);
+    put_u16(out, address.port());
+    out.extend_from_slice(&bytes);
+}
+
+/// Addresses of one response.
+pub const ADDRESSES_MAX: usize = 16;
+
+const REQUEST_LEN: u16 = 24;
+const RESPONSE_LEN: u16 = 80;
+const ADDRESS_LEN: usize = 20;
+const ACCEPT_EMULATED: u32 = 1;
+// As in SOCKADDR_STORAGE of MS-SMB2 §2.2.32.5.1.
+const FAMILY_IPV4: u16 = 2;
+const FAMILY_IPV6: u16 = 0x17;
