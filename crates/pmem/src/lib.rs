@@ -11,7 +11,7 @@
 //!
 //! Inside, from the seam down: `lines` (media made of memory) over `mapped` and `anonymous`, over
 //! `mapping`, `window`, `presence`, `guard`, over `arch` (the CPU); and `storage` (media made of
-//! system calls) over `commit_group`. The crash recorder stands in for the memory and for the
+//! system calls) over `commit_group`. The recorder of [`crash`] stands in for the memory and for the
 //! system calls, so that crash images are made from the code that runs in production.
 //!
 //! `unsafe` is confined to `arch`, `guard`, `mapping` and `window`.
@@ -20,6 +20,7 @@ mod anonymous;
 mod arch;
 mod atomic;
 mod commit_group;
+pub mod crash;
 mod guard;
 mod lines;
 mod mapped;

@@ -228,12 +228,12 @@ impl Device for Disk {
 
 /// Words are native-endian, as the CPU's own atomic operations on a mapping are.
 #[expect(clippy::host_endian_bytes, reason = "a word in memory, not on a wire")]
-fn native_word(bytes: [u8; 8]) -> u64 {
+pub(crate) fn native_word(bytes: [u8; 8]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
 #[expect(clippy::host_endian_bytes, reason = "a word in memory, not on a wire")]
-fn native_bytes(word: u64) -> [u8; 8] {
+pub(crate) fn native_bytes(word: u64) -> [u8; 8] {
     word.to_ne_bytes()
 }
 

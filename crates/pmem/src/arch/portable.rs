@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 #![cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code))]
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 /// Whether lines can be pushed out of the caches.
@@ -18,7 +19,7 @@ pub(crate) fn has_write_back() -> bool {
     false
 }
 
-/// Copies ordinary memory into shared memory.
+/// Copies ordinary memory into shared memory, from low addresses to high.
 ///
 /// # Safety
 ///
@@ -26,29 +27,26 @@ pub(crate) fn has_write_back() -> bool {
 /// `target` may be shared.
 pub(crate) unsafe fn copy_in(target: *mut u8, source: *const u8, len: usize) {
     let (head, words) = split(target.addr(), len);
-    for at in (0..head).chain(head + words..len) {
-        // SAFETY: at < len.
-        let from = unsafe { source.add(at) };
-        // SAFETY: at < len, and `source` is readable.
-        let byte = unsafe { from.read() };
-        // SAFETY: at < len.
-        let to = unsafe { target.add(at) };
-        // SAFETY: `to` is writable and the cell is gone after this statement.
-        unsafe { AtomicU8::from_ptr(to) }.store(byte, Ordering::Relaxed);
-    }
+    let store_bytes = |range: Range<usize>| {
+        for at in range {
+            // SAFETY: at < len, and `source` is readable.
+            let byte = unsafe { source.wrapping_add(at).read() };
+            // SAFETY: at < len, `target` is writable, and the cell is gone after this statement.
+            unsafe { AtomicU8::from_ptr(target.wrapping_add(at)) }.store(byte, Ordering::Relaxed);
+        }
+    };
+    store_bytes(0..head);
     for at in (head..head + words).step_by(8) {
-        // SAFETY: at + 8 <= len.
-        let from = unsafe { source.add(at) }.cast::<u64>();
-        // SAFETY: eight readable bytes, at any alignment.
-        let word = unsafe { from.read_unaligned() };
-        // SAFETY: at + 8 <= len.
-        let to = unsafe { target.add(at) }.cast::<u64>();
-        // SAFETY: split() put `to` on an 8-byte boundary; the cell is gone after this statement.
-        unsafe { AtomicU64::from_ptr(to) }.store(word, Ordering::Relaxed);
+        // SAFETY: at + 8 <= len readable bytes, at any alignment.
+        let word = unsafe { source.wrapping_add(at).cast::<u64>().read_unaligned() };
+        let cell = target.wrapping_add(at).cast::<u64>();
+        // SAFETY: at + 8 <= len, and split() put `cell` on an 8-byte boundary; gone at once.
+        unsafe { AtomicU64::from_ptr(cell) }.store(word, Ordering::Relaxed);
     }
+    store_bytes(head + words..len);
 }
 
-/// Copies shared memory into ordinary memory.
+/// Copies shared memory into ordinary memory, from low addresses to high.
 ///
 /// # Safety
 ///
@@ -56,26 +54,24 @@ pub(crate) unsafe fn copy_in(target: *mut u8, source: *const u8, len: usize) {
 /// `source` may be shared.
 pub(crate) unsafe fn copy_out(target: *mut u8, source: *const u8, len: usize) {
     let (head, words) = split(source.addr(), len);
-    for at in (0..head).chain(head + words..len) {
-        // SAFETY: at < len.
-        let from = unsafe { source.add(at) }.cast_mut();
-        // SAFETY: `from` is readable, it is only loaded from, and the cell is gone at once.
-        let byte = unsafe { AtomicU8::from_ptr(from) }.load(Ordering::Relaxed);
-        // SAFETY: at < len.
-        let to = unsafe { target.add(at) };
-        // SAFETY: at < len, and `target` is writable.
-        unsafe { to.write(byte) };
-    }
+    let load_bytes = |range: Range<usize>| {
+        for at in range {
+            let cell = source.wrapping_add(at).cast_mut();
+            // SAFETY: at < len, `source` is readable, only loaded from, and gone at once.
+            let byte = unsafe { AtomicU8::from_ptr(cell) }.load(Ordering::Relaxed);
+            // SAFETY: at < len, and `target` is writable.
+            unsafe { target.wrapping_add(at).write(byte) };
+        }
+    };
+    load_bytes(0..head);
     for at in (head..head + words).step_by(8) {
-        // SAFETY: at + 8 <= len.
-        let from = unsafe { source.add(at) }.cast::<u64>().cast_mut();
-        // SAFETY: split() put `from` on an 8-byte boundary; it is only loaded from.
-        let word = unsafe { AtomicU64::from_ptr(from) }.load(Ordering::Relaxed);
-        // SAFETY: at + 8 <= len.
-        let to = unsafe { target.add(at) }.cast::<u64>();
-        // SAFETY: eight writable bytes, at any alignment.
-        unsafe { to.write_unaligned(word) };
+        let cell = source.wrapping_add(at).cast::<u64>().cast_mut();
+        // SAFETY: at + 8 <= len, split() put `cell` on an 8-byte boundary; only loaded from.
+        let word = unsafe { AtomicU64::from_ptr(cell) }.load(Ordering::Relaxed);
+        // SAFETY: at + 8 <= len writable bytes, at any alignment.
+        unsafe { target.wrapping_add(at).cast::<u64>().write_unaligned(word) };
     }
+    load_bytes(head + words..len);
 }
 
 /// Copies whole lines past the caches; here a plain copy.

@@ -47,7 +47,7 @@ pub(crate) fn has_write_back() -> bool {
     *WRITE_BACK != WriteBack::None
 }
 
-/// Copies ordinary memory into shared memory through the caches.
+/// Copies ordinary memory into shared memory through the caches, from low addresses to high.
 ///
 /// # Safety
 ///
@@ -55,19 +55,21 @@ pub(crate) fn has_write_back() -> bool {
 /// `target` may be shared.
 pub(crate) unsafe fn copy_in(target: *mut u8, source: *const u8, len: usize) {
     let (head, bulk) = split(target.addr(), len);
+    // SAFETY: head <= len.
+    unsafe { portable::copy_in(target, source, head) };
     if bulk > 0 {
         let (to, from) = (target.wrapping_add(head), source.wrapping_add(head));
-        // SAFETY: head + bulk <= len; split() put `to` on a 16-byte boundary; bulk is a positive multiple of 64.
+        // SAFETY: head + bulk <= len; split() put `to` on a 16-byte boundary; bulk is a positive
+        // multiple of 64.
         unsafe { copy_lines!(to, from, bulk, load "movdqu", store "movdqa") };
     }
-    for (first, end) in [(0, head), (head + bulk, len)] {
-        let (to, from) = (target.wrapping_add(first), source.wrapping_add(first));
-        // SAFETY: first <= end <= len: a part of the caller's ranges.
-        unsafe { portable::copy_in(to, from, end - first) };
-    }
+    let done = head + bulk;
+    let (to, from) = (target.wrapping_add(done), source.wrapping_add(done));
+    // SAFETY: done <= len: what is left of the caller's ranges.
+    unsafe { portable::copy_in(to, from, len - done) };
 }
 
-/// Copies shared memory into ordinary memory.
+/// Copies shared memory into ordinary memory, from low addresses to high.
 ///
 /// # Safety
 ///
@@ -75,16 +77,18 @@ pub(crate) unsafe fn copy_in(target: *mut u8, source: *const u8, len: usize) {
 /// `source` may be shared.
 pub(crate) unsafe fn copy_out(target: *mut u8, source: *const u8, len: usize) {
     let (head, bulk) = split(source.addr(), len);
+    // SAFETY: head <= len.
+    unsafe { portable::copy_out(target, source, head) };
     if bulk > 0 {
         let (to, from) = (target.wrapping_add(head), source.wrapping_add(head));
-        // SAFETY: head + bulk <= len; split() put `from` on a 16-byte boundary; bulk is a positive multiple of 64.
+        // SAFETY: head + bulk <= len; split() put `from` on a 16-byte boundary; bulk is a positive
+        // multiple of 64.
         unsafe { copy_lines!(to, from, bulk, load "movdqa", store "movdqu") };
     }
-    for (first, end) in [(0, head), (head + bulk, len)] {
-        let (to, from) = (target.wrapping_add(first), source.wrapping_add(first));
-        // SAFETY: first <= end <= len: a part of the caller's ranges.
-        unsafe { portable::copy_out(to, from, end - first) };
-    }
+    let done = head + bulk;
+    let (to, from) = (target.wrapping_add(done), source.wrapping_add(done));
+    // SAFETY: done <= len: what is left of the caller's ranges.
+    unsafe { portable::copy_out(to, from, len - done) };
 }
 
 /// Copies whole lines past the caches. Ordered, and out of the CPU, only after [`drain`].

@@ -1,0 +1,150 @@
+//! Holds every crash state against what had been acknowledged by then.
+
+use std::fmt;
+
+use super::{CrashPoint, Log, Replay};
+
+/// What a program was told is durable, and when.
+#[derive(Clone, Debug)]
+pub struct AckLog<T> {
+    entries: Vec<(usize, T)>,
+}
+
+impl<T> AckLog<T> {
+    /// Nothing acknowledged.
+    pub const fn new() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    /// Notes that `claim` was acknowledged at `position`: [`super::Recorder::position`], asked
+    /// after the acknowledgement came.
+    pub fn note(&mut self, position: usize, claim: T) {
+        let after = self.entries.partition_point(|(at, _)| *at <= position);
+        self.entries.insert(after, (position, claim));
+    }
+
+    /// What had been acknowledged when `position` events had happened, oldest first.
+    pub fn up_to(&self, position: usize) -> &[(usize, T)] {
+        &self.entries[..self.entries.partition_point(|(at, _)| *at <= position)]
+    }
+}
+
+impl<T> Default for AckLog<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How much work a check may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// States tried at each point: all where there are no more, or else this many samples.
+    pub states_per_point: u64,
+    /// Decides the samples. The same seed tries the same states.
+    pub seed: u64,
+}
+
+/// One state the machine may be in after the crash.
+#[derive(Debug)]
+pub struct CrashState<'a, T> {
+    /// What the medium holds.
+    pub image: &'a [u8],
+    /// How many events had happened.
+    pub at: usize,
+    /// What had been acknowledged by then, oldest first.
+    pub acknowledged: &'a [(usize, T)],
+}
+
+/// Crashes after every event of `log`, and shows each resulting state to `holds`.
+///
+/// Returns how many states were shown.
+///
+/// # Errors
+///
+/// The first state that `holds` refuses.
+pub fn check<T, E>(
+    log: &Log,
+    acknowledged: &AckLog<T>,
+    budget: Budget,
+    mut holds: impl FnMut(CrashState<'_, T>) -> Result<(), E>,
+) -> Result<u64, Violation<E>> {
+    let mut replay = Replay::new(log);
+    let mut image = Vec::new();
+    let mut shown = 0;
+    loop {
+        let point = replay.point();
+        let at = point.at();
+        let acknowledged = acknowledged.up_to(at);
+        let exhaustive = point.count().filter(|count| *count <= budget.states_per_point);
+        for number in 0..exhaustive.unwrap_or(budget.states_per_point) {
+            let seed = make(&point, exhaustive.is_some(), number, budget.seed, &mut image);
+            holds(CrashState { image: &image, at, acknowledged }).map_err(|error| Violation {
+                at,
+                state: seed,
+                error,
+            })?;
+            shown += 1;
+        }
+        if !replay.step() {
+            return Ok(shown);
+        }
+    }
+}
+
+fn make(point: &CrashPoint<'_>, all: bool, number: u64, seed: u64, image: &mut Vec<u8>) -> StateId {
+    if all {
+        point.nth(number, image);
+        return StateId::Nth(number);
+    }
+    // The first two samples are the two ends; after them the budget's seed takes part.
+    let sample = match number {
+        0 | 1 => number,
+        _ => (seed ^ (number << 32)).wrapping_add(number).max(2),
+    };
+    point.sample(sample, image);
+    StateId::Sample(sample)
+}
+
+/// A state that breaks a promise, with all that is needed to make it again.
+#[derive(Clone, Debug)]
+pub struct Violation<E> {
+    /// How many events had happened.
+    pub at: usize,
+    /// Which of the states there.
+    pub state: StateId,
+    /// What is wrong with it.
+    pub error: E,
+}
+
+/// Names a state of a [`CrashPoint`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StateId {
+    /// Made by [`CrashPoint::nth`].
+    Nth(u64),
+    /// Made by [`CrashPoint::sample`].
+    Sample(u64),
+}
+
+impl<E: fmt::Display> fmt::Display for Violation<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, state, error } = self;
+        write!(f, "a crash after event {at} may leave state {state:?}: {error}")
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for Violation<E> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_counts_from_its_moment_on() {
+        let mut log = AckLog::new();
+        log.note(5, "later");
+        log.note(2, "sooner");
+        assert_eq!(log.up_to(1), []);
+        assert_eq!(log.up_to(4), [(2, "sooner")]);
+        assert_eq!(log.up_to(5), [(2, "sooner"), (5, "later")]);
+    }
+}
