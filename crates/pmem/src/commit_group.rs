@@ -303,6 +303,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "real files")]
     fn two_names_of_a_file_are_one_group_and_two_files_are_two() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
@@ -315,6 +316,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "real files")]
     fn a_group_nobody_uses_is_forgotten() {
         let file = tempfile::tempfile().unwrap();
         let group = CommitGroup::of(&file).unwrap();

@@ -175,6 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "madvise")]
     fn anonymous_memory_is_zero_and_of_any_length() {
         for len in [0, 1, 4096, 4097, 1 << 40] {
             let mapping = Mapping::anonymous(len).unwrap();

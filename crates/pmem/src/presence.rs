@@ -70,7 +70,8 @@ fn chunks(offset: usize, len: usize) -> std::ops::Range<usize> {
 /// one for a 4 KiB write stays in the tens of microseconds.
 pub(crate) const CHUNK: usize = 64 << 10;
 
-#[cfg(test)]
+// Miri has no lazily reserved mappings.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

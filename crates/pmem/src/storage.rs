@@ -250,3 +250,92 @@ pub(crate) fn open(file: std::fs::File, len: u64, writable: bool) -> io::Result<
     let group = CommitGroup::of(&file)?;
     Ok(Arc::new(StorageMedium::new(Disk { file, group }, len, writable)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A full disk that also fails to flush.
+    #[derive(Debug)]
+    struct Broken {
+        group: Group<Flush>,
+        room: u64,
+    }
+
+    #[derive(Debug)]
+    struct Flush;
+
+    impl SyncTarget for Flush {
+        fn sync(&self) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(libc::EIO))
+        }
+    }
+
+    impl Device for Broken {
+        type Target = Flush;
+
+        fn group(&self) -> &Group<Flush> {
+            &self.group
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(64)
+        }
+
+        /// Writes one byte at a time, as a device may, until there is no room.
+        fn write_at(&self, offset: u64, _bytes: &[u8]) -> io::Result<usize> {
+            if offset < self.room { Ok(1) } else { Err(io::Error::from_raw_os_error(libc::ENOSPC)) }
+        }
+
+        fn read_at(&self, _offset: u64, out: &mut [u8]) -> io::Result<usize> {
+            out[0] = 7;
+            Ok(1)
+        }
+
+        fn read_at_once(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+            match offset {
+                0 => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+                8 => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+                16 => Err(io::Error::from_raw_os_error(libc::EIO)),
+                _ => Ok(out.len() - 1),
+            }
+        }
+
+        fn read_ahead(&self, _offset: u64, _len: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn broken() -> StorageMedium<Broken> {
+        StorageMedium::new(Broken { group: Group::new(Flush), room: 8 }, 64, true)
+    }
+
+    #[test]
+    fn a_failed_flush_is_never_retried_into_success() {
+        let medium = broken();
+        assert_eq!(medium.try_persist(0, 1), Err(MediumError::WouldBlock));
+        assert_eq!(medium.persist(0, 1), Err(MediumError::Poisoned));
+        assert_eq!(medium.persist(0, 1), Err(MediumError::Poisoned));
+        assert_eq!(medium.try_persist(0, 1), Err(MediumError::Poisoned));
+    }
+
+    #[test]
+    fn short_writes_and_reads_go_on_where_they_stopped() {
+        let medium = broken();
+        assert_eq!(medium.place(0, &[1; 8]), Ok(()));
+        assert_eq!(medium.place(0, &[1; 9]), Err(MediumError::MediaIo(libc::ENOSPC)));
+        let mut out = [0; 5];
+        assert_eq!(medium.read(0, &mut out), Ok(()));
+        assert_eq!(out, [7; 5]);
+    }
+
+    #[test]
+    fn a_read_that_cannot_be_served_at_once_is_left_to_the_waiting_form() {
+        let medium = broken();
+        let mut out = [0; 4];
+        for offset in [0, 8, 24] {
+            assert_eq!(medium.try_read(offset, &mut out), Err(MediumError::WouldBlock));
+        }
+        assert_eq!(medium.try_read(16, &mut out), Err(MediumError::MediaIo(libc::EIO)));
+    }
+}

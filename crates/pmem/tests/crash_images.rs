@@ -352,4 +352,30 @@ mod tests {
         })
         .unwrap();
     }
+
+    /// Places 2048 bytes in parts, ends as told, has another thread persist, and checks.
+    fn check_parts(end: impl Fn(&Recorder)) -> Result<u64, Violation<&'static str>> {
+        let recorder = Recorder::pmem(LEN);
+        let parts = [(0, 1000), (1000, 24), (1024, 1000)];
+        parts.iter().for_each(|(at, len)| recorder.try_place_part(*at, &vec![7; *len]).unwrap());
+        end(&recorder);
+        let persist = || recorder.persist(0, 2048);
+        thread::scope(|scope| scope.spawn(persist).join().unwrap()).unwrap();
+        let mut acks = AckLog::new();
+        acks.note(recorder.position(), ());
+        let budget = Budget { states_per_point: 64, seed: 9 };
+        check(&recorder.log(), &acks, budget, |state| {
+            match state.acknowledged.is_empty() || state.image[..2024] == [7; 2024] {
+                true => Ok(()),
+                false => Err("a part is lost"),
+            }
+        })
+    }
+
+    #[test]
+    fn parts_are_covered_once_their_thread_has_ended_the_placement() {
+        check_parts(|recorder| recorder.try_place(2024, &[7; 24]).unwrap()).unwrap();
+        check_parts(|recorder| recorder.try_place(0, &[]).unwrap()).unwrap();
+        check_parts(|_| ()).unwrap_err();
+    }
 }

@@ -118,6 +118,10 @@ impl Medium for Recorder {
         self.medium().try_place(offset, bytes)
     }
 
+    fn try_place_part(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.medium().try_place_part(offset, bytes)
+    }
+
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
         self.medium().try_read(offset, out)
     }
