@@ -149,22 +149,21 @@ impl Share {
         let name = attributes::proc_name(&found.anchor);
         let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |flags| rustix::fs::open(&*name, flags | common, Mode::empty());
-        let fd =
-            if found.is_directory {
-                open(OFlags::RDONLY | OFlags::DIRECTORY)?
-            } else if mode.write {
-                // Both directions even for a writer: mapping and compare operations read too.
-                open(OFlags::RDWR)
-                    .or_else(|errno| if mode.read { Err(errno) } else { open(OFlags::WRONLY) })?
-            } else if mode.read {
-                open(OFlags::RDONLY)?
-            } else {
-                // Attributes only: whoever may not read the bytes may still see the inode.
-                match open(OFlags::RDONLY) {
-                    Ok(fd) => fd,
-                    Err(_) => rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?,
-                }
-            };
+        let fd = if found.is_directory {
+            open(OFlags::RDONLY | OFlags::DIRECTORY)?
+        } else if mode.write {
+            // Both directions even for a writer: mapping and compare operations read too.
+            open(OFlags::RDWR)
+                .or_else(|errno| if mode.read { Err(errno) } else { open(OFlags::WRONLY) })?
+        } else if mode.read {
+            open(OFlags::RDONLY)?
+        } else {
+            // Attributes only: whoever may not read the bytes may still see the inode.
+            match open(OFlags::RDONLY) {
+                Ok(fd) => fd,
+                Err(_) => rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?,
+            }
+        };
         Ok(Entry::new(fd, found.key, found.is_directory, self.inline))
     }
 

@@ -1,0 +1,34 @@
+//! The fuzz targets: for each parser and each machine, what to do with arbitrary bytes.
+//!
+//! A body panics when something is wrong with *us*; whatever the bytes are is the peer's business.
+//! Beside not panicking, a parser must be stable: what it accepted, emitted, parses to the same
+//! value. A machine is driven by operations that [`Input`] reads from the bytes, and its promises
+//! are asserted after each.
+//!
+//! The same bodies run under libFuzzer (`fuzz/run`) and, with the inputs kept in `fuzz/corpus`, as
+//! an ordinary test.
+
+#![forbid(unsafe_code)]
+
+mod input;
+mod smbdirect;
+
+pub use input::Input;
+
+/// What a target does with one input.
+pub type Body = fn(&[u8]);
+
+/// Every target by its name, which is also the name of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Body)] = &[
+    ("smbdirect_connection", smbdirect::connection::connection),
+    ("smbdirect_data_transfer", smbdirect::messages::data_transfer),
+    ("smbdirect_descriptors", smbdirect::messages::descriptors),
+    ("smbdirect_handshake", smbdirect::handshake::handshake),
+    ("smbdirect_negotiate_request", smbdirect::messages::negotiate_request),
+    ("smbdirect_negotiate_response", smbdirect::messages::negotiate_response),
+];
+
+/// The body of the target called `name`.
+pub fn find(name: &str) -> Option<Body> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, body)| *body)
+}
