@@ -1,3 +1,28 @@
-//! The Landfast file server.
+//! The Landfast file server: SMB 2 and 3 over TCP, SMB Direct and push mode over RDMA.
+//!
+//! [`Server::start`] takes a [`ServerConfig`] and returns a [`Running`] server. Inside, from the
+//! disk to the wire:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`share`] | a directory tree that cannot be left, with Windows names and metadata |
+//! | `state` | connections, sessions, trees, opens, files, leases, locks: no sockets |
+//! | `service` | what all connections share; the lock order |
+//! | `dispatch` | one file per command: answered now, or later |
+//! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
+//! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
+mod config;
+mod dispatch;
+mod limits;
+mod push;
+mod server;
+mod service;
 pub mod share;
+mod state;
+mod transport;
+
+pub use config::{PushPolicy, ServerConfig, SigningPolicy, Users};
+pub use limits::Limits;
+pub use server::{Running, Server, StartError, Status};
+pub use share::ShareConfig;

@@ -144,6 +144,12 @@ statuses! {
     DISK_FULL = 0xc000_007f,
     /// A quota or a table is full.
     INSUFFICIENT_RESOURCES = 0xc000_009a,
+    /// The impersonation level does not exist.
+    BAD_IMPERSONATION_LEVEL = 0xc000_00a5,
+    /// The object is not in a state for this.
+    INVALID_DEVICE_STATE = 0xc000_0184,
+    /// A driver that is not there would be needed: no DFS.
+    FS_DRIVER_REQUIRED = 0xc000_019c,
     /// The medium cannot be written.
     MEDIA_WRITE_PROTECTED = 0xc000_00a2,
     /// The pipe cannot be had now.

@@ -54,8 +54,9 @@ impl Enumeration {
         Ok(Self { stream, pattern, stage: Stage::Dot, held: None, matched: false })
     }
 
-    /// Goes back to the front, keeping the pattern.
-    pub fn restart(&mut self) {
+    /// Goes back to the front, with a pattern that may be another.
+    pub fn restart(&mut self, pattern: Pattern) {
+        self.pattern = pattern;
         self.stream.rewind();
         self.stage = Stage::Dot;
         self.held = None;
@@ -65,6 +66,11 @@ impl Enumeration {
     /// Whether anything matched since the front: tells "no such file" from "no more files".
     pub fn has_matched(&self) -> bool {
         self.matched
+    }
+
+    /// Whether an entry was put back.
+    pub fn is_holding(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Returns an entry that did not fit the answer; the next call to `next` yields it again.

@@ -121,6 +121,15 @@ impl Entry {
         Ok(())
     }
 
+    /// Makes the names in a directory durable. Blocks.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, entries made or removed before the call survive a crash.
+    pub fn sync_directory(&self) -> Result<(), ShareError> {
+        Ok(rustix::fs::fsync(&self.fd)?)
+    }
+
     /// Moves the end of file.
     pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
         if size > i64::MAX.unsigned_abs() {

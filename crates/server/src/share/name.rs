@@ -70,6 +70,11 @@ impl SharePath {
         Self { text: format!("{}/{component}", self.text) }
     }
 
+    /// The directory of this path with the last component of `other`.
+    pub fn parent_with_leaf_of(&self, other: &Self) -> Self {
+        self.parent().join(other.leaf())
+    }
+
     /// The components from the top down.
     pub fn components(&self) -> impl Iterator<Item = &str> {
         self.text.split('/').filter(|component| !component.is_empty())

@@ -1,0 +1,117 @@
+//! What an operator decides.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smb::auth::{UserList, UserStore};
+
+use crate::limits::Limits;
+use crate::share::ShareConfig;
+
+/// Everything a server is started with.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where TCP clients connect; port 0 chooses one.
+    pub listen: SocketAddr,
+    /// Where RDMA clients connect (SMB Direct and push), if at all.
+    pub rdma_listen: Option<SocketAddr>,
+    /// What is exported.
+    pub shares: Vec<ShareConfig>,
+    /// Who may log on.
+    pub users: Users,
+    /// Who has to sign.
+    pub signing: SigningPolicy,
+    /// Refuse every session that cannot encrypt, and every request that is not.
+    pub encrypt_required: bool,
+    /// Bounds on what peers can make the server spend.
+    pub limits: Limits,
+    /// Whether and how regions are mapped for one-sided access.
+    pub push: PushPolicy,
+}
+
+impl ServerConfig {
+    /// A server on `listen` that exports nothing to nobody yet.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            rdma_listen: None,
+            shares: Vec::new(),
+            users: Users::default(),
+            signing: SigningPolicy::Required,
+            encrypt_required: false,
+            limits: Limits::default(),
+            push: PushPolicy::default(),
+        }
+    }
+}
+
+/// Who has to sign requests that are not encrypted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum SigningPolicy {
+    /// Every session with a user behind it.
+    #[default]
+    Required,
+    /// Those whose client asks for it.
+    WhenAsked,
+}
+
+/// Whether and how regions are mapped for one-sided access.
+#[derive(Clone, Debug)]
+pub struct PushPolicy {
+    /// Grant it at all.
+    pub enabled: bool,
+    /// How long a client has to give a region back before it is taken.
+    pub grace: Duration,
+    /// How long a token that binds a push connection stays good.
+    pub token_lifetime: Duration,
+    /// Regions of one open.
+    pub regions_per_open_max: u32,
+    /// Regions of the whole server.
+    pub regions_max: u32,
+    /// Push connections at once.
+    pub connections_max: u32,
+}
+
+impl Default for PushPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            grace: Duration::from_secs(5),
+            token_lifetime: Duration::from_secs(30),
+            regions_per_open_max: 64,
+            regions_max: 16_384,
+            connections_max: 1_024,
+        }
+    }
+}
+
+/// Who may log on.
+#[derive(Clone, Debug)]
+pub struct Users(Arc<dyn UserStore>);
+
+impl Users {
+    /// Users kept by someone else.
+    pub fn from_store(store: Arc<dyn UserStore>) -> Self {
+        Self(store)
+    }
+
+    /// Users by name and password.
+    pub fn with_passwords<'a>(users: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut list = UserList::new();
+        for (user, password) in users {
+            list.add_password(user, password);
+        }
+        Self(Arc::new(list))
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn UserStore> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Self(Arc::new(UserList::new()))
+    }
+}

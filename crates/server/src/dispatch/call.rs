@@ -1,0 +1,150 @@
+//! One request under way: who asks, on what, and how to answer later.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smb::header::{AsyncId, FileId, Header, Route};
+use smb::status::NtStatus;
+
+use super::frame::{self, Terms};
+use crate::share::InlineIo;
+use crate::state::{Channel, Link, Open, Pending, Session, Tree};
+
+/// Who asks, and with what protection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) link: &'a Arc<Link>,
+    pub(crate) header: &'a Header,
+    pub(crate) channel: &'a Arc<Channel>,
+    pub(crate) sealed: bool,
+}
+
+impl Asker<'_> {
+    /// The open a request names, if it belongs to the session and the tree it names.
+    pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
+        let session = &self.channel.session;
+        let open = session.open(id.persistent, id.volatile).ok_or(NtStatus::FILE_CLOSED)?;
+        if self.header.tree_id().map(|tree| tree.0) != Some(open.tree.id) {
+            return Err(NtStatus::NETWORK_NAME_DELETED);
+        }
+        self.check_protection(&open.tree)?;
+        Ok(open)
+    }
+
+    /// The tree a request names.
+    pub(crate) fn tree(&self) -> Result<Arc<Tree>, NtStatus> {
+        let id = self.header.tree_id().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        let tree = self.channel.session.tree(id.0).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+        self.check_protection(&tree)?;
+        Ok(tree)
+    }
+
+    // MS-SMB2 §3.3.5.2.11: a share that insists on encryption is not there for others.
+    fn check_protection(&self, tree: &Tree) -> Result<(), NtStatus> {
+        if tree.is_encrypt_required() && !self.sealed {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(())
+    }
+
+    /// MS-SMB2 §3.3.5.2.5: each credit pays for 64 KiB sent or received.
+    pub(crate) fn check_charge(&self, bytes: u32) -> Result<(), NtStatus> {
+        let paid = u32::from(self.header.credit_charge.max(1)).saturating_mul(64 * 1024);
+        let counts = self.link.agreed.get().is_some_and(|agreed| agreed.is_multi_credit());
+        if counts && bytes > paid {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        Ok(())
+    }
+}
+
+/// A request with everything it needs to outlive the read loop.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) link: Arc<Link>,
+    pub(crate) header: Header,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) sealed: bool,
+    pub(crate) frame: Arc<Vec<u8>>,
+    pub(crate) range: Range<usize>,
+    /// The file of the compound so far: set by CREATE, used by related requests.
+    pub(crate) chain_file: Option<FileId>,
+    /// The tree a TREE_CONNECT made.
+    pub(crate) chain_tree: Option<u32>,
+    pub(crate) pending: Arc<Pending>,
+    /// Only the last request of a compound may go asynchronous.
+    pub(crate) may_pend: bool,
+}
+
+impl Call {
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        Asker {
+            link: &self.link,
+            header: &self.header,
+            channel: &self.channel,
+            sealed: self.sealed,
+        }
+    }
+
+    /// The whole PDU, from its header on.
+    pub(crate) fn pdu(&self) -> &[u8] {
+        &self.frame[self.range.clone()]
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.channel.session
+    }
+
+    /// The id to look up: a related request names the file of the one before it by all ones.
+    pub(crate) fn resolve(&self, id: FileId) -> Result<FileId, NtStatus> {
+        if id != FileId::RELATED {
+            return Ok(id);
+        }
+        self.chain_file.ok_or(NtStatus::FILE_CLOSED)
+    }
+
+    /// The open a request names.
+    pub(crate) fn open(&mut self, id: FileId) -> Result<Arc<Open>, NtStatus> {
+        let id = self.resolve(id)?;
+        let open = self.asker().open(id)?;
+        self.chain_file = Some(id);
+        Ok(open)
+    }
+
+    /// Runs work that may wait for a device: at once where nothing ever waits, else on the pool.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        inline: InlineIo,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        if inline == InlineIo::Everything {
+            return Ok(work());
+        }
+        let task = self.link.core.runtime.spawn_blocking(work);
+        // The only failure is a panic in `work`, or the runtime going down.
+        task.await.map_err(|_| NtStatus::UNSUCCESSFUL)
+    }
+
+    /// Tells the client that the answer will take its time. MS-SMB2 §3.3.4.2.
+    pub(crate) fn go_pending(&self) {
+        if !self.may_pend || self.pending.async_id.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let id = self.link.next_async_id();
+        self.pending.async_id.store(id, Ordering::Release);
+        let mut out = Vec::new();
+        let start = frame::begin(&mut out, self.sealed);
+        let at = frame::begin_pdu(&mut out, &self.header);
+        let credits = self.link.window().grant(self.header.credits);
+        let session_id = self.header.session_id;
+        let route = Some(Route::Async(AsyncId(id)));
+        let terms = Terms { credits, session_id, route };
+        frame::end_pdu(&mut out, at, &self.header, Err(NtStatus::PENDING), terms);
+        let seal = self.sealed.then_some(&*self.channel);
+        match frame::end(&mut out, start, seal) {
+            Ok(()) => self.link.deliver(out),
+            Err(_) => self.link.close(),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! CHANGE_NOTIFY: not served yet, and said so at once.
+//!
+//! Spec: MS-SMB2 §3.3.5.19: a store that cannot watch answers NOT_SUPPORTED.
+
+use smb::change_notify::ChangeNotifyRequest;
+use smb::status::NtStatus;
+
+use super::call::Call;
+use super::frame::Outcome;
+use super::malformed;
+
+/// Refuses, after the checks every server makes first.
+pub(super) fn handle(call: &mut Call) -> Outcome {
+    let request = ChangeNotifyRequest::parse(call.pdu()).map_err(malformed)?;
+    let open = call.open(request.file_id)?;
+    if !open.entry.is_directory() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Err(NtStatus::NOT_SUPPORTED)
+}

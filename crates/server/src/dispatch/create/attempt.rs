@@ -1,0 +1,241 @@
+//! One attempt to open or create: all or nothing, or a reason to wait.
+//!
+//! Spec: MS-FSA §2.1.5.1.1 (creation), §2.1.5.1.2 (open of an existing file).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smb::create::{CreateAction, CreateDisposition};
+use smb::push::RecallReason;
+use smb::NtStatus;
+
+use super::wish::Wish;
+use crate::service::Core;
+use crate::share::{
+    BasicChange, DosAttributes, Entry, Found, Metadata, Share, ShareError, SharePath,
+};
+use crate::state::lease::Intent;
+use crate::state::node::{self, Node, OpenRecord};
+use crate::state::sharing::Sharing;
+
+/// What an attempt came to.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    Done(Box<Created>),
+    /// Somebody else created or removed the name meanwhile.
+    Again,
+    /// Caching of others has to go first; they have been told.
+    Breaking { node: Arc<Node>, intent: Intent },
+    /// Push regions of others have to go first.
+    Mapped { node: Arc<Node>, reason: RecallReason },
+}
+
+/// An open file, entered in its node.
+#[derive(Debug)]
+pub(super) struct Created {
+    pub(super) entry: Entry,
+    pub(super) node: Arc<Node>,
+    pub(super) metadata: Metadata,
+    pub(super) action: CreateAction,
+}
+
+/// Tries once. May block.
+pub(super) fn attempt(core: &Core, share: &Arc<Share>, wish: &Wish) -> Result<Attempt, NtStatus> {
+    let located = share.locate(&wish.path)?;
+    match (located.found, wish.disposition) {
+        (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        (Some(found), _) => open_existing(core, share, wish, &found, located.path),
+        (None, CreateDisposition::OPEN | CreateDisposition::OVERWRITE) => {
+            Err(NtStatus::OBJECT_NAME_NOT_FOUND)
+        }
+        (None, _) => create_new(core, share, wish, located.path),
+    }
+}
+
+fn create_new(
+    core: &Core,
+    share: &Arc<Share>,
+    wish: &Wish,
+    path: SharePath,
+) -> Result<Attempt, NtStatus> {
+    if share.is_read_only() {
+        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+    }
+    // MS-FSA §2.1.5.1.1: it would never go away again.
+    if wish.deletes_on_close() && wish.attributes.contains(DosAttributes::READONLY) {
+        return Err(NtStatus::CANNOT_DELETE);
+    }
+    let created = if wish.wants_directory() {
+        share.create_directory(&path, wish.attributes)
+    } else {
+        share.create_file(&path, wish.attributes)
+    };
+    let entry = match created {
+        Ok(entry) => entry,
+        Err(ShareError::Exists) => return Ok(Attempt::Again),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
+        entry.set_allocation(allocation)?;
+    }
+    let node = core.nodes.node(entry.key());
+    let sharing = wish.sharing(wish.requested());
+    {
+        let mut state = node.lock();
+        // Somebody who found the new name before us may already exclude us.
+        if !state.admits(sharing) {
+            return Err(NtStatus::SHARING_VIOLATION);
+        }
+        state.opens.push(record(wish, share, sharing, path));
+    }
+    let metadata = entry.metadata()?;
+    let action = CreateAction::CREATED;
+    Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
+}
+
+fn open_existing(
+    core: &Core,
+    share: &Arc<Share>,
+    wish: &Wish,
+    found: &Found,
+    path: SharePath,
+) -> Result<Attempt, NtStatus> {
+    check_kind(wish, found)?;
+    let metadata = share.metadata_of(found)?;
+    check_attributes(wish, &metadata)?;
+    let access = wish.requested_on(metadata.attributes);
+    let sharing = wish.sharing(access);
+    let node = core.nodes.node(found.key);
+    if let Some(wait) = enter(&node, share, wish, sharing, path)? {
+        return Ok(wait);
+    }
+    let opened = finish_opening(share, wish, found, access);
+    match opened {
+        Ok((entry, metadata, action)) => {
+            Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
+        }
+        Err(error) => {
+            node.lock().opens.retain(|open| open.serial != wish.serial);
+            node.changed.notify_waiters();
+            Err(error.into())
+        }
+    }
+}
+
+fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {
+    if found.is_directory && (wish.refuses_directory() || wish.overwrites()) {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    if !found.is_directory && wish.wants_directory() {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
+    Ok(())
+}
+
+fn check_attributes(wish: &Wish, metadata: &Metadata) -> Result<(), NtStatus> {
+    let is_read_only =
+        metadata.attributes.contains(DosAttributes::READONLY) && !metadata.is_directory;
+    if is_read_only && wish.deletes_on_close() {
+        return Err(NtStatus::CANNOT_DELETE);
+    }
+    if is_read_only && (wish.insists_on_writing() || wish.overwrites()) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // MS-FSA §2.1.5.1.2: hidden and system files are not overwritten by accident.
+    if wish.overwrites() {
+        for attribute in [DosAttributes::HIDDEN, DosAttributes::SYSTEM] {
+            if metadata.attributes.contains(attribute) && !wish.attributes.contains(attribute) {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+        }
+    }
+    Ok(())
+}
+
+// Enters the open in its node, or says what has to be waited for.
+fn enter(
+    node: &Arc<Node>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    sharing: Sharing,
+    path: SharePath,
+) -> Result<Option<Attempt>, NtStatus> {
+    let now = Instant::now();
+    let mut state = node.lock();
+    if state.delete_pending {
+        return Err(NtStatus::DELETE_PENDING);
+    }
+    if state.leases.expire(now) {
+        node.changed.notify_waiters();
+    }
+    let admitted = state.admits(sharing);
+    let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
+        (false, ..) => Some(Intent::OpenAgainstSharing),
+        (true, true, _) => Some(Intent::Overwrite),
+        (true, false, false) => Some(Intent::Open),
+        (true, false, true) => None,
+    };
+    let mut notices = Vec::new();
+    let mut wait = None;
+    if let Some(intent) = intent {
+        notices = state.leases.start_breaks(wish.owner, intent, now);
+        if state.leases.must_wait(wish.owner, intent).is_some() {
+            wait = Some(Attempt::Breaking { node: Arc::clone(node), intent });
+        }
+    }
+    let is_mapped = state.regions.iter().any(|region| region.owner != wish.owner);
+    if wait.is_none() && is_mapped && !wish.only_looks() {
+        let reason = if wish.overwrites() {
+            RecallReason::TRUNCATION
+        } else {
+            RecallReason::SHARING_CONFLICT
+        };
+        wait = Some(Attempt::Mapped { node: Arc::clone(node), reason });
+    }
+    let outcome = match wait {
+        Some(wait) => Ok(Some(wait)),
+        None if !admitted => Err(NtStatus::SHARING_VIOLATION),
+        None => {
+            state.opens.push(record(wish, share, sharing, path));
+            Ok(None)
+        }
+    };
+    drop(state);
+    node::send(notices);
+    outcome
+}
+
+fn finish_opening(
+    share: &Share,
+    wish: &Wish,
+    found: &Found,
+    access: smb::create::AccessMask,
+) -> Result<(Entry, Metadata, CreateAction), ShareError> {
+    let entry = share.open_found(found, wish.open_mode(access))?;
+    let mut action = CreateAction::OPENED;
+    if wish.overwrites() {
+        entry.set_size(0)?;
+        let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
+        entry.set_basic(BasicChange { attributes: Some(attributes), ..BasicChange::default() })?;
+        action = match wish.disposition {
+            CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
+            _ => CreateAction::OVERWRITTEN,
+        };
+        if let Some(allocation) = wish.allocation {
+            entry.set_allocation(allocation)?;
+        }
+    }
+    let metadata = entry.metadata()?;
+    Ok((entry, metadata, action))
+}
+
+fn record(wish: &Wish, share: &Arc<Share>, sharing: Sharing, path: SharePath) -> OpenRecord {
+    OpenRecord {
+        serial: wish.serial,
+        sharing,
+        owner: wish.owner,
+        share: Arc::clone(share),
+        path,
+        delete_on_close: wish.deletes_on_close(),
+    }
+}

@@ -1,0 +1,300 @@
+//! What a client wants of a CREATE, checked as far as that goes without looking at the file.
+//!
+//! Spec: MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1 phase 1.
+
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    LeaseKey, LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::negotiate::Dialect;
+use smb::push::PushRequest;
+use smb::NtStatus;
+
+use crate::dispatch::oplock_break;
+use crate::share::{DosAttributes, OpenMode, SharePath};
+use crate::state::lease::{Caching as Bits, Flavor, Owner};
+use crate::state::sharing::{Kinds, Sharing};
+use crate::state::{Agreed, OpenSerial, Tree};
+
+/// A checked CREATE.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) serial: OpenSerial,
+    pub(super) path: SharePath,
+    pub(super) disposition: CreateDisposition,
+    pub(super) attributes: DosAttributes,
+    pub(super) allocation: Option<u64>,
+    pub(super) owner: Owner,
+    pub(super) caching: Caching,
+    pub(super) wants_maximal_access: bool,
+    pub(super) wants_disk_id: bool,
+    pub(super) push: Option<PushWish>,
+    desired: AccessMask,
+    allowed: AccessMask,
+    shares: ShareAccess,
+    options: CreateOptions,
+}
+
+/// A push context as far as it could be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PushWish {
+    Asked(PushRequest),
+    UnknownVersion,
+}
+
+/// What the client wants to cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Caching {
+    Nothing,
+    Oplock(OplockLevel),
+    Lease { key: [u8; 16], state: Bits, version: LeaseVersion, parent: Option<LeaseKey> },
+}
+
+impl Caching {
+    pub(super) fn wanted(self) -> Option<(Bits, Flavor, u16)> {
+        match self {
+            Self::Nothing => None,
+            Self::Oplock(level) => Some((oplock_break::from_level(level), Flavor::Oplock, 0)),
+            Self::Lease { state, version: LeaseVersion::V1, .. } => {
+                Some((state, Flavor::LeaseV1, 0))
+            }
+            Self::Lease { state, version: LeaseVersion::V2 { epoch, .. }, .. } => {
+                Some((state, Flavor::LeaseV2, epoch))
+            }
+        }
+    }
+
+    pub(super) fn key(self) -> [u8; 16] {
+        match self {
+            Self::Lease { key, .. } => key,
+            _ => [0; 16],
+        }
+    }
+}
+
+impl Wish {
+    pub(super) fn check(
+        request: &CreateRequest<'_>,
+        tree: &Tree,
+        client: &Agreed,
+        serial: OpenSerial,
+    ) -> Result<Self, NtStatus> {
+        check_fields(request)?;
+        // MS-SMB2 §3.3.5.9: names are relative to the share and begin with no backslash.
+        if request.name.starts_with('\\') {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let mut wish = Self {
+            serial,
+            path: SharePath::parse(&request.name)?,
+            disposition: request.disposition,
+            attributes: DosAttributes(request.attributes.bits()),
+            allocation: None,
+            owner: Owner::Open(serial),
+            caching: Caching::Nothing,
+            wants_maximal_access: false,
+            wants_disk_id: false,
+            push: None,
+            desired: request.desired_access.without_generics(),
+            allowed: tree.maximal_access,
+            shares: request.share_access,
+            options: request.options,
+        };
+        wish.check_access()?;
+        wish.take_contexts(request, client)?;
+        Ok(wish)
+    }
+
+    fn check_access(&self) -> Result<(), NtStatus> {
+        let asked = self.desired - AccessMask::MAXIMUM_ALLOWED;
+        if self.desired.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if asked.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
+            return Err(NtStatus::PRIVILEGE_NOT_HELD);
+        }
+        if !self.allowed.contains(asked) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        // MS-FSA §2.1.5.1: who deletes on close must be allowed to delete.
+        if self.deletes_on_close()
+            && !self.desired.intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
+        {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(())
+    }
+
+    fn take_contexts(
+        &mut self,
+        request: &CreateRequest<'_>,
+        client: &Agreed,
+    ) -> Result<(), NtStatus> {
+        if matches!(
+            request.oplock_level,
+            OplockLevel::II | OplockLevel::EXCLUSIVE | OplockLevel::BATCH
+        ) {
+            self.caching = Caching::Oplock(request.oplock_level);
+        }
+        for context in &request.contexts {
+            match context {
+                CreateRequestContext::Lease(lease)
+                    if request.oplock_level == OplockLevel::LEASE
+                        && client.dialect >= Dialect::SMB_2_1 =>
+                {
+                    let parent = match lease.version {
+                        LeaseVersion::V1 => None,
+                        LeaseVersion::V2 { parent, .. } => parent,
+                    };
+                    let (key, state) = (lease.key.0, Bits(lease.state.bits()).sanitized());
+                    let version = lease.version;
+                    self.owner = Owner::Lease { client: client.client_guid, key };
+                    self.caching = Caching::Lease { key, state, version, parent };
+                }
+                CreateRequestContext::MaximalAccess(_) => self.wants_maximal_access = true,
+                CreateRequestContext::QueryOnDiskId => self.wants_disk_id = true,
+                CreateRequestContext::AllocationSize(size) => self.allocation = Some(*size),
+                CreateRequestContext::Push(asked) => self.push = Some(PushWish::Asked(*asked)),
+                CreateRequestContext::PushUnknownVersion(_) => {
+                    self.push = Some(PushWish::UnknownVersion);
+                }
+                // No open outlives its connection yet, so there is none to come back to.
+                CreateRequestContext::DurableReconnect(_)
+                | CreateRequestContext::DurableReconnectV2(_) => {
+                    return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+                }
+                // No previous versions: MS-SMB2 §3.3.5.9.
+                CreateRequestContext::Timewarp(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+                CreateRequestContext::ExtendedAttributes(list) if !list.is_empty() => {
+                    return Err(NtStatus::EAS_NOT_SUPPORTED);
+                }
+                // Durable opens are not granted: no context in the answer says so.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn wants_directory(&self) -> bool {
+        self.options.contains(CreateOptions::DIRECTORY_FILE)
+    }
+
+    pub(super) fn refuses_directory(&self) -> bool {
+        self.options.contains(CreateOptions::NON_DIRECTORY_FILE)
+    }
+
+    pub(super) fn deletes_on_close(&self) -> bool {
+        self.options.contains(CreateOptions::DELETE_ON_CLOSE)
+    }
+
+    pub(super) fn is_write_through(&self) -> bool {
+        self.options.contains(CreateOptions::WRITE_THROUGH)
+    }
+
+    /// The options FileModeInformation reports: MS-FSCC §2.4.26.
+    pub(super) fn mode(&self) -> u32 {
+        self.options.bits() & 0x0000_103e
+    }
+
+    /// Replaces what the file holds.
+    pub(super) fn overwrites(&self) -> bool {
+        matches!(
+            self.disposition,
+            CreateDisposition::OVERWRITE
+                | CreateDisposition::OVERWRITE_IF
+                | CreateDisposition::SUPERSEDE
+        )
+    }
+
+    /// The most this user may do with a file of these attributes.
+    pub(super) fn maximal_access(&self, attributes: DosAttributes) -> AccessMask {
+        let mut access = self.allowed;
+        if attributes.contains(DosAttributes::READONLY)
+            && !attributes.contains(DosAttributes::DIRECTORY)
+        {
+            access -= AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+        }
+        access
+    }
+
+    /// What an open of a file with these attributes will be allowed.
+    pub(super) fn requested_on(&self, attributes: DosAttributes) -> AccessMask {
+        if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
+            return (self.desired - AccessMask::MAXIMUM_ALLOWED)
+                | self.maximal_access(attributes);
+        }
+        self.desired
+    }
+
+    /// What an open of a new file will be allowed: its attributes bind later opens only.
+    pub(super) fn requested(&self) -> AccessMask {
+        self.requested_on(DosAttributes::default())
+    }
+
+    /// Whether the client insists on writing data.
+    pub(super) fn insists_on_writing(&self) -> bool {
+        self.desired.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
+    }
+
+    /// What the handle has to be opened for. Maximum allowed tries writing and settles for less.
+    pub(super) fn open_mode(&self, access: AccessMask) -> OpenMode {
+        let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
+        let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+        OpenMode {
+            read: access.intersects(reads),
+            write: access.intersects(writes) || self.overwrites(),
+        }
+    }
+
+    /// MS-FSA §2.1.5.1.2.2: what the open uses and leaves to others.
+    pub(super) fn sharing(&self, access: AccessMask) -> Sharing {
+        let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
+        let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+        let overwrites = self.overwrites();
+        Sharing {
+            uses: Kinds {
+                read: access.intersects(reads),
+                write: access.intersects(writes) || overwrites,
+                delete: access.contains(AccessMask::DELETE),
+            },
+            shares: Kinds {
+                read: self.shares.contains(ShareAccess::READ),
+                write: self.shares.contains(ShareAccess::WRITE),
+                delete: self.shares.contains(ShareAccess::DELETE),
+            },
+        }
+    }
+
+    /// MS-FSA §2.1.5.1.2: opens that only look at attributes break no oplock.
+    pub(super) fn only_looks(&self) -> bool {
+        let looks = AccessMask::READ_ATTRIBUTES
+            | AccessMask::WRITE_ATTRIBUTES
+            | AccessMask::READ_CONTROL
+            | AccessMask::SYNCHRONIZE;
+        looks.contains(self.desired) && !self.overwrites() && !self.deletes_on_close()
+    }
+}
+
+fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
+    if request.impersonation.0 > 3 {
+        return Err(NtStatus::BAD_IMPERSONATION_LEVEL);
+    }
+    let both = CreateOptions::DIRECTORY_FILE | CreateOptions::NON_DIRECTORY_FILE;
+    let is_overwrite = matches!(
+        request.disposition,
+        CreateDisposition::SUPERSEDE
+            | CreateDisposition::OVERWRITE
+            | CreateDisposition::OVERWRITE_IF
+    );
+    if request.disposition.0 > CreateDisposition::OVERWRITE_IF.0
+        || request.share_access.bits() > 7
+        || request.options.contains(both)
+        || (is_overwrite && request.options.contains(CreateOptions::DIRECTORY_FILE))
+    {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if request.options.contains(CreateOptions::OPEN_BY_FILE_ID) {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    Ok(())
+}

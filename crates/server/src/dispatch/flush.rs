@@ -1,0 +1,73 @@
+//! FLUSH: everything written to the file so far becomes durable, as far as its medium can.
+//!
+//! On tmpfs nothing can become durable and fsync(2) succeeds all the same; so does FLUSH, as with
+//! every server. A client that must know asks for the durability class (push context).
+//!
+//! Spec: MS-SMB2 §3.3.5.11.
+
+use std::sync::Arc;
+
+use pmem::MediumError;
+use smb::create::AccessMask;
+use smb::empty::Empty;
+use smb::flush::FlushRequest;
+use smb::status::NtStatus;
+
+use super::call::{Asker, Call};
+use super::frame::Outcome;
+use super::malformed;
+use crate::share::{Entry, InlineIo};
+use crate::state::Open;
+use crate::state::node::Node;
+
+/// Answers on the spot where there is nothing to wait for.
+pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
+    let request = match FlushRequest::parse(pdu) {
+        Ok(request) => request,
+        Err(error) => return Some(Err(error.status())),
+    };
+    let open = match asker.open(request.file_id).and_then(check) {
+        Ok(open) => open,
+        Err(status) => return Some(Err(status)),
+    };
+    if open.entry.inline_io() != InlineIo::Everything {
+        return None;
+    }
+    Empty.emit(out);
+    Some(Ok(NtStatus::SUCCESS))
+}
+
+/// Answers when the bytes are durable.
+pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    let file_id = FlushRequest::parse(call.pdu()).map_err(malformed)?.file_id;
+    let open = check(call.open(file_id)?)?;
+    let (node, entry) = (Arc::clone(&open.node), Arc::clone(&open.entry));
+    let inline = entry.inline_io();
+    call.blocking(inline, move || persist(&node, &entry)).await??;
+    Empty.emit(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// Makes the file's data durable, sharing the flush with everyone who waits for one. Blocks.
+///
+/// # Durability
+///
+/// After `Ok`, everything written through this server or any other way before the call survives
+/// a crash, if the file's medium is not volatile.
+pub(crate) fn persist(node: &Node, entry: &Entry) -> Result<(), NtStatus> {
+    if entry.is_directory() {
+        return entry.sync_directory().map_err(NtStatus::from);
+    }
+    match node.commit_group(entry)?.persist() {
+        Ok(()) => Ok(()),
+        // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
+        Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
+        Err(_) => Err(NtStatus::UNEXPECTED_IO_ERROR),
+    }
+}
+
+fn check(open: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
+    // MS-FSA §2.1.5.6: flushing takes the right to write or append.
+    let rights = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+    if !open.may_any(rights) { Err(NtStatus::ACCESS_DENIED) } else { Ok(open) }
+}

@@ -1,0 +1,162 @@
+//! Building answer frames in place: header, body, signature, seal, length prefix.
+//!
+//! ```text
+//!  start   +4              (+52 if sealed)
+//!  +-------+---------------+--------+------+-----+--------+------+
+//!  | prefix| transform hdr | header | body | pad | header | body |  ...
+//!  +-------+---------------+--------+------+-----+--------+------+
+//! ```
+//!
+//! Bodies are appended behind a header that is written first and corrected last, so the bytes of a
+//! READ go from the file to their final place in one step.
+//!
+//! Spec: MS-SMB2 §3.3.4.1 (sending any message).
+
+use smb::error::ErrorResponse;
+use smb::framing;
+use smb::header::{Header, HeaderFlags, Route, SessionId};
+use smb::status::NtStatus;
+use smb::transform::TransformHeader;
+
+use crate::state::{Channel, Link};
+
+/// Outcome of a command: the status of a response whose body was appended, or of one without.
+pub(crate) type Outcome = Result<NtStatus, NtStatus>;
+
+/// Starts a frame at the end of `out`.
+pub(crate) fn begin(out: &mut Vec<u8>, sealed: bool) -> usize {
+    let start = out.len();
+    let head = framing::PREFIX_LEN + if sealed { TransformHeader::LEN } else { 0 };
+    out.resize(start + head, 0);
+    start
+}
+
+/// Starts a PDU: its header, to be corrected by [`end_pdu`]. Returns where it lies.
+pub(crate) fn begin_pdu(out: &mut Vec<u8>, request: &Header) -> usize {
+    let at = out.len();
+    request.response(NtStatus::SUCCESS).emit(out);
+    at
+}
+
+/// Closes a PDU: the error body if there is no other, and the header as it goes out.
+pub(crate) fn end_pdu(
+    out: &mut Vec<u8>,
+    at: usize,
+    request: &Header,
+    outcome: Outcome,
+    terms: Terms,
+) {
+    let status = match outcome {
+        Ok(status) => status,
+        Err(status) => {
+            out.truncate(at + Header::LEN);
+            ErrorResponse::NONE.emit(out);
+            status
+        }
+    };
+    let mut header = request.response(status);
+    header.credits = terms.credits;
+    header.session_id = terms.session_id;
+    if let Some(route) = terms.route {
+        header.route = route;
+    }
+    // The header is emitted behind the body and moved: emitting takes a growing buffer.
+    let end = out.len();
+    header.emit(out);
+    out.copy_within(end.., at);
+    out.truncate(end);
+}
+
+/// What a response header says beside the status.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) credits: u16,
+    pub(crate) session_id: SessionId,
+    /// Set when the response differs from its request in this: async, or a new tree.
+    pub(crate) route: Option<Route>,
+}
+
+/// Pads a PDU that another one follows and links it. It can be signed after that, not before.
+pub(crate) fn link_pdu(out: &mut Vec<u8>, at: usize) {
+    let len = (out.len() - at).next_multiple_of(8);
+    out.resize(at + len, 0);
+    let next = u32::try_from(len).expect("a frame is shorter than 16 MiB");
+    out[at + NEXT_COMMAND..at + NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
+}
+
+/// Signs a PDU where its session asks for it.
+pub(crate) fn sign(pdu: &mut [u8], request: &Header, channel: Option<&Channel>, sealed: bool) {
+    let Some(channel) = channel.filter(|_| !sealed) else { return };
+    let asked = request.flags.contains(HeaderFlags::SIGNED) || channel.session.signing_required;
+    if let Some(key) = channel.signing.as_ref().filter(|_| asked) {
+        // Interim answers stay unsigned; there is nothing else it can refuse here.
+        let _ = key.sign(pdu);
+    }
+}
+
+/// Seals the frame if `seal` says so and writes its length. `out` ends with the frame.
+///
+/// An error means that the session's keys are used up: the connection has to go.
+pub(crate) fn end(
+    out: &mut Vec<u8>,
+    start: usize,
+    seal: Option<&Channel>,
+) -> Result<(), FrameError> {
+    let frame_at = start + framing::PREFIX_LEN;
+    if let Some(channel) = seal {
+        let key = channel.session.sealing.as_ref().ok_or(FrameError::NoKey)?;
+        let payload_at = frame_at + TransformHeader::LEN;
+        let original_size =
+            u32::try_from(out.len() - payload_at).map_err(|_| FrameError::TooLong)?;
+        let header = TransformHeader {
+            signature: [0; 16],
+            nonce: [0; 16],
+            original_size,
+            session_id: SessionId(channel.session.id),
+        };
+        let end = out.len();
+        header.emit(out);
+        out.copy_within(end.., frame_at);
+        out.truncate(end);
+        let (head, payload) = out[frame_at..].split_at_mut(TransformHeader::LEN);
+        let head = head.first_chunk_mut().expect("split at its length");
+        key.seal(head, payload).map_err(|_| FrameError::KeyExhausted)?;
+    }
+    let prefix = framing::prefix(out.len() - frame_at).ok_or(FrameError::TooLong)?;
+    out[start..frame_at].copy_from_slice(&prefix);
+    Ok(())
+}
+
+/// A whole frame with one PDU without content beside its status.
+pub(crate) fn plain_status(
+    link: &Link,
+    out: &mut Vec<u8>,
+    request: &Header,
+    status: NtStatus,
+    channel: Option<&Channel>,
+    sealed: bool,
+) -> Result<(), FrameError> {
+    let start = begin(out, sealed);
+    let at = begin_pdu(out, request);
+    let credits = link.window().grant(request.credits);
+    let terms = Terms { credits, session_id: request.session_id, route: None };
+    end_pdu(out, at, request, Err(status), terms);
+    sign(&mut out[at..], request, channel, sealed);
+    end(out, start, channel.filter(|_| sealed))
+}
+
+/// Why a frame cannot be sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum FrameError {
+    /// A sealed answer in a session without keys.
+    #[error("the session has no encryption keys")]
+    NoKey,
+    /// The session has sealed as many frames as its keys allow.
+    #[error("the session's keys are used up")]
+    KeyExhausted,
+    /// Longer than a length prefix can say.
+    #[error("the answer is longer than a frame can be")]
+    TooLong,
+}
+
+const NEXT_COMMAND: usize = 20;

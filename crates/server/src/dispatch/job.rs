@@ -1,0 +1,180 @@
+//! Requests that are not answered on the spot: single ones and compounds.
+//!
+//! A job is polled once where it arrived. If nothing in it had to wait (always so on tmpfs, unless
+//! a lease stands in the way) its answer leaves with that of its neighbours; otherwise it moves
+//! to the runtime and its answer comes through the link. Later requests never wait for it.
+//!
+//! Spec: MS-SMB2 §3.3.5.2.7 (compounds).
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use smb::command::Command;
+use smb::header::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
+use smb::status::NtStatus;
+use tracing::warn;
+
+use super::call::Call;
+use super::frame::{self, Outcome, Terms};
+use crate::state::{Channel, Link};
+
+/// One PDU of a job, and whether it was admitted.
+#[derive(Debug)]
+pub(crate) struct Element {
+    pub(crate) header: Header,
+    pub(crate) range: Range<usize>,
+    pub(crate) admitted: Result<Option<Arc<Channel>>, NtStatus>,
+}
+
+/// One frame's worth of requests.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) link: Arc<Link>,
+    pub(crate) frame: Arc<Vec<u8>>,
+    pub(crate) elements: Vec<Element>,
+    pub(crate) sealed: Option<Arc<Channel>>,
+}
+
+/// What a compound carries from one request to the next.
+#[derive(Debug, Default)]
+struct Chain {
+    file: Option<FileId>,
+    tree: Option<u32>,
+    failed: Option<NtStatus>,
+}
+
+/// An answered PDU, to be signed when its neighbours are in place.
+struct Answered {
+    at: usize,
+    header: Header,
+    channel: Option<Arc<Channel>>,
+}
+
+impl Job {
+    /// Starts the job; appends its answer to `out` if it is there at once.
+    pub(crate) fn start(self, out: &mut Vec<u8>) {
+        let link = Arc::clone(&self.link);
+        let mut work: Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>> = Box::pin(self.run());
+        let _inside = link.core.runtime.enter();
+        let mut context = Context::from_waker(Waker::noop());
+        match work.as_mut().poll(&mut context) {
+            Poll::Ready(Some(frame)) => out.extend_from_slice(&frame),
+            Poll::Ready(None) => link.close(),
+            Poll::Pending => {
+                let runtime = link.core.runtime.clone();
+                runtime.spawn(async move {
+                    match work.await {
+                        Some(frame) => link.deliver(frame),
+                        None => link.close(),
+                    }
+                });
+            }
+        }
+    }
+
+    // The answer frame, or None when the connection has to go.
+    async fn run(self) -> Option<Vec<u8>> {
+        let Self { link, frame, elements, sealed } = self;
+        let mut out = Vec::with_capacity(RESPONSE_ROOM);
+        let start = frame::begin(&mut out, sealed.is_some());
+        let mut chain = Chain::default();
+        let mut answered: Vec<Answered> = Vec::with_capacity(elements.len());
+        let count = elements.len();
+        for (index, element) in elements.into_iter().enumerate() {
+            if let Some(last) = answered.last() {
+                frame::link_pdu(&mut out, last.at);
+            }
+            let at = frame::begin_pdu(&mut out, &element.header);
+            let channel = element.admitted.as_ref().ok().cloned().flatten();
+            let header = element.header;
+            let place = Place { link: &link, frame: &frame, sealed: sealed.is_some() };
+            let last = index + 1 == count;
+            let (outcome, terms) = place.answer(element, last, &mut chain, &mut out).await;
+            frame::end_pdu(&mut out, at, &header, outcome, terms);
+            answered.push(Answered { at, header, channel });
+        }
+        let ends: Vec<usize> =
+            answered.iter().skip(1).map(|next| next.at).chain([out.len()]).collect();
+        for (one, end) in answered.iter().zip(ends) {
+            let pdu = &mut out[one.at..end];
+            frame::sign(pdu, &one.header, one.channel.as_deref(), sealed.is_some());
+        }
+        match frame::end(&mut out, start, sealed.as_deref()) {
+            Ok(()) => Some(out),
+            Err(error) => {
+                warn!(peer = %link.peer, %error, "connection closed: cannot send an answer");
+                None
+            }
+        }
+    }
+}
+
+/// Where the requests of a job stand.
+struct Place<'a> {
+    link: &'a Arc<Link>,
+    frame: &'a Arc<Vec<u8>>,
+    sealed: bool,
+}
+
+impl Place<'_> {
+    async fn answer(
+        &self,
+        element: Element,
+        is_last: bool,
+        chain: &mut Chain,
+        out: &mut Vec<u8>,
+    ) -> (Outcome, Terms) {
+        let Element { mut header, range, admitted } = element;
+        let is_related = header.flags.contains(HeaderFlags::RELATED);
+        if !is_related {
+            *chain = Chain::default();
+        } else if let (Some(tree), Route::Sync { process_id, .. }) = (chain.tree, header.route) {
+            header.route = Route::Sync { process_id, tree_id: TreeId(tree) };
+        }
+        let mut terms =
+            Terms { credits: 0, session_id: header.session_id, route: Some(header.route) };
+        // MS-SMB2 §3.3.5.2.7.2: what is related to a failed CREATE fails the same way.
+        let inherited = chain.failed.filter(|_| is_related && chain.file.is_none());
+        let pending = self.link.add_pending(header.message_id.0);
+        let outcome = match (inherited, admitted) {
+            (Some(status), _) | (None, Err(status)) => Err(status),
+            (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
+            (None, Ok(Some(channel))) => {
+                let mut call = Call {
+                    link: Arc::clone(self.link),
+                    header,
+                    channel,
+                    sealed: self.sealed,
+                    frame: Arc::clone(self.frame),
+                    range,
+                    chain_file: chain.file,
+                    chain_tree: None,
+                    pending: Arc::clone(&pending),
+                    may_pend: is_last,
+                };
+                let outcome = super::dispatch(&mut call, out).await;
+                chain.file = call.chain_file;
+                chain.tree = call.chain_tree.or(header.tree_id().map(|tree| tree.0));
+                if let Some(tree) = call.chain_tree {
+                    terms.route = Some(Route::Sync { process_id: 0, tree_id: TreeId(tree) });
+                }
+                outcome
+            }
+        };
+        self.link.remove_pending(header.message_id.0);
+        if header.command == Command::CREATE || outcome.is_err() {
+            chain.failed = outcome.err();
+        }
+        match pending.async_id.load(Ordering::Acquire) {
+            0 => terms.credits = self.link.window().grant(header.credits),
+            id => terms.route = Some(Route::Async(AsyncId(id))),
+        }
+        (outcome, terms)
+    }
+}
+
+/// Room most answers fit without growing.
+const RESPONSE_ROOM: usize = 512;

@@ -1,0 +1,24 @@
+//! LOGOFF.
+//!
+//! Spec: MS-SMB2 §3.3.5.6.
+
+use std::sync::Arc;
+
+use smb::empty::Empty;
+use smb::status::NtStatus;
+
+use super::call::Call;
+use super::frame::Outcome;
+use super::malformed;
+
+/// Ends a session and everything in it.
+pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    Empty::parse(call.pdu()).map_err(malformed)?;
+    let id = call.session().id;
+    call.link.remove_channel(id);
+    let core = Arc::clone(&call.link.core);
+    let task = call.link.core.runtime.spawn_blocking(move || core.end_session(id));
+    task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?;
+    Empty.emit(out);
+    Ok(NtStatus::SUCCESS)
+}

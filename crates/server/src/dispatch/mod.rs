@@ -1,0 +1,110 @@
+//! Commands: one file each, reached through two doors.
+//!
+//! [`answer_now`] takes what is on the data path (READ, WRITE, FLUSH, ECHO) and answers it on the
+//! calling thread without allocating, if it cannot block. Everything else, and what would have
+//! blocked, becomes a [`job`] and goes through [`dispatch`].
+
+pub(crate) mod call;
+pub(crate) mod frame;
+pub(crate) mod job;
+pub(crate) mod negotiate;
+pub(crate) mod oplock_break;
+pub(crate) mod session_setup;
+
+mod change_notify;
+mod close;
+mod create;
+mod flush;
+mod interfaces;
+mod ioctl;
+mod lock;
+mod logoff;
+mod query_directory;
+mod query_info;
+mod read;
+mod set_info;
+mod status;
+mod tree;
+mod write;
+
+use smb::command::Command;
+use smb::empty::Empty;
+use smb::header::Header;
+use smb::parse_error::ParseError;
+use smb::status::NtStatus;
+
+use self::call::{Asker, Call};
+use self::frame::{FrameError, Outcome, Terms};
+
+/// Answers a request on the spot if its command is on the data path and nothing has to wait.
+///
+/// `false`: nothing was appended, the request has to become a job.
+pub(crate) fn answer_now(
+    asker: Asker<'_>,
+    pdu: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<bool, FrameError> {
+    let header = asker.header;
+    let start = frame::begin(out, asker.sealed);
+    let at = frame::begin_pdu(out, header);
+    let attempt = match header.command {
+        Command::READ => read::now(asker, pdu, out),
+        Command::WRITE => write::now(asker, pdu, out),
+        Command::FLUSH => flush::now(asker, pdu, out),
+        Command::ECHO => Some(echo(pdu, out)),
+        _ => None,
+    };
+    let Some(outcome) = attempt else {
+        out.truncate(start);
+        return Ok(false);
+    };
+    let credits = asker.link.window().grant(header.credits);
+    let terms = Terms { credits, session_id: header.session_id, route: None };
+    frame::end_pdu(out, at, header, outcome, terms);
+    frame::sign(&mut out[at..], header, Some(asker.channel), asker.sealed);
+    frame::end(out, start, asker.sealed.then_some(&**asker.channel))?;
+    Ok(true)
+}
+
+/// Answers a request that may take its time.
+pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    match call.header.command {
+        Command::LOGOFF => logoff::handle(call, out).await,
+        Command::TREE_CONNECT => tree::connect(call, out),
+        Command::TREE_DISCONNECT => tree::disconnect(call, out).await,
+        Command::CREATE => create::handle(call, out).await,
+        Command::CLOSE => close::handle(call, out).await,
+        Command::FLUSH => flush::handle(call, out).await,
+        Command::READ => read::handle(call, out).await,
+        Command::WRITE => write::handle(call, out).await,
+        Command::LOCK => lock::handle(call, out).await,
+        Command::IOCTL => ioctl::handle(call, out).await,
+        Command::ECHO => echo(call.pdu(), out),
+        Command::QUERY_DIRECTORY => query_directory::handle(call, out).await,
+        Command::CHANGE_NOTIFY => change_notify::handle(call),
+        Command::QUERY_INFO => query_info::handle(call, out).await,
+        Command::SET_INFO => set_info::handle(call, out).await,
+        Command::OPLOCK_BREAK => oplock_break::acknowledge(call, out),
+        _ => Err(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+/// Answers a request that needs no session; ECHO is the only one.
+pub(crate) fn without_session(header: &Header, pdu: &[u8], out: &mut Vec<u8>) -> Outcome {
+    match header.command {
+        Command::ECHO => echo(pdu, out),
+        _ => Err(NtStatus::USER_SESSION_DELETED),
+    }
+}
+
+fn echo(pdu: &[u8], out: &mut Vec<u8>) -> Outcome {
+    Empty::parse(pdu).map_err(malformed)?;
+    Empty.emit(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// The status for a request whose body cannot be read.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn malformed(error: ParseError) -> NtStatus {
+    error.status()
+}

@@ -1,0 +1,144 @@
+//! READ.
+//!
+//! Spec: MS-SMB2 §3.3.5.12.
+
+use std::sync::Arc;
+
+use smb::channel::Channel;
+use smb::create::AccessMask;
+use smb::read::{ReadRequest, ReadResponse};
+use smb::status::NtStatus;
+
+use super::call::{Asker, Call};
+use super::frame::Outcome;
+use super::malformed;
+use crate::share::ShareError;
+use crate::state::Open;
+
+/// A READ that may go ahead.
+struct Plan {
+    open: Arc<Open>,
+    offset: u64,
+    len: usize,
+    minimum: usize,
+}
+
+/// Answers on the spot, or `None`: it would have to wait.
+pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
+    let request = match ReadRequest::parse(pdu) {
+        Ok(request) => request,
+        Err(error) => return Some(Err(error.status())),
+    };
+    if request.channel != Channel::NONE {
+        return None;
+    }
+    let open = match asker.open(request.file_id) {
+        Ok(open) => open,
+        Err(status) => return Some(Err(status)),
+    };
+    let plan = match plan(asker, &request, open) {
+        Ok(plan) => plan,
+        Err(status) => return Some(Err(status)),
+    };
+    let entry = Arc::clone(&plan.open.entry);
+    let (len, offset) = (plan.len, plan.offset);
+    match fill(out, len, |room| entry.try_read_at(room, offset)) {
+        Err(ShareError::WouldBlock) => None,
+        got => Some(finish(got, &plan)),
+    }
+}
+
+/// Answers after whatever wait it takes.
+pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
+    let (channel, descriptors) = (request.channel, request.channel_info.to_vec());
+    let file_id = request.file_id;
+    let open = call.open(file_id)?;
+    let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
+    let plan = plan(call.asker(), &request, open)?;
+    let entry = Arc::clone(&plan.open.entry);
+    let (len, offset) = (plan.len, plan.offset);
+    let inline = entry.inline_io();
+    if channel != Channel::NONE {
+        return remote(call, plan, &descriptors, out).await;
+    }
+    let mut frame = std::mem::take(out);
+    let (frame, got) = call
+        .blocking(inline, move || {
+            let got = fill(&mut frame, len, |room| entry.read_at(room, offset));
+            (frame, got)
+        })
+        .await?;
+    *out = frame;
+    finish(got, &plan)
+}
+
+// MS-SMB2 §3.3.5.12: the bytes go straight into the client's memory, the answer only says how
+// many.
+async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) -> Outcome {
+    let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
+    let entry = Arc::clone(&plan.open.entry);
+    let (len, offset) = (plan.len, plan.offset);
+    let read = call.blocking(entry.inline_io(), move || {
+        let mut data = vec![0; len];
+        entry.read_at(&mut data, offset).map(|got| {
+            data.truncate(got);
+            data
+        })
+    });
+    let data = read.await??;
+    finish(Ok(data.len()), &plan)?;
+    let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    memory.push(data, descriptors).await?;
+    ReadResponse::emit_header(out, 0, count);
+    Ok(NtStatus::SUCCESS)
+}
+
+fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<Plan, NtStatus> {
+    if request.length > asker.link.core.limits.io_size_max {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    asker.check_charge(request.length)?;
+    if request.channel != Channel::NONE && asker.link.remote_memory().is_none() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if open.entry.is_directory() {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    if !open.may_any(AccessMask::READ_DATA | AccessMask::EXECUTE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let beyond = request.offset.checked_add(u64::from(request.length));
+    if beyond.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let length = u64::from(request.length);
+    if !open.node.lock().locks.allows_read(open.serial, request.offset, length) {
+        return Err(NtStatus::FILE_LOCK_CONFLICT);
+    }
+    let size = |bytes: u32| usize::try_from(bytes).expect("32 bits fit usize");
+    Ok(Plan {
+        open,
+        offset: request.offset,
+        len: size(request.length),
+        minimum: size(request.minimum_count),
+    })
+}
+
+// Reads into the place the bytes have in the answer.
+fn fill(
+    out: &mut Vec<u8>,
+    len: usize,
+    read: impl FnOnce(&mut [u8]) -> Result<usize, ShareError>,
+) -> Result<usize, ShareError> {
+    ReadResponse::emit_room(out, len, read)
+}
+
+fn finish(got: Result<usize, ShareError>, plan: &Plan) -> Outcome {
+    let got = got?;
+    // MS-SMB2 §3.3.5.12: fewer bytes than the client needs count as the end of the file.
+    if (got == 0 && plan.len > 0) || got < plan.minimum {
+        return Err(NtStatus::END_OF_FILE);
+    }
+    Ok(NtStatus::SUCCESS)
+}

@@ -1,0 +1,291 @@
+//! SESSION_SETUP: authentication, keys, and a session at the end of it.
+//!
+//! Spec: MS-SMB2 §3.3.5.5.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smb::auth::ntlm::{AcceptorConfig, Freshness};
+use smb::auth::{Accept, Accepted, Acceptor, IdentityKind, SpnegoAcceptor};
+use smb::crypto::{KeySchedule, PreauthHash, Role};
+use smb::header::{Header, HeaderFlags, SessionId};
+use smb::negotiate::{Dialect, SecurityMode};
+use smb::session_setup::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
+use smb::status::NtStatus;
+use tracing::{debug, info, warn};
+
+use super::frame::{self, Terms};
+use crate::config::SigningPolicy;
+use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::service::now;
+use crate::state::session::SessionParts;
+use crate::state::{Authentication, Channel, Connection, Identity, Session, Violation};
+
+/// What one leg came to.
+struct Leg {
+    status: NtStatus,
+    session_id: u64,
+    flags: SessionFlags,
+    token: Vec<u8>,
+    /// The session that is ready now, and signs this answer.
+    ready: Option<Arc<Channel>>,
+    /// The preauthentication hash of an authentication that goes on.
+    continues: bool,
+}
+
+impl Leg {
+    fn refused(status: NtStatus, session_id: u64) -> Self {
+        let (flags, token) = (SessionFlags::empty(), Vec::new());
+        Self { status, session_id, flags, token, ready: None, continues: false }
+    }
+}
+
+/// Answers SESSION_SETUP.
+pub(crate) fn handle(
+    connection: &mut Connection,
+    header: &Header,
+    pdu: &mut [u8],
+    sealed: Option<&Arc<Channel>>,
+    out: &mut Vec<u8>,
+) -> Result<(), Violation> {
+    let leg = step(connection, header, pdu, sealed)?;
+    let start = frame::begin(out, sealed.is_some());
+    let at = frame::begin_pdu(out, header);
+    let is_error = leg.status.is_error() && leg.status != NtStatus::MORE_PROCESSING_REQUIRED;
+    let outcome = if is_error {
+        Err(leg.status)
+    } else {
+        SessionSetupResponse { flags: leg.flags, token: &leg.token }.emit(out);
+        Ok(leg.status)
+    };
+    let credits = connection.link.window().grant(header.credits);
+    let terms = Terms { credits, session_id: SessionId(leg.session_id), route: None };
+    frame::end_pdu(out, at, header, outcome, terms);
+    if leg.continues && let Some(going) = connection.authentications.get_mut(&leg.session_id) {
+        going.preauth.update(&out[at..]);
+    }
+    if let Some(channel) = leg.ready.as_deref().filter(|_| sealed.is_none())
+        && let Some(key) = &channel.signing
+    {
+        // MS-SMB2 §3.3.5.5.3: the final answer is signed with the new key, asked or not.
+        let _ = key.sign(&mut out[at..]);
+    }
+    Ok(frame::end(out, start, sealed.map(|channel| &**channel))?)
+}
+
+fn step(
+    connection: &mut Connection,
+    header: &Header,
+    pdu: &mut [u8],
+    sealed: Option<&Arc<Channel>>,
+) -> Result<Leg, Violation> {
+    let session_id = header.session_id.0;
+    let request = match SessionSetupRequest::parse(pdu) {
+        Ok(request) => request,
+        Err(error) => return Ok(Leg::refused(error.status(), session_id)),
+    };
+    // MS-SMB2 §3.3.5.5.2: binding a second connection comes with multichannel.
+    if request.binding {
+        return Ok(Leg::refused(NtStatus::REQUEST_NOT_ACCEPTED, session_id));
+    }
+    let (security_mode, previous) = (request.security_mode, request.previous_session_id.0);
+    let token = request.token.to_vec();
+    let session_id = if session_id == 0 {
+        match begin(connection)? {
+            Ok(id) => id,
+            Err(status) => return Ok(Leg::refused(status, 0)),
+        }
+    } else if let Err(status) = resume(connection, header, pdu, sealed)? {
+        return Ok(Leg::refused(status, session_id));
+    } else {
+        session_id
+    };
+    let going = connection.authentications.get_mut(&session_id).expect("begun or resumed above");
+    going.preauth.update(pdu);
+    match going.acceptor.step(&token) {
+        Accept::Continue(token) => Ok(Leg {
+            status: NtStatus::MORE_PROCESSING_REQUIRED,
+            session_id,
+            flags: SessionFlags::empty(),
+            token,
+            ready: None,
+            continues: true,
+        }),
+        Accept::Done(accepted) => {
+            let going = connection.authentications.remove(&session_id).expect("found above");
+            Ok(finish(connection, session_id, going, accepted, security_mode, previous))
+        }
+        Accept::Denied(reason) => {
+            connection.authentications.remove(&session_id);
+            let link = &connection.link;
+            link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
+            warn!(peer = %link.peer, %reason, "logon refused");
+            Ok(Leg::refused(reason.status(), session_id))
+        }
+    }
+}
+
+// A first leg.
+fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation> {
+    if connection.authentications.len() >= AUTHENTICATIONS_MAX
+        || connection.link.channel_count() >= SESSIONS_PER_CONNECTION_MAX
+    {
+        return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
+    }
+    let id = connection.link.core.new_session_id().map_err(Violation::HostRandom)?;
+    let acceptor = acceptor(connection)?;
+    let preauth = connection.preauth;
+    connection.authentications.insert(id, Authentication { acceptor, preauth, existing: None });
+    Ok(Ok(id))
+}
+
+// A later leg, or the first of a session that authenticates again.
+fn resume(
+    connection: &mut Connection,
+    header: &Header,
+    pdu: &mut [u8],
+    sealed: Option<&Arc<Channel>>,
+) -> Result<Result<(), NtStatus>, Violation> {
+    let id = header.session_id.0;
+    let channel = connection.link.channel(id);
+    if let Some(channel) = &channel
+        && sealed.is_none()
+        && let Some(key) = &channel.signing
+        && header.flags.contains(HeaderFlags::SIGNED)
+        && key.verify(pdu).is_err()
+    {
+        return Ok(Err(NtStatus::ACCESS_DENIED));
+    }
+    if connection.authentications.contains_key(&id) {
+        return Ok(Ok(()));
+    }
+    let Some(existing) = channel else { return Ok(Err(NtStatus::USER_SESSION_DELETED)) };
+    if connection.authentications.len() >= AUTHENTICATIONS_MAX {
+        return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
+    }
+    let acceptor = acceptor(connection)?;
+    let preauth = PreauthHash::new();
+    let going = Authentication { acceptor, preauth, existing: Some(existing) };
+    connection.authentications.insert(id, going);
+    Ok(Ok(()))
+}
+
+fn acceptor(connection: &Connection) -> Result<SpnegoAcceptor, Violation> {
+    let core = &connection.link.core;
+    let mut challenge = [0; 8];
+    getrandom::fill(&mut challenge).map_err(Violation::HostRandom)?;
+    let config = AcceptorConfig {
+        computer: COMPUTER_NAME.to_owned(),
+        dns: COMPUTER_NAME.to_lowercase(),
+        allow_anonymous: false,
+        allow_guests: false,
+    };
+    let fresh = Freshness { challenge, now_filetime: now().0 };
+    Ok(SpnegoAcceptor::new(Arc::new(config), core.users.store(), fresh))
+}
+
+fn finish(
+    connection: &Connection,
+    id: u64,
+    going: Authentication,
+    accepted: Accepted,
+    client_mode: SecurityMode,
+    previous: u64,
+) -> Leg {
+    let link = &connection.link;
+    let Some(agreed) = link.agreed.get() else {
+        return Leg::refused(NtStatus::INVALID_PARAMETER, id);
+    };
+    let identity = match accepted.identity.kind {
+        IdentityKind::User => Identity::User(accepted.identity.user.clone()),
+        IdentityKind::Guest | IdentityKind::Anonymous => Identity::Anonymous,
+    };
+    let flags_of = |session: &Session| {
+        let mut flags = SessionFlags::empty();
+        flags.set(SessionFlags::NULL, session.identity == Identity::Anonymous);
+        flags.set(SessionFlags::ENCRYPT_DATA, session.encrypt_required);
+        flags
+    };
+    let leg = |channel: Arc<Channel>, token| Leg {
+        status: NtStatus::SUCCESS,
+        session_id: id,
+        flags: flags_of(&channel.session),
+        token,
+        ready: Some(channel),
+        continues: false,
+    };
+    if let Some(channel) = going.existing {
+        // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them.
+        if channel.session.identity != identity {
+            link.remove_channel(id);
+            end_session_elsewhere(connection, id);
+            return Leg::refused(NtStatus::ACCESS_DENIED, id);
+        }
+        debug!(peer = %link.peer, session = id, "authenticated again");
+        return leg(channel, accepted.token);
+    }
+    let keys = accepted.session_key.as_ref().map(|key| {
+        let encryption = agreed.cipher.is_some();
+        let schedule = match agreed.dialect {
+            Dialect::SMB_3_1_1 => KeySchedule::Smb311 {
+                preauth: going.preauth,
+                signing: agreed.signing,
+                cipher: agreed.cipher,
+            },
+            dialect if dialect >= Dialect::SMB_3_0 => KeySchedule::Smb30 { encryption },
+            _ => KeySchedule::Smb2,
+        };
+        schedule.derive(key, Role::Server)
+    });
+    let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());
+    if link.core.encrypt_required && !can_seal {
+        warn!(peer = %link.peer, "logon refused: this server requires encryption");
+        return Leg::refused(NtStatus::ACCESS_DENIED, id);
+    }
+    let signing_required = keys.is_some()
+        && (link.core.signing == SigningPolicy::Required
+            || client_mode.contains(SecurityMode::SIGNING_REQUIRED));
+    let (signing, sealing, opening) = match keys {
+        Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
+        None => (None, None, None),
+    };
+    let session = Arc::new(Session::new(SessionParts {
+        id,
+        identity,
+        sealing,
+        opening,
+        signing_required,
+        encrypt_required: link.core.encrypt_required,
+    }));
+    if !link.core.add_session(Arc::clone(&session)) {
+        return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
+    }
+    info!(peer = %link.peer, user = accepted.identity.user, dialect = %agreed.dialect, "logged on");
+    let channel = Arc::new(Channel { session, signing });
+    link.add_channel(Arc::clone(&channel));
+    end_previous(connection, previous, &channel.session);
+    leg(channel, accepted.token)
+}
+
+// MS-SMB2 §3.3.5.5.3: a client that lost its connection ends what it left behind, if it is the
+// same user.
+fn end_previous(connection: &Connection, previous: u64, new: &Session) {
+    let core = &connection.link.core;
+    let Some(old) = core.session(previous).filter(|_| previous != 0 && previous != new.id) else {
+        return;
+    };
+    if old.identity == new.identity {
+        connection.link.remove_channel(previous);
+        end_session_elsewhere(connection, previous);
+    }
+}
+
+// Closing files may block, and nobody waits for it here.
+fn end_session_elsewhere(connection: &Connection, id: u64) {
+    let core = Arc::clone(&connection.link.core);
+    let runtime = core.runtime.clone();
+    runtime.spawn_blocking(move || core.end_session(id));
+}
+
+/// What NTLM challenges call this server.
+const COMPUTER_NAME: &str = "LANDFAST";

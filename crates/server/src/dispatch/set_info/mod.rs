@@ -1,0 +1,202 @@
+//! SET_INFO: times, attributes, sizes, names, and the wish to delete.
+//!
+//! What changes a file's shape or its names first takes back what others cache of it, and ends
+//! the push regions others have mapped.
+//!
+//! Spec: MS-SMB2 §3.3.5.21, MS-FSA §2.1.5.15.
+
+mod rename;
+
+use std::sync::Arc;
+
+use smb::create::AccessMask;
+use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
+use smb::push::RecallReason;
+use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
+
+use super::call::Call;
+use super::frame::Outcome;
+use super::malformed;
+use crate::share::{BasicChange, DosAttributes};
+use crate::state::Open;
+use crate::state::lease::Intent;
+
+/// Changes metadata.
+pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    let request = SetInfoRequest::parse(call.pdu()).map_err(malformed)?;
+    let (kind, class) = (request.info_type, FileInfoClass(request.class));
+    let (file_id, buffer) = (request.file_id, request.buffer.to_vec());
+    let len = u32::try_from(buffer.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    call.asker().check_charge(len)?;
+    let open = call.open(file_id)?;
+    match kind {
+        InfoType::FILE => file(call, &open, class, &buffer).await?,
+        // MS-FSCC §2.5: labels and quotas are not kept.
+        InfoType::FILE_SYSTEM | InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        InfoType::SECURITY => return Err(NtStatus::NOT_SUPPORTED),
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    }
+    SetInfoResponse.emit(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+async fn file(
+    call: &Call,
+    open: &Arc<Open>,
+    class: FileInfoClass,
+    buffer: &[u8],
+) -> Result<(), NtStatus> {
+    match class {
+        FileInfoClass::BASIC => {
+            let basic = info::Basic::parse(buffer).map_err(short)?;
+            set_basic(call, open, &basic).await
+        }
+        FileInfoClass::END_OF_FILE => {
+            let size = info::EndOfFile::parse(buffer).map_err(short)?.end_of_file;
+            resize(call, open, Resize::End(size)).await
+        }
+        FileInfoClass::ALLOCATION => {
+            let size = info::Allocation::parse(buffer).map_err(short)?.allocation_size;
+            resize(call, open, Resize::Allocation(size)).await
+        }
+        FileInfoClass::DISPOSITION => {
+            let delete = info::Disposition::parse(buffer).map_err(short)?.delete;
+            set_disposition(call, open, delete).await
+        }
+        FileInfoClass::DISPOSITION_EX => {
+            let flags = info::DispositionEx::parse(buffer).map_err(short)?.flags;
+            set_disposition(call, open, flags.contains(DispositionFlags::DELETE)).await
+        }
+        FileInfoClass::RENAME => {
+            let new = info::Rename::parse(buffer).map_err(short)?;
+            rename::rename(call, open, &new).await
+        }
+        FileInfoClass::RENAME_EX => {
+            let new = info::Rename::parse_ex(buffer).map_err(short)?;
+            rename::rename(call, open, &new).await
+        }
+        FileInfoClass::LINK => {
+            let new = info::Rename::parse(buffer).map_err(short)?;
+            rename::link(call, open, &new).await
+        }
+        // Kept by the client: MS-FSA §2.1.5.15.
+        FileInfoClass::POSITION | FileInfoClass::MODE => Ok(()),
+        FileInfoClass::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
+        FileInfoClass::FULL_EA => Err(NtStatus::EAS_NOT_SUPPORTED),
+        FileInfoClass::SHORT_NAME => Err(NtStatus::NOT_SUPPORTED),
+        _ => Err(NtStatus::INVALID_INFO_CLASS),
+    }
+}
+
+async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result<(), NtStatus> {
+    if !open.may(AccessMask::WRITE_ATTRIBUTES) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let attributes = DosAttributes(basic.attributes.bits());
+    // MS-FSA §2.1.5.15.2: a file is no directory, and a directory is not temporary.
+    let is_directory = open.entry.is_directory();
+    if (!is_directory && attributes.contains(DosAttributes::DIRECTORY))
+        || (is_directory && attributes.contains(DosAttributes::TEMPORARY))
+    {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let change = BasicChange {
+        creation: time(basic.creation_time)?,
+        access: time(basic.last_access_time)?,
+        write: time(basic.last_write_time)?,
+        attributes: (attributes.0 != 0).then_some(attributes),
+    };
+    time(basic.change_time)?;
+    let entry = Arc::clone(&open.entry);
+    if open.tree.share().is_some_and(|share| share.is_read_only()) {
+        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+    }
+    let inline = entry.inline_io();
+    Ok(call.blocking(inline, move || entry.set_basic(change)).await??)
+}
+
+// MS-FSCC §2.4.7: 0 leaves a time alone, -1 and -2 switch its automatic update off and on. The
+// kernel updates times by itself, so the switches are taken and have no effect.
+fn time(wire: FileTime) -> Result<Option<u64>, NtStatus> {
+    match wire {
+        FileTime::ZERO | FileTime::FREEZE | FileTime::THAW => Ok(None),
+        FileTime(ticks) if ticks > i64::MAX.unsigned_abs() => Err(NtStatus::INVALID_PARAMETER),
+        FileTime(ticks) => Ok(Some(ticks)),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Resize {
+    End(u64),
+    Allocation(u64),
+}
+
+async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtStatus> {
+    if open.entry.is_directory() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if !open.may(AccessMask::WRITE_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let (Resize::End(size) | Resize::Allocation(size)) = resize;
+    if size > i64::MAX.unsigned_abs() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    open.node.yield_caching(open.owner, Intent::Modify).await;
+    // Truncation below a mapped region, even one's own: the region ends first.
+    if size < open.entry.metadata()?.size {
+        let core = &call.link.core;
+        crate::push::recall(core, &open.node, None, RecallReason::TRUNCATION).await;
+    }
+    let entry = Arc::clone(&open.entry);
+    let inline = entry.inline_io();
+    let work = move || match resize {
+        Resize::End(size) => entry.set_size(size),
+        Resize::Allocation(size) => entry.set_allocation(size),
+    };
+    Ok(call.blocking(inline, work).await??)
+}
+
+async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {
+    if !open.may(AccessMask::DELETE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
+    if delete {
+        if share.is_read_only() {
+            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+        }
+        let (entry, share, path) = (Arc::clone(&open.entry), Arc::clone(&share), open.path());
+        let inline = entry.inline_io();
+        let check = move || -> Result<(), NtStatus> {
+            let metadata = entry.metadata()?;
+            // MS-FSA §2.1.5.15.3.
+            if metadata.attributes.contains(DosAttributes::READONLY) || path.is_root() {
+                return Err(NtStatus::CANNOT_DELETE);
+            }
+            if entry.is_directory() && !share.is_empty_directory(&entry)? {
+                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            }
+            Ok(())
+        };
+        call.blocking(inline, check).await??;
+        open.node.yield_caching(open.owner, Intent::Unlink).await;
+        let core = &call.link.core;
+        crate::push::recall(core, &open.node, Some(open.owner), RecallReason::UNLINK).await;
+    }
+    let mut state = open.node.lock();
+    state.delete_pending = delete;
+    if !delete && let Some(record) = state.record_mut(open.serial) {
+        record.delete_on_close = false;
+    }
+    Ok(())
+}
+
+// MS-SMB2 §3.3.5.21.1: a structure that is too short is a length mismatch.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn short(error: smb::ParseError) -> NtStatus {
+    match error {
+        smb::ParseError::PeerTruncated { .. } => NtStatus::INFO_LENGTH_MISMATCH,
+        other => other.status(),
+    }
+}

@@ -1,0 +1,81 @@
+//! TREE_CONNECT and TREE_DISCONNECT.
+//!
+//! Spec: MS-SMB2 §3.3.5.7, §3.3.5.8.
+
+use std::sync::Arc;
+
+use smb::create::AccessMask;
+use smb::empty::Empty;
+use smb::status::NtStatus;
+use smb::tree_connect::{
+    ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
+};
+use tracing::debug;
+
+use super::call::Call;
+use super::frame::Outcome;
+use super::malformed;
+use crate::state::Identity;
+use crate::state::tree::Target;
+
+/// Enters a share.
+pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    let request = TreeConnectRequest::parse(call.pdu()).map_err(malformed)?;
+    let name = request.share();
+    if name.eq_ignore_ascii_case("IPC$") {
+        let access = AccessMask::FILE_ALL;
+        let tree =
+            call.session().connect_tree(Target::Pipes, access).ok_or(NtStatus::TOO_MANY_SESSIONS)?;
+        call.chain_tree = Some(tree.id);
+        let response = TreeConnectResponse {
+            share_type: ShareType::PIPE,
+            flags: ShareFlags::NO_CACHING,
+            capabilities: ShareCapabilities::empty(),
+            maximal_access: access,
+        };
+        response.emit(out);
+        return Ok(NtStatus::SUCCESS);
+    }
+    let share = call.link.core.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
+    if call.session().identity == Identity::Anonymous {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if share.is_encrypt_required() && call.session().sealing.is_none() {
+        debug!(share = share.name(), "refused: the share requires encryption, the client has none");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let access = if share.is_read_only() { READ_ONLY } else { AccessMask::FILE_ALL };
+    let target = Target::Disk(Arc::clone(share));
+    let tree = call.session().connect_tree(target, access).ok_or(NtStatus::TOO_MANY_SESSIONS)?;
+    debug!(share = share.name(), class = %share.class(), "share entered");
+    call.chain_tree = Some(tree.id);
+    let mut flags = ShareFlags::empty();
+    flags.set(ShareFlags::ENCRYPT_DATA, share.is_encrypt_required());
+    let response = TreeConnectResponse {
+        share_type: ShareType::DISK,
+        flags,
+        capabilities: ShareCapabilities::empty(),
+        maximal_access: access,
+    };
+    response.emit(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+/// Leaves a share; what was opened through it closes.
+pub(super) async fn disconnect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    Empty::parse(call.pdu()).map_err(malformed)?;
+    let tree = call.asker().tree()?;
+    let (core, session, id) =
+        (Arc::clone(&call.link.core), Arc::clone(call.session()), tree.id);
+    let work = move || session.disconnect_tree(&core, id);
+    let task = call.link.core.runtime.spawn_blocking(work);
+    let existed = task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?;
+    if !existed {
+        return Err(NtStatus::NETWORK_NAME_DELETED);
+    }
+    Empty.emit(out);
+    Ok(NtStatus::SUCCESS)
+}
+
+const READ_ONLY: AccessMask =
+    AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_EXECUTE);

@@ -1,0 +1,122 @@
+//! WRITE.
+//!
+//! Spec: MS-SMB2 §3.3.5.13.
+
+use std::sync::Arc;
+
+use smb::channel::Channel;
+use smb::create::AccessMask;
+use smb::status::NtStatus;
+use smb::write::{WriteFlags, WriteRequest, WriteResponse};
+
+use super::call::{Asker, Call};
+use super::frame::Outcome;
+use super::malformed;
+use crate::share::ShareError;
+use crate::state::Open;
+use crate::state::lease::Intent;
+
+/// A WRITE that may go ahead.
+struct Plan {
+    open: Arc<Open>,
+    offset: u64,
+    durable: bool,
+}
+
+/// Answers on the spot, or `None`: it would have to wait.
+pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
+    let request = match WriteRequest::parse(pdu) {
+        Ok(request) => request,
+        Err(error) => return Some(Err(error.status())),
+    };
+    if request.channel != Channel::NONE {
+        return None;
+    }
+    let planned = asker.open(request.file_id).and_then(|open| plan(asker, &request, open));
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(status) => return Some(Err(status)),
+    };
+    if plan.durable || plan.open.node.others_cache(plan.open.owner) {
+        return None;
+    }
+    match plan.open.entry.try_write_at(request.data, plan.offset) {
+        Err(ShareError::WouldBlock) => None,
+        Err(error) => Some(Err(error.into())),
+        Ok(()) => Some(finish(request.data.len(), out)),
+    }
+}
+
+/// Answers after whatever wait it takes.
+pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    let file_id = WriteRequest::parse(call.pdu()).map_err(malformed)?.file_id;
+    let open = call.open(file_id)?;
+    let request = WriteRequest::parse(call.pdu()).map_err(malformed)?;
+    let plan = plan(call.asker(), &request, open)?;
+    let pulled = if request.channel == Channel::NONE {
+        None
+    } else {
+        let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
+        Some(memory.pull(request.remaining_bytes, request.channel_info))
+    };
+    // Where the data lies in the frame, which outlives the request.
+    let data_at = request.data.as_ptr().addr() - call.frame.as_ptr().addr();
+    let data_at = if request.data.is_empty() { 0..0 } else { data_at..data_at + request.data.len() };
+    let pulled = match pulled {
+        Some(transfer) => Some(transfer.await?),
+        None => None,
+    };
+    plan.open.node.yield_caching(plan.open.owner, Intent::Modify).await;
+    let entry = Arc::clone(&plan.open.entry);
+    let (node, frame, offset) = (Arc::clone(&plan.open.node), Arc::clone(&call.frame), plan.offset);
+    let inline = if plan.durable { crate::share::InlineIo::CachedReads } else { entry.inline_io() };
+    let durable = plan.durable;
+    let work = move || -> Result<usize, NtStatus> {
+        let data = pulled.as_deref().unwrap_or(&frame[data_at]);
+        entry.write_at(data, offset)?;
+        if durable {
+            super::flush::persist(&node, &entry)?;
+        }
+        Ok(data.len())
+    };
+    let written = call.blocking(inline, work).await??;
+    finish(written, out)
+}
+
+fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result<Plan, NtStatus> {
+    let is_remote = request.channel != Channel::NONE;
+    let inline_len = u32::try_from(request.data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let len = if is_remote { request.remaining_bytes } else { inline_len };
+    if len > asker.link.core.limits.io_size_max {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if is_remote && asker.link.remote_memory().is_none() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    asker.check_charge(len)?;
+    if open.entry.is_directory() {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    let append_at_end = request.offset == u64::MAX;
+    let offset = if append_at_end { open.entry.metadata()?.size } else { request.offset };
+    if !open.may(AccessMask::WRITE_DATA)
+        && !(open.may(AccessMask::APPEND_DATA) && offset >= open.entry.metadata()?.size)
+    {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let end = offset.checked_add(u64::from(len));
+    if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if !open.node.lock().locks.allows_write(open.serial, offset, u64::from(len)) {
+        return Err(NtStatus::FILE_LOCK_CONFLICT);
+    }
+    let durable = open.write_through || request.flags.contains(WriteFlags::WRITE_THROUGH);
+    Ok(Plan { open, offset, durable })
+}
+
+fn finish(written: usize, out: &mut Vec<u8>) -> Outcome {
+    let count = u32::try_from(written).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    WriteResponse { count }.emit(out);
+    Ok(NtStatus::SUCCESS)
+}

@@ -1,0 +1,56 @@
+//! What one peer, and all of them together, may make the server spend.
+//!
+//! Every queue and table is bounded by a constant here or by a field of [`Limits`]. Memory an
+//! unauthenticated connection can hold: one read buffer of [`UNAUTHENTICATED_FRAME_MAX`], one
+//! response, one half-done authentication; at the default of 1,024 such connections about 80 MiB.
+
+use std::time::Duration;
+
+/// Bounds an operator may want to change.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once, authenticated or not. One more is closed at once.
+    pub connections_max: usize,
+    /// Connections that have not authenticated yet. One more is closed at once.
+    pub unauthenticated_max: usize,
+    /// From accepting a connection to its first authenticated session.
+    pub authentication_timeout: Duration,
+    /// Largest READ and WRITE, in bytes.
+    pub io_size_max: u32,
+    /// Credits one connection may hold: requests it can have under way.
+    pub credits_max: u16,
+    /// How long a client may take to acknowledge a lease or oplock break.
+    pub break_timeout: Duration,
+    /// How long a stopping server waits for requests under way.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 16_384,
+            unauthenticated_max: 1_024,
+            authentication_timeout: Duration::from_secs(30),
+            io_size_max: 8 << 20,
+            credits_max: 512,
+            // MS-SMB2 §3.3.2.5: 35 seconds, what Windows and Samba use.
+            break_timeout: Duration::from_secs(35),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Largest frame before authentication: NEGOTIATE with contexts and SPNEGO tokens stay under it.
+pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
+/// Largest answer of QUERY_INFO, QUERY_DIRECTORY and IOCTL, and input of SET_INFO and IOCTL.
+pub(crate) const TRANSACT_SIZE_MAX: u32 = 1 << 20;
+/// Opens of one session.
+pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
+/// Tree connects of one session.
+pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
+/// Sessions of one connection; Windows uses one per user.
+pub(crate) const SESSIONS_PER_CONNECTION_MAX: usize = 64;
+/// Sessions of the whole server.
+pub(crate) const SESSIONS_MAX: usize = 65_536;
+/// Authentications under way on one connection.
+pub(crate) const AUTHENTICATIONS_MAX: usize = 4;

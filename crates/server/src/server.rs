@@ -1,0 +1,171 @@
+//! Starting, watching and stopping a server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smb::Guid;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use crate::config::ServerConfig;
+use crate::push::Push;
+use crate::service::{Core, CoreParts};
+use crate::share::{Share, ShareOpenError};
+use crate::transport::tcp;
+
+/// The file server.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Starts a server on the calling tokio runtime. It serves until it is shut down or dropped.
+    ///
+    /// # Errors
+    /// A share cannot be exported, an address cannot be listened on.
+    pub async fn start(config: ServerConfig) -> Result<Running, StartError> {
+        let mut shares: Vec<Arc<Share>> = Vec::with_capacity(config.shares.len());
+        for wanted in &config.shares {
+            let share = Share::open(wanted)?;
+            if shares.iter().any(|other| other.name().eq_ignore_ascii_case(share.name())) {
+                return Err(StartError::ConfigDuplicateShare(wanted.name.clone()));
+            }
+            announce(&share, &wanted.path);
+            shares.push(Arc::new(share));
+        }
+        let listen_failed = |address| {
+            move |error| StartError::ConfigListen { address, source: error }
+        };
+        let listener =
+            TcpListener::bind(config.listen).await.map_err(listen_failed(config.listen))?;
+        let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
+        let mut guid = [0; 16];
+        getrandom::fill(&mut guid).map_err(StartError::HostRandom)?;
+        let core = Arc::new(Core::new(CoreParts {
+            limits: config.limits,
+            shares,
+            users: config.users,
+            signing: config.signing,
+            encrypt_required: config.encrypt_required,
+            guid: Guid(guid),
+            push: Push::default(),
+            runtime: tokio::runtime::Handle::current(),
+        }));
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(tcp::serve(Arc::clone(&core), listener, stopped));
+        info!(address = %tcp_address, "serving SMB over TCP");
+        Ok(Running { core, tcp_address, stop, serving: Some(serving) })
+    }
+}
+
+fn announce(share: &Share, path: &std::path::Path) {
+    info!(share = share.name(), path = %path.display(), class = %share.class(), "exporting");
+    if share.emulates_persistence() && share.class() == pmem::DurabilityClass::Volatile {
+        warn!(
+            share = share.name(),
+            "EMULATED PERSISTENCE: push commits on this share do NOT survive power loss"
+        );
+    }
+}
+
+/// A server that serves.
+#[derive(Debug)]
+pub struct Running {
+    core: Arc<Core>,
+    tcp_address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Where TCP clients connect.
+    pub fn tcp_address(&self) -> SocketAddr {
+        self.tcp_address
+    }
+
+    /// Where RDMA clients connect.
+    pub fn rdma_address(&self) -> Option<SocketAddr> {
+        self.core.push.rdma_address()
+    }
+
+    /// What is going on.
+    pub fn status(&self) -> Status {
+        let counters = &self.core.counters;
+        let sessions = self.core.all_sessions();
+        Status {
+            connections: counters.connections.load(Ordering::Acquire),
+            unauthenticated: counters.unauthenticated.load(Ordering::Acquire),
+            connections_refused: counters.refused.load(Ordering::Relaxed),
+            logons_failed: counters.logons_failed.load(Ordering::Relaxed),
+            sessions: sessions.len(),
+            opens: sessions.iter().map(|session| session.open_count()).sum(),
+            files: self.core.nodes.len(),
+            leases: self.core.nodes.leases(),
+        }
+    }
+
+    /// Stops taking connections, ends those there are, closes every file, and returns when all is
+    /// done or [`crate::Limits::shutdown_grace`] is over.
+    pub async fn shutdown(mut self) {
+        info!("stopping");
+        // Nobody may be listening any more.
+        let _ = self.stop.send(true);
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.await;
+        }
+        info!("stopped");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+    }
+}
+
+/// Numbers of a running server.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Status {
+    /// Connections, authenticated or not.
+    pub connections: usize,
+    /// Connections that have not authenticated.
+    pub unauthenticated: usize,
+    /// Connections closed at once because there were too many.
+    pub connections_refused: u64,
+    /// Logons refused.
+    pub logons_failed: u64,
+    /// Authenticated sessions.
+    pub sessions: usize,
+    /// Open handles.
+    pub opens: usize,
+    /// Files and directories that are open.
+    pub files: usize,
+    /// Leases and oplocks held.
+    pub leases: usize,
+}
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A share cannot be exported.
+    #[error(transparent)]
+    ConfigShare(#[from] ShareOpenError),
+    /// Two shares of one name.
+    #[error("there are two shares named {0:?}; names are compared ignoring case")]
+    ConfigDuplicateShare(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    ConfigListen {
+        /// Which.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The system has no random numbers.
+    #[error("no random numbers: {0}")]
+    HostRandom(getrandom::Error),
+}

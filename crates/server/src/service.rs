@@ -1,0 +1,142 @@
+//! The server behind all its transports: shares, users, sessions, nodes, limits.
+//!
+//! Lock order, outermost first; no two of one line are held together, none is held over an
+//! await, and nothing that may block runs under any of them:
+//!
+//! 1. `Core::sessions`
+//! 2. a session's trees, then its opens
+//! 3. one node (`state/node.rs`)
+//! 4. push tables (`push/`)
+//! 5. leaves: a link's window, channels, pending requests
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smb::dtyp::{FileTime, Guid};
+
+use crate::config::{SigningPolicy, Users};
+use crate::limits::{Limits, SESSIONS_MAX};
+use crate::push::Push;
+use crate::share::Share;
+use crate::state::{Nodes, OpenSerial, Session};
+
+/// Everything connections share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) limits: Limits,
+    pub(crate) shares: Vec<Arc<Share>>,
+    pub(crate) users: Users,
+    pub(crate) signing: SigningPolicy,
+    pub(crate) encrypt_required: bool,
+    pub(crate) guid: Guid,
+    pub(crate) started: FileTime,
+    pub(crate) nodes: Nodes,
+    pub(crate) push: Push,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) counters: Counters,
+    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    next_serial: AtomicU64,
+}
+
+/// Numbers for the status report.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) unauthenticated: AtomicUsize,
+    pub(crate) refused: AtomicU64,
+    pub(crate) logons_failed: AtomicU64,
+}
+
+/// What a core is made of.
+#[derive(Debug)]
+pub(crate) struct CoreParts {
+    pub(crate) limits: Limits,
+    pub(crate) shares: Vec<Arc<Share>>,
+    pub(crate) users: Users,
+    pub(crate) signing: SigningPolicy,
+    pub(crate) encrypt_required: bool,
+    pub(crate) guid: Guid,
+    pub(crate) push: Push,
+    pub(crate) runtime: tokio::runtime::Handle,
+}
+
+impl Core {
+    pub(crate) fn new(parts: CoreParts) -> Self {
+        let CoreParts { limits, shares, users, signing, encrypt_required, guid, push, runtime } =
+            parts;
+        Self {
+            nodes: Nodes::new(limits.break_timeout),
+            limits,
+            shares,
+            users,
+            signing,
+            encrypt_required,
+            guid,
+            started: now(),
+            push,
+            runtime,
+            counters: Counters::default(),
+            sessions: Mutex::default(),
+            next_serial: AtomicU64::new(1),
+        }
+    }
+
+    /// The share of that name, ignoring case.
+    pub(crate) fn share(&self, name: &str) -> Option<&Arc<Share>> {
+        self.shares.iter().find(|share| share.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Names the next open.
+    pub(crate) fn next_serial(&self) -> OpenSerial {
+        OpenSerial(self.next_serial.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// An unused session id; reserved by nothing until the session is added.
+    pub(crate) fn new_session_id(&self) -> Result<u64, getrandom::Error> {
+        loop {
+            // Random, so that one client cannot guess another's.
+            let id = getrandom::u64()?;
+            if id != 0 && id != u64::MAX && !self.sessions().contains_key(&id) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Adds an authenticated session; false when there are too many.
+    pub(crate) fn add_session(&self, session: Arc<Session>) -> bool {
+        let mut sessions = self.sessions();
+        if sessions.len() >= SESSIONS_MAX {
+            return false;
+        }
+        sessions.insert(session.id, session);
+        true
+    }
+
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        self.sessions().get(&id).cloned()
+    }
+
+    /// Ends a session and everything in it. May block.
+    pub(crate) fn end_session(&self, id: u64) {
+        let session = self.sessions().remove(&id);
+        if let Some(session) = session {
+            session.close(self);
+        }
+    }
+
+    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions().values().cloned().collect()
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time of day, as SMB counts it.
+pub(crate) fn now() -> FileTime {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let ns = since.map_or(0, |elapsed| i128::try_from(elapsed.as_nanos()).unwrap_or(i128::MAX));
+    FileTime::from_unix_ns(ns)
+}

@@ -1,0 +1,334 @@
+//! One connection: from frames to requests, in the order the specification checks them.
+//!
+//! ```text
+//!  frame -> open the seal -> walk the compound -> message ids -> signature -> session -> command
+//!           (drop if wrong)  (drop if wrong)      (drop)         (ACCESS_DENIED)        |
+//!                                     answered at once, in `out` <----------------------+
+//!                                     or later, through the link <----------------------+
+//!
+//!  +-------+  SMB1 "SMB 2.???"  +----------------+  NEGOTIATE  +------------+
+//!  | Fresh |------------------->| Multi-protocol |------------>| Negotiated |
+//!  +-------+                    +----------------+             +------------+
+//!      +----------------------- NEGOTIATE ----------------------->
+//! ```
+//!
+//! No socket and no clock in here: the transport calls [`Connection::handle`] with each frame and
+//! sends what it appends. An error means that the peer broke the protocol and is dropped.
+//!
+//! Spec: MS-SMB2 §3.3.5.2.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use smb::auth::SpnegoAcceptor;
+use smb::command::Command;
+use smb::compound;
+use smb::crypto::PreauthHash;
+use smb::header::{Header, HeaderFlags, Route, SessionId};
+use smb::negotiate::Dialect;
+use smb::parse_error::ParseError;
+use smb::protocol::Protocol;
+use smb::status::NtStatus;
+use smb::transform::TransformHeader;
+use thiserror::Error;
+
+use super::link::Link;
+use super::session::{Channel, Identity, Session};
+use super::window::WindowError;
+use crate::dispatch::call::Asker;
+use crate::dispatch::frame::{self, FrameError};
+use crate::dispatch::job::{Element, Job};
+use crate::dispatch::{self, negotiate, session_setup};
+
+/// A frame, in the read buffer of its transport or on its own.
+#[derive(Debug)]
+pub(crate) enum Frame<'a> {
+    /// Must be copied by whoever wants to keep it.
+    Borrowed(&'a mut [u8]),
+    /// Can be kept as it is.
+    Owned(Vec<u8>),
+}
+
+impl Frame<'_> {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+
+    fn keep(self) -> Arc<Vec<u8>> {
+        match self {
+            Self::Borrowed(bytes) => Arc::new(bytes.to_vec()),
+            Self::Owned(bytes) => Arc::new(bytes),
+        }
+    }
+}
+
+/// How far NEGOTIATE has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stage {
+    Fresh,
+    MultiProtocol,
+    Negotiated,
+}
+
+/// An authentication under way.
+#[derive(Debug)]
+pub(crate) struct Authentication {
+    pub(crate) acceptor: SpnegoAcceptor,
+    pub(crate) preauth: PreauthHash,
+    /// The session that authenticates again, if it is not a new one.
+    pub(crate) existing: Option<Arc<Channel>>,
+}
+
+/// One peer, owned by its transport.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) link: Arc<Link>,
+    pub(crate) stage: Stage,
+    pub(crate) preauth: PreauthHash,
+    pub(crate) authentications: HashMap<u64, Authentication>,
+}
+
+impl Connection {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            stage: Stage::Fresh,
+            preauth: PreauthHash::new(),
+            authentications: HashMap::new(),
+        }
+    }
+
+    /// Whether the peer has proved who it is, here, at least once.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.link.channel_count() > 0
+    }
+
+    /// Takes a frame and appends to `out` what can be answered now.
+    pub(crate) fn handle(
+        &mut self,
+        mut frame: Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
+        match Protocol::of(frame.bytes())? {
+            Protocol::Smb2 => self.handle_messages(frame, 0, None, out),
+            Protocol::Encrypted => {
+                let channel = self.open_seal(frame.bytes())?;
+                self.handle_messages(frame, TransformHeader::LEN, Some(channel), out)
+            }
+            Protocol::Smb1 => negotiate::multi_protocol(self, frame.bytes(), out),
+            Protocol::Compressed => Err(Violation::PeerCompressed),
+        }
+    }
+
+    fn open_seal(&self, frame: &mut [u8]) -> Result<Arc<Channel>, Violation> {
+        let session_id = TransformHeader::parse(frame)?.0.session_id.0;
+        let channel = self.link.channel(session_id).ok_or(Violation::PeerUnknownSession)?;
+        let key = channel.session.opening.as_ref().ok_or(Violation::PeerUnknownSession)?;
+        let (head, payload) = frame.split_at_mut(TransformHeader::LEN);
+        let head = head.first_chunk().expect("parsed above");
+        key.open(head, payload).map_err(|_| Violation::PeerSeal)?;
+        Ok(channel)
+    }
+
+    fn handle_messages(
+        &mut self,
+        mut frame: Frame<'_>,
+        start: usize,
+        sealed: Option<Arc<Channel>>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
+        let header = Header::parse(&frame.bytes()[start..])?;
+        if header.next_command == 0 {
+            return self.handle_one(frame, start, header, sealed, out);
+        }
+        let mut elements = Vec::new();
+        let mut previous = (0, header.route);
+        let walk: Vec<_> = compound::walk(&frame.bytes()[start..]).collect::<Result<_, _>>()?;
+        for (range, mut header) in walk {
+            if header.flags.contains(HeaderFlags::RELATED) && !elements.is_empty() {
+                // MS-SMB2 §3.3.5.2.7.2: session and tree of the request before count.
+                header.session_id = SessionId(previous.0);
+                header.route = previous.1;
+            }
+            previous = (header.session_id.0, header.route);
+            let range = start + range.start..start + range.end;
+            if header.command == Command::CANCEL {
+                self.cancel(&header);
+                continue;
+            }
+            self.claim(&header)?;
+            let pdu = &mut frame.bytes()[range.clone()];
+            let admitted = match header.command {
+                // Both decide about all later messages: they come alone.
+                Command::NEGOTIATE | Command::SESSION_SETUP => Err(NtStatus::INVALID_PARAMETER),
+                _ => self.admit(&header, pdu, sealed.as_ref()),
+            };
+            elements.push(Element { header, range, admitted });
+        }
+        if self.stage != Stage::Negotiated {
+            return Err(Violation::PeerNotNegotiated);
+        }
+        if !elements.is_empty() {
+            let link = Arc::clone(&self.link);
+            Job { link, frame: frame.keep(), elements, sealed }.start(out);
+        }
+        Ok(())
+    }
+
+    fn handle_one(
+        &mut self,
+        mut frame: Frame<'_>,
+        start: usize,
+        header: Header,
+        sealed: Option<Arc<Channel>>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
+        smb::header::expect_direction(&header, false)?;
+        if header.command == Command::CANCEL {
+            self.cancel(&header);
+            return Ok(());
+        }
+        self.claim(&header)?;
+        let pdu = &mut frame.bytes()[start..];
+        match header.command {
+            Command::NEGOTIATE => return negotiate::handle(self, &header, pdu, out),
+            _ if self.stage != Stage::Negotiated => return Err(Violation::PeerNotNegotiated),
+            Command::SESSION_SETUP => {
+                return session_setup::handle(self, &header, pdu, sealed.as_ref(), out);
+            }
+            _ => {}
+        }
+        let admitted = self.admit(&header, pdu, sealed.as_ref());
+        if let Ok(Some(channel)) = &admitted {
+            let is_sealed = sealed.is_some();
+            let asker = Asker { link: &self.link, header: &header, channel, sealed: is_sealed };
+            if dispatch::answer_now(asker, pdu, out)? {
+                return Ok(());
+            }
+        }
+        if let Err(status) = admitted {
+            let channel = sealed.as_deref();
+            let is_sealed = sealed.is_some();
+            let link = &self.link;
+            return Ok(frame::plain_status(link, out, &header, status, channel, is_sealed)?);
+        }
+        let range = start..frame.bytes().len();
+        let elements = vec![Element { header, range, admitted }];
+        let link = Arc::clone(&self.link);
+        Job { link, frame: frame.keep(), elements, sealed }.start(out);
+        Ok(())
+    }
+
+    // MS-SMB2 §3.3.5.2.3 and §3.3.5.2.5.
+    fn claim(&self, header: &Header) -> Result<(), Violation> {
+        let multi = self.link.agreed.get().is_some_and(|agreed| agreed.is_multi_credit());
+        let charge = if multi { header.credit_charge } else { 1 };
+        Ok(self.link.window().claim(header.message_id.0, charge)?)
+    }
+
+    // MS-SMB2 §3.3.5.16: a CANCEL uses no message id and gets no answer. An unsigned one can
+    // only cancel what the same connection asked for.
+    fn cancel(&self, header: &Header) {
+        match header.route {
+            Route::Async(id) => self.link.cancel_async(id.0),
+            Route::Sync { .. } => self.link.cancel_message(header.message_id.0),
+        }
+    }
+
+    /// Checks who sends a request and whether it is protected as it must be.
+    ///
+    /// Spec: MS-SMB2 §3.3.5.2.4 (signature), §3.3.5.2.9 (session), §3.3.5.2.11 (encryption).
+    fn admit(
+        &self,
+        header: &Header,
+        pdu: &mut [u8],
+        sealed: Option<&Arc<Channel>>,
+    ) -> Result<Option<Arc<Channel>>, NtStatus> {
+        let session_id = header.session_id.0;
+        if session_id == 0 && header.command == Command::ECHO {
+            return Ok(None);
+        }
+        let channel = self.link.channel(session_id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if channel.session.is_closed() {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if let Some(outer) = sealed {
+            // A frame sealed for one session must not carry another's requests.
+            if outer.session.id != session_id {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            return Ok(Some(channel));
+        }
+        if channel.session.encrypt_required {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        match &channel.signing {
+            Some(key) if header.flags.contains(HeaderFlags::SIGNED) => {
+                key.verify(pdu).map_err(|_| NtStatus::ACCESS_DENIED)?;
+            }
+            Some(_) if channel.session.signing_required => return Err(NtStatus::ACCESS_DENIED),
+            // MS-SMB2 §3.3.5.7: in 3.1.1 the first thing done with a session proves its keys.
+            Some(_)
+                if header.command == Command::TREE_CONNECT
+                    && self.link.dialect() == Dialect::SMB_3_1_1
+                    && channel.session.identity != Identity::Anonymous =>
+            {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            _ => {}
+        }
+        Ok(Some(channel))
+    }
+
+    /// The peer is gone: everything it had ends. Blocks while files are closed.
+    pub(crate) fn end(self) {
+        self.link.cancel_all();
+        for channel in self.link.take_channels() {
+            end_channel(&self.link, &channel.session);
+        }
+    }
+}
+
+// One channel per session so far: the session ends with it.
+fn end_channel(link: &Link, session: &Session) {
+    link.core.end_session(session.id);
+}
+
+/// The peer broke the protocol in a way that ends the connection.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub(crate) enum Violation {
+    /// A frame or header cannot be read.
+    #[error("peer sent a malformed message: {0}")]
+    PeerMalformed(#[from] ParseError),
+    /// A message id outside the window.
+    #[error("peer broke the credit rules: {0}")]
+    PeerWindow(#[from] WindowError),
+    /// Compression was never announced.
+    #[error("peer sent a compressed frame, which was not negotiated")]
+    PeerCompressed,
+    /// A sealed frame for a session this connection does not have.
+    #[error("peer sent an encrypted frame of an unknown session")]
+    PeerUnknownSession,
+    /// A sealed frame that its key does not open.
+    #[error("peer sent an encrypted frame that does not open")]
+    PeerSeal,
+    /// Something else before NEGOTIATE.
+    #[error("peer did not negotiate first")]
+    PeerNotNegotiated,
+    /// NEGOTIATE twice.
+    #[error("peer negotiated twice")]
+    PeerNegotiatedTwice,
+    /// VALIDATE_NEGOTIATE_INFO does not fit: somebody in between changed the negotiation.
+    #[error("peer remembers another negotiation: the connection was tampered with")]
+    PeerNegotiationMismatch,
+    /// The system has no random numbers.
+    #[error("no random numbers: {0}")]
+    HostRandom(getrandom::Error),
+    /// An answer cannot be sent.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}

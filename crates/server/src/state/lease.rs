@@ -1,0 +1,415 @@
+//! Leases and oplocks of one file: who may cache what, and who has to give it back.
+//!
+//! ```text
+//!            break needed, W or H held                acknowledged, or the deadline passed
+//!  +------+ --------------------------> +----------+ --------------------------> +------+
+//!  | Held |                             | Breaking |                             | Held | (less)
+//!  +------+ --------------------------> +----------+                             +------+
+//!            only R held: less at once, nobody answers
+//! ```
+//!
+//! One table serves both. An oplock is a lease that one open alone holds: level II is R,
+//! exclusive is RW, batch is RWH. The table knows no connections and no clock; it says who must be
+//! told (`Notice`) and until when an answer is owed.
+//!
+//! Spec: MS-SMB2 §3.3.1.12, §3.3.4.6, §3.3.4.7, §3.3.5.22; MS-FSA §2.1.5.18, §2.1.4.12.
+
+use std::time::{Duration, Instant};
+
+use super::locks::OpenSerial;
+
+/// What a holder may cache, as the three bits of SMB2_LEASE_*_CACHING.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Caching(pub(crate) u32);
+
+impl Caching {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const READ: Self = Self(1);
+    pub(crate) const HANDLE: Self = Self(2);
+    pub(crate) const WRITE: Self = Self(4);
+    const ALL: u32 = 7;
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// What a request for these bits can mean: W and H are nothing without R.
+    pub(crate) fn sanitized(self) -> Self {
+        if self.contains(Self::READ) { Self(self.0 & Self::ALL) } else { Self::NONE }
+    }
+}
+
+/// Who holds a lease: a client under a key of its choice, or one open alone.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Owner {
+    /// A lease: all opens of one client that name the same key.
+    Lease { client: [u8; 16], key: [u8; 16] },
+    /// An oplock, or no caching at all.
+    Open(OpenSerial),
+}
+
+/// Which structures a holder understands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Flavor {
+    Oplock,
+    LeaseV1,
+    LeaseV2,
+}
+
+/// Something another open is about to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Intent {
+    /// Open it, sharing modes agreeing.
+    Open,
+    /// Open it although sharing modes collide: cached handles may stand in the way.
+    OpenAgainstSharing,
+    /// Replace its content while opening.
+    Overwrite,
+    /// Write, truncate or lock.
+    Modify,
+    /// Rename, remove or link over.
+    Unlink,
+}
+
+impl Intent {
+    /// What others may keep.
+    fn leaves(self, held: Caching) -> Caching {
+        match self {
+            Self::Open => held.without(Caching::WRITE),
+            Self::OpenAgainstSharing | Self::Unlink => held.without(Caching::HANDLE),
+            Self::Overwrite | Self::Modify => Caching::NONE,
+        }
+        .sanitized()
+    }
+}
+
+/// One holder must be told that it now may cache less.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Notice<N> {
+    pub(crate) owner: Owner,
+    pub(crate) flavor: Flavor,
+    pub(crate) notify: N,
+    pub(crate) from: Caching,
+    pub(crate) to: Caching,
+    pub(crate) epoch: u16,
+    pub(crate) needs_answer: bool,
+}
+
+#[derive(Debug)]
+struct Lease<N> {
+    owner: Owner,
+    flavor: Flavor,
+    notify: N,
+    held: Caching,
+    breaking: Option<Breaking>,
+    epoch: u16,
+    opens: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Breaking {
+    to: Caching,
+    deadline: Instant,
+}
+
+/// All leases and oplocks of one file. `N` is how the holder is reached.
+#[derive(Debug)]
+pub(crate) struct LeaseTable<N> {
+    leases: Vec<Lease<N>>,
+    break_timeout: Duration,
+}
+
+/// What a CREATE got.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Granted {
+    pub(crate) caching: Caching,
+    pub(crate) epoch: u16,
+    /// A break of this lease is under way.
+    pub(crate) breaking: bool,
+}
+
+impl<N: Clone> LeaseTable<N> {
+    pub(crate) fn new(break_timeout: Duration) -> Self {
+        Self { leases: Vec::new(), break_timeout }
+    }
+
+    /// Starts whatever breaks `intent` of `by` makes necessary. Those who are told are returned;
+    /// whether the caller has to wait says [`LeaseTable::must_wait`].
+    pub(crate) fn start_breaks(
+        &mut self,
+        by: Owner,
+        intent: Intent,
+        now: Instant,
+    ) -> Vec<Notice<N>> {
+        let deadline = now + self.break_timeout;
+        self.leases
+            .iter_mut()
+            .filter(|lease| lease.owner != by)
+            .filter_map(|lease| lease.start_break(intent, deadline))
+            .collect()
+    }
+
+    /// The deadline of a break that `intent` of `by` has to wait for, if there is one.
+    pub(crate) fn must_wait(&self, by: Owner, intent: Intent) -> Option<Instant> {
+        self.leases
+            .iter()
+            .filter(|lease| lease.owner != by && intent.leaves(lease.held) != lease.held)
+            .filter_map(|lease| lease.breaking.map(|breaking| breaking.deadline))
+            .max()
+    }
+
+    /// Grants a lease or oplock to an open, or joins it to the lease its client already holds.
+    ///
+    /// `alone`: no other owner has this file open.
+    pub(crate) fn grant(
+        &mut self,
+        owner: Owner,
+        flavor: Flavor,
+        wanted: Caching,
+        alone: bool,
+        first_epoch: u16,
+        notify: N,
+    ) -> Granted {
+        let wanted = wanted.sanitized();
+        // Another holder's W was broken before this open got here; H and R can be shared.
+        let others_write = self
+            .leases
+            .iter()
+            .any(|lease| lease.owner != owner && lease.held.contains(Caching::WRITE));
+        let possible = match flavor {
+            _ if others_write => Caching::NONE,
+            _ if alone => wanted,
+            // Two exclusive oplocks cannot be; what is left of them is level II.
+            Flavor::Oplock => Caching(wanted.0 & Caching::READ.0),
+            Flavor::LeaseV1 | Flavor::LeaseV2 => wanted.without(Caching::WRITE),
+        };
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
+            lease.opens += 1;
+            // MS-SMB2 §3.3.5.9.8: a lease is only ever widened here, never while it breaks.
+            if lease.breaking.is_none() && possible != lease.held && possible.contains(lease.held)
+            {
+                lease.held = possible;
+                lease.epoch = lease.epoch.wrapping_add(1);
+            }
+            return lease.granted();
+        }
+        if flavor == Flavor::Oplock && possible == Caching::NONE {
+            return Granted { caching: Caching::NONE, epoch: 0, breaking: false };
+        }
+        let epoch = first_epoch.wrapping_add(1);
+        let lease =
+            Lease { owner, flavor, notify, held: possible, breaking: None, epoch, opens: 1 };
+        let granted = lease.granted();
+        self.leases.push(lease);
+        granted
+    }
+
+    /// A holder answers a break.
+    pub(crate) fn acknowledge(
+        &mut self,
+        owner: Owner,
+        kept: Caching,
+    ) -> Result<Caching, AcknowledgeError> {
+        let lease = self
+            .leases
+            .iter_mut()
+            .find(|lease| lease.owner == owner)
+            .ok_or(AcknowledgeError::NoSuchLease)?;
+        let breaking = lease.breaking.ok_or(AcknowledgeError::NotBreaking)?;
+        // MS-SMB2 §3.3.5.22.2: it may keep less than it was left, never more.
+        if !breaking.to.contains(kept) {
+            return Err(AcknowledgeError::KeepsTooMuch);
+        }
+        lease.held = kept.sanitized();
+        lease.breaking = None;
+        Ok(lease.held)
+    }
+
+    /// Takes by force what was not given back in time. True if anything changed.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let mut changed = false;
+        for lease in &mut self.leases {
+            if let Some(breaking) = lease.breaking.filter(|breaking| breaking.deadline <= now) {
+                // MS-SMB2 §3.3.6.5: a holder that does not answer loses everything.
+                lease.held = if breaking.to == Caching::NONE { Caching::NONE } else { breaking.to };
+                lease.breaking = None;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// One open of the owner was closed; the last one takes the lease with it.
+    pub(crate) fn close(&mut self, owner: Owner) {
+        if let Some(at) = self.leases.iter().position(|lease| lease.owner == owner) {
+            self.leases[at].opens = self.leases[at].opens.saturating_sub(1);
+            if self.leases[at].opens == 0 {
+                self.leases.remove(at);
+            }
+        }
+    }
+
+    /// What an owner holds now.
+    pub(crate) fn held(&self, owner: Owner) -> Caching {
+        let lease = self.leases.iter().find(|lease| lease.owner == owner);
+        lease.map_or(Caching::NONE, |lease| lease.held)
+    }
+
+    /// Whether anybody but `by` caches anything.
+    pub(crate) fn is_held_by_others(&self, by: Owner) -> bool {
+        self.leases.iter().any(|lease| lease.owner != by && lease.held != Caching::NONE)
+    }
+
+    /// Leases and oplocks on this file that grant anything.
+    pub(crate) fn len(&self) -> usize {
+        self.leases.iter().filter(|lease| lease.held != Caching::NONE).count()
+    }
+}
+
+impl<N: Clone> Lease<N> {
+    fn start_break(&mut self, intent: Intent, deadline: Instant) -> Option<Notice<N>> {
+        let to = match self.flavor {
+            // An oplock has no state between level II and the rest.
+            Flavor::Oplock if intent.leaves(self.held) != self.held => match intent {
+                Intent::Overwrite | Intent::Modify => Caching::NONE,
+                _ => Caching::READ,
+            },
+            _ => intent.leaves(self.held),
+        };
+        if to == self.held || self.breaking.is_some() {
+            return None;
+        }
+        let from = self.held;
+        // MS-SMB2 §2.2.23.2: only what the holder may have to write back or close is waited for.
+        let needs_answer = from != Caching::READ;
+        self.epoch = self.epoch.wrapping_add(1);
+        if needs_answer {
+            self.breaking = Some(Breaking { to, deadline });
+        } else {
+            self.held = to;
+        }
+        let (owner, flavor, epoch) = (self.owner, self.flavor, self.epoch);
+        Some(Notice { owner, flavor, notify: self.notify.clone(), from, to, epoch, needs_answer })
+    }
+
+    fn granted(&self) -> Granted {
+        Granted { caching: self.held, epoch: self.epoch, breaking: self.breaking.is_some() }
+    }
+}
+
+/// Why an acknowledgment is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AcknowledgeError {
+    NoSuchLease,
+    NotBreaking,
+    KeepsTooMuch,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(35);
+    const RWH: Caching = Caching(7);
+    const RH: Caching = Caching(3);
+    const RW: Caching = Caching(5);
+
+    fn client(id: u8) -> Owner {
+        Owner::Lease { client: [id; 16], key: [id; 16] }
+    }
+
+    fn held_by_one(wanted: Caching) -> LeaseTable<u8> {
+        let mut table = LeaseTable::new(TIMEOUT);
+        let granted = table.grant(client(1), Flavor::LeaseV2, wanted, true, 0, 1);
+        assert_eq!(granted.caching, wanted);
+        table
+    }
+
+    #[test]
+    fn a_second_opener_breaks_write_caching_and_waits_for_the_answer() {
+        let now = Instant::now();
+        let mut table = held_by_one(RWH);
+        let notices = table.start_breaks(client(2), Intent::Open, now);
+        assert_eq!(notices.len(), 1);
+        assert_eq!((notices[0].from, notices[0].to, notices[0].needs_answer), (RWH, RH, true));
+        assert_eq!(table.must_wait(client(2), Intent::Open), Some(now + TIMEOUT));
+        assert!(table.start_breaks(client(2), Intent::Open, now).is_empty(), "told once");
+        assert_eq!(table.acknowledge(client(1), RWH), Err(AcknowledgeError::KeepsTooMuch));
+        assert_eq!(table.acknowledge(client(1), RH), Ok(RH));
+        assert_eq!(table.must_wait(client(2), Intent::Open), None);
+        let granted = table.grant(client(2), Flavor::LeaseV2, RWH, false, 0, 2);
+        assert_eq!(granted.caching, RH);
+    }
+
+    #[test]
+    fn read_caching_is_taken_without_waiting() {
+        let now = Instant::now();
+        let mut table = held_by_one(Caching::READ);
+        let notices = table.start_breaks(client(2), Intent::Modify, now);
+        assert_eq!((notices[0].to, notices[0].needs_answer), (Caching::NONE, false));
+        assert_eq!(table.must_wait(client(2), Intent::Modify), None);
+        assert_eq!(table.held(client(1)), Caching::NONE);
+    }
+
+    #[test]
+    fn silence_ends_at_the_deadline() {
+        let now = Instant::now();
+        let mut table = held_by_one(RW);
+        table.start_breaks(client(2), Intent::Open, now);
+        assert!(!table.expire(now + TIMEOUT - Duration::from_nanos(1)));
+        assert!(table.expire(now + TIMEOUT));
+        assert_eq!(table.held(client(1)), Caching::READ);
+        assert_eq!(
+            table.acknowledge(client(1), Caching::READ),
+            Err(AcknowledgeError::NotBreaking)
+        );
+    }
+
+    #[test]
+    fn a_client_never_breaks_its_own_lease() {
+        let mut table = held_by_one(RWH);
+        assert!(table.start_breaks(client(1), Intent::Overwrite, Instant::now()).is_empty());
+        let again = table.grant(client(1), Flavor::LeaseV2, RH, true, 0, 1);
+        assert_eq!(again.caching, RWH, "asking for less does not narrow it");
+        table.close(client(1));
+        assert_eq!(table.held(client(1)), RWH, "one of its two opens is left");
+        table.close(client(1));
+        assert_eq!(table.held(client(1)), Caching::NONE);
+    }
+
+    #[test]
+    fn oplocks_break_to_level_two() {
+        let mut table = LeaseTable::new(TIMEOUT);
+        let one = Owner::Open(OpenSerial(1));
+        let two = Owner::Open(OpenSerial(2));
+        assert_eq!(table.grant(one, Flavor::Oplock, RWH, true, 0, 1).caching, RWH);
+        let notices = table.start_breaks(two, Intent::Open, Instant::now());
+        assert_eq!(notices[0].to, Caching::READ);
+        table.acknowledge(one, Caching::READ).unwrap();
+        let second = table.grant(two, Flavor::Oplock, RWH, false, 0, 2);
+        assert_eq!(second.caching, Caching::READ, "two exclusive oplocks cannot be");
+    }
+
+    #[test]
+    fn an_unlink_takes_cached_handles_only() {
+        let mut table = held_by_one(RWH);
+        let notices = table.start_breaks(client(2), Intent::Unlink, Instant::now());
+        assert_eq!(notices[0].to, RW);
+        table.acknowledge(client(1), RW).unwrap();
+        assert!(table.start_breaks(client(2), Intent::Unlink, Instant::now()).is_empty());
+    }
+
+    #[test]
+    fn caching_without_reading_is_nothing() {
+        assert_eq!(Caching(6).sanitized(), Caching::NONE);
+        assert_eq!(Caching(0xff).sanitized(), RWH);
+    }
+}

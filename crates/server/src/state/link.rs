@@ -1,0 +1,198 @@
+//! A connection as the rest of the server sees it: where its answers go, and what tasks that
+//! work for it need to know.
+//!
+//! The transport owns the [`super::connection::Connection`] and drives it; everybody else holds an
+//! `Arc<Link>`. Locks here (window, channels, pending) are leaves: nothing else is locked
+//! while one of them is held.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use smb::crypto::{Cipher, SigningAlgorithm};
+use smb::negotiate::{Capabilities, Dialect, SecurityMode};
+use tokio::sync::Notify;
+
+use super::session::Channel;
+use super::window::Window;
+use crate::service::Core;
+use crate::transport::{Outbox, RemoteMemory};
+
+/// What NEGOTIATE settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Agreed {
+    pub(crate) dialect: Dialect,
+    pub(crate) client_guid: [u8; 16],
+    pub(crate) client_capabilities: Capabilities,
+    pub(crate) client_security_mode: SecurityMode,
+    /// What VALIDATE_NEGOTIATE_INFO compares and repeats.
+    pub(crate) server_capabilities: Capabilities,
+    pub(crate) server_security_mode: SecurityMode,
+    pub(crate) signing: SigningAlgorithm,
+    pub(crate) cipher: Option<Cipher>,
+}
+
+impl Agreed {
+    /// Whether one request may take several credits: 2.1 and later.
+    pub(crate) fn is_multi_credit(&self) -> bool {
+        self.dialect >= Dialect::SMB_2_1
+    }
+
+    pub(crate) fn is_smb3(&self) -> bool {
+        self.dialect >= Dialect::SMB_3_0
+    }
+}
+
+/// One connection, shared by everyone who works for it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) core: Arc<Core>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) agreed: OnceLock<Agreed>,
+    outbox: Box<dyn Outbox>,
+    remote_memory: Option<Arc<dyn RemoteMemory>>,
+    window: Mutex<Window>,
+    channels: Mutex<HashMap<u64, Arc<Channel>>>,
+    pending: Mutex<HashMap<u64, Arc<Pending>>>,
+    next_async: AtomicU64,
+}
+
+/// A request that is answered later.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    /// 0 until an interim answer named one.
+    pub(crate) async_id: AtomicU64,
+    cancelled: AtomicBool,
+    cancel: Notify,
+}
+
+impl Pending {
+    /// Returns once the client has sent CANCEL or is gone.
+    pub(crate) async fn cancelled(&self) {
+        loop {
+            let notified = self.cancel.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.cancelled.load(Ordering::Acquire) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.cancel.notify_waiters();
+    }
+}
+
+impl Link {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        peer: SocketAddr,
+        outbox: Box<dyn Outbox>,
+        remote_memory: Option<Arc<dyn RemoteMemory>>,
+    ) -> Self {
+        let window = Mutex::new(Window::new(core.limits.credits_max));
+        Self {
+            core,
+            peer,
+            agreed: OnceLock::new(),
+            outbox,
+            remote_memory,
+            window,
+            channels: Mutex::default(),
+            pending: Mutex::default(),
+            next_async: AtomicU64::new(1),
+        }
+    }
+
+    /// Sends a complete frame, its four-byte prefix in front, after whatever is queued.
+    pub(crate) fn deliver(&self, frame: Vec<u8>) {
+        self.outbox.deliver(frame);
+    }
+
+    /// Ends the connection from our side.
+    pub(crate) fn close(&self) {
+        self.outbox.close();
+    }
+
+    /// The peer's memory, where the transport can reach it.
+    pub(crate) fn remote_memory(&self) -> Option<&Arc<dyn RemoteMemory>> {
+        self.remote_memory.as_ref()
+    }
+
+    pub(crate) fn window(&self) -> MutexGuard<'_, Window> {
+        lock(&self.window)
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.agreed.get().map_or(Dialect(0), |agreed| agreed.dialect)
+    }
+
+    /// The session of that id, if it was set up on this connection.
+    pub(crate) fn channel(&self, session_id: u64) -> Option<Arc<Channel>> {
+        lock(&self.channels).get(&session_id).cloned()
+    }
+
+    pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
+        lock(&self.channels).insert(channel.session.id, channel);
+    }
+
+    pub(crate) fn remove_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
+        lock(&self.channels).remove(&session_id)
+    }
+
+    pub(crate) fn channel_count(&self) -> usize {
+        lock(&self.channels).len()
+    }
+
+    /// Takes all sessions away, when the connection has ended.
+    pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
+        lock(&self.channels).drain().map(|(_, channel)| channel).collect()
+    }
+
+    /// Notes that a request will be answered later.
+    pub(crate) fn add_pending(&self, message_id: u64) -> Arc<Pending> {
+        let pending = Arc::new(Pending::default());
+        lock(&self.pending).insert(message_id, Arc::clone(&pending));
+        pending
+    }
+
+    pub(crate) fn remove_pending(&self, message_id: u64) {
+        lock(&self.pending).remove(&message_id);
+    }
+
+    /// A fresh async id, never 0.
+    pub(crate) fn next_async_id(&self) -> u64 {
+        self.next_async.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// CANCEL by message id: MS-SMB2 §3.3.5.16. Nothing is answered, found or not.
+    pub(crate) fn cancel_message(&self, message_id: u64) {
+        if let Some(pending) = lock(&self.pending).get(&message_id) {
+            pending.cancel();
+        }
+    }
+
+    /// CANCEL by async id.
+    pub(crate) fn cancel_async(&self, async_id: u64) {
+        let matches = |pending: &&Arc<Pending>| {
+            async_id != 0 && pending.async_id.load(Ordering::Acquire) == async_id
+        };
+        if let Some(pending) = lock(&self.pending).values().find(matches) {
+            pending.cancel();
+        }
+    }
+
+    /// Lets go of everything that waits, when the connection has ended.
+    pub(crate) fn cancel_all(&self) {
+        lock(&self.pending).values().for_each(|pending| pending.cancel());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,25 @@
+//! State machines and tables, without sockets: connections, sessions, trees, opens, files.
+//!
+//! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
+//! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
+//! [`sharing`], [`lease`] and [`locks`]. Ids that peers hold are generational ([`slab`]).
+
+pub(crate) mod connection;
+pub(crate) mod lease;
+pub(crate) mod link;
+pub(crate) mod locks;
+pub(crate) mod node;
+pub(crate) mod open;
+pub(crate) mod session;
+pub(crate) mod sharing;
+pub(crate) mod slab;
+pub(crate) mod tree;
+pub(crate) mod window;
+
+pub(crate) use connection::{Authentication, Connection, Frame, Stage, Violation};
+pub(crate) use link::{Agreed, Link, Pending};
+pub(crate) use locks::OpenSerial;
+pub(crate) use node::Nodes;
+pub(crate) use open::Open;
+pub(crate) use session::{Channel, Identity, Session};
+pub(crate) use tree::Tree;

@@ -1,0 +1,231 @@
+//! What the server knows about a file while anybody has it open: one node per inode.
+//!
+//! A node collects what opens of different clients (and different shares) have to agree on: share
+//! modes, leases and oplocks, byte-range locks, whether the file is to be deleted, and which
+//! regions of it are mapped for push. Nodes appear with the first open and go with the last.
+//!
+//! The table and a node are never locked together, and no lock is held over an await or a system
+//! call that may wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use pmem::CommitGroup;
+use tokio::sync::Notify;
+
+use super::lease::{Intent, LeaseTable, Notice, Owner};
+use super::link::Link;
+use super::locks::{LockTable, OpenSerial};
+use super::sharing::Sharing;
+use crate::share::{Entry, FileKey, Share, ShareError, SharePath};
+
+/// How the holder of a lease or oplock is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) link: Weak<Link>,
+    pub(crate) session_id: u64,
+    pub(crate) tree_id: u32,
+    /// The open an oplock belongs to, as the client knows it.
+    pub(crate) file_id: (u64, u64),
+    pub(crate) lease_key: [u8; 16],
+}
+
+/// One open as its node sees it.
+#[derive(Debug)]
+pub(crate) struct OpenRecord {
+    pub(crate) serial: OpenSerial,
+    pub(crate) sharing: Sharing,
+    pub(crate) owner: Owner,
+    pub(crate) share: Arc<Share>,
+    pub(crate) path: SharePath,
+    pub(crate) delete_on_close: bool,
+}
+
+/// Everything about one inode that opens share.
+#[derive(Debug)]
+pub(crate) struct NodeState {
+    pub(crate) opens: Vec<OpenRecord>,
+    pub(crate) leases: LeaseTable<Holder>,
+    pub(crate) locks: LockTable,
+    pub(crate) delete_pending: bool,
+    /// Regions mapped for push; whoever changes the file's shape ends them first.
+    pub(crate) regions: Vec<crate::push::RegionHandle>,
+}
+
+impl NodeState {
+    /// Whether an open with this sharing can join those that are there.
+    pub(crate) fn admits(&self, sharing: Sharing) -> bool {
+        self.opens.iter().all(|open| open.sharing.agrees_with(sharing))
+    }
+
+    /// Whether nobody but `owner` has the file open, lookers aside.
+    pub(crate) fn is_alone(&self, owner: Owner) -> bool {
+        self.opens.iter().all(|open| open.owner == owner || open.sharing.uses.is_empty())
+    }
+
+    /// Where an open's name is now.
+    pub(crate) fn path_of(&self, serial: OpenSerial) -> Option<SharePath> {
+        self.record(serial).map(|open| open.path.clone())
+    }
+
+    pub(crate) fn record(&self, serial: OpenSerial) -> Option<&OpenRecord> {
+        self.opens.iter().find(|open| open.serial == serial)
+    }
+
+    pub(crate) fn record_mut(&mut self, serial: OpenSerial) -> Option<&mut OpenRecord> {
+        self.opens.iter_mut().find(|open| open.serial == serial)
+    }
+}
+
+/// One inode somebody has open.
+#[derive(Debug)]
+pub(crate) struct Node {
+    key: FileKey,
+    state: Mutex<NodeState>,
+    /// Notified whenever a lease, a lock or a share mode was given back.
+    pub(crate) changed: Notify,
+    commit: OnceLock<CommitGroup>,
+}
+
+impl Node {
+    /// The state. Never hold it over an await.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, NodeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// Those who share the flushes of this file.
+    pub(crate) fn commit_group(&self, entry: &Entry) -> Result<&CommitGroup, ShareError> {
+        if let Some(group) = self.commit.get() {
+            return Ok(group);
+        }
+        let failed = |_| ShareError::HandlesExhausted;
+        let group = CommitGroup::of(&entry.duplicate()?).map_err(failed)?;
+        Ok(self.commit.get_or_init(|| group))
+    }
+
+    /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
+    pub(crate) async fn yield_caching(&self, by: Owner, intent: Intent) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let Some(deadline) = self.begin_breaks(by, intent) else { return };
+            let _ = tokio::time::timeout_at(deadline.into(), changed).await;
+        }
+    }
+
+    /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
+    pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
+        let now = Instant::now();
+        let (notices, deadline) = {
+            let mut state = self.lock();
+            if state.leases.expire(now) {
+                self.changed.notify_waiters();
+            }
+            let notices = state.leases.start_breaks(by, intent, now);
+            (notices, state.leases.must_wait(by, intent))
+        };
+        send(notices);
+        deadline
+    }
+
+    /// Whether others cache something that a change of this file would make stale. Cheap: for
+    /// the data path.
+    pub(crate) fn others_cache(&self, by: Owner) -> bool {
+        self.lock().leases.is_held_by_others(by)
+    }
+}
+
+/// Tells holders. A holder whose connection is gone loses its lease with its opens.
+pub(crate) fn send(notices: Vec<Notice<Holder>>) {
+    for notice in notices {
+        if let Some(link) = notice.notify.link.upgrade() {
+            crate::dispatch::oplock_break::notify(&link, &notice);
+        }
+    }
+}
+
+/// All nodes. The table only points at them: a node lives as long as an open of it.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    table: Mutex<Table>,
+    break_timeout: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    nodes: HashMap<FileKey, Weak<Node>>,
+    sweep_at: usize,
+}
+
+impl Nodes {
+    pub(crate) fn new(break_timeout: Duration) -> Self {
+        Self { table: Mutex::default(), break_timeout }
+    }
+
+    /// The node of an inode, made if need be.
+    pub(crate) fn node(&self, key: FileKey) -> Arc<Node> {
+        let mut table = self.lock();
+        if let Some(node) = table.nodes.get(&key).and_then(Weak::upgrade) {
+            return node;
+        }
+        // Dead entries go when they may be half of the table: amortised, nothing per close.
+        if table.nodes.len() >= table.sweep_at {
+            table.nodes.retain(|_, node| node.strong_count() > 0);
+            table.sweep_at = SWEEP_MIN.max(2 * table.nodes.len());
+        }
+        let state = NodeState {
+            opens: Vec::new(),
+            leases: LeaseTable::new(self.break_timeout),
+            locks: LockTable::default(),
+            delete_pending: false,
+            regions: Vec::new(),
+        };
+        let (changed, commit) = (Notify::new(), OnceLock::new());
+        let node = Arc::new(Node { key, state: Mutex::new(state), changed, commit });
+        table.nodes.insert(key, Arc::downgrade(&node));
+        node
+    }
+
+    /// The node of an inode if anybody has it open.
+    pub(crate) fn existing(&self, key: FileKey) -> Option<Arc<Node>> {
+        self.lock().nodes.get(&key).and_then(Weak::upgrade)
+    }
+
+    /// Whether anything below a directory is open: then it can be neither moved nor removed.
+    pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
+        self.all().iter().any(|node| {
+            let state = node.lock();
+            state
+                .opens
+                .iter()
+                .any(|open| Arc::ptr_eq(&open.share, share) && open.path.is_below(directory))
+        })
+    }
+
+    /// Files somebody has open.
+    pub(crate) fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    /// Leases and oplocks held on all files.
+    pub(crate) fn leases(&self) -> usize {
+        self.all().iter().map(|node| node.lock().leases.len()).sum()
+    }
+
+    // Collected first: the table is never locked together with a node.
+    fn all(&self) -> Vec<Arc<Node>> {
+        self.lock().nodes.values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const SWEEP_MIN: usize = 64;

@@ -1,0 +1,184 @@
+//! A session: one authenticated user, the keys both sides share, and everything opened with them.
+//!
+//! ```text
+//!              authenticated                 logoff, connection lost, server stops
+//!  SESSION_SETUP ----------> +-------+ ---------------------------------------> +--------+
+//!                            | Valid |                                          | Closed |
+//!                            +-------+ <--- authenticated again, same keys      +--------+
+//! ```
+//!
+//! Lock order: sessions of the core, trees of a session, opens of a session; each is released
+//! before a node is locked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smb::crypto::{OpeningKey, SealingKey, SigningKey};
+
+use super::lease::Owner;
+use super::open::Open;
+use super::slab::{Full, Slab, SlabId};
+use super::tree::{Target, Tree};
+use crate::service::Core;
+use crate::limits::{OPENS_PER_SESSION_MAX, TREES_PER_SESSION_MAX};
+
+/// Who a session belongs to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Identity {
+    /// Knows the password.
+    User(String),
+    /// Sent no credentials at all.
+    Anonymous,
+}
+
+/// One authenticated user on one server.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) identity: Identity,
+    pub(crate) sealing: Option<SealingKey>,
+    pub(crate) opening: Option<OpeningKey>,
+    /// Requests must be signed or sealed.
+    pub(crate) signing_required: bool,
+    /// Requests must be sealed.
+    pub(crate) encrypt_required: bool,
+    trees: Mutex<HashMap<u32, Arc<Tree>>>,
+    next_tree: AtomicU32,
+    opens: Mutex<Slab<Arc<Open>>>,
+    closed: AtomicBool,
+}
+
+/// One connection's part in a session: the key that signs there.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) session: Arc<Session>,
+    /// None for anonymous sessions, which have no key.
+    pub(crate) signing: Option<SigningKey>,
+}
+
+/// What a session starts from.
+#[derive(Debug)]
+pub(crate) struct SessionParts {
+    pub(crate) id: u64,
+    pub(crate) identity: Identity,
+    pub(crate) sealing: Option<SealingKey>,
+    pub(crate) opening: Option<OpeningKey>,
+    pub(crate) signing_required: bool,
+    pub(crate) encrypt_required: bool,
+}
+
+impl Session {
+    pub(crate) fn new(parts: SessionParts) -> Self {
+        let SessionParts { id, identity, sealing, opening, signing_required, encrypt_required } =
+            parts;
+        Self {
+            id,
+            identity,
+            sealing,
+            opening,
+            signing_required,
+            encrypt_required,
+            trees: Mutex::default(),
+            next_tree: AtomicU32::new(1),
+            opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Enters a share.
+    pub(crate) fn connect_tree(
+        &self,
+        target: Target,
+        maximal_access: smb::create::AccessMask,
+    ) -> Option<Arc<Tree>> {
+        let mut trees = self.trees();
+        if trees.len() >= TREES_PER_SESSION_MAX || self.is_closed() {
+            return None;
+        }
+        let id = loop {
+            let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
+            // 0 and all ones mean "no tree" and "the tree of the request before".
+            if id != 0 && id != u32::MAX && !trees.contains_key(&id) {
+                break id;
+            }
+        };
+        let tree = Arc::new(Tree { id, target, maximal_access });
+        trees.insert(id, Arc::clone(&tree));
+        Some(tree)
+    }
+
+    pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        self.trees().get(&id).cloned()
+    }
+
+    /// Leaves a share; what was opened through it closes. May block.
+    pub(crate) fn disconnect_tree(&self, core: &Core, id: u32) -> bool {
+        let Some(tree) = self.trees().remove(&id) else { return false };
+        let opens = self.opens().take_if(|open| open.tree.id == tree.id);
+        for open in opens {
+            log_close(&open, open.close(core));
+        }
+        true
+    }
+
+    /// Adds an open made from its own id.
+    pub(crate) fn add_open(
+        &self,
+        make: impl FnOnce(SlabId) -> Arc<Open>,
+    ) -> Result<SlabId, Full> {
+        self.opens().insert_with(make)
+    }
+
+    /// The open a client means by its two ids, which must both fit.
+    pub(crate) fn open(&self, persistent: u64, volatile: u64) -> Option<Arc<Open>> {
+        let open = self.opens().get(SlabId(volatile)).cloned()?;
+        (open.serial.0 == persistent).then_some(open)
+    }
+
+    /// Any open that holds this lease.
+    pub(crate) fn open_of(&self, owner: Owner) -> Option<Arc<Open>> {
+        self.opens().values().find(|open| open.owner == owner).cloned()
+    }
+
+    /// Takes an open out of the table; the caller closes it.
+    pub(crate) fn remove_open(&self, persistent: u64, volatile: u64) -> Option<Arc<Open>> {
+        let mut opens = self.opens();
+        let matches = opens.get(SlabId(volatile))?.serial.0 == persistent;
+        if matches { opens.remove(SlabId(volatile)) } else { None }
+    }
+
+    /// Ends the session and everything in it. May block. The second call does nothing.
+    pub(crate) fn close(&self, core: &Core) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.trees().clear();
+        let opens = self.opens().drain();
+        for open in opens {
+            log_close(&open, open.close(core));
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn open_count(&self) -> usize {
+        self.opens().len()
+    }
+
+    fn trees(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tree>>> {
+        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opens(&self) -> MutexGuard<'_, Slab<Arc<Open>>> {
+        self.opens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn log_close(open: &Open, closed: Result<(), crate::share::ShareError>) {
+    if let Err(error) = closed {
+        tracing::warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
+    }
+}

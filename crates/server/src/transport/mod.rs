@@ -1,0 +1,32 @@
+//! What carries SMB messages: TCP, and SMB Direct over RDMA.
+//!
+//! A transport owns one [`crate::state::Connection`] per peer, feeds it whole frames and sends
+//! what it answers; later answers come through its [`Outbox`].
+
+use std::fmt::Debug;
+use std::pin::Pin;
+
+use smb::status::NtStatus;
+
+pub(crate) mod tcp;
+
+/// Where answers that are not given at once go. Frames carry their four-byte length prefix.
+pub(crate) trait Outbox: Debug + Send + Sync {
+    /// Sends a frame after whatever is queued. A frame to a peer that is gone is dropped.
+    fn deliver(&self, frame: Vec<u8>);
+
+    /// Ends the connection; what is queued still leaves if the peer takes it.
+    fn close(&self);
+}
+
+/// The peer's memory, as READ and WRITE requests with an RDMA channel name it.
+pub(crate) trait RemoteMemory: Debug + Send + Sync {
+    /// Writes `data` across the peer's buffers, in their order.
+    fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()>;
+
+    /// Reads `len` bytes out of the peer's buffers, in their order.
+    fn pull(&self, len: u32, descriptors: &[u8]) -> Transfer<Vec<u8>>;
+}
+
+/// A transfer under way.
+pub(crate) type Transfer<T> = Pin<Box<dyn Future<Output = Result<T, NtStatus>> + Send>>;

@@ -1,0 +1,363 @@
+//! SMB over TCP: one task per connection, one read buffer, one write per batch of answers.
+//!
+//! ```text
+//!          +---------------- select ----------------+
+//!          v                                        |
+//!  readable: read once, handle every whole frame, answers go into one buffer, write it
+//!  outbox:   take everything queued, write it
+//!  deadline: not authenticated in time: close
+//! ```
+//!
+//! A request that can be answered now costs one read and one write on one task: no hop, no lock
+//! another connection can hold, no copy of the data beyond the kernel's. While a peer does not
+//! take its answers nothing more is read from it. The outbox needs no bound of its own: every
+//! frame in it answers a request that took a credit, or breaks a lease once.
+//!
+//! Spec: MS-SMB2 §2.1 (direct TCP).
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use smb::framing;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::Outbox;
+use crate::limits::UNAUTHENTICATED_FRAME_MAX;
+use crate::service::Core;
+use crate::state::{Connection, Frame, Link, Violation};
+
+/// Accepts connections until told to stop, then waits for them to end.
+pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if let Some(admission) = Admission::ask(&core) {
+                    let peer = Peer::new(&core, stream, peer, admission);
+                    connections.spawn(peer.run(stop.clone()));
+                }
+            }
+            Err(error) => {
+                // Out of handles, most likely: give those that close a chance.
+                warn!(%error, "cannot accept connections; raise the limit of open files");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let all_gone = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(core.limits.shutdown_grace, all_gone).await.is_err() {
+        warn!("some connections did not end in time");
+    }
+}
+
+/// A place among the connections, given back when dropped.
+#[derive(Debug)]
+struct Admission {
+    core: Arc<Core>,
+    unauthenticated: bool,
+}
+
+impl Admission {
+    // `None`: too many. The socket is closed by being dropped, at the cost of one accept.
+    fn ask(core: &Arc<Core>) -> Option<Self> {
+        let counters = &core.counters;
+        let take = |counter: &AtomicUsize, max: usize| {
+            let more = |count: usize| (count < max).then_some(count + 1);
+            counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        };
+        if !take(&counters.connections, core.limits.connections_max) {
+            counters.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let mut admission = Self { core: Arc::clone(core), unauthenticated: false };
+        if !take(&counters.unauthenticated, core.limits.unauthenticated_max) {
+            counters.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        admission.unauthenticated = true;
+        Some(admission)
+    }
+
+    fn authenticated(&mut self) {
+        if std::mem::take(&mut self.unauthenticated) {
+            self.core.counters.unauthenticated.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.authenticated();
+        self.core.counters.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What others put into a connection's queue.
+#[derive(Debug)]
+enum Outgoing {
+    Frame(Vec<u8>),
+    Close,
+}
+
+#[derive(Debug)]
+struct Queue(UnboundedSender<Outgoing>);
+
+impl Outbox for Queue {
+    fn deliver(&self, frame: Vec<u8>) {
+        // The connection may have ended: then nobody waits for the answer.
+        let _ = self.0.send(Outgoing::Frame(frame));
+    }
+
+    fn close(&self) {
+        let _ = self.0.send(Outgoing::Close);
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Peer {
+    stream: TcpStream,
+    address: SocketAddr,
+    connection: Connection,
+    queue: UnboundedReceiver<Outgoing>,
+    input: Input,
+    out: Vec<u8>,
+    admission: Admission,
+}
+
+impl Peer {
+    fn new(
+        core: &Arc<Core>,
+        stream: TcpStream,
+        address: SocketAddr,
+        admission: Admission,
+    ) -> Self {
+        let (sender, queue) = unbounded_channel();
+        let local = stream.local_addr().unwrap_or(address);
+        let link = Link::new(Arc::clone(core), address, local, Box::new(Queue(sender)), None);
+        // Answers leave at once; a refusal costs latency only.
+        let _ = stream.set_nodelay(true);
+        Self {
+            stream,
+            address,
+            connection: Connection::new(Arc::new(link)),
+            queue,
+            input: Input::new(),
+            out: Vec::new(),
+            admission,
+        }
+    }
+
+    async fn run(mut self, stop: watch::Receiver<bool>) {
+        debug!(peer = %self.address, "connected");
+        match self.converse(stop).await {
+            Ok(()) => debug!(peer = %self.address, "disconnected"),
+            Err(end) => info!(peer = %self.address, reason = %end, "connection ended"),
+        }
+        let Self { connection, admission, .. } = self;
+        // Closing files may block.
+        let _ = tokio::task::spawn_blocking(move || connection.end()).await;
+        drop(admission);
+    }
+
+    async fn converse(&mut self, mut stop: watch::Receiver<bool>) -> Result<(), End> {
+        let patience = self.admission.core.limits.authentication_timeout;
+        let deadline = Instant::now() + patience;
+        loop {
+            tokio::select! {
+                biased;
+                read = self.input.read(&mut self.stream) => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    self.handle_input().await?;
+                }
+                Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
+                () = tokio::time::sleep_until(deadline), if self.admission.unauthenticated => {
+                    return Err(End::PeerSlowToAuthenticate);
+                }
+                _ = stop.wait_for(|stop| *stop) => return Err(End::ServerStops),
+            }
+        }
+    }
+
+    async fn handle_input(&mut self) -> Result<(), End> {
+        let limit = if self.admission.unauthenticated {
+            UNAUTHENTICATED_FRAME_MAX
+        } else {
+            let io_size = self.admission.core.limits.io_size_max;
+            usize::try_from(io_size).unwrap_or(usize::MAX).saturating_add(framing::FRAME_OVERHEAD_MAX)
+        };
+        while let Some(frame) = self.input.next_frame(limit)? {
+            self.connection.handle(frame, &mut self.out)?;
+            if self.out.len() > WRITE_AT {
+                self.write().await?;
+            }
+        }
+        if self.admission.unauthenticated && self.connection.is_authenticated() {
+            self.admission.authenticated();
+        }
+        // What finished meanwhile travels with it.
+        while let Ok(outgoing) = self.queue.try_recv() {
+            match outgoing {
+                Outgoing::Frame(frame) => self.out.extend_from_slice(&frame),
+                Outgoing::Close => return Err(End::Closed),
+            }
+        }
+        self.write().await
+    }
+
+    async fn take_queue(&mut self, first: Outgoing) -> Result<(), End> {
+        let mut next = Some(first);
+        while let Some(outgoing) = next {
+            match outgoing {
+                // A large answer is not copied: it leaves behind what was gathered.
+                Outgoing::Frame(frame) if frame.len() > WRITE_AT || self.out.is_empty() => {
+                    self.write().await?;
+                    self.out = frame;
+                }
+                Outgoing::Frame(frame) => self.out.extend_from_slice(&frame),
+                Outgoing::Close => {
+                    self.write().await?;
+                    return Err(End::Closed);
+                }
+            }
+            next = self.queue.try_recv().ok();
+        }
+        self.write().await
+    }
+
+    async fn write(&mut self) -> Result<(), End> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        // Almost always the kernel takes it all at once, and no timer is needed.
+        let sent = match self.stream.try_write(&self.out) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if sent < self.out.len() {
+            let rest = self.stream.write_all(&self.out[sent..]);
+            tokio::time::timeout(WRITE_TIMEOUT, rest).await.map_err(|_| End::PeerDoesNotRead)??;
+        }
+        self.out.clear();
+        if self.out.capacity() > OUT_KEEP_MAX {
+            self.out = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+/// What has been read and not handled yet.
+#[derive(Debug)]
+struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    large: Option<Large>,
+}
+
+/// A frame too long for the buffer, on its way into memory of its own.
+#[derive(Debug)]
+struct Large {
+    frame: Vec<u8>,
+    filled: usize,
+}
+
+impl Input {
+    fn new() -> Self {
+        Self { buffer: vec![0; READ_BUFFER], start: 0, end: 0, large: None }
+    }
+
+    /// Reads once. Cancel-safe: nothing is lost when another branch wins.
+    async fn read(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
+        if let Some(large) = &mut self.large {
+            let got = stream.read(&mut large.frame[large.filled..]).await?;
+            large.filled += got;
+            return Ok(got);
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && self.buffer.len() - self.end < READ_ROOM_MIN {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let got = stream.read(&mut self.buffer[self.end..]).await?;
+        self.end += got;
+        Ok(got)
+    }
+
+    /// The next whole frame, or `None` until more is read.
+    fn next_frame(&mut self, limit: usize) -> Result<Option<Frame<'_>>, End> {
+        if let Some(large) = &self.large {
+            if large.filled < large.frame.len() {
+                return Ok(None);
+            }
+            return Ok(self.large.take().map(|large| Frame::Owned(large.frame)));
+        }
+        let held = &self.buffer[self.start..self.end];
+        let Some(&prefix) = held.first_chunk::<{ framing::PREFIX_LEN }>() else { return Ok(None) };
+        let len = framing::frame_len(prefix, limit).map_err(Violation::from)?;
+        let rest = &held[framing::PREFIX_LEN..];
+        if rest.len() >= len {
+            let at = self.start + framing::PREFIX_LEN;
+            self.start = at + len;
+            return Ok(Some(Frame::Borrowed(&mut self.buffer[at..at + len])));
+        }
+        if len > LARGE_FRAME {
+            let mut frame = vec![0; len];
+            frame[..rest.len()].copy_from_slice(rest);
+            self.large = Some(Large { filled: rest.len(), frame });
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(None)
+    }
+}
+
+/// Why a conversation ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    #[error("peer did not authenticate in time")]
+    PeerSlowToAuthenticate,
+    #[error("peer does not take its answers")]
+    PeerDoesNotRead,
+    #[error("{0}")]
+    HostIo(#[from] io::Error),
+    #[error("the server ends it")]
+    Closed,
+    #[error("the server stops")]
+    ServerStops,
+}
+
+/// Small frames are handled where they were read; one buffer holds many of them.
+const READ_BUFFER: usize = 64 * 1024;
+/// Longer frames get memory of their own, which a worker can keep without a copy. Always smaller
+/// than the buffer less a prefix, so that what is shorter fits.
+const LARGE_FRAME: usize = 32 * 1024;
+/// Rather move what is left to the front than read less than this.
+const READ_ROOM_MIN: usize = 40 * 1024;
+/// Answers gathered before they are written, in bytes.
+const WRITE_AT: usize = 128 * 1024;
+/// A write buffer larger than this is not kept.
+const OUT_KEEP_MAX: usize = 2 << 20;
+/// A peer that takes nothing for this long is gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
