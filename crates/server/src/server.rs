@@ -36,9 +36,8 @@ impl Server {
             announce(&share, &wanted.path);
             shares.push(Arc::new(share));
         }
-        let listen_failed = |address| {
-            move |error| StartError::ConfigListen { address, source: error }
-        };
+        let listen_failed =
+            |address| move |error| StartError::ConfigListen { address, source: error };
         let listener =
             TcpListener::bind(config.listen).await.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use smb::dtyp::{FileTime, Guid};
+use smb::{FileTime, Guid};
 
 use crate::config::{SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
@@ -30,7 +30,6 @@ pub(crate) struct Core {
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
     pub(crate) guid: Guid,
-    pub(crate) started: FileTime,
     pub(crate) nodes: Nodes,
     pub(crate) push: Push,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -73,7 +72,6 @@ impl Core {
             signing,
             encrypt_required,
             guid,
-            started: now(),
             push,
             runtime,
             counters: Counters::default(),

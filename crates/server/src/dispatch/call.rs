@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use smb::header::{AsyncId, FileId, Header, Route};
-use smb::status::NtStatus;
+use smb::NtStatus;
+use smb::{AsyncId, FileId, Header, Route};
 
 use super::frame::{self, Terms};
 use crate::share::InlineIo;

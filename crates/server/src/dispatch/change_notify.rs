@@ -2,8 +2,8 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.19: a store that cannot watch answers NOT_SUPPORTED.
 
-use smb::change_notify::ChangeNotifyRequest;
-use smb::status::NtStatus;
+use smb::ChangeNotifyRequest;
+use smb::NtStatus;
 
 use super::call::Call;
 use super::frame::Outcome;

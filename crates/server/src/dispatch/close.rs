@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use smb::close::{CloseAttributes, CloseRequest, CloseResponse};
-use smb::dtyp::FileTime;
+use smb::FileTime;
+use smb::NtStatus;
 use smb::info::FileAttributes;
-use smb::status::NtStatus;
+use smb::{CloseAttributes, CloseRequest, CloseResponse};
 use tracing::warn;
 
 use super::call::Call;
@@ -15,7 +15,7 @@ use super::frame::Outcome;
 use super::malformed;
 
 /// Ends an open.
-pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     let request = CloseRequest::parse(call.pdu()).map_err(malformed)?;
     let id = call.resolve(request.file_id)?;
     let open = call.asker().open(id)?;

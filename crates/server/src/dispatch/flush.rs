@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use pmem::MediumError;
+use smb::Empty;
+use smb::FlushRequest;
+use smb::NtStatus;
 use smb::create::AccessMask;
-use smb::empty::Empty;
-use smb::flush::FlushRequest;
-use smb::status::NtStatus;
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
@@ -62,7 +62,7 @@ pub(crate) fn persist(node: &Node, entry: &Entry) -> Result<(), NtStatus> {
         Ok(()) => Ok(()),
         // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
         Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
-        Err(_) => Err(NtStatus::UNEXPECTED_IO_ERROR),
+        Err(_) => Err(NtStatus::IO_DEVICE_ERROR),
     }
 }
 

@@ -12,11 +12,11 @@
 //!
 //! Spec: MS-SMB2 §3.3.4.1 (sending any message).
 
-use smb::error::ErrorResponse;
+use smb::ErrorResponse;
+use smb::NtStatus;
+use smb::TransformHeader;
 use smb::framing;
-use smb::header::{Header, HeaderFlags, Route, SessionId};
-use smb::status::NtStatus;
-use smb::transform::TransformHeader;
+use smb::{Header, HeaderFlags, Route, SessionId};
 
 use crate::state::{Channel, Link};
 

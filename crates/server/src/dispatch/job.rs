@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use smb::command::Command;
-use smb::header::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
-use smb::status::NtStatus;
+use smb::Command;
+use smb::NtStatus;
+use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
 use super::call::Call;
@@ -157,7 +157,7 @@ impl Place<'_> {
                 };
                 let outcome = super::dispatch(&mut call, out).await;
                 chain.file = call.chain_file;
-                chain.tree = call.chain_tree.or(header.tree_id().map(|tree| tree.0));
+                chain.tree = call.chain_tree.or_else(|| header.tree_id().map(|tree| tree.0));
                 if let Some(tree) = call.chain_tree {
                     terms.route = Some(Route::Sync { process_id: 0, tree_id: TreeId(tree) });
                 }

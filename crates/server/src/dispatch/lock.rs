@@ -2,9 +2,9 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.14.
 
-use smb::empty::Empty;
-use smb::lock::{LockElement, LockFlags, LockRequest};
-use smb::status::NtStatus;
+use smb::Empty;
+use smb::NtStatus;
+use smb::{LockElement, LockFlags, LockRequest};
 
 use super::call::Call;
 use super::frame::Outcome;

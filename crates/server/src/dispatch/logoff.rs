@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use smb::empty::Empty;
-use smb::status::NtStatus;
+use smb::Empty;
+use smb::NtStatus;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
 
 /// Ends a session and everything in it.
-pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty::parse(call.pdu()).map_err(malformed)?;
     let id = call.session().id;
     call.link.remove_channel(id);

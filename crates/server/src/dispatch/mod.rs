@@ -27,14 +27,16 @@ mod status;
 mod tree;
 mod write;
 
-use smb::command::Command;
-use smb::empty::Empty;
-use smb::header::Header;
-use smb::parse_error::ParseError;
-use smb::status::NtStatus;
+use smb::Command;
+use smb::Empty;
+use smb::Header;
+use smb::NtStatus;
+use smb::ParseError;
 
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
+
+pub(crate) use self::create::PushWish;
 
 /// Answers a request on the spot if its command is on the data path and nothing has to wait.
 ///
@@ -45,6 +47,9 @@ pub(crate) fn answer_now(
     out: &mut Vec<u8>,
 ) -> Result<bool, FrameError> {
     let header = asker.header;
+    if !matches!(header.command, Command::READ | Command::WRITE | Command::FLUSH | Command::ECHO) {
+        return Ok(false);
+    }
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
     let attempt = match header.command {
@@ -104,7 +109,6 @@ fn echo(pdu: &[u8], out: &mut Vec<u8>) -> Outcome {
 }
 
 /// The status for a request whose body cannot be read.
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn malformed(error: ParseError) -> NtStatus {
     error.status()
 }

@@ -2,16 +2,16 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.3 (SMB1), §3.3.5.4 (SMB2).
 
+use smb::Command;
+use smb::NtStatus;
 use smb::auth::NEGOTIATE_HINT;
-use smb::command::Command;
 use smb::crypto::{Cipher, SigningAlgorithm};
-use smb::header::{Header, MessageId};
 use smb::negotiate::{
-    Capabilities, Dialect, HashAlgorithm, NegotiateContext, NegotiateRequest, NegotiateResponse,
-    SecurityMode,
+    Capabilities, CipherId, Dialect, HashId, NegotiateContext, NegotiateRequest, NegotiateResponse,
+    SecurityMode, SigningId,
 };
 use smb::smb1::Smb1Negotiate;
-use smb::status::NtStatus;
+use smb::{Header, MessageId};
 use tracing::debug;
 
 use super::frame::{self, Terms};
@@ -134,17 +134,20 @@ impl Choice {
             let signing = SigningAlgorithm::AesCmac;
             return Ok(Self { dialect, signing, cipher, signing_context: false });
         }
-        let mut choice =
-            Self { dialect, signing: SigningAlgorithm::AesCmac, cipher: None, signing_context: false };
+        let mut choice = Self {
+            dialect,
+            signing: SigningAlgorithm::AesCmac,
+            cipher: None,
+            signing_context: false,
+        };
         let mut hashes_offered = None;
         for context in &request.contexts {
             match context {
-                NegotiateContext::PreauthIntegrity { hashes, .. } => {
-                    // MS-SMB2 §3.3.5.4: two of a kind are refused.
-                    if hashes_offered.replace(hashes).is_some() {
-                        return Err(NtStatus::INVALID_PARAMETER);
-                    }
+                // MS-SMB2 §3.3.5.4: two of a kind are refused.
+                NegotiateContext::PreauthIntegrity { .. } if hashes_offered.is_some() => {
+                    return Err(NtStatus::INVALID_PARAMETER);
                 }
+                NegotiateContext::PreauthIntegrity { hashes, .. } => hashes_offered = Some(hashes),
                 NegotiateContext::Encryption(ciphers) => {
                     let offered = |cipher: &Cipher| ciphers.iter().any(|id| id.0 == cipher.id());
                     choice.cipher = Cipher::PREFERENCE.into_iter().find(offered);
@@ -163,7 +166,7 @@ impl Choice {
         }
         match hashes_offered {
             None => Err(NtStatus::INVALID_PARAMETER),
-            Some(hashes) if hashes.contains(&HashAlgorithm::SHA_512) => Ok(choice),
+            Some(hashes) if hashes.contains(&HashId::SHA_512) => Ok(choice),
             Some(_) => Err(NtStatus::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP),
         }
     }
@@ -176,17 +179,16 @@ impl Choice {
         if self.dialect != Dialect::SMB_3_1_1 {
             return Vec::new();
         }
-        let hashes = vec![HashAlgorithm::SHA_512];
+        let hashes = vec![HashId::SHA_512];
         let mut contexts = vec![NegotiateContext::PreauthIntegrity { hashes, salt }];
-        let asked = |context: &NegotiateContext<'_>| {
-            matches!(context, NegotiateContext::Encryption(_))
-        };
+        let asked =
+            |context: &NegotiateContext<'_>| matches!(context, NegotiateContext::Encryption(_));
         if request.contexts.iter().any(asked) {
             let id = self.cipher.map_or(0, Cipher::id);
-            contexts.push(NegotiateContext::Encryption(vec![smb::negotiate::Cipher(id)]));
+            contexts.push(NegotiateContext::Encryption(vec![CipherId(id)]));
         }
         if self.signing_context {
-            let id = smb::negotiate::SigningAlgorithm(self.signing.id());
+            let id = SigningId(self.signing.id());
             contexts.push(NegotiateContext::Signing(vec![id]));
         }
         contexts
@@ -248,7 +250,7 @@ fn response<'a>(
         write_size_max: size(core.limits.io_size_max),
         system_time: now(),
         // The moment of the last start helps an attacker more than a client.
-        start_time: smb::dtyp::FileTime::ZERO,
+        start_time: smb::FileTime::ZERO,
         token: NEGOTIATE_HINT,
         contexts,
     }

@@ -2,11 +2,11 @@
 //!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7 (sending), §3.3.5.22 (acknowledgments).
 
-use smb::command::Command;
+use smb::Command;
+use smb::NtStatus;
 use smb::create::{LeaseKey, LeaseState, OplockLevel};
-use smb::header::{FileId, Header, HeaderFlags, MessageId, Route, SessionId, TreeId};
-use smb::oplock_break::{BreakAck, LeaseBreakAck, LeaseBreakNotification, OplockBreak};
-use smb::status::NtStatus;
+use smb::{BreakAck, LeaseBreakAck, LeaseBreakNotification, OplockBreak};
+use smb::{FileId, Header, HeaderFlags, MessageId, Route, SessionId, TreeId};
 use tracing::debug;
 
 use super::call::Call;

@@ -275,11 +275,8 @@ fn security(open: &Open, parts: SecurityInformation) -> Result<Answer, NtStatus>
     }
     let wants = |part| parts.contains(part);
     let everyone = Ace::allow(open.tree.maximal_access, Sid::everyone());
-    let dacl = if wants(SecurityInformation::DACL) {
-        Dacl::Aces(vec![everyone])
-    } else {
-        Dacl::Absent
-    };
+    let dacl =
+        if wants(SecurityInformation::DACL) { Dacl::Aces(vec![everyone]) } else { Dacl::Absent };
     let descriptor = SecurityDescriptor {
         control: Control::empty(),
         owner: wants(SecurityInformation::OWNER).then(|| Sid::unix_user(0)),

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use smb::channel::Channel;
+use smb::Channel;
+use smb::NtStatus;
 use smb::create::AccessMask;
-use smb::read::{ReadRequest, ReadResponse};
-use smb::status::NtStatus;
+use smb::{ReadRequest, ReadResponse};
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
@@ -19,8 +19,8 @@ use crate::state::Open;
 struct Plan {
     open: Arc<Open>,
     offset: u64,
-    len: usize,
-    minimum: usize,
+    len: u32,
+    minimum: u32,
 }
 
 /// Answers on the spot, or `None`: it would have to wait.
@@ -80,15 +80,15 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
     let read = call.blocking(entry.inline_io(), move || {
-        let mut data = vec![0; len];
+        let mut data = vec![0; usize::try_from(len).expect("32 bits fit usize")];
         entry.read_at(&mut data, offset).map(|got| {
             data.truncate(got);
             data
         })
     });
     let data = read.await??;
-    finish(Ok(data.len()), &plan)?;
     let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    finish(Ok(count), &plan)?;
     memory.push(data, descriptors).await?;
     ReadResponse::emit_header(out, 0, count);
     Ok(NtStatus::SUCCESS)
@@ -116,25 +116,22 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
     if !open.node.lock().locks.allows_read(open.serial, request.offset, length) {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
-    let size = |bytes: u32| usize::try_from(bytes).expect("32 bits fit usize");
-    Ok(Plan {
-        open,
-        offset: request.offset,
-        len: size(request.length),
-        minimum: size(request.minimum_count),
-    })
+    let (offset, len, minimum) = (request.offset, request.length, request.minimum_count);
+    Ok(Plan { open, offset, len, minimum })
 }
 
 // Reads into the place the bytes have in the answer.
 fn fill(
     out: &mut Vec<u8>,
-    len: usize,
+    len: u32,
     read: impl FnOnce(&mut [u8]) -> Result<usize, ShareError>,
-) -> Result<usize, ShareError> {
-    ReadResponse::emit_room(out, len, read)
+) -> Result<u32, ShareError> {
+    ReadResponse::emit_room(out, len, |room| {
+        read(room).map(|got| u32::try_from(got).expect("at most the room, which is a u32"))
+    })
 }
 
-fn finish(got: Result<usize, ShareError>, plan: &Plan) -> Outcome {
+fn finish(got: Result<u32, ShareError>, plan: &Plan) -> Outcome {
     let got = got?;
     // MS-SMB2 §3.3.5.12: fewer bytes than the client needs count as the end of the file.
     if (got == 0 && plan.len > 0) || got < plan.minimum {

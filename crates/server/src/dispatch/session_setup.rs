@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Accepted, Acceptor, IdentityKind, SpnegoAcceptor};
 use smb::crypto::{KeySchedule, PreauthHash, Role};
-use smb::header::{Header, HeaderFlags, SessionId};
 use smb::negotiate::{Dialect, SecurityMode};
-use smb::session_setup::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
-use smb::status::NtStatus;
+use smb::{Header, HeaderFlags, SessionId};
+use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
 use super::frame::{self, Terms};
@@ -61,7 +61,9 @@ pub(crate) fn handle(
     let credits = connection.link.window().grant(header.credits);
     let terms = Terms { credits, session_id: SessionId(leg.session_id), route: None };
     frame::end_pdu(out, at, header, outcome, terms);
-    if leg.continues && let Some(going) = connection.authentications.get_mut(&leg.session_id) {
+    if leg.continues
+        && let Some(going) = connection.authentications.get_mut(&leg.session_id)
+    {
         going.preauth.update(&out[at..]);
     }
     if let Some(channel) = leg.ready.as_deref().filter(|_| sealed.is_none())

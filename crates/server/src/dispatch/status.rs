@@ -2,7 +2,7 @@
 //!
 //! Spec: MS-ERREF §2.3, MS-SMB2 §3.3.5.9 and its siblings.
 
-use smb::status::NtStatus;
+use smb::NtStatus;
 
 use crate::share::ShareError;
 
@@ -30,7 +30,7 @@ impl From<ShareError> for NtStatus {
             ShareError::HandlesExhausted => Self::INSUFFICIENT_RESOURCES,
             // Only the forms that may block reach the wire; they never say so.
             ShareError::WouldBlock => Self::UNSUCCESSFUL,
-            ShareError::MediaIo(_) => Self::UNEXPECTED_IO_ERROR,
+            ShareError::MediaIo(_) => Self::IO_DEVICE_ERROR,
         }
     }
 }

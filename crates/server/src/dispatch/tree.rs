@@ -4,12 +4,10 @@
 
 use std::sync::Arc;
 
+use smb::Empty;
+use smb::NtStatus;
 use smb::create::AccessMask;
-use smb::empty::Empty;
-use smb::status::NtStatus;
-use smb::tree_connect::{
-    ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
-};
+use smb::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse};
 use tracing::debug;
 
 use super::call::Call;
@@ -24,8 +22,10 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let name = request.share();
     if name.eq_ignore_ascii_case("IPC$") {
         let access = AccessMask::FILE_ALL;
-        let tree =
-            call.session().connect_tree(Target::Pipes, access).ok_or(NtStatus::TOO_MANY_SESSIONS)?;
+        let tree = call
+            .session()
+            .connect_tree(Target::Pipes, access)
+            .ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         call.chain_tree = Some(tree.id);
         let response = TreeConnectResponse {
             share_type: ShareType::PIPE,
@@ -46,7 +46,8 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     let access = if share.is_read_only() { READ_ONLY } else { AccessMask::FILE_ALL };
     let target = Target::Disk(Arc::clone(share));
-    let tree = call.session().connect_tree(target, access).ok_or(NtStatus::TOO_MANY_SESSIONS)?;
+    let tree =
+        call.session().connect_tree(target, access).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     debug!(share = share.name(), class = %share.class(), "share entered");
     call.chain_tree = Some(tree.id);
     let mut flags = ShareFlags::empty();
@@ -62,11 +63,10 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 }
 
 /// Leaves a share; what was opened through it closes.
-pub(super) async fn disconnect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty::parse(call.pdu()).map_err(malformed)?;
     let tree = call.asker().tree()?;
-    let (core, session, id) =
-        (Arc::clone(&call.link.core), Arc::clone(call.session()), tree.id);
+    let (core, session, id) = (Arc::clone(&call.link.core), Arc::clone(call.session()), tree.id);
     let work = move || session.disconnect_tree(&core, id);
     let task = call.link.core.runtime.spawn_blocking(work);
     let existed = task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?;
@@ -77,5 +77,4 @@ pub(super) async fn disconnect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     Ok(NtStatus::SUCCESS)
 }
 
-const READ_ONLY: AccessMask =
-    AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_EXECUTE);
+const READ_ONLY: AccessMask = AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_EXECUTE);

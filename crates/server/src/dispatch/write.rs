@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use smb::channel::Channel;
+use smb::Channel;
+use smb::NtStatus;
 use smb::create::AccessMask;
-use smb::status::NtStatus;
-use smb::write::{WriteFlags, WriteRequest, WriteResponse};
+use smb::{WriteFlags, WriteRequest, WriteResponse};
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
@@ -61,7 +61,8 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     };
     // Where the data lies in the frame, which outlives the request.
     let data_at = request.data.as_ptr().addr() - call.frame.as_ptr().addr();
-    let data_at = if request.data.is_empty() { 0..0 } else { data_at..data_at + request.data.len() };
+    let data_at =
+        if request.data.is_empty() { 0..0 } else { data_at..data_at + request.data.len() };
     let pulled = match pulled {
         Some(transfer) => Some(transfer.await?),
         None => None,
@@ -72,7 +73,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let inline = if plan.durable { crate::share::InlineIo::CachedReads } else { entry.inline_io() };
     let durable = plan.durable;
     let work = move || -> Result<usize, NtStatus> {
-        let data = pulled.as_deref().unwrap_or(&frame[data_at]);
+        let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
         entry.write_at(data, offset)?;
         if durable {
             super::flush::persist(&node, &entry)?;
@@ -99,9 +100,10 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     }
     let append_at_end = request.offset == u64::MAX;
     let offset = if append_at_end { open.entry.metadata()?.size } else { request.offset };
-    if !open.may(AccessMask::WRITE_DATA)
-        && !(open.may(AccessMask::APPEND_DATA) && offset >= open.entry.metadata()?.size)
-    {
+    let appends = || -> Result<bool, NtStatus> {
+        Ok(open.may(AccessMask::APPEND_DATA) && offset >= open.entry.metadata()?.size)
+    };
+    if !open.may(AccessMask::WRITE_DATA) && !appends()? {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let end = offset.checked_add(u64::from(len));

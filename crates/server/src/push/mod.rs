@@ -44,7 +44,8 @@ pub(crate) fn offer(
     _caching: Caching,
 ) -> CreateResponseContext<'static> {
     match wish {
-        PushWish::Asked(_) => {
+        PushWish::Asked(request) => {
+            tracing::debug!(?request, "push refused: there is no RDMA listener");
             CreateResponseContext::Push(PushResponse::Refused(Refusal::NO_LISTENER))
         }
         PushWish::UnknownVersion => {

@@ -20,16 +20,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use smb::Command;
+use smb::NtStatus;
+use smb::ParseError;
+use smb::Protocol;
+use smb::TransformHeader;
 use smb::auth::SpnegoAcceptor;
-use smb::command::Command;
 use smb::compound;
 use smb::crypto::PreauthHash;
-use smb::header::{Header, HeaderFlags, Route, SessionId};
 use smb::negotiate::Dialect;
-use smb::parse_error::ParseError;
-use smb::protocol::Protocol;
-use smb::status::NtStatus;
-use smb::transform::TransformHeader;
+use smb::{Header, HeaderFlags, Route, SessionId};
 use thiserror::Error;
 
 use super::link::Link;
@@ -186,7 +186,7 @@ impl Connection {
         sealed: Option<Arc<Channel>>,
         out: &mut Vec<u8>,
     ) -> Result<(), Violation> {
-        smb::header::expect_direction(&header, false)?;
+        smb::expect_direction(&header, false)?;
         if header.command == Command::CANCEL {
             self.cancel(&header);
             return Ok(());
@@ -322,9 +322,6 @@ pub(crate) enum Violation {
     /// NEGOTIATE twice.
     #[error("peer negotiated twice")]
     PeerNegotiatedTwice,
-    /// VALIDATE_NEGOTIATE_INFO does not fit: somebody in between changed the negotiation.
-    #[error("peer remembers another negotiation: the connection was tampered with")]
-    PeerNegotiationMismatch,
     /// The system has no random numbers.
     #[error("no random numbers: {0}")]
     HostRandom(getrandom::Error),

@@ -194,8 +194,7 @@ impl<N: Clone> LeaseTable<N> {
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
             lease.opens += 1;
             // MS-SMB2 §3.3.5.9.8: a lease is only ever widened here, never while it breaks.
-            if lease.breaking.is_none() && possible != lease.held && possible.contains(lease.held)
-            {
+            if lease.breaking.is_none() && possible != lease.held && possible.contains(lease.held) {
                 lease.held = possible;
                 lease.epoch = lease.epoch.wrapping_add(1);
             }
@@ -258,6 +257,7 @@ impl<N: Clone> LeaseTable<N> {
     }
 
     /// What an owner holds now.
+    #[cfg(test)]
     pub(crate) fn held(&self, owner: Owner) -> Caching {
         let lease = self.leases.iter().find(|lease| lease.owner == owner);
         lease.map_or(Caching::NONE, |lease| lease.held)
@@ -367,10 +367,7 @@ mod tests {
         assert!(!table.expire(now + TIMEOUT - Duration::from_nanos(1)));
         assert!(table.expire(now + TIMEOUT));
         assert_eq!(table.held(client(1)), Caching::READ);
-        assert_eq!(
-            table.acknowledge(client(1), Caching::READ),
-            Err(AcknowledgeError::NotBreaking)
-        );
+        assert_eq!(table.acknowledge(client(1), Caching::READ), Err(AcknowledgeError::NotBreaking));
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl Agreed {
 pub(crate) struct Link {
     pub(crate) core: Arc<Core>,
     pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
     pub(crate) agreed: OnceLock<Agreed>,
     outbox: Box<dyn Outbox>,
     remote_memory: Option<Arc<dyn RemoteMemory>>,
@@ -92,6 +93,7 @@ impl Link {
     pub(crate) fn new(
         core: Arc<Core>,
         peer: SocketAddr,
+        local: SocketAddr,
         outbox: Box<dyn Outbox>,
         remote_memory: Option<Arc<dyn RemoteMemory>>,
     ) -> Self {
@@ -99,6 +101,7 @@ impl Link {
         Self {
             core,
             peer,
+            local,
             agreed: OnceLock::new(),
             outbox,
             remote_memory,

@@ -63,10 +63,9 @@ impl LockTable {
             return Err(LockRefused::TableFull);
         }
         let conflict = |held: &Lock| {
-            held.range.overlaps(range)
-                && (exclusive || held.exclusive)
-                // A shared lock may be stacked on one's own exclusive lock, not the reverse.
-                && !(held.owner == owner && held.exclusive && !exclusive)
+            // A shared lock may be stacked on one's own exclusive lock, not the reverse.
+            let stacks = held.owner == owner && held.exclusive && !exclusive;
+            held.range.overlaps(range) && (exclusive || held.exclusive) && !stacks
         };
         if self.locks.iter().any(conflict) {
             return Err(LockRefused::Conflict);

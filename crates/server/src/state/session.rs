@@ -20,8 +20,8 @@ use super::lease::Owner;
 use super::open::Open;
 use super::slab::{Full, Slab, SlabId};
 use super::tree::{Target, Tree};
-use crate::service::Core;
 use crate::limits::{OPENS_PER_SESSION_MAX, TREES_PER_SESSION_MAX};
+use crate::service::Core;
 
 /// Who a session belongs to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -123,10 +123,7 @@ impl Session {
     }
 
     /// Adds an open made from its own id.
-    pub(crate) fn add_open(
-        &self,
-        make: impl FnOnce(SlabId) -> Arc<Open>,
-    ) -> Result<SlabId, Full> {
+    pub(crate) fn add_open(&self, make: impl FnOnce(SlabId) -> Arc<Open>) -> Result<SlabId, Full> {
         self.opens().insert_with(make)
     }
 

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::pin::Pin;
 
-use smb::status::NtStatus;
+use smb::NtStatus;
 
 pub(crate) mod tcp;
 

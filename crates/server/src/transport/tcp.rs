@@ -42,7 +42,7 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watc
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = told(&mut stop) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
@@ -63,6 +63,11 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watc
     if tokio::time::timeout(core.limits.shutdown_grace, all_gone).await.is_err() {
         warn!("some connections did not end in time");
     }
+}
+
+// The server stops, or is gone, which is the same.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// A place among the connections, given back when dropped.
@@ -141,12 +146,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn new(
-        core: &Arc<Core>,
-        stream: TcpStream,
-        address: SocketAddr,
-        admission: Admission,
-    ) -> Self {
+    fn new(core: &Arc<Core>, stream: TcpStream, address: SocketAddr, admission: Admission) -> Self {
         let (sender, queue) = unbounded_channel();
         let local = stream.local_addr().unwrap_or(address);
         let link = Link::new(Arc::clone(core), address, local, Box::new(Queue(sender)), None);
@@ -191,7 +191,7 @@ impl Peer {
                 () = tokio::time::sleep_until(deadline), if self.admission.unauthenticated => {
                     return Err(End::PeerSlowToAuthenticate);
                 }
-                _ = stop.wait_for(|stop| *stop) => return Err(End::ServerStops),
+                () = told(&mut stop) => return Err(End::ServerStops),
             }
         }
     }
@@ -201,7 +201,9 @@ impl Peer {
             UNAUTHENTICATED_FRAME_MAX
         } else {
             let io_size = self.admission.core.limits.io_size_max;
-            usize::try_from(io_size).unwrap_or(usize::MAX).saturating_add(framing::FRAME_OVERHEAD_MAX)
+            usize::try_from(io_size)
+                .unwrap_or(usize::MAX)
+                .saturating_add(framing::FRAME_OVERHEAD_MAX)
         };
         while let Some(frame) = self.input.next_frame(limit)? {
             self.connection.handle(frame, &mut self.out)?;

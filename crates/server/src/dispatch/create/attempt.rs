@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use smb::push::RecallReason;
-use smb::NtStatus;
 
 use super::wish::Wish;
 use crate::service::Core;
@@ -25,9 +25,15 @@ pub(super) enum Attempt {
     /// Somebody else created or removed the name meanwhile.
     Again,
     /// Caching of others has to go first; they have been told.
-    Breaking { node: Arc<Node>, intent: Intent },
+    Breaking {
+        node: Arc<Node>,
+        intent: Intent,
+    },
     /// Push regions of others have to go first.
-    Mapped { node: Arc<Node>, reason: RecallReason },
+    Mapped {
+        node: Arc<Node>,
+        reason: RecallReason,
+    },
 }
 
 /// An open file, entered in its node.

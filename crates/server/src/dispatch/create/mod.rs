@@ -18,14 +18,15 @@ mod wish;
 use std::sync::Arc;
 
 use smb::create::{
-    CreateAction, CreateRequest, CreateResponse, CreateResponseContext, Lease, LeaseKey, LeaseVersion,
-    OplockLevel,
+    CreateAction, CreateRequest, CreateResponse, CreateResponseContext, Lease, LeaseKey,
+    LeaseVersion, OplockLevel,
 };
 use smb::info::FileAttributes;
 use smb::{FileId, FileTime, NtStatus};
 use tracing::{debug, warn};
 
 use self::attempt::{Attempt, Created};
+pub(crate) use self::wish::PushWish;
 use self::wish::{Caching as WantedCaching, Wish};
 use super::call::Call;
 use super::frame::Outcome;

@@ -2,13 +2,13 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1 phase 1.
 
+use smb::NtStatus;
 use smb::create::{
-    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    LeaseKey, LeaseVersion, OplockLevel, ShareAccess,
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext, LeaseKey,
+    LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
-use smb::NtStatus;
 
 use crate::dispatch::oplock_break;
 use crate::share::{DosAttributes, OpenMode, SharePath};
@@ -220,8 +220,7 @@ impl Wish {
     /// What an open of a file with these attributes will be allowed.
     pub(super) fn requested_on(&self, attributes: DosAttributes) -> AccessMask {
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
-            return (self.desired - AccessMask::MAXIMUM_ALLOWED)
-                | self.maximal_access(attributes);
+            return (self.desired - AccessMask::MAXIMUM_ALLOWED) | self.maximal_access(attributes);
         }
         self.desired
     }

@@ -193,7 +193,6 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
 }
 
 // MS-SMB2 §3.3.5.21.1: a structure that is too short is a length mismatch.
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn short(error: smb::ParseError) -> NtStatus {
     match error {
         smb::ParseError::PeerTruncated { .. } => NtStatus::INFO_LENGTH_MISMATCH,
