@@ -7,7 +7,7 @@
 //!  +------+---------------------+---------------
 //! ```
 //!
-//! The prefix is not there on SMB Direct and QUIC streams carry the same one.
+//! SMB Direct has no prefix: its messages have a length of their own. QUIC streams carry the same one.
 //!
 //! Spec: MS-SMB2 §2.1.
 

@@ -108,7 +108,7 @@ impl Header {
 
     /// The header that answers `self`: same ids, response flag, no signature, no credits yet.
     ///
-    /// Of the flags only RELATED and DFS go back; whether the answer is signed is decided later.
+    /// Of the flags only RELATED and the priority go back; whether the answer is signed is decided later.
     #[must_use]
     pub fn response(&self, status: NtStatus) -> Self {
         let kept = HeaderFlags::RELATED | HeaderFlags::PRIORITY_MASK;

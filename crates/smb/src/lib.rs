@@ -11,8 +11,8 @@
 //!    its header, because offsets count from there; `emit` appends a body behind a header and
 //!    cannot fail. READ and WRITE borrow their data where it lies. What holds no data is
 //!    [`Empty`], what holds one buffer is [`OutputResponse`].
-//! 4. [`create`] and [`negotiate`] carry contexts, [`info`] the information classes, [`push`] our
-//!    own extension.
+//! 4. [`create`] and [`negotiate`] carry contexts, [`info`] the information classes, [`fsctl`]
+//!    control payloads, [`push`] our own extension.
 //! 5. [`auth`] turns tokens into a user and a session key, [`crypto`] signs and seals with it.
 //! 6. A malformed message is a [`ParseError`], which knows the status to answer.
 //!
@@ -33,6 +33,7 @@ mod empty;
 mod error;
 mod flush;
 pub mod framing;
+pub mod fsctl;
 mod header;
 pub mod info;
 mod ioctl;
@@ -51,6 +52,7 @@ mod session_setup;
 mod set_info;
 pub mod smb1;
 mod status;
+mod symlink;
 mod transform;
 mod tree_connect;
 mod wire;
@@ -83,6 +85,7 @@ pub use read::{ReadFlags, ReadRequest, ReadResponse};
 pub use session_setup::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 pub use set_info::{SetInfoRequest, SetInfoResponse};
 pub use status::NtStatus;
+pub use symlink::SymlinkError;
 pub use transform::TransformHeader;
 pub use tree_connect::{
     ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,

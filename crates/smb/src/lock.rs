@@ -127,5 +127,5 @@ bitflags::bitflags! {
     }
 }
 
-/// Elements of one request; Windows refuses more than 64 as well.
+/// Elements of one request: room for every client seen, and a bound on the work of one request.
 pub const LOCKS_MAX: usize = 64;

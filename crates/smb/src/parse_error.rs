@@ -131,7 +131,7 @@ pub enum Field {
     HashAlgorithms,
     /// Impersonation level.
     ImpersonationLevel,
-    /// Output of a query or control.
+    /// Input of a query, a change or a control.
     Input,
     /// Lock elements.
     Locks,
@@ -139,7 +139,7 @@ pub enum Field {
     Name,
     /// NextCommand or NextEntryOffset.
     Next,
-    /// Input of a query or control.
+    /// Output of a query or control, or data of an error.
     Output,
     /// Ranges of a commit.
     Ranges,

@@ -108,7 +108,7 @@ const ENCRYPTED: u16 = 1;
 mod tests {
     use super::*;
 
-    // MS-SMB2 §2.2.41 figure, with the values of the AES-128-GCM example in §4.
+    // Hand-assembled from the figure of MS-SMB2 §2.2.41.
     fn golden() -> Vec<u8> {
         let mut bytes = b"\xfdSMB".to_vec();
         bytes.extend([0x39; 16]);

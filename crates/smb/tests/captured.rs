@@ -5,6 +5,7 @@
 mod support;
 
 use smb::create::{CreateRequestContext, OplockLevel};
+use smb::fsctl::{NetworkInterface, ValidateNegotiateRequest, ValidateNegotiateResponse};
 use smb::info::{All, DirectoryEntry, FileInfoClass};
 use smb::negotiate::{Dialect, NegotiateContext};
 use smb::smb1::Smb1Negotiate;
@@ -141,4 +142,35 @@ fn leases_and_control_codes_of_the_captures_are_known() {
     }
     assert!(leases > 0);
     assert_eq!(ControlCode::VALIDATE_NEGOTIATE_INFO.name(), Some("VALIDATE_NEGOTIATE_INFO"));
+}
+
+#[test]
+fn control_payloads_of_the_captures_parse_and_are_sent_the_same() {
+    let (mut requests, mut responses, mut interfaces) = (0, 0, 0);
+    for pdu in &captured_pdus() {
+        let mut out = Vec::new();
+        match parse(pdu).unwrap().1 {
+            Body::IoctlRequest(ioctl) if ioctl.code == ControlCode::VALIDATE_NEGOTIATE_INFO => {
+                ValidateNegotiateRequest::parse(ioctl.input).unwrap().emit(&mut out);
+                assert_eq!(out, ioctl.input);
+                requests += 1;
+            }
+            Body::IoctlResponse(ioctl) if ioctl.code == ControlCode::VALIDATE_NEGOTIATE_INFO => {
+                ValidateNegotiateResponse::parse(ioctl.output).unwrap().emit(&mut out);
+                assert_eq!(out, ioctl.output);
+                responses += 1;
+            }
+            Body::IoctlResponse(ioctl)
+                if ioctl.code == ControlCode::QUERY_NETWORK_INTERFACE_INFO =>
+            {
+                let list = NetworkInterface::parse_list(ioctl.output).unwrap();
+                interfaces += list.len();
+                NetworkInterface::emit_list(&list, &mut out);
+                // ksmbd fills in a port and a scope, which mean nothing here.
+                assert_eq!(NetworkInterface::parse_list(&out).unwrap(), list);
+            }
+            _ => {}
+        }
+    }
+    assert!(requests > 0 && requests == responses && interfaces == 2);
 }
