@@ -5,12 +5,10 @@
 mod support;
 
 use iwarp::ddp::QueueNumber;
-use iwarp::mpa::ReadyKind;
 use iwarp::rdmap::{
     AtomicOperation, AtomicRequestRepr, FlushRequestRepr, Opcode, PlacementFlags, ReadRequestRepr,
-    TerminateCode, TerminateRepr, VerifyRequestRepr,
+    TerminateCode, TerminateRepr,
 };
-use iwarp::stream::SendKind;
 use iwarp::{
     Agreement, FrameError, Indication, Protection, Received, Role, Stag, Stream, StreamError,
 };
@@ -26,7 +24,7 @@ const READ_RESPONSE: [u8; 2] = [0xc1, 0x42];
 const READ_RESPONSE_MORE: [u8; 2] = [0x81, 0x42];
 
 /// A plain stream that took `before`, each whole, and then refuses `last`.
-fn after(before: &[Vec<u8>], last: &[u8]) -> (StreamError, Option<TerminateRepr>) {
+fn after(before: &[&[u8]], last: &[u8]) -> (StreamError, Option<TerminateRepr>) {
     let mut stream = responder(&Agreement::plain(Role::Responder, 2, 2));
     for bytes in before {
         take(&mut stream, bytes);
@@ -37,7 +35,7 @@ fn after(before: &[Vec<u8>], last: &[u8]) -> (StreamError, Option<TerminateRepr>
 }
 
 /// The error and the code alone.
-fn code_after(before: &[Vec<u8>], last: &[u8]) -> (StreamError, TerminateCode) {
+fn code_after(before: &[&[u8]], last: &[u8]) -> (StreamError, TerminateCode) {
     let (error, terminate) = after(before, last);
     (error, terminate.unwrap().code)
 }
@@ -127,14 +125,14 @@ fn message_numbers_and_offsets_come_in_order() {
     };
     assert_eq!(code_after(&[], &untagged(SEND, (0, 2, 0), b"x")), msn(1, 2));
     let first = untagged(SEND, (0, 1, 0), b"x");
-    assert_eq!(code_after(&[first.clone()], &first), msn(2, 1));
+    assert_eq!(code_after(&[&first], &first), msn(2, 1));
     let offset = |expected, got| {
         (StreamError::PeerMessageOffset { expected, got }, TerminateCode::UNTAGGED_OFFSET)
     };
     assert_eq!(code_after(&[], &untagged(SEND, (0, 1, 4), b"x")), offset(0, 4));
     let more = untagged(SEND_MORE, (0, 1, 0), b"four");
-    assert_eq!(code_after(&[more.clone()], &untagged(SEND, (0, 1, 5), b"x")), offset(4, 5));
-    assert_eq!(code_after(&[more], &untagged(SEND, (0, 1, 3), b"x")), offset(4, 3));
+    assert_eq!(code_after(&[&more], &untagged(SEND, (0, 1, 5), b"x")), offset(4, 5));
+    assert_eq!(code_after(&[&more], &untagged(SEND, (0, 1, 3), b"x")), offset(4, 3));
 }
 
 #[test]
@@ -142,10 +140,10 @@ fn untagged_messages_do_not_interleave_and_tagged_ones_may_come_between() {
     let more = untagged(SEND_MORE, (0, 1, 0), b"four");
     let error = StreamError::PeerInterleaved { opcode: Opcode::READ_REQUEST };
     let bytes = untagged([0x41, 0x41], (1, 1, 0), &read_request(0, 8));
-    assert_eq!(code_after(&[more.clone()], &bytes), (error, TerminateCode::RDMAP_OPCODE));
+    assert_eq!(code_after(&[&more], &bytes), (error, TerminateCode::RDMAP_OPCODE));
     let error = StreamError::PeerMessageChanged;
     let bytes = untagged([0x41, 0x45], (0, 1, 4), b"x");
-    assert_eq!(code_after(&[more.clone()], &bytes), (error, TerminateCode::RDMAP_OPERATION));
+    assert_eq!(code_after(&[&more], &bytes), (error, TerminateCode::RDMAP_OPERATION));
     let mut stream = responder(&Agreement::plain(Role::Responder, 2, 2));
     take(&mut stream, &more);
     take(&mut stream, &tagged(WRITE, 7, 0, b"between"));
@@ -178,7 +176,7 @@ fn segments_of_a_write_are_of_one_region_and_contiguous() {
         ),
     ];
     for (bytes, error, code) in cases {
-        assert_eq!(code_after(&[more.clone()], &bytes), (error, code));
+        assert_eq!(code_after(&[&more], &bytes), (error, code));
     }
 }
 
@@ -218,7 +216,7 @@ fn requests_and_immediates_are_one_segment_of_the_right_length() {
 #[test]
 fn more_requests_than_agreed_are_refused() {
     let request = |msn| untagged([0x41, 0x41], (1, msn, 0), &read_request(0, 8));
-    let (error, terminate) = after(&[request(1), request(2)], &request(3));
+    let (error, terminate) = after(&[&request(1), &request(2)], &request(3));
     assert_eq!(error, StreamError::PeerInboundOverflow { ird: 2 });
     let terminate = terminate.unwrap();
     assert_eq!(terminate.code, TerminateCode::RDMAP_STREAM);
@@ -348,25 +346,6 @@ fn a_terminate_may_cut_a_message_short() {
 }
 
 #[test]
-fn a_responder_is_silent_until_it_has_validated_a_frame() {
-    let mut stream = Stream::new(&Agreement::plain(Role::Responder, 1, 1), 1460);
-    let mut out = [0; 128];
-    assert!(!stream.is_ready());
-    assert_eq!(stream.frame_kick(&mut out), Err(FrameError::NotReady));
-    let mut bad = untagged(SEND, (0, 1, 0), b"x");
-    bad[20] ^= 1;
-    let error = refused(&mut stream, &bad);
-    let last_words = terminate(&stream, error).unwrap();
-    assert_eq!(stream.frame_terminate(&mut out, &last_words), Err(FrameError::NotReady));
-
-    let mut stream = Stream::new(&Agreement::plain(Role::Responder, 1, 1), 1460);
-    take(&mut stream, &untagged(SEND, (0, 1, 0), b"x"));
-    let error = refused(&mut stream, &untagged(SEND, (0, 1, 0), b"x"));
-    let last_words = terminate(&stream, error).unwrap();
-    assert!(stream.frame_terminate(&mut out, &last_words).is_ok(), "it has seen one good frame");
-}
-
-#[test]
 fn a_responder_that_speaks_first_is_refused() {
     let mut stream = Stream::new(&Agreement::plain(Role::Initiator, 1, 1), 1460);
     let error = refused(&mut stream, &untagged(SEND, (0, 1, 0), b"x"));
@@ -389,89 +368,4 @@ fn a_refused_read_is_echoed_as_what_is_left_of_it() {
     // A medium that fails is an operation error: no Read Request goes along.
     let failed = stream.terminate(Protection::MediaFailed, context).unwrap();
     assert_eq!((failed.code, failed.read_request), (TerminateCode::RDMAP_STREAM, None));
-}
-
-#[test]
-fn what_we_may_not_send_is_refused_and_changes_nothing() {
-    let mut stream = initiator(&Agreement::plain(Role::Initiator, 1, 1));
-    let mut out = [0; 2048];
-    let flush = FlushRequestRepr {
-        stag: STAG,
-        length: 8,
-        tagged_offset: 0,
-        flags: PlacementFlags::PERSISTENCE,
-    };
-    let not_offered = Err(FrameError::NotOffered(Opcode::FLUSH_REQUEST));
-    assert_eq!(stream.frame_flush_request(&mut out, &flush), not_offered);
-    assert_eq!(
-        stream.frame_flush_response(&mut out),
-        Err(FrameError::NotDue(Opcode::FLUSH_RESPONSE))
-    );
-    assert_eq!(stream.frame_ready(&mut out), Err(FrameError::ReadyNotDue));
-    let read = ReadRequestRepr {
-        sink_stag: Stag(1),
-        sink_offset: 0,
-        size: 8,
-        source_stag: STAG,
-        source_offset: 0,
-    };
-    let need = 52;
-    assert_eq!(stream.frame_read_request(&mut out[..51], &read), Err(FrameError::NoRoom { need }));
-    assert_eq!(stream.ord_available(), 1);
-    stream.frame_read_request(&mut out, &read).unwrap();
-    assert_eq!(
-        stream.frame_read_request(&mut out, &read),
-        Err(FrameError::OrdExhausted { ord: 1 })
-    );
-    let wraps = ReadRequestRepr { source_offset: u64::MAX, ..read };
-    assert_eq!(stream.frame_read_request(&mut out, &wraps), Err(FrameError::OffsetWrap));
-    let verify = VerifyRequestRepr { stag: STAG, length: 1, tagged_offset: 0, expected: &[0; 65] };
-    let mut able = initiator(&extended(Role::Initiator));
-    assert_eq!(
-        able.frame_verify_request(&mut out, &verify),
-        Err(FrameError::HashTooLong { got: 65 })
-    );
-}
-
-#[test]
-fn messages_of_one_model_are_not_begun_before_the_last_has_ended() {
-    let mut stream = initiator(&Agreement::plain(Role::Initiator, 1, 1));
-    let mut out = [0; 2048];
-    let payload = [0; 3000];
-    let framed = stream.frame_write(&mut out, STAG, 0, 3000, copy(&payload)).unwrap();
-    assert_eq!((framed.payload, framed.last), (1440, false));
-    let open = Err(FrameError::MessageOpen);
-    assert_eq!(stream.frame_write(&mut out, STAG, 1440, 1559, copy(&payload)), open);
-    assert_eq!(stream.frame_kick(&mut out), Err(FrameError::MessageOpen));
-    let kind = SendKind::default();
-    let framed = stream.frame_send(&mut out, kind, 3000, copy(&payload)).unwrap();
-    assert_eq!((framed.payload, framed.last), (1436, false));
-    assert_eq!(stream.frame_send(&mut out, kind, 3000, copy(&payload)), open);
-    assert_eq!(stream.frame_immediate(&mut out, 0, false), Err(FrameError::MessageOpen));
-    assert!(stream.frame_write(&mut out, STAG, 1440, 1560, copy(&payload)).is_ok());
-    assert!(stream.frame_send(&mut out, kind, 1564, copy(&payload)).is_ok());
-}
-
-#[test]
-fn a_payload_that_cannot_be_provided_leaves_the_stream_as_it_was() {
-    let mut stream = initiator(&Agreement::plain(Role::Initiator, 1, 1));
-    let mut out = [0; 256];
-    let failed = stream.frame_write(&mut out, STAG, 0, 8, |_| Err("would block"));
-    assert_eq!(failed, Err(FrameError::Fill("would block")));
-    let mut peer = responder(&Agreement::plain(Role::Responder, 1, 1));
-    let framed = stream.frame_write(&mut out, STAG, 0, 8, copy(&[7; 8])).unwrap();
-    let Indication::Write(write) = take(&mut peer, &out[..framed.size]) else { panic!() };
-    assert_eq!(write.payload, [7; 8]);
-}
-
-#[test]
-fn a_ready_message_that_found_no_room_is_still_due() {
-    let agreement =
-        Agreement { ready: Some(ReadyKind::Read), ..Agreement::plain(Role::Initiator, 1, 1) };
-    let mut stream = Stream::new(&agreement, 1460);
-    assert_eq!(stream.frame_ready(&mut [0; 8]), Err(FrameError::NoRoom { need: 52 }));
-    assert!(!stream.is_ready());
-    assert_eq!(stream.frame_ready(&mut [0; 64]), Ok(52));
-    assert!(stream.is_ready());
-    assert_eq!(stream.frame_ready(&mut [0; 64]), Err(FrameError::ReadyNotDue));
 }

@@ -155,3 +155,89 @@ const LAYER_DDP: u8 = 1;
 const TYPE_LOCAL: u8 = 0;
 const TYPE_PROTECTION: u8 = 1;
 const TYPE_OPERATION: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ddp::{QueueNumber, Stag};
+    use crate::rdmap::Opcode;
+
+    const OPCODE: Opcode = Opcode::SEND;
+    const QUEUE: QueueNumber = QueueNumber::SEND;
+    const STAG: Stag = Stag(1);
+
+    /// Layer, type and code.
+    type Triple = (u8, u8, u8);
+
+    /// Every error with its code as the RFCs print it.
+    const ERRORS: &[(StreamError, Option<Triple>)] = &[
+        (StreamError::PeerCrc { computed: 0, received: 1 }, Some((2, 0, 2))),
+        (StreamError::PeerTruncated { need: 18, got: 1 }, Some((2, 0, 3))),
+        (StreamError::PeerSpokeFirst, Some((2, 0, 4))),
+        (StreamError::PeerDdpVersion { version: 2, tagged: true }, Some((1, 1, 4))),
+        (StreamError::PeerDdpVersion { version: 2, tagged: false }, Some((1, 2, 6))),
+        (StreamError::PeerQueue { opcode: OPCODE, queue: QUEUE }, Some((1, 2, 1))),
+        (StreamError::PeerMsn { queue: QUEUE, expected: 1, got: 2 }, Some((1, 2, 3))),
+        (StreamError::PeerMessageOffset { expected: 0, got: 1 }, Some((1, 2, 4))),
+        (StreamError::PeerMessageTooLong, Some((1, 2, 5))),
+        (StreamError::PeerResponseStag { expected: STAG, got: STAG }, Some((1, 1, 0))),
+        (StreamError::PeerTaggedOffset { expected: 0, got: 1 }, Some((1, 1, 1))),
+        (StreamError::PeerResponseLength { expected: 0, got: 1 }, Some((1, 1, 1))),
+        (StreamError::PeerOffsetWrap { tagged: true }, Some((1, 1, 3))),
+        (StreamError::PeerOffsetWrap { tagged: false }, Some((0, 1, 4))),
+        (StreamError::PeerAtomicWriteLength(4), Some((0, 1, 1))),
+        (StreamError::PeerInvalidate { opcode: OPCODE, stag: STAG }, Some((0, 1, 9))),
+        (StreamError::PeerRdmapVersion(0), Some((0, 2, 5))),
+        (StreamError::PeerOpcode(OPCODE), Some((0, 2, 6))),
+        (StreamError::PeerModel { opcode: OPCODE, tagged: true }, Some((0, 2, 6))),
+        (StreamError::PeerInterleaved { opcode: OPCODE }, Some((0, 2, 6))),
+        (StreamError::PeerResponse(OPCODE), Some((0, 2, 6))),
+        (StreamError::PeerAtomicOperation(1), Some((0, 2, 6))),
+        (StreamError::PeerInboundOverflow { ird: 1 }, Some((0, 2, 7))),
+        (StreamError::PeerMessageChanged, Some((0, 2, 0xff))),
+        (StreamError::PeerFragmented { opcode: OPCODE }, Some((0, 2, 0xff))),
+        (StreamError::PeerEmptySegment { opcode: OPCODE }, Some((0, 2, 0xff))),
+        (StreamError::PeerLength { opcode: OPCODE, need: 8, got: 7 }, Some((0, 2, 0xff))),
+        (StreamError::PeerResponseId { expected: 1, got: 2 }, Some((0, 2, 0xff))),
+        (StreamError::PeerTerminateGarbled { got: 3 }, None),
+        (StreamError::PeerAfterTerminate, None),
+        (StreamError::Ended, None),
+    ];
+
+    /// Every refusal of the caller's: on a tagged frame, on an untagged one.
+    const REFUSALS: &[(Protection, Triple, Triple)] = &[
+        (Protection::PeerStag, (1, 1, 0), (0, 1, 0)),
+        (Protection::PeerBounds, (1, 1, 1), (0, 1, 1)),
+        (Protection::PeerAccess, (1, 1, 0), (0, 1, 2)),
+        (Protection::PeerNotThisStream, (1, 1, 2), (0, 1, 3)),
+        (Protection::PeerCannotInvalidate, (0, 1, 9), (0, 1, 9)),
+        (Protection::PeerMisaligned, (0, 2, 7), (0, 2, 7)),
+        (Protection::PeerNoReceive, (1, 2, 2), (1, 2, 2)),
+        (Protection::PeerReceiveTooSmall, (1, 2, 5), (1, 2, 5)),
+        (Protection::PeerHashMismatch, (0, 2, 0xff), (0, 2, 0xff)),
+        (Protection::MediaFailed, (0, 2, 7), (0, 2, 7)),
+        (Protection::Local, (0, 0, 0), (0, 0, 0)),
+    ];
+
+    fn triple(code: TerminateCode) -> Triple {
+        (code.layer, code.etype, code.ecode)
+    }
+
+    #[test]
+    fn every_error_has_its_code_and_the_code_is_registered() {
+        for (error, expected) in ERRORS {
+            let code = Cause::from(*error).terminate_code(false);
+            assert_eq!(code.map(triple), *expected, "{error}");
+            assert!(code.is_none_or(TerminateCode::is_registered), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_its_code_in_either_model() {
+        for (protection, tagged, untagged) in REFUSALS {
+            let code = |tagged| Cause::from(*protection).terminate_code(tagged).map(triple);
+            assert_eq!(code(true), Some(*tagged), "{protection}");
+            assert_eq!(code(false), Some(*untagged), "{protection}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod unmark;
+
 use std::convert::Infallible;
 
 use iwarp::mpa::{Profile, ProfileFlags};
