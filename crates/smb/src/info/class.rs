@@ -113,6 +113,10 @@ open_set! {
         ID_64_EXTD_DIRECTORY = 78,
         /// Listing: BOTH with reparse tag and 64-bit file id.
         ID_64_EXTD_BOTH_DIRECTORY = 79,
+        /// Listing: FULL with reparse tag and both file ids.
+        ID_ALL_EXTD_DIRECTORY = 80,
+        /// Listing: BOTH with reparse tag and both file ids.
+        ID_ALL_EXTD_BOTH_DIRECTORY = 81,
         /// SMB3 POSIX extensions.
         POSIX = 100,
     }

@@ -1,4 +1,4 @@
-//! Directory classes: one entry type, ten layouts.
+//! Directory classes: one entry type, twelve layouts.
 //!
 //! ```text
 //!  0      4       8        40    48      56      60       64
@@ -15,6 +15,8 @@
 //!  63 ID_EXTD_BOTH       as ID_EXTD, 88 short length u8, 0, 90 short[24], 114 name
 //!  78 ID_64_EXTD         64 ea u32, 68 tag u32, 72 id u64, 80 name
 //!  79 ID_64_EXTD_BOTH    as 78, 80 short length u8, 0, 82 short[24], 106 name
+//!  80 ID_ALL_EXTD        as 78 with id[16] behind the id, 96 name
+//!  81 ID_ALL_EXTD_BOTH   as 80, 96 short length u8, 0, 98 short[24], 122 name
 //! ```
 //!
 //! Entries are 8-aligned.
@@ -93,6 +95,8 @@ enum IdField {
     /// Behind padding to 8.
     U64,
     U128,
+    /// One behind the other.
+    Both,
 }
 
 fn tail(class: FileInfoClass) -> Option<Tail> {
@@ -106,6 +110,8 @@ fn tail(class: FileInfoClass) -> Option<Tail> {
         FileInfoClass::ID_EXTD_BOTH_DIRECTORY => (true, true, true, IdField::U128),
         FileInfoClass::ID_64_EXTD_DIRECTORY => (true, true, false, IdField::U64),
         FileInfoClass::ID_64_EXTD_BOTH_DIRECTORY => (true, true, true, IdField::U64),
+        FileInfoClass::ID_ALL_EXTD_DIRECTORY => (true, true, false, IdField::Both),
+        FileInfoClass::ID_ALL_EXTD_BOTH_DIRECTORY => (true, true, true, IdField::Both),
         _ => return None,
     };
     Some(Tail { ea, tag, short, id })
@@ -184,9 +190,11 @@ impl DirectoryEntry {
 
     fn parse_id(&mut self, id: IdField, reader: &mut Reader<'_>) -> Result<(), ParseError> {
         self.file_id = reader.u64()?;
-        if id == IdField::U128 {
-            reader.u64()?;
-        }
+        reader.bytes(match id {
+            IdField::None | IdField::U64 => 0,
+            IdField::U128 => 8,
+            IdField::Both => 16,
+        })?;
         Ok(())
     }
 
@@ -214,7 +222,10 @@ impl DirectoryEntry {
     fn emit_tail(&self, tail: Tail, out: &mut Vec<u8>) {
         let id = |out: &mut Vec<u8>| {
             out.extend_from_slice(&self.file_id.to_le_bytes());
-            if tail.id == IdField::U128 {
+            if tail.id == IdField::Both {
+                out.extend_from_slice(&self.file_id.to_le_bytes());
+            }
+            if matches!(tail.id, IdField::U128 | IdField::Both) {
                 out.extend_from_slice(&[0; 8]);
             }
         };
@@ -293,7 +304,9 @@ mod tests {
     #[test]
     fn names_begin_where_the_specification_puts_them() {
         let table = [(1, 64), (2, 68), (3, 94), (12, 12), (37, 104), (38, 80), (60, 88)];
-        for (class, at) in table.into_iter().chain([(63, 114), (78, 80), (79, 106)]) {
+        for (class, at) in
+            table.into_iter().chain([(63, 114), (78, 80), (79, 106), (80, 96), (81, 122)])
+        {
             let class = FileInfoClass(class);
             let mut out = Vec::new();
             let mut writer = DirectoryWriter::new(class, &out, 4096).unwrap();
