@@ -165,7 +165,8 @@ proptest! {
             let code = bytes[3] & 2;
             bytes[..4].copy_from_slice(&[0, 0, 0, code]);
             if bytes[3] == 0 {
-                bytes[36..52].fill(0);
+                bytes[36..44].fill(0);
+                bytes[44..52].fill(0xff);
             }
         });
         let mut clean = bytes;

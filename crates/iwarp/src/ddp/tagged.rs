@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     // The zero-length Write that hardware sends as ready-to-receive (RFC 6581 §9.2), laid out
-    // by hand from RFC 5041 figure 3.
+    // by hand from RFC 5041 figure 4.
     const GOLDEN: [u8; TaggedRepr::LEN] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     const REPR: TaggedRepr =
         TaggedRepr { stag: Stag(1), tagged_offset: 0, last: true, ulp_control: 0x40 };

@@ -12,8 +12,8 @@
 //!  +----------+------------------+
 //! ```
 //!
-//! Spec: RFC 7306 §5. Big-endian on the wire, host order in memory. The text of §5.2.2 speaks of
-//! a 32-byte response header; its figure has 12, and that is what counts.
+//! Spec: RFC 7306 §5. Big-endian on the wire, host order in memory. The text of §4 speaks of
+//! a 32-byte response header; figure 6 has 12, and that is what counts.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -117,7 +117,8 @@ impl AtomicRequestRepr {
     /// The inverse of [`AtomicRequestRepr::parse`]. Cannot fail.
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let (code, add_swap, add_swap_mask, compare, compare_mask) = match self.operation {
-            AtomicOperation::FetchAdd { add, mask } => (FETCH_ADD, add, mask, 0, 0),
+            // RFC 7306 §5.2.1: a FetchAdd sends compare data 0 and a compare mask of all ones.
+            AtomicOperation::FetchAdd { add, mask } => (FETCH_ADD, add, mask, 0, u64::MAX),
             AtomicOperation::CompareSwap { compare, compare_mask, swap, swap_mask } => {
                 (COMPARE_SWAP, swap, swap_mask, compare, compare_mask)
             }
@@ -177,7 +178,7 @@ const COMPARE_SWAP: u8 = 2;
 mod tests {
     use super::*;
 
-    // Laid out by hand from RFC 7306 figure 5.
+    // Laid out by hand from RFC 7306 figure 4.
     const GOLDEN: [u8; AtomicRequestRepr::LEN] = [
         0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0xab, 0xcd, 0, 0, 0, 0, 0, 0, 0x10, 0, 0x11, 0x11, 0x11,
         0x11, 0x11, 0x11, 0x11, 0x11, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x22, 0x22,
@@ -201,6 +202,17 @@ mod tests {
         let mut out = [0; AtomicRequestRepr::LEN];
         REPR.emit(&mut out);
         assert_eq!(out, GOLDEN);
+    }
+
+    #[test]
+    fn a_golden_fetch_add_has_a_compare_mask_of_ones() {
+        let golden = [&GOLDEN[..3], &[0], &GOLDEN[4..36], &[0; 8], &[0xff; 8]].concat();
+        let operation = AtomicOperation::FetchAdd { add: 0x1111_1111_1111_1111, mask: u64::MAX };
+        let repr = AtomicRequestRepr { operation, ..REPR };
+        assert_eq!(AtomicRequestRepr::parse(&golden), Ok(repr));
+        let mut out = [0; AtomicRequestRepr::LEN];
+        repr.emit(&mut out);
+        assert_eq!(out[..], golden);
     }
 
     #[test]

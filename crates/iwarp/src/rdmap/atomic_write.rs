@@ -9,7 +9,7 @@
 //!
 //! The response carries nothing. The store is not durable by itself: a Flush must follow.
 //!
-//! Spec: draft-talpey-rdma-commit-01 §3.2.5. Big-endian.
+//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -79,7 +79,7 @@ const DATA_SIZE: u32 = 8;
 mod tests {
     use super::*;
 
-    // Laid out by hand from the draft's figure 7.
+    // Laid out by hand from the draft's layout.
     const GOLDEN: [u8; AtomicWriteRequestRepr::LEN] =
         [0, 0xab, 0xcd, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0x10, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 

@@ -9,7 +9,7 @@
 //!
 //! Length stands before TO, unlike in a Read Request. The response carries nothing.
 //!
-//! Spec: draft-talpey-rdma-commit-01 §3.2.1. Big-endian. The draft's pictures leave the DDP MO
+//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian. The draft's pictures leave the DDP MO
 //! word out; it is there.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
@@ -78,7 +78,7 @@ impl FlushRequestRepr {
 mod tests {
     use super::*;
 
-    // Laid out by hand from the draft's figure 3.
+    // Laid out by hand from the draft's layout.
     const GOLDEN: [u8; FlushRequestRepr::LEN] =
         [0, 0xab, 0xcd, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 1];
     const REPR: FlushRequestRepr = FlushRequestRepr {

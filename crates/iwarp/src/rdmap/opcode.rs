@@ -9,7 +9,7 @@
 //!  +---+---+---+---+---+---+---+---+
 //! ```
 //!
-//! Spec: RFC 5040 §4.1, RFC 7306 §4, draft-talpey-rdma-commit-01 §3.2.
+//! Spec: RFC 5040 §4.1, RFC 7306 §4, draft-talpey-rdma-commit-01 §3.
 
 use core::fmt;
 

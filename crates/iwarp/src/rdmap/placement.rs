@@ -1,6 +1,6 @@
 //! What a Flush promises about the bytes it covers.
 //!
-//! Spec: draft-talpey-rdma-commit-01 §3.2.1.
+//! Spec: draft-talpey-rdma-commit-01 §3.
 
 use bitflags::bitflags;
 

@@ -80,7 +80,7 @@ impl ReadRequestRepr {
 mod tests {
     use super::*;
 
-    // Laid out by hand from RFC 5040 figure 5.
+    // Laid out by hand from RFC 5040 figure 6.
     const GOLDEN: [u8; ReadRequestRepr::LEN] = [
         0, 0, 0x12, 0x34, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x0f, 0xff, 0xde, 0xad, 0xbe, 0xef, 0,
         0, 0x7f, 0, 0, 0, 0, 8,

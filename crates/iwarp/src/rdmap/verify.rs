@@ -10,7 +10,7 @@
 //! The response is the computed hash and nothing else. Which algorithm is a property of the
 //! region, agreed by the ULP.
 //!
-//! Spec: draft-talpey-rdma-commit-01 §3.2.3. Big-endian. The "compare flag" the draft speaks of
+//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian. The "compare flag" the draft speaks of
 //! does not exist: whether there is a hash decides.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
@@ -92,7 +92,7 @@ pub(crate) fn check_hash(hash: &[u8]) -> Result<(), RdmapError> {
 mod tests {
     use super::*;
 
-    // Laid out by hand from the draft's figure 5, with a four-byte hash.
+    // Laid out by hand from the draft's layout, with a four-byte hash.
     const GOLDEN: [u8; 20] =
         [0, 0xab, 0xcd, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0xe3, 0x06, 0x92, 0x83];
 

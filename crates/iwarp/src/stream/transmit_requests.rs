@@ -1,6 +1,6 @@
 //! Sending requests: what they cost and what their answers must match.
 //!
-//! Spec: RFC 5040 §4.4 and §5.2, RFC 7306 §5, draft-talpey-rdma-commit-01 §3.2.
+//! Spec: RFC 5040 §4.4 and §5.2, RFC 7306 §5, draft-talpey-rdma-commit-01 §3.
 
 use super::outstanding::OutboundRequest;
 use super::{FrameError, Stream};

@@ -1,6 +1,6 @@
 //! Sending responses, in the order the requests came and no other.
 //!
-//! Spec: RFC 5040 §5.2.1 and §5.5, RFC 7306 §7, draft-talpey-rdma-commit-01 §3.1.
+//! Spec: RFC 5040 §5.2.1 and §5.5, RFC 7306 §7, draft-talpey-rdma-commit-01 §3.
 
 use super::message::OpenTagged;
 use super::{FrameError, Framed, InboundRequest, Stream};
