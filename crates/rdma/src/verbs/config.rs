@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::wire_hook::WireHook;
+use super::work::Operation;
 
 /// How to open an engine. Every number is a bound on what peers can make us spend.
 #[derive(Clone, Debug)]
@@ -45,8 +46,8 @@ impl Default for EngineConfig {
 pub const HANDSHAKE_BYTES_MAX: usize = 1024;
 
 /// Private data an application may send with a request or an answer. siw takes 256 in all and
-/// adds fields of its own; our profile announcement takes another part.
-pub const PRIVATE_DATA_MAX: usize = 196;
+/// adds fields of its own, some adapters add bytes; our profile announcement takes another part.
+pub const PRIVATE_DATA_MAX: usize = 180;
 
 /// What `Engine::wait` does when nothing is there yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,7 +77,7 @@ pub struct QpConfig {
     pub crc: bool,
     /// Whether we announce the placement extensions (flush, verify, atomic write, long FPDUs).
     pub announce: bool,
-    /// Longest ULPDU we want to receive from a peer that knows our profile, in bytes.
+    /// Longest FPDU we want to receive from a peer that knows our profile, in bytes.
     pub fpdu_max: u16,
 }
 
@@ -109,6 +110,9 @@ pub struct QpCapabilities {
     pub atomic_write: bool,
     /// The peer answers verifies, with [`super::work::HASH_CRC32C`].
     pub verify: bool,
+    /// The peer takes fetch-and-add, compare-and-swap and immediate messages (RFC 7306). Nothing
+    /// in the start-up says so for peers without our profile, and siw does not.
+    pub rfc7306: bool,
     /// Longest ULPDU we send, in bytes.
     pub fpdu_max: u16,
     /// Every frame carries a checked CRC-32C.
@@ -117,4 +121,21 @@ pub struct QpCapabilities {
     pub ird: u8,
     /// Reads and the like we may have open with the peer.
     pub ord: u8,
+}
+
+impl QpCapabilities {
+    /// Whether the peer takes an operation.
+    pub fn supports(&self, operation: &Operation<'_>) -> bool {
+        match operation {
+            Operation::Send { .. } | Operation::Write { .. } => true,
+            Operation::Read { .. } => self.ord > 0,
+            Operation::Flush { .. } => self.flush && self.ord > 0,
+            Operation::AtomicWrite { .. } => self.atomic_write && self.ord > 0,
+            Operation::Verify { .. } => self.verify && self.ord > 0,
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
+                self.rfc7306 && self.ord > 0
+            }
+            Operation::Immediate { .. } => self.rfc7306,
+        }
+    }
 }

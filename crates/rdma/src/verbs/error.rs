@@ -139,6 +139,9 @@ pub enum PostError {
     /// The peer never said that it can do this, or allows no reads at all.
     #[error("the peer does not support this operation")]
     PeerUnsupported,
+    /// The remote range passes the end of 64 bits.
+    #[error("the remote range at {0:#x} passes the end of 64 bits")]
+    ConfigRemoteWrap(u64),
     /// An atomic's address is not a multiple of 8.
     #[error("address {0:#x} of an atomic is not a multiple of 8")]
     ConfigMisaligned(u64),

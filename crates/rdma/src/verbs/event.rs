@@ -32,7 +32,7 @@ pub enum Event {
         /// What the acceptor said with its answer; empty on the accepting side.
         private_data: Vec<u8>,
     },
-    /// A `connect` ended without a connection, or an `accept` before it was established.
+    /// A `connect` ended without a connection.
     ConnectFailed {
         /// The queue pair, no longer valid.
         qp: QpId,
@@ -90,6 +90,8 @@ pub enum DisconnectReason {
     PeerViolation(TerminateCode),
     /// One of our media failed under the peer's operation; the peer was told.
     MediaFailed(TerminateCode),
+    /// Memory of our own requests or receives was gone or failed; the peer was told.
+    LocalFault(TerminateCode),
     /// The host lost the connection.
     HostIo {
         /// The error number of the host.

@@ -133,6 +133,11 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
+    /// Whether the peer answers it: such operations count against ORD.
+    pub fn is_answered(&self) -> bool {
+        !matches!(self, Self::Send { .. } | Self::Immediate { .. } | Self::Write { .. })
+    }
+
     /// The opcode its completion will carry.
     pub fn opcode(&self) -> WcOpcode {
         match self {

@@ -1,0 +1,299 @@
+//! Operations of one queue pair that may block, collected for a worker.
+//!
+//! ```text
+//!   engine:  [W1 F1]                      [W2 F2 W3 F3 A4]
+//!   worker:          place, persist                        place, place, persist, store
+//!   peer:                            F1                                            F2 F3 A4
+//! ```
+//!
+//! While a worker runs one batch of a queue pair, what the peer sends next collects in another;
+//! so all flushes that arrive during one `persist` share the next one (group commit). Operations
+//! of a batch run in order, except that a flush waits for the next one that depends on it: an
+//! atomic, a verify, or the end of the batch. A failed operation ends the batch: nothing behind
+//! it is carried out or answered.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pmem::{AtomicOp, DurabilityClass, Medium, MediumError};
+
+use super::fault::Fault;
+use super::table::Key;
+use crate::verbs::{WcStatus, WorkCompletion};
+
+/// Operations in order, and room for their bytes. Reused, so that a busy queue pair allocates
+/// nothing in the long run.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) qp: Key,
+    pub(super) operations: Vec<Deferred>,
+    /// What [`Work::Place`] places, and behind it what [`Work::Fetch`] fetched.
+    pub(super) payload: Vec<u8>,
+    /// How many operations succeeded, counted from the first.
+    pub(super) succeeded: usize,
+    /// Why the next one did not.
+    pub(super) failure: Option<Failure>,
+    pub(super) persists: u64,
+    flushes: Flushes,
+}
+
+/// One operation and what the engine does when it has succeeded.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    pub(super) target: Option<Target>,
+    pub(super) work: Work,
+    pub(super) after: After,
+    /// The word before an atomic, or a hash.
+    pub(super) result: u64,
+}
+
+/// Checked bytes of a region.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) tag: u32,
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// What a worker does to a target.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// Nothing: the operation only keeps its place in the order.
+    Nothing,
+    /// Places a part of the batch's payload.
+    Place(Range<usize>),
+    /// Makes the target durable.
+    Persist,
+    /// Works on a word, after earlier flushes.
+    Atomic(AtomicOp),
+    /// Hashes the target, after earlier flushes, and fails if another hash was expected.
+    Hash(Option<u32>),
+    /// Reads the target to the end of the payload; the result says where it begins there.
+    Fetch,
+}
+
+/// What the engine does when the operation has succeeded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After {
+    /// Nothing.
+    Nothing,
+    /// The oldest request handed to workers gets its answer.
+    Answer,
+    /// A posted receive is complete.
+    Received(WorkCompletion),
+    /// A posted receive is complete and ends a region.
+    ReceivedAndInvalidates(WorkCompletion),
+    /// The oldest read whose last bytes were being placed is complete.
+    ReadPlaced,
+    /// The read response in transmission goes on with what was fetched.
+    FetchedForResponse,
+    /// The work request in transmission goes on with what was fetched.
+    FetchedForRequest,
+}
+
+/// Why an operation did not succeed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Failure {
+    /// The medium refused.
+    Medium(MediumError),
+    /// A verify found another hash.
+    HashDiffers,
+}
+
+impl Batch {
+    pub(super) fn new(qp: Key) -> Self {
+        Self {
+            qp,
+            operations: Vec::with_capacity(OPERATIONS_MAX),
+            payload: Vec::new(),
+            succeeded: 0,
+            failure: None,
+            persists: 0,
+            flushes: Flushes::default(),
+        }
+    }
+
+    /// Forgets everything but the capacity.
+    pub(super) fn clear(&mut self) {
+        self.operations.clear();
+        self.payload.clear();
+        self.succeeded = 0;
+        self.failure = None;
+        self.persists = 0;
+        self.flushes.clear();
+    }
+
+    /// Whether the queue pair must stop reading until a worker has caught up.
+    pub(super) fn is_full(&self) -> bool {
+        self.operations.len() >= OPERATIONS_MAX || self.payload.len() >= PAYLOAD_MAX
+    }
+
+    /// Carries out everything that succeeds. Called on a worker; blocks.
+    pub(super) fn run(&mut self) {
+        if let Err((index, failure)) = self.run_in_order() {
+            self.succeeded = index;
+            self.failure = Some(failure);
+        }
+    }
+
+    /// What a [`Work::Fetch`] of this batch fetched.
+    pub(super) fn fetched(&self, operation: &Deferred) -> &[u8] {
+        let len = operation.target.as_ref().map_or(0, |target| target.len);
+        let start = usize::try_from(operation.result).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
+        self.payload.get(start..end).unwrap_or_default()
+    }
+
+    /// Whose fault the failure is: a receive or read of ours, or an operation of the peer's.
+    pub(super) fn fault(&self, failure: Failure) -> Fault {
+        let failed = self.operations.get(self.succeeded).map(|operation| operation.after);
+        match failed {
+            Some(
+                After::Received(_)
+                | After::ReceivedAndInvalidates(_)
+                | After::ReadPlaced
+                | After::FetchedForRequest,
+            ) => Fault::Local(WcStatus::LocalMedia),
+            _ => failure.into(),
+        }
+    }
+
+    fn run_in_order(&mut self) -> Result<(), (usize, Failure)> {
+        for index in 0..self.operations.len() {
+            let Some(operation) = self.operations.get_mut(index) else { break };
+            let Some(target) = &operation.target else { continue };
+            if matches!(operation.work, Work::Atomic(_) | Work::Hash(_)) {
+                self.persists += self.flushes.settle()?;
+            }
+            let failed = |error| (index, Failure::Medium(error));
+            match operation.work.clone() {
+                Work::Nothing => {}
+                Work::Place(range) => {
+                    let bytes = self.payload.get(range).unwrap_or_default();
+                    target.medium.place(target.offset, bytes).map_err(failed)?;
+                }
+                Work::Persist => self.flushes.add(index, target),
+                Work::Atomic(op) => {
+                    operation.result = target.medium.atomic(target.offset, op).map_err(failed)?;
+                }
+                Work::Hash(expected) => {
+                    let hash = hash_of(target).map_err(failed)?;
+                    if expected.is_some_and(|expected| expected != hash) {
+                        return Err((index, Failure::HashDiffers));
+                    }
+                    operation.result = u64::from(hash);
+                }
+                Work::Fetch => {
+                    let start = self.payload.len();
+                    let len = usize::try_from(target.len).expect("FETCH_MAX fits memory");
+                    self.payload.resize(start + len, 0);
+                    let room = self.payload.get_mut(start..).unwrap_or_default();
+                    target.medium.read(target.offset, room).map_err(failed)?;
+                    operation.result = u64::try_from(start).expect("a buffer's length fits");
+                }
+            }
+        }
+        self.persists += self.flushes.settle()?;
+        self.succeeded = self.operations.len();
+        Ok(())
+    }
+}
+
+/// Ranges that were asked to be durable and are not yet known to be.
+#[derive(Debug, Default)]
+struct Flushes {
+    ranges: Vec<Flush>,
+}
+
+#[derive(Debug)]
+struct Flush {
+    first_index: usize,
+    medium: Arc<dyn Medium>,
+    start: u64,
+    end: u64,
+}
+
+impl Flushes {
+    fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// Notes a range; joins it to an earlier one where one persist serves both.
+    fn add(&mut self, index: usize, target: &Target) {
+        let (start, end) = (target.offset, target.offset + target.len);
+        // A file on storage is synchronised whole, whatever the range. A flush of memory walks
+        // its cache lines, so only ranges that touch may be joined.
+        let whole = target.medium.class() == DurabilityClass::Storage;
+        let joins = |flush: &&mut Flush| {
+            Arc::ptr_eq(&flush.medium, &target.medium)
+                && (whole || (start <= flush.end && flush.start <= end))
+        };
+        match self.ranges.iter_mut().find(joins) {
+            Some(flush) => {
+                flush.start = flush.start.min(start);
+                flush.end = flush.end.max(end);
+            }
+            None => self.ranges.push(Flush {
+                first_index: index,
+                medium: Arc::clone(&target.medium),
+                start,
+                end,
+            }),
+        }
+    }
+
+    /// Makes all of them durable. A failure counts against the first flush that needed the range.
+    fn settle(&mut self) -> Result<u64, (usize, Failure)> {
+        let mut persists = 0;
+        for Flush { first_index, medium, start, end } in &self.ranges {
+            persists += 1;
+            medium
+                .persist(*start, end - start)
+                .map_err(|error| (*first_index, Failure::Medium(error)))?;
+        }
+        self.ranges.clear();
+        Ok(persists)
+    }
+}
+
+/// CRC-32C of a target, read in pieces on the worker's stack.
+fn hash_of(target: &Target) -> Result<u32, MediumError> {
+    let mut hash = Hash::new();
+    let mut piece = [0; HASH_PIECE];
+    let mut done = 0;
+    while done < target.len {
+        let len = usize::try_from(target.len - done).unwrap_or(HASH_PIECE).min(HASH_PIECE);
+        let Some(piece) = piece.get_mut(..len) else { break };
+        target.medium.read(target.offset + done, piece)?;
+        hash.update(piece);
+        done += u64::try_from(len).expect("a piece is short");
+    }
+    Ok(hash.finish())
+}
+
+/// CRC-32C over bytes that come in pieces.
+#[derive(Debug)]
+pub(super) struct Hash(crc_fast::Digest);
+
+impl Hash {
+    pub(super) fn new() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(super) fn finish(&self) -> u32 {
+        u32::try_from(self.0.finalize()).expect("CRC-32C has 32 bits")
+    }
+}
+
+/// Operations one batch collects before the queue pair stops reading.
+pub(super) const OPERATIONS_MAX: usize = 512;
+/// Bytes one batch collects before the queue pair stops reading; one more frame may come on top.
+pub(super) const PAYLOAD_MAX: usize = 256 * 1024;
+/// Most bytes of one [`Work::Fetch`].
+pub(super) const FETCH_MAX: u64 = 64 * 1024;
+const HASH_PIECE: usize = 16 * 1024;

@@ -1,0 +1,496 @@
+//! How connections come and go.
+//!
+//! ```text
+//!   listen, accept(2)          request            accept
+//!   ---------------> Incoming ---------> owner ------------+
+//!                                          | reject        v
+//!   connect -> Dialing ------------------------------------> Up --> Linger --> closed
+//!                                          +-----------------------^
+//! ```
+//!
+//! Spec: RFC 5044 §7.1, RFC 6581 §9; timeouts as `facts` measured them on siw.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use iwarp::Agreement;
+use iwarp::mpa::MULPDU_FLOOR;
+
+use super::byte_queue::ByteQueue;
+use super::dial::{Dialing, Dialled, start_config};
+use super::engine::{SoftEngine, status_of};
+use super::incoming::{Asked, Incoming};
+use super::linger::Linger;
+use super::link::Link;
+use super::poller::{Interest, Poller, host_io};
+use super::qp::{End, Phase, Qp};
+use super::receive::code_of;
+use super::socket::{Listener, Socket};
+use super::table::{Key, Table};
+use super::timers::Due;
+use super::token::Token;
+use crate::verbs::{
+    ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, IRD_ORD_MAX,
+    PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpConfig, QpId, TerminateCode, WcStatus,
+};
+
+/// Everything that is not a queue pair yet, or no more.
+#[derive(Debug)]
+pub(super) struct Connections {
+    listeners: Vec<Listener>,
+    incoming: Table<Incoming>,
+    lingering: Table<Linger>,
+    /// Queue pairs that are dialling.
+    dialling: usize,
+    next_number: u64,
+}
+
+impl Connections {
+    pub(super) fn new(handshakes_max: u32) -> Self {
+        Self {
+            listeners: Vec::new(),
+            incoming: Table::new(handshakes_max),
+            lingering: Table::new(LINGER_MAX),
+            dialling: 0,
+            next_number: 0,
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        addr: SocketAddr,
+        poller: &Poller,
+    ) -> Result<SocketAddr, EngineError> {
+        let listener = Listener::bind(addr).map_err(host_io("listen"))?;
+        let addr = listener.local_addr().map_err(host_io("getsockname"))?;
+        let index = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
+        poller
+            .add(&listener, Token::Listener(index).to_bits(), Interest::READ)
+            .map_err(host_io("epoll_ctl"))?;
+        self.listeners.push(listener);
+        Ok(addr)
+    }
+
+    /// Whether something goes on that only epoll tells of.
+    pub(super) fn are_busy(&self) -> bool {
+        self.incoming.len() + self.lingering.len() + self.dialling > 0
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+impl SoftEngine {
+    /// Takes new connections off a listener.
+    pub(super) fn accept_connections(&mut self, index: u32) {
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let listener = usize::try_from(index).ok();
+            let listener = listener.and_then(|index| self.connections.listeners.get(index));
+            let Some(socket) = listener.and_then(Listener::accept) else { return };
+            // The newest is refused: those that came first may be about to finish.
+            if self.connections.incoming.is_full() {
+                self.context.stats.handshakes_refused += 1;
+                continue;
+            }
+            let number = self.connections.number();
+            let start = start_config(&QpConfig::default(), self.config.handshake_timeout);
+            let Some(incoming) = Incoming::new(socket, number, start) else { continue };
+            let (local, peer) = (incoming.local, incoming.peer);
+            let Some(key) = self.connections.incoming.insert_with(|_| incoming) else { continue };
+            let token = Token::Request(key.index).to_bits();
+            let added =
+                self.connections.incoming.get(key).map(|incoming| {
+                    self.context.poller.add(&incoming.socket, token, Interest::READ)
+                });
+            if !matches!(added, Some(Ok(()))) {
+                self.connections.incoming.remove(key);
+                continue;
+            }
+            self.opened(number, local, peer, false);
+            let deadline = Instant::now() + self.config.handshake_timeout;
+            self.timers.at(deadline, Due::request(key));
+        }
+    }
+
+    /// An incoming connection has something to say.
+    pub(super) fn advance_incoming(&mut self, index: u32) -> bool {
+        let Some((key, incoming)) = self.connections.incoming.at(index) else { return false };
+        match incoming.advance() {
+            Asked::Pending => {}
+            Asked::Ask(private_data) => {
+                let (peer, local) = (incoming.peer, incoming.local);
+                let id = ConnectionId { index: key.index, generation: key.generation };
+                let request = Event::ConnectRequest { id, peer, local, private_data };
+                self.context.events.push(request);
+            }
+            Asked::Over => self.drop_incoming(key),
+        }
+        true
+    }
+
+    fn drop_incoming(&mut self, key: Key) {
+        let Some(incoming) = self.connections.incoming.remove(key) else { return };
+        self.context.poller.remove(&incoming.socket);
+        self.closed(incoming.number);
+        if incoming.asked {
+            let id = ConnectionId { index: key.index, generation: key.generation };
+            self.context.events.push(Event::ConnectRequestGone { id });
+        }
+    }
+
+    pub(super) fn answer_yes(
+        &mut self,
+        ConnectionId { index, generation }: ConnectionId,
+        config: QpConfig,
+        private_data: &[u8],
+    ) -> Result<QpId, EngineError> {
+        check(&config, private_data)?;
+        let key = Key { index, generation };
+        let unknown = EngineError::UnknownConnection(ConnectionId { index, generation });
+        let incoming = self.connections.incoming.get(key).ok_or(unknown)?;
+        if self.qps.is_full() {
+            return Err(EngineError::QpsExhausted { max: self.config.qps_max });
+        }
+        let start = start_config(&config, self.config.handshake_timeout);
+        let (agreement, reply) = incoming.accept(start, private_data).map_err(|_| unknown)?;
+        let incoming = self.connections.incoming.remove(key).ok_or(unknown)?;
+        let mut link = Link::new(incoming.socket, incoming.number, agreement);
+        link.transmit.push(&reply, &mut self.context.stats.bytes_copied);
+        self.insert_up(config, link)
+    }
+
+    /// Makes an accepted connection a queue pair.
+    fn insert_up(&mut self, config: QpConfig, link: Link) -> Result<QpId, EngineError> {
+        let max = self.config.qps_max;
+        let phase = Phase::Up(Box::new(link));
+        let key = self.qps.insert_with(|key| Qp::new(key, config, phase));
+        let key = key.ok_or(EngineError::QpsExhausted { max })?;
+        if let Some(link) = self.qps.get_mut(key).and_then(Qp::link) {
+            link.watch(&self.context, key);
+        }
+        self.active.push(key.index);
+        self.mark_dirty(key);
+        Ok(QpId { index: key.index, generation: key.generation })
+    }
+
+    pub(super) fn answer_no(
+        &mut self,
+        ConnectionId { index, generation }: ConnectionId,
+        private_data: &[u8],
+    ) {
+        let key = Key { index, generation };
+        let Some(incoming) = self.connections.incoming.remove(key) else { return };
+        let (socket, number, reply) = incoming.reject(private_data);
+        let mut transmit = ByteQueue::new(reply.len().max(1));
+        transmit.push(&reply, &mut self.context.stats.bytes_copied);
+        self.linger(socket, number, transmit);
+    }
+
+    pub(super) fn dial(
+        &mut self,
+        addr: SocketAddr,
+        config: QpConfig,
+        private_data: &[u8],
+    ) -> Result<QpId, EngineError> {
+        check(&config, private_data)?;
+        let max = self.config.qps_max;
+        if self.qps.is_full() {
+            return Err(EngineError::QpsExhausted { max });
+        }
+        let number = self.connections.number();
+        let start = start_config(&config, self.config.handshake_timeout);
+        let dialing = Dialing::begin(addr, start, private_data, number).map_err(|failure| {
+            let errno = match failure {
+                ConnectFailure::HostIo { errno } => errno,
+                _ => 0,
+            };
+            EngineError::HostIo { call: "connect", errno }
+        })?;
+        let phase = Phase::Dialing(Box::new(dialing));
+        let key = self.qps.insert_with(|key| Qp::new(key, config, phase));
+        let key = key.ok_or(EngineError::QpsExhausted { max })?;
+        self.connections.dialling += 1;
+        self.watch_dial(key);
+        Ok(QpId { index: key.index, generation: key.generation })
+    }
+
+    /// Puts the socket of a new attempt under watch.
+    fn watch_dial(&mut self, key: Key) {
+        let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get(key) else { return };
+        let token = Token::Qp(key.index).to_bits();
+        if let Err(errno) = self.context.poller.add(&dialing.socket, token, Interest::WRITE) {
+            let errno = errno.raw_os_error();
+            self.dial_failed(key, ConnectFailure::HostIo { errno });
+            return;
+        }
+        self.timers.at(dialing.deadline, Due::dial(key));
+    }
+
+    /// A dialling connection has something to say.
+    pub(super) fn advance_dial(&mut self, key: Key) -> bool {
+        let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get_mut(key) else {
+            return false;
+        };
+        match dialing.advance() {
+            Dialled::Pending { just_connected: false } => {}
+            Dialled::Pending { just_connected: true } => {
+                let token = Token::Qp(key.index).to_bits();
+                self.context.poller.modify(&dialing.socket, token, Interest::READ);
+                let number = dialing.number;
+                if let Some((local, peer)) = dialing.socket.addresses() {
+                    self.opened(number, local, peer, true);
+                }
+            }
+            Dialled::Agreed { agreement, early } => self.dialled(key, agreement, &early),
+            Dialled::Again(attempt) => {
+                let old = dialing.number;
+                let number = self.connections.number();
+                let again = dialing.again(attempt, number);
+                self.closed(old);
+                match again {
+                    Ok(()) => self.watch_dial(key),
+                    Err(failure) => self.dial_failed(key, failure),
+                }
+            }
+            Dialled::Failed(failure) => self.dial_failed(key, failure),
+        }
+        true
+    }
+
+    /// The peer has accepted.
+    fn dialled(&mut self, key: Key, agreement: Agreement, early: &[u8]) {
+        let Some(qp) = self.qps.get_mut(key) else { return };
+        let placeholder = Phase::Draining(DisconnectReason::Local);
+        let Phase::Dialing(dialing) = mem::replace(&mut qp.phase, placeholder) else { return };
+        let private_data = dialing.peer_private_data();
+        let mut link = Link::new(dialing.socket, dialing.number, agreement);
+        link.residue.push(early, &mut self.context.stats.bytes_copied);
+        // RFC 5044 §7.1.2: the acceptor may not speak before it has heard us. A peer of our own
+        // kind hears us at once; others get what was agreed, or our first request.
+        if agreement.ready.is_some() || agreement.is_extended() {
+            link.frame_kick(&mut self.context);
+        }
+        link.watch(&self.context, key);
+        qp.phase = Phase::Up(Box::new(link));
+        let established = Event::Established { qp: qp.id(), private_data };
+        self.context.events.push(established);
+        self.connections.dialling -= 1;
+        self.active.push(key.index);
+        self.mark_dirty(key);
+    }
+
+    fn dial_failed(&mut self, key: Key, reason: ConnectFailure) {
+        let Some(qp) = self.qps.remove(key) else { return };
+        let Phase::Dialing(dialing) = &qp.phase else { return };
+        self.connections.dialling -= 1;
+        self.closed(dialing.number);
+        self.context.regions.drop_all(qp.id());
+        let (qp, private_data) = (qp.id(), dialing.peer_private_data());
+        self.context.events.push(Event::ConnectFailed { qp, reason, private_data });
+    }
+
+    /// Ends a connection for good: tells the peer, flushes, lets go.
+    pub(super) fn end(&mut self, key: Key, end: End) {
+        let Some(qp) = self.qps.get_mut(key) else { return };
+        let placeholder = Phase::Draining(DisconnectReason::Local);
+        let mut link = match mem::replace(&mut qp.phase, placeholder) {
+            Phase::Up(link) => link,
+            Phase::Draining(reason) => {
+                qp.phase = Phase::Draining(reason);
+                return;
+            }
+            Phase::Dialing(dialing) => {
+                self.connections.dialling -= 1;
+                let number = dialing.number;
+                drop(dialing);
+                self.closed(number);
+                self.flush(key, DisconnectReason::Local, WcStatus::Flushed);
+                return;
+            }
+        };
+        let (reason, status) = match end {
+            End::Fault(fault) => {
+                let (cause, segment) = fault.cause(&link.stream);
+                let terminate = link.stream.terminate(cause, segment);
+                let code = terminate.map(|terminate| code_of(terminate.code));
+                if let Some(terminate) = terminate {
+                    link.frame_terminate(&terminate, &mut self.context);
+                }
+                let unspoken = TerminateCode { layer: 0, etype: 0, code: 0 };
+                (fault.reason(code.unwrap_or(unspoken)), fault.status())
+            }
+            End::Reason(reason @ DisconnectReason::PeerTerminated(code)) => {
+                (reason, status_of(code))
+            }
+            End::Reason(reason) => (reason, WcStatus::Flushed),
+        };
+        self.active.retain(|index| *index != key.index);
+        let Link { socket, number, transmit, .. } = *link;
+        if matches!(reason, DisconnectReason::HostIo { .. }) {
+            self.context.poller.remove(&socket);
+            self.closed(number);
+        } else {
+            self.linger(socket, number, transmit);
+        }
+        self.flush(key, reason, status);
+    }
+
+    /// Completes everything, and the queue pair itself unless a worker is still at it.
+    fn flush(&mut self, key: Key, reason: DisconnectReason, status: WcStatus) {
+        let Some(qp) = self.qps.get_mut(key) else { return };
+        let id = qp.id();
+        qp.requester.flush(id, status, &mut self.context.events);
+        qp.receives.flush(id, &mut self.context.events);
+        qp.responder.forget();
+        qp.deferral.forget();
+        qp.phase = Phase::Draining(reason);
+        if !qp.deferral.is_running() {
+            self.drained(key);
+        }
+    }
+
+    /// The last batch of a queue pair that is over has come back, or there was none.
+    pub(super) fn drained(&mut self, key: Key) {
+        let Some(qp) = self.qps.remove(key) else { return };
+        self.context.regions.drop_all(qp.id());
+        if let Phase::Draining(reason) = qp.phase {
+            self.context.events.push(Event::Disconnected { qp: qp.id(), reason });
+        }
+    }
+
+    /// Sends the last bytes of a connection and waits a while for the peer to close.
+    fn linger(&mut self, socket: Socket, number: u64, transmit: ByteQueue) {
+        self.context.poller.remove(&socket);
+        let linger = Linger::new(socket, number, transmit);
+        let Some(key) = self.connections.lingering.insert_with(|_| linger) else {
+            // Too many at once: this one is closed as it is.
+            self.closed(number);
+            return;
+        };
+        if !self.step_linger(key) {
+            return;
+        }
+        let Some(linger) = self.connections.lingering.get(key) else { return };
+        let interest = Interest { read: true, write: linger.is_sending() };
+        let token = Token::Linger(key.index).to_bits();
+        if self.context.poller.add(&linger.socket, token, interest).is_err() {
+            self.drop_linger(key);
+            return;
+        }
+        self.timers.at(Instant::now() + LINGER_TIMEOUT, Due::linger(key));
+    }
+
+    /// Sends and drops what goes; `false`: the connection is closed.
+    fn step_linger(&mut self, key: Key) -> bool {
+        let Some(linger) = self.connections.lingering.get_mut(key) else { return false };
+        let (hook, number) = (self.context.hook.clone(), linger.number);
+        let sent = |bytes: &[u8]| {
+            if let Some(hook) = &hook {
+                hook.sent(number, bytes);
+            }
+        };
+        let goes_on = linger.advance(&mut self.context.bounce, sent);
+        if !goes_on {
+            self.drop_linger(key);
+        }
+        goes_on
+    }
+
+    pub(super) fn advance_linger(&mut self, index: u32) -> bool {
+        let Some((key, _)) = self.connections.lingering.at(index) else { return false };
+        if self.step_linger(key)
+            && let Some(linger) = self.connections.lingering.get(key)
+            && !linger.is_sending()
+        {
+            let token = Token::Linger(key.index).to_bits();
+            self.context.poller.modify(&linger.socket, token, Interest::READ);
+        }
+        true
+    }
+
+    fn drop_linger(&mut self, key: Key) {
+        if let Some(linger) = self.connections.lingering.remove(key) {
+            self.context.poller.remove(&linger.socket);
+            self.closed(linger.number);
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn fire_timers(&mut self) -> bool {
+        let now = Instant::now();
+        let mut worked = false;
+        while let Some(due) = self.timers.pop(now) {
+            worked = true;
+            match due {
+                Due::Request { index, generation } => {
+                    let key = Key { index, generation };
+                    let incoming = self.connections.incoming.get_mut(key);
+                    if incoming.is_some_and(|incoming| incoming.expire(now)) {
+                        self.drop_incoming(key);
+                    }
+                }
+                Due::Dial { index, generation } => {
+                    let key = Key { index, generation };
+                    if let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get_mut(key)
+                        && let Some(failure) = dialing.expire(now)
+                    {
+                        self.dial_failed(key, failure);
+                    }
+                }
+                Due::Kick { index, generation } => {
+                    let key = Key { index, generation };
+                    let (timers, context) = (&mut self.timers, &mut self.context);
+                    let link = self.qps.get_mut(key).and_then(Qp::link);
+                    if link.is_some_and(|link| link.kick(key, timers, context)) {
+                        self.mark_dirty(key);
+                    }
+                }
+                Due::Linger { index, generation } => self.drop_linger(Key { index, generation }),
+            }
+        }
+        worked
+    }
+
+    fn opened(&self, number: u64, local: SocketAddr, peer: SocketAddr, active: bool) {
+        if let Some(hook) = &self.context.hook {
+            hook.opened(number, local, peer, active);
+        }
+    }
+
+    fn closed(&self, number: u64) {
+        if let Some(hook) = &self.context.hook {
+            hook.closed(number);
+        }
+    }
+}
+
+fn check(config: &QpConfig, private_data: &[u8]) -> Result<(), EngineError> {
+    for depth in [config.send_depth, config.recv_depth] {
+        if depth == 0 || depth > QUEUE_DEPTH_MAX {
+            return Err(EngineError::ConfigQueueDepth { depth, max: QUEUE_DEPTH_MAX });
+        }
+    }
+    for asked in [config.ird, config.ord] {
+        if asked > IRD_ORD_MAX {
+            return Err(EngineError::ConfigReadLimit { asked, max: IRD_ORD_MAX });
+        }
+    }
+    if config.fpdu_max < MULPDU_FLOOR {
+        return Err(EngineError::ConfigFpdu { asked: config.fpdu_max, min: MULPDU_FLOOR });
+    }
+    if private_data.len() > PRIVATE_DATA_MAX {
+        let len = private_data.len();
+        return Err(EngineError::ConfigPrivateData { len, max: PRIVATE_DATA_MAX });
+    }
+    Ok(())
+}
+
+/// Connections taken off one listener in a round.
+const ACCEPTS_PER_ROUND: usize = 16;
+/// Connections that say goodbye at once; each keeps its socket and what it could not send yet.
+const LINGER_MAX: u32 = 256;
+/// How long a goodbye may take.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,128 @@
+//! One queue pair's operations that may block: what a worker runs and what collects meanwhile.
+//!
+//! ```text
+//!              push                  submit (engine, when no batch is running)
+//!   (inline) ---------> collecting ----------------------------------------> running
+//!       ^                    ^                                                  |
+//!       |                    | push, while anything is collecting or running    |
+//!       +--------------------+--------------------------------------------------+
+//!                                      returned, nothing collecting
+//! ```
+//!
+//! Once anything is deferred, everything the peer sends later queues behind it, so that the
+//! order of operations is the peer's whatever medium they touch.
+
+use std::sync::Arc;
+
+use pmem::Medium;
+
+use super::batch::{After, Batch, Deferred, Target, Work};
+use super::table::Key;
+
+/// See the module. A queue pair that never defers allocates nothing for it.
+#[derive(Debug)]
+pub(super) struct Deferral {
+    key: Key,
+    collecting: Option<Box<Batch>>,
+    spare: Option<Box<Batch>>,
+    running: bool,
+}
+
+impl Deferral {
+    pub(super) fn new(key: Key) -> Self {
+        Self { key, collecting: None, spare: None, running: false }
+    }
+
+    /// Whether later operations must queue here.
+    pub(super) fn is_active(&self) -> bool {
+        self.running || self.collecting.is_some()
+    }
+
+    /// Whether a worker has a batch.
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// Whether the queue pair has to stop reading.
+    pub(super) fn is_full(&self) -> bool {
+        self.collecting.as_ref().is_some_and(|batch| batch.is_full())
+    }
+
+    /// Appends an operation on checked memory.
+    pub(super) fn push(
+        &mut self,
+        tag: u32,
+        medium: &Arc<dyn Medium>,
+        offset: u64,
+        len: u64,
+        work: Work,
+        after: After,
+    ) {
+        let target = Target { tag, medium: Arc::clone(medium), offset, len };
+        self.append(Some(target), work, after);
+    }
+
+    /// Appends a placement and stages its bytes.
+    pub(super) fn push_place(
+        &mut self,
+        tag: u32,
+        medium: &Arc<dyn Medium>,
+        offset: u64,
+        bytes: &[u8],
+        after: After,
+    ) {
+        let payload = &mut self.batch().payload;
+        let start = payload.len();
+        payload.extend_from_slice(bytes);
+        let work = Work::Place(start..payload.len());
+        let len = u64::try_from(bytes.len()).expect("a frame's length fits 64 bits");
+        self.push(tag, medium, offset, len, work, after);
+    }
+
+    /// Appends something that only keeps its place in the order.
+    pub(super) fn push_mark(&mut self, after: After) {
+        self.append(None, Work::Nothing, after);
+    }
+
+    fn append(&mut self, target: Option<Target>, work: Work, after: After) {
+        self.batch().operations.push(Deferred { target, work, after, result: 0 });
+    }
+
+    fn batch(&mut self) -> &mut Batch {
+        let (key, spare) = (self.key, &mut self.spare);
+        self.collecting
+            .get_or_insert_with(|| spare.take().unwrap_or_else(|| Box::new(Batch::new(key))))
+    }
+
+    /// The batch to submit now, if there is one and none is running.
+    pub(super) fn take_to_submit(&mut self) -> Option<Box<Batch>> {
+        if self.running {
+            return None;
+        }
+        let batch = self.collecting.take()?;
+        self.running = true;
+        Some(batch)
+    }
+
+    /// A batch came back and was dealt with.
+    pub(super) fn returned(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        self.spare = Some(batch);
+        self.running = false;
+    }
+
+    /// Drops the collected operations from the first that uses `tag` on; says whether there was
+    /// one. They had not begun, and now never will.
+    pub(super) fn cut_at(&mut self, tag: u32) -> bool {
+        let Some(batch) = &mut self.collecting else { return false };
+        let uses = |deferred: &Deferred| deferred.target.as_ref().is_some_and(|t| t.tag == tag);
+        let Some(index) = batch.operations.iter().position(uses) else { return false };
+        batch.operations.truncate(index);
+        true
+    }
+
+    /// Drops everything that has not begun.
+    pub(super) fn forget(&mut self) {
+        self.collecting = None;
+    }
+}

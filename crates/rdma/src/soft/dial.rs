@@ -1,0 +1,162 @@
+//! An outgoing connection until it is established: TCP, then MPA, in as many ways as it takes.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use iwarp::mpa::{Attempt, Dial, HashId, Initiator, MpaError, ProfileFlags, StartConfig};
+use iwarp::{Agreement, Profile};
+use rustix::io::Errno;
+
+use super::socket::{Socket, Transfer};
+use crate::verbs::{ConnectFailure, QpConfig};
+
+/// See the module. What is tried after what is for [`Dial`] to know.
+#[derive(Debug)]
+pub(super) struct Dialing {
+    addr: SocketAddr,
+    start: StartConfig,
+    private_data: Vec<u8>,
+    order: Dial,
+    machine: Initiator,
+    pub(super) socket: Socket,
+    pub(super) number: u64,
+    connected: bool,
+    pub(super) deadline: Instant,
+}
+
+/// What became of an attempt so far.
+#[derive(Debug)]
+pub(super) enum Dialled {
+    /// It goes on; epoll is to report readability instead of writability if `connected` is new.
+    Pending { just_connected: bool },
+    /// The connection is agreed on. `early` are bytes behind the answer.
+    Agreed { agreement: Agreement, early: Vec<u8> },
+    /// This attempt failed and another way is worth trying.
+    Again(Attempt),
+    /// All is over.
+    Failed(ConnectFailure),
+}
+
+impl Dialing {
+    /// Begins the first attempt.
+    pub(super) fn begin(
+        addr: SocketAddr,
+        start: StartConfig,
+        private_data: &[u8],
+        number: u64,
+    ) -> Result<Self, ConnectFailure> {
+        let order = Dial::new();
+        let attempt = order.attempt().ok_or(ConnectFailure::PeerClosed)?;
+        let (machine, socket, deadline) = Self::attempt(addr, start, private_data, attempt)?;
+        let (private_data, connected) = (private_data.to_vec(), false);
+        Ok(Self { addr, start, private_data, order, machine, socket, number, connected, deadline })
+    }
+
+    fn attempt(
+        addr: SocketAddr,
+        start: StartConfig,
+        private_data: &[u8],
+        attempt: Attempt,
+    ) -> Result<(Initiator, Socket, Instant), ConnectFailure> {
+        let now = Instant::now();
+        let machine = Initiator::new(start, attempt, private_data, now)
+            .map_err(|_| ConnectFailure::PeerHandshake)?;
+        let socket = Socket::dial(addr).map_err(host_io)?;
+        Ok((machine, socket, now + start.timeout))
+    }
+
+    /// Begins another attempt on a new TCP connection.
+    pub(super) fn again(&mut self, attempt: Attempt, number: u64) -> Result<(), ConnectFailure> {
+        let (machine, socket, deadline) =
+            Self::attempt(self.addr, self.start, &self.private_data, attempt)?;
+        (self.machine, self.socket, self.deadline) = (machine, socket, deadline);
+        (self.number, self.connected) = (number, false);
+        Ok(())
+    }
+
+    /// The peer's private data, whatever it answered.
+    pub(super) fn peer_private_data(&self) -> Vec<u8> {
+        self.machine.private_data().to_vec()
+    }
+
+    /// The socket has something to say.
+    pub(super) fn advance(&mut self) -> Dialled {
+        if !self.connected {
+            return match self.socket.dialled() {
+                Ok(()) => {
+                    self.connected = true;
+                    self.transmit();
+                    Dialled::Pending { just_connected: true }
+                }
+                Err(errno) => Dialled::Failed(host_io(errno)),
+            };
+        }
+        let mut bytes = [0; ANSWER_MAX];
+        let mut early = Vec::new();
+        match self.socket.receive(&mut bytes) {
+            Transfer::Bytes(len) => {
+                let bytes = bytes.get(..len).unwrap_or_default();
+                let taken = self.machine.handle_bytes(bytes);
+                early.extend_from_slice(bytes.get(taken..).unwrap_or_default());
+            }
+            Transfer::Blocked => {}
+            Transfer::Closed | Transfer::Lost(_) => self.machine.handle_close(),
+        }
+        match self.machine.outcome() {
+            None => Dialled::Pending { just_connected: false },
+            Some(Ok(agreement)) => Dialled::Agreed { agreement, early },
+            Some(Err(error)) => self.failed(&error),
+        }
+    }
+
+    /// Time is over, if it is.
+    pub(super) fn expire(&self, now: Instant) -> Option<ConnectFailure> {
+        (now >= self.deadline).then_some(ConnectFailure::PeerSilent)
+    }
+
+    fn failed(&mut self, error: &MpaError) -> Dialled {
+        // A last word, if the machine has one.
+        self.transmit();
+        match self.order.after(error) {
+            Some(attempt) => Dialled::Again(attempt),
+            None => Dialled::Failed(match error {
+                MpaError::PeerRejected => ConnectFailure::PeerRejected,
+                MpaError::PeerClosed => ConnectFailure::PeerClosed,
+                MpaError::PeerTimeout => ConnectFailure::PeerSilent,
+                _ => ConnectFailure::PeerHandshake,
+            }),
+        }
+    }
+
+    fn transmit(&mut self) {
+        if let Some(bytes) = self.machine.poll_transmit() {
+            // A fresh connection takes far more than one frame at once; if it is lost already,
+            // receiving will say so.
+            let _ = self.socket.send(&bytes);
+        }
+    }
+}
+
+/// What we want of a connection, in iwarp's words.
+pub(super) fn start_config(config: &QpConfig, timeout: Duration) -> StartConfig {
+    let flags = ProfileFlags::FLUSH
+        | ProfileFlags::VERIFY
+        | ProfileFlags::ATOMIC_WRITE
+        | ProfileFlags::LARGE_FPDU;
+    let fpdu_max = u32::from(config.fpdu_max);
+    let profile = Profile::new(flags, fpdu_max, &[HashId::CRC32C]).ok();
+    StartConfig {
+        crc: config.crc,
+        ird: u16::from(config.ird),
+        ord: u16::from(config.ord),
+        profile: profile.filter(|_| config.announce),
+        timeout,
+    }
+}
+
+fn host_io(errno: Errno) -> ConnectFailure {
+    ConnectFailure::HostIo { errno: errno.raw_os_error() }
+}
+
+/// A reply frame is shorter.
+const ANSWER_MAX: usize = 1024;

@@ -1,0 +1,97 @@
+//! Why a queue pair ends from inside, and what the peer and the owner are told.
+//!
+//! Spec: RFC 5040 §4.8, RFC 5041 §7.2; draft-talpey-rdma-commit-01 adds no codes of its own.
+
+use iwarp::stream::SegmentContext;
+use iwarp::{Cause, Protection, Stream, StreamError};
+use pmem::MediumError;
+
+use super::batch::Failure;
+use super::regions::AccessError;
+use crate::verbs::{DisconnectReason, WcStatus};
+
+/// The end of a queue pair.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fault {
+    /// The peer broke the protocol.
+    Stream(StreamError),
+    /// The peer may not do what the frame at hand asks.
+    Refused(Protection),
+    /// The peer may not do what it asked in an earlier frame.
+    RefusedLater(Protection),
+    /// The peer may do it, and our medium failed.
+    Medium(MediumError),
+    /// The memory of one of our own requests or receives is gone or failed.
+    Local(WcStatus),
+}
+
+impl Fault {
+    /// What to tell the peer, and about which frame.
+    pub(super) fn cause(&self, stream: &Stream) -> (Cause, SegmentContext) {
+        match *self {
+            Self::Stream(error) => (error.into(), stream.segment_context()),
+            Self::Refused(protection) => (protection.into(), stream.segment_context()),
+            Self::RefusedLater(protection) => (protection.into(), SegmentContext::default()),
+            Self::Medium(error) => (of_medium(error).into(), SegmentContext::default()),
+            Self::Local(_) => (Protection::Local.into(), SegmentContext::default()),
+        }
+    }
+
+    /// What to tell the owner, given the code the peer was told.
+    pub(super) fn reason(&self, code: crate::verbs::TerminateCode) -> DisconnectReason {
+        match self {
+            Self::Stream(_) | Self::Refused(_) | Self::RefusedLater(_) => {
+                DisconnectReason::PeerViolation(code)
+            }
+            Self::Medium(_) => DisconnectReason::MediaFailed(code),
+            Self::Local(_) => DisconnectReason::LocalFault(code),
+        }
+    }
+
+    /// How our oldest unanswered request ends.
+    pub(super) fn status(&self) -> WcStatus {
+        match self {
+            Self::Local(status) => *status,
+            _ => WcStatus::Flushed,
+        }
+    }
+}
+
+impl From<StreamError> for Fault {
+    fn from(error: StreamError) -> Self {
+        Self::Stream(error)
+    }
+}
+
+impl From<AccessError> for Protection {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Tag => Self::PeerStag,
+            AccessError::Stream => Self::PeerNotThisStream,
+            AccessError::Rights => Self::PeerAccess,
+            // The stream machine refuses offsets that wrap before we see them.
+            AccessError::Bounds | AccessError::Wrap => Self::PeerBounds,
+        }
+    }
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Medium(error) => Self::Medium(error),
+            Failure::HashDiffers => Self::RefusedLater(Protection::PeerHashMismatch),
+        }
+    }
+}
+
+fn of_medium(error: MediumError) -> Protection {
+    match error {
+        MediumError::ReadOnly | MediumError::VolatileRefused => Protection::PeerAccess,
+        MediumError::Misaligned { .. } => Protection::PeerMisaligned,
+        MediumError::WouldBlock
+        | MediumError::OutOfBounds { .. }
+        | MediumError::Truncated
+        | MediumError::Poisoned
+        | MediumError::MediaIo(_) => Protection::MediaFailed,
+    }
+}

@@ -1,0 +1,99 @@
+//! An incoming connection until the owner has answered it. Little is spent on it.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use iwarp::mpa::{Responder, StartConfig};
+use iwarp::{Agreement, mpa::MpaError};
+
+use super::socket::{Socket, Transfer};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) socket: Socket,
+    pub(super) number: u64,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    machine: Responder,
+    /// What came so far, at most one request frame: the answer is worked out from it with the
+    /// configuration that the owner gives when it accepts.
+    request: Vec<u8>,
+    /// The owner was asked.
+    pub(super) asked: bool,
+}
+
+/// What became of the request so far.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Asked {
+    /// Nothing new.
+    Pending,
+    /// The owner is to be asked; what the peer said.
+    Ask(Vec<u8>),
+    /// Close it.
+    Over,
+}
+
+impl Incoming {
+    pub(super) fn new(socket: Socket, number: u64, start: StartConfig) -> Option<Self> {
+        let (local, peer) = socket.addresses()?;
+        let machine = Responder::new(start, Instant::now()).ok()?;
+        let request = Vec::new();
+        Some(Self { socket, number, local, peer, machine, request, asked: false })
+    }
+
+    /// The socket has something to say.
+    pub(super) fn advance(&mut self) -> Asked {
+        let mut bytes = [0; REQUEST_MAX];
+        match self.socket.receive(&mut bytes) {
+            Transfer::Bytes(len) => {
+                let bytes = bytes.get(..len).unwrap_or_default();
+                let taken = self.machine.handle_bytes(bytes);
+                self.request.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+            }
+            Transfer::Blocked => {}
+            Transfer::Closed | Transfer::Lost(_) => self.machine.handle_close(),
+        }
+        if self.machine.outcome().is_some() {
+            return Asked::Over;
+        }
+        match self.machine.request() {
+            Some(request) if !self.asked => {
+                self.asked = true;
+                Asked::Ask(request.private_data.to_vec())
+            }
+            _ => Asked::Pending,
+        }
+    }
+
+    /// Time is over, if it is.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        self.machine.handle_timeout(now);
+        self.machine.outcome().is_some()
+    }
+
+    /// Says yes: the agreement and the reply to send.
+    pub(super) fn accept(
+        &self,
+        start: StartConfig,
+        private_data: &[u8],
+    ) -> Result<(Agreement, Vec<u8>), MpaError> {
+        let mut machine = Responder::new(start, Instant::now())?;
+        machine.handle_bytes(&self.request);
+        let agreement = machine.accept(private_data)?;
+        Ok((agreement, machine.poll_transmit().unwrap_or_default()))
+    }
+
+    /// Says no.
+    pub(super) fn reject(mut self, private_data: &[u8]) -> (Socket, u64, Vec<u8>) {
+        // A refusal whose reason is too long is still a refusal.
+        if self.machine.reject(private_data).is_err() {
+            let _ = self.machine.reject(&[]);
+        }
+        let reply = self.machine.poll_transmit().unwrap_or_default();
+        (self.socket, self.number, reply)
+    }
+}
+
+/// A request frame takes at most 20 bytes and 512 of private data.
+const REQUEST_MAX: usize = 640;

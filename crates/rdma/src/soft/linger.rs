@@ -1,0 +1,48 @@
+//! A connection that says goodbye: the last bytes leave, then we wait for the peer to close.
+//!
+//! Closing at once while bytes of the peer's are unread would make TCP reset the connection, and
+//! the reset could overtake our last words. So input is read and dropped for a bounded time.
+
+use super::byte_queue::ByteQueue;
+use super::socket::{Socket, Transfer};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Linger {
+    pub(super) socket: Socket,
+    pub(super) number: u64,
+    transmit: ByteQueue,
+    finished: bool,
+}
+
+impl Linger {
+    pub(super) fn new(socket: Socket, number: u64, transmit: ByteQueue) -> Self {
+        Self { socket, number, transmit, finished: false }
+    }
+
+    /// Sends and drops what it can. `false`: over. `sent` sees what went.
+    pub(super) fn advance(&mut self, waste: &mut [u8], mut sent: impl FnMut(&[u8])) -> bool {
+        while !self.transmit.is_empty() {
+            let queued = self.transmit.queued();
+            match self.socket.send(queued) {
+                Transfer::Bytes(len) => {
+                    sent(queued.get(..len).unwrap_or_default());
+                    self.transmit.consume(len);
+                }
+                Transfer::Blocked => break,
+                Transfer::Closed | Transfer::Lost(_) => return false,
+            }
+        }
+        if self.transmit.is_empty() && !self.finished {
+            self.socket.finish();
+            self.finished = true;
+        }
+        // One buffer per call: a peer that talks on gets no more of our time than others.
+        !matches!(self.socket.receive(waste), Transfer::Closed | Transfer::Lost(_))
+    }
+
+    /// Whether there are bytes that TCP did not take yet.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.transmit.is_empty()
+    }
+}

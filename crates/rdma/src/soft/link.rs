@@ -1,0 +1,232 @@
+//! An established connection: its socket, its stream machine, its two byte queues.
+
+use std::time::{Duration, Instant};
+
+use iwarp::mpa::{HashId, ProfileFlags};
+use iwarp::rdmap::TerminateRepr;
+use iwarp::{Agreement, Profile, Role, Stream};
+
+use super::byte_queue::ByteQueue;
+use super::context::Context;
+use super::poller::Interest;
+use super::socket::{Socket, Transfer};
+use super::table::Key;
+use super::timers::{Due, Timers};
+use super::token::Token;
+use crate::verbs::{DisconnectReason, QpCapabilities, WireVerdict};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: Socket,
+    /// Names the stream to hooks.
+    pub(super) number: u64,
+    pub(super) agreement: Agreement,
+    pub(super) stream: Stream,
+    pub(super) transmit: ByteQueue,
+    /// Bytes received and not taken yet: a frame's beginning, or what came while parked.
+    pub(super) residue: ByteQueue,
+    /// The owner knows that the connection is up.
+    pub(super) announced: bool,
+    /// TCP takes nothing for now; epoll tells when it does.
+    pub(super) blocked: bool,
+    /// No more input is taken until a worker has caught up.
+    pub(super) parked: bool,
+    kick: Kick,
+}
+
+/// siw, as responder, can miss the first frame after its reply: it then needs another to wake up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kick {
+    /// Not our part, or the peer was heard.
+    Never,
+    /// We have sent nothing yet.
+    Armed,
+    /// Sent; kick again when nothing was heard until then.
+    Due { at: Instant, interval: Duration },
+}
+
+impl Link {
+    pub(super) fn new(socket: Socket, number: u64, agreement: Agreement) -> Self {
+        let initiator = agreement.role == Role::Initiator;
+        let kick = if initiator { Kick::Armed } else { Kick::Never };
+        let emss = socket.segment_size().unwrap_or(SEGMENT_DEFAULT);
+        let stream = Stream::new(&agreement, emss);
+        Self {
+            socket,
+            number,
+            agreement,
+            stream,
+            transmit: ByteQueue::with_reserve(TRANSMIT_LEN, TERMINATE_ROOM),
+            residue: ByteQueue::unallocated(RECEIVE_LEN),
+            announced: initiator,
+            blocked: false,
+            parked: false,
+            kick,
+        }
+    }
+
+    /// Hands TCP what it takes. `Ok(true)`: all went.
+    pub(super) fn send(&mut self, context: &mut Context) -> Result<bool, DisconnectReason> {
+        while !self.transmit.is_empty() && !self.blocked {
+            let queued = self.transmit.queued();
+            context.stats.send_calls += 1;
+            match self.socket.send(queued) {
+                Transfer::Bytes(len) => {
+                    if let Some(hook) = &context.hook {
+                        hook.sent(self.number, queued.get(..len).unwrap_or_default());
+                    }
+                    let all = len == queued.len();
+                    self.transmit.consume(len);
+                    context.stats.bytes_sent += as_u64(len);
+                    // A short send means that TCP is full: asking again would only say so.
+                    self.blocked = !all;
+                }
+                Transfer::Blocked => self.blocked = true,
+                Transfer::Closed => return Err(DisconnectReason::PeerClosed),
+                Transfer::Lost(errno) => return Err(lost(errno)),
+            }
+        }
+        Ok(self.transmit.is_empty())
+    }
+
+    /// Receives into `room`. `Ok(None)`: nothing there.
+    pub(super) fn receive(
+        &self,
+        context: &mut Context,
+        room: &mut [u8],
+    ) -> Result<Option<usize>, DisconnectReason> {
+        context.stats.recv_calls += 1;
+        match self.socket.receive(room) {
+            Transfer::Bytes(len) => {
+                context.stats.bytes_received += as_u64(len);
+                if let Some(hook) = &context.hook
+                    && let Some(bytes) = room.get_mut(..len)
+                    && hook.received(self.number, bytes) == WireVerdict::Cut
+                {
+                    return Err(lost(rustix::io::Errno::CONNRESET));
+                }
+                Ok(Some(len))
+            }
+            Transfer::Blocked => {
+                context.stats.recv_empty += 1;
+                Ok(None)
+            }
+            Transfer::Closed => Err(DisconnectReason::PeerClosed),
+            Transfer::Lost(errno) => Err(lost(errno)),
+        }
+    }
+
+    /// Tells epoll what to report.
+    pub(super) fn watch(&self, context: &Context, key: Key) {
+        let interest = Interest { read: !self.parked, write: self.blocked };
+        context.poller.modify(&self.socket, Token::Qp(key.index).to_bits(), interest);
+    }
+
+    /// The peer was heard: it needs no kick any more.
+    pub(super) fn heard(&mut self) {
+        self.kick = Kick::Never;
+    }
+
+    /// Something was sent: the peer should be heard soon.
+    pub(super) fn arm_kick(&mut self, key: Key, timers: &mut Timers) {
+        if self.kick == Kick::Armed {
+            self.schedule_kick(key, timers, KICK_FIRST);
+        }
+    }
+
+    fn schedule_kick(&mut self, key: Key, timers: &mut Timers, interval: Duration) {
+        let at = Instant::now() + interval;
+        self.kick = Kick::Due { at, interval };
+        timers.at(at, Due::kick(key));
+    }
+
+    /// Frames an empty write if the peer has been silent for too long.
+    pub(super) fn kick(&mut self, key: Key, timers: &mut Timers, context: &mut Context) -> bool {
+        let Kick::Due { at, interval } = self.kick else { return false };
+        if at > Instant::now() {
+            return false;
+        }
+        if interval >= KICK_LAST {
+            self.kick = Kick::Never;
+            return false;
+        }
+        self.schedule_kick(key, timers, interval * 2);
+        self.frame_kick(context)
+    }
+
+    /// Frames the ready-to-receive message if one was agreed on and has not gone, else an empty
+    /// write: it names no memory and lets the peer know that we are there.
+    pub(super) fn frame_kick(&mut self, context: &mut Context) -> bool {
+        let moved = &mut context.stats.bytes_copied;
+        let Some(room) = self.transmit.room_of(KICK_ROOM, moved) else { return false };
+        let framed = if self.stream.is_ready() {
+            self.stream.frame_kick(room)
+        } else {
+            self.stream.frame_ready(room)
+        };
+        match framed {
+            Ok(size) => {
+                self.transmit.commit(size);
+                context.stats.frames_sent += 1;
+                true
+            }
+            // In the middle of another message: that one will wake the peer.
+            Err(_) => false,
+        }
+    }
+}
+
+impl Link {
+    /// Frames the last message of the connection.
+    pub(super) fn frame_terminate(&mut self, terminate: &TerminateRepr, context: &mut Context) {
+        self.transmit.open_reserve();
+        let moved = &mut context.stats.bytes_copied;
+        let Some(room) = self.transmit.room_of(TERMINATE_ROOM, moved) else { return };
+        // Refused only before the peer's first frame: then closing has to say it.
+        if let Ok(size) = self.stream.frame_terminate(room, terminate) {
+            self.transmit.commit(size);
+            context.stats.frames_sent += 1;
+        }
+    }
+
+    /// What both sides can do.
+    pub(super) fn capabilities(&self) -> QpCapabilities {
+        let Agreement { crc, ird, ord, .. } = self.agreement;
+        let offers = self.stream.peer_offers();
+        let extended = self.agreement.is_extended();
+        let crc32c = |profile: Profile| profile.hash_ids().contains(&HashId::CRC32C);
+        QpCapabilities {
+            flush: offers.contains(ProfileFlags::FLUSH),
+            atomic_write: offers.contains(ProfileFlags::ATOMIC_WRITE),
+            verify: offers.contains(ProfileFlags::VERIFY)
+                && self.agreement.theirs.is_some_and(crc32c),
+            rfc7306: extended,
+            fpdu_max: self.stream.mulpdu(),
+            crc,
+            ird: u8::try_from(ird).unwrap_or(u8::MAX),
+            ord: u8::try_from(ord).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+fn lost(errno: rustix::io::Errno) -> DisconnectReason {
+    DisconnectReason::HostIo { errno: errno.raw_os_error() }
+}
+
+fn as_u64(len: usize) -> u64 {
+    u64::try_from(len).expect("a buffer's length fits 64 bits")
+}
+
+/// Two of the longest frames: while TCP takes one, the other is framed.
+pub(super) const TRANSMIT_LEN: usize = 2 * 65_544 + 4096;
+/// The longest frame and a little: whatever a peer sends, it fits and can be parsed.
+pub(super) const RECEIVE_LEN: usize = 65_544 + 4088;
+/// Ethernet's 1500 less IPv4, TCP and timestamps, where the host does not tell.
+const SEGMENT_DEFAULT: usize = 1448;
+const KICK_ROOM: usize = 128;
+/// A Terminate with everything it may quote, and markers.
+const TERMINATE_ROOM: usize = 128;
+// siw's series of stalled connections were all revived by one frame after 5 to 20 ms.
+const KICK_FIRST: Duration = Duration::from_millis(10);
+const KICK_LAST: Duration = Duration::from_millis(320);

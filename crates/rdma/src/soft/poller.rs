@@ -1,0 +1,109 @@
+//! Which of many sockets have something: epoll, level-triggered.
+//!
+//! Level-triggered, so that a queue pair which got its share of a round and still has input is
+//! simply reported again in the next. What must not be reported (a parked queue pair) is taken
+//! out of the interest set.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use crate::verbs::EngineError;
+
+/// An epoll instance and the readiness it last reported.
+#[derive(Debug)]
+pub(super) struct Poller {
+    epoll: OwnedFd,
+    ready: Vec<Ready>,
+}
+
+/// What a socket is good for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Ready {
+    pub(super) token: u64,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+}
+
+/// What to report about a socket.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Interest {
+    pub(super) read: bool,
+    pub(super) write: bool,
+}
+
+impl Interest {
+    pub(super) const READ: Self = Self { read: true, write: false };
+    pub(super) const WRITE: Self = Self { read: false, write: true };
+
+    fn flags(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN | EventFlags::RDHUP, self.read);
+        flags.set(EventFlags::OUT, self.write);
+        flags
+    }
+}
+
+impl Poller {
+    pub(super) fn new() -> Result<Self, EngineError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(host_io("epoll_create"))?;
+        Ok(Self { epoll, ready: Vec::with_capacity(READY_MAX) })
+    }
+
+    pub(super) fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), interest.flags())
+    }
+
+    pub(super) fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) {
+        // The socket is in the set and open: epoll_ctl has nothing left to refuse but memory it
+        // already holds.
+        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), interest.flags());
+    }
+
+    pub(super) fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Asks the kernel, waiting at most `timeout` (`None`: until something comes). What is ready
+    /// is then taken by index, so that the caller may use the poller meanwhile.
+    pub(super) fn poll(&mut self, timeout: Option<Duration>) -> usize {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
+        self.ready.clear();
+        // Interrupted by a signal counts as nothing found.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) else {
+            return 0;
+        };
+        for event in events.iter() {
+            let flags = event.flags;
+            // Errors and hang-ups show up when reading.
+            let broken = EventFlags::ERR | EventFlags::HUP;
+            self.ready.push(Ready {
+                token: event.data.u64(),
+                readable: flags.intersects(EventFlags::IN | EventFlags::RDHUP | broken),
+                writable: flags.intersects(EventFlags::OUT | broken),
+            });
+        }
+        self.ready.len()
+    }
+
+    /// One of what the last [`Poller::poll`] found.
+    pub(super) fn ready(&self, index: usize) -> Option<Ready> {
+        self.ready.get(index).copied()
+    }
+}
+
+/// Names the call in which the host failed.
+pub(super) fn host_io(call: &'static str) -> impl Fn(Errno) -> EngineError {
+    move |errno| EngineError::HostIo { call, errno: errno.raw_os_error() }
+}
+
+/// Sockets served per round; the rest is reported in the next one.
+const READY_MAX: usize = 64;

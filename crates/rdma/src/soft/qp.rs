@@ -1,0 +1,238 @@
+//! One queue pair: its queues, and the connection they belong to while there is one.
+//!
+//! ```text
+//!   connect                            reply        end
+//!   -------> Dialing ----------------------> Up --------> Draining --------> (gone)
+//!   accept      |                            ^     |  while a worker has    ^
+//!   -------------------------------------------+   |  one of its batches    |
+//!               | no way of dialling works         +------------------------+
+//!               +---------------------------------------------------------> (gone)
+//! ```
+
+use super::batch::{After, Batch};
+use super::context::Context;
+use super::deferral::Deferral;
+use super::dial::Dialing;
+use super::fault::Fault;
+use super::link::Link;
+use super::receive_queue::{ReceiveQueue, deliver};
+use super::requester::Requester;
+use super::responder::Responder;
+use super::scope::{Scope, Step};
+use super::table::Key;
+use crate::verbs::{DisconnectReason, Event, QpConfig, QpId};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub(super) key: Key,
+    pub(super) receives: ReceiveQueue,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+    pub(super) deferral: Deferral,
+    pub(super) phase: Phase,
+    /// Listed for transmission in the next round.
+    pub(super) dirty: bool,
+}
+
+/// Where the connection stands.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// On its way.
+    Dialing(Box<Dialing>),
+    /// There.
+    Up(Box<Link>),
+    /// Over, but a worker still has a batch.
+    Draining(DisconnectReason),
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// For a reason found here, which the peer is to be told.
+    Fault(Fault),
+    /// For another.
+    Reason(DisconnectReason),
+}
+
+impl From<Fault> for End {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<DisconnectReason> for End {
+    fn from(reason: DisconnectReason) -> Self {
+        Self::Reason(reason)
+    }
+}
+
+impl Qp {
+    pub(super) fn new(key: Key, config: QpConfig, phase: Phase) -> Self {
+        Self {
+            key,
+            receives: ReceiveQueue::new(config.recv_depth),
+            requester: Requester::new(config.send_depth),
+            responder: Responder::new(config.ird),
+            deferral: Deferral::new(key),
+            phase,
+            dirty: false,
+        }
+    }
+
+    pub(super) fn id(&self) -> QpId {
+        QpId { index: self.key.index, generation: self.key.generation }
+    }
+
+    pub(super) fn link(&mut self) -> Option<&mut Link> {
+        match &mut self.phase {
+            Phase::Up(link) => Some(link),
+            Phase::Dialing(_) | Phase::Draining(_) => None,
+        }
+    }
+
+    /// The halves and what they work on, if the connection is there.
+    pub(super) fn halves<'a>(&'a mut self, context: &'a mut Context) -> Option<Halves<'a>> {
+        let id = self.id();
+        let Phase::Up(link) = &mut self.phase else { return None };
+        let scope = Scope {
+            id,
+            stream: &mut link.stream,
+            transmit: &mut link.transmit,
+            deferral: &mut self.deferral,
+            regions: &mut context.regions,
+            events: &mut context.events,
+            stats: &mut context.stats,
+        };
+        let (receives, requester) = (&mut self.receives, &mut self.requester);
+        Some(Halves { scope, receives, requester, responder: &mut self.responder })
+    }
+
+    /// Frames what can be framed, hands TCP what it takes, and reports what is done. `true`: call
+    /// again, there is more than one round's share.
+    pub(super) fn transmit(&mut self, context: &mut Context) -> Result<bool, End> {
+        for _ in 0..SENDS_PER_ROUND {
+            let Some(mut halves) = self.halves(context) else { return Ok(false) };
+            halves.frame()?;
+            let Phase::Up(link) = &mut self.phase else { return Ok(false) };
+            let nothing_to_send = link.transmit.is_empty();
+            if !nothing_to_send {
+                let was_blocked = link.blocked;
+                link.send(context)?;
+                if link.blocked != was_blocked {
+                    link.watch(context, self.key);
+                }
+            }
+            let blocked = link.blocked;
+            let sent = link.transmit.head_position();
+            self.requester.complete(self.id(), sent, &mut context.events);
+            if nothing_to_send || blocked {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives a worker what has collected, unless it still has a batch.
+    pub(super) fn submit(&mut self, context: &mut Context) -> Result<(), End> {
+        let Some(batch) = self.deferral.take_to_submit() else { return Ok(()) };
+        for operation in &batch.operations {
+            if let Some(target) = &operation.target {
+                context.regions.work_begins(target.tag);
+            }
+        }
+        context.stats.deferred_batches += 1;
+        let count = u64::try_from(batch.operations.len()).expect("a batch is bounded");
+        context.stats.deferred_operations += count;
+        context.workers.submit(batch).map_err(|batch| {
+            // Not one thread could be started: nothing will ever carry this out.
+            release(&batch, context);
+            self.deferral.returned(batch);
+            End::Fault(Fault::Medium(pmem::MediumError::MediaIo(NO_THREAD)))
+        })
+    }
+
+    /// Deals with a batch that came back.
+    pub(super) fn batch_returned(
+        &mut self,
+        batch: Box<Batch>,
+        context: &mut Context,
+    ) -> Result<(), End> {
+        release(&batch, context);
+        context.stats.persists += batch.persists;
+        let outcome = match self.halves(context) {
+            Some(mut halves) => halves.apply(&batch),
+            None => Ok(()),
+        };
+        self.deferral.returned(batch);
+        outcome?;
+        let full = self.deferral.is_full();
+        let key = self.key;
+        if let Some(link) = self.link()
+            && link.parked
+            && !full
+        {
+            link.parked = false;
+            link.watch(context, key);
+        }
+        Ok(())
+    }
+}
+
+/// The parts of an established queue pair, each in its own hand.
+#[derive(Debug)]
+pub(super) struct Halves<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) receives: &'a mut ReceiveQueue,
+    pub(super) requester: &'a mut Requester,
+    pub(super) responder: &'a mut Responder,
+}
+
+impl Halves<'_> {
+    /// Frames messages of both halves in turn while there is something to frame and room for it.
+    fn frame(&mut self) -> Result<(), Fault> {
+        loop {
+            let answers = self.responder.advance(&mut self.scope)?;
+            let requests = self.requester.advance(&mut self.scope)?;
+            if (answers, requests) == (Step::Rest, Step::Rest) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does what has to follow the operations of a batch that succeeded.
+    fn apply(&mut self, batch: &Batch) -> Result<(), End> {
+        for operation in batch.operations.iter().take(batch.succeeded) {
+            match operation.after {
+                After::Nothing => {}
+                After::Answer => self.responder.answer_ready(operation.result),
+                After::Received(_) | After::ReceivedAndInvalidates(_) => {
+                    deliver(&mut self.scope, operation.after)?;
+                }
+                After::ReadPlaced => self.requester.placed(),
+                After::FetchedForResponse => self.responder.fetched(batch.fetched(operation)),
+                After::FetchedForRequest => self.requester.fetched(batch.fetched(operation)),
+            }
+        }
+        match batch.failure {
+            None => Ok(()),
+            Some(failure) => Err(End::Fault(batch.fault(failure))),
+        }
+    }
+}
+
+/// The operations of a batch have left their regions.
+fn release(batch: &Batch, context: &mut Context) {
+    for operation in &batch.operations {
+        if let Some(target) = &operation.target
+            && let Some((qp, rkey)) = context.regions.work_ends(target.tag)
+        {
+            context.events.push(Event::Deregistered { qp, rkey });
+        }
+    }
+}
+
+/// Transmit buffers one queue pair may fill and hand over in a round before others have a turn.
+const SENDS_PER_ROUND: usize = 2;
+/// EAGAIN of thread creation.
+const NO_THREAD: i32 = 11;

@@ -1,0 +1,221 @@
+//! Every region of an engine by its steering tag, and the one check every access passes.
+//!
+//! ```text
+//!             register               deregister, nothing at work
+//!   (nothing) --------> registered ------------------------------> (nothing)
+//!                           |                                          ^
+//!                           | deregister, workers on it                | last one returns
+//!                           +-------------------> closing -------------+
+//! ```
+//!
+//! A closing region is found by no access any more. Tags lie in a hash table because they are
+//! random; the table hashes by one multiplication, which is safe as no peer chooses a key that is
+//! put in.
+//!
+//! Spec: RFC 5041 §7.2 and RFC 5040 §4.8 for what the errors become on the wire.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+use pmem::Medium;
+
+use super::keys::KeySource;
+use crate::verbs::{Access, Lkey, MemoryRegion, QpId, RegisterError, Rkey};
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Regions {
+    registered: HashMap<u32, Region, BuildHasherDefault<TagHasher>>,
+    /// The tags of each queue pair, by its place, to be dropped with it.
+    owned: Vec<HashSet<u32>>,
+    closing: Vec<Closing>,
+    keys: KeySource,
+    max: u32,
+}
+
+/// One registration.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) medium: Arc<dyn Medium>,
+    qp: QpId,
+    /// In the medium, and also in what the peer addresses: a tagged offset is a medium offset, so
+    /// that 8-aligned on the wire is 8-aligned in the medium.
+    range: Range<u64>,
+    access: Access,
+    at_work: u32,
+}
+
+#[derive(Debug)]
+struct Closing {
+    tag: u32,
+    qp: QpId,
+    at_work: u32,
+}
+
+/// Why an access was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum AccessError {
+    /// No such tag.
+    Tag,
+    /// The tag belongs to another queue pair.
+    Stream,
+    /// The region does not allow it.
+    Rights,
+    /// Beyond the region.
+    Bounds,
+    /// Offset and length do not fit 64 bits.
+    Wrap,
+}
+
+impl Regions {
+    pub(super) fn new(max: u32) -> Self {
+        let registered = HashMap::default();
+        let (owned, closing) = (Vec::new(), Vec::new());
+        Self { registered, owned, closing, keys: KeySource::new(), max }
+    }
+
+    pub(super) fn register(
+        &mut self,
+        qp: QpId,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        let Range { start, end } = range;
+        if start >= end || end > medium.len() {
+            return Err(RegisterError::ConfigRange { start, end, len: medium.len() });
+        }
+        if u32::try_from(self.registered.len()).is_ok_and(|len| len >= self.max) {
+            return Err(RegisterError::RegionsExhausted { max: self.max });
+        }
+        let tag = loop {
+            let tag = self.keys.draw().ok_or(RegisterError::HostRandom)?;
+            let closing = self.closing.iter().any(|closing| closing.tag == tag);
+            if !closing && !self.registered.contains_key(&tag) {
+                break tag;
+            }
+        };
+        let (rkey, lkey) = (Rkey(tag), Lkey(tag));
+        self.registered.insert(tag, Region { medium, qp, range, access, at_work: 0 });
+        self.owned_by(qp).insert(tag);
+        Ok(MemoryRegion { rkey, lkey, remote_addr_base: start, len: end - start })
+    }
+
+    /// Ends a region; says how many operations workers still have on it.
+    pub(super) fn deregister(&mut self, qp: QpId, rkey: Rkey) -> Result<u32, RegisterError> {
+        let Rkey(tag) = rkey;
+        if self.registered.get(&tag).is_none_or(|region| region.qp != qp) {
+            return Err(RegisterError::UnknownRegion(rkey));
+        }
+        let at_work = self.registered.remove(&tag).map_or(0, |region| region.at_work);
+        self.owned_by(qp).remove(&tag);
+        if at_work > 0 {
+            self.closing.push(Closing { tag, qp, at_work });
+        }
+        Ok(at_work)
+    }
+
+    /// Ends all regions of a queue pair that nothing works on any more.
+    pub(super) fn drop_all(&mut self, qp: QpId) {
+        let tags = std::mem::take(self.owned_by(qp));
+        for tag in tags {
+            self.registered.remove(&tag);
+        }
+    }
+
+    fn owned_by(&mut self, qp: QpId) -> &mut HashSet<u32> {
+        let index = usize::try_from(qp.index).expect("usize has at least 32 bits here");
+        if self.owned.len() <= index {
+            self.owned.resize_with(index + 1, HashSet::new);
+        }
+        &mut self.owned[index]
+    }
+
+    /// Where in which medium `len` bytes at `offset` of region `tag` are, if `qp` may do `need`.
+    pub(super) fn check(
+        &self,
+        qp: QpId,
+        tag: u32,
+        offset: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<&Region, AccessError> {
+        let region = self.registered.get(&tag).ok_or(AccessError::Tag)?;
+        if region.qp != qp {
+            return Err(AccessError::Stream);
+        }
+        if !region.access.contains(need) {
+            return Err(AccessError::Rights);
+        }
+        let end = offset.checked_add(len).ok_or(AccessError::Wrap)?;
+        if offset < region.range.start || end > region.range.end {
+            return Err(AccessError::Bounds);
+        }
+        Ok(region)
+    }
+
+    /// The same for a local slice, whose offset counts from the beginning of the region. Returns
+    /// the offset in the medium as well.
+    pub(super) fn check_local(
+        &self,
+        qp: QpId,
+        Lkey(tag): Lkey,
+        offset: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<(&Region, u64), AccessError> {
+        let start = self.registered.get(&tag).ok_or(AccessError::Tag)?.range.start;
+        let offset = start.checked_add(offset).ok_or(AccessError::Wrap)?;
+        Ok((self.check(qp, tag, offset, len, need)?, offset))
+    }
+
+    /// A worker has been given an operation on the region.
+    pub(super) fn work_begins(&mut self, tag: u32) {
+        if let Some(region) = self.registered.get_mut(&tag) {
+            region.at_work += 1;
+        }
+    }
+
+    /// A worker is done with an operation on the region; returns the region if it was closing and
+    /// this was the last.
+    pub(super) fn work_ends(&mut self, tag: u32) -> Option<(QpId, Rkey)> {
+        if let Some(region) = self.registered.get_mut(&tag) {
+            region.at_work -= 1;
+            return None;
+        }
+        let index = self.closing.iter().position(|closing| closing.tag == tag)?;
+        let closing = self.closing.get_mut(index)?;
+        closing.at_work -= 1;
+        if closing.at_work > 0 {
+            return None;
+        }
+        let Closing { tag, qp, .. } = self.closing.swap_remove(index);
+        Some((qp, Rkey(tag)))
+    }
+}
+
+/// Spreads random tags over 64 bits: the table takes its bucket from the low bits and its
+/// one-byte fingerprint from the high ones.
+#[derive(Debug, Default)]
+struct TagHasher(u64);
+
+impl Hasher for TagHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Keys are u32; this is here for the trait only.
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, tag: u32) {
+        // 2^64 divided by the golden ratio, odd: every bit of the tag reaches the high bits.
+        let mixed = (self.0 ^ u64::from(tag)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}

@@ -1,0 +1,346 @@
+//! The peer's one-sided operations, carried out against our media without asking the owner.
+//!
+//! ```text
+//!   pending:  | at work | at work | waiting | waiting |      answers leave from the front
+//!               ^front                          ^back
+//! ```
+//!
+//! Writes are placed as they arrive. A request (read, flush, verify, atomics) is carried out and
+//! answered at once when nothing is before it, which is the usual case and touches no queue.
+//! Otherwise it waits here: for the transmit buffer to drain, or for a worker. The peer may have
+//! at most IRD of them open, so the queue is bounded; a peer that asks and does not drain its
+//! answers fills it and gets no further. Writes and answers of such a peer are still taken: two
+//! peers that read from each other would otherwise wait for each other for ever.
+//!
+//! Spec: RFC 5040 §5.5, RFC 7306 §7 (order); draft-talpey-rdma-commit-01 §3.1.
+
+use std::collections::VecDeque;
+
+use iwarp::Protection;
+use iwarp::ddp::TaggedRepr;
+use pmem::{AtomicOp, DurabilityClass, MediumError};
+
+use super::answer_frame;
+use super::batch::{After, Hash, Work};
+use super::fault::Fault;
+use super::regions::Region;
+use super::scope::{Scope, Step};
+use super::work_frame::fetch_len;
+use crate::verbs::Access;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Responder {
+    pending: VecDeque<Pending>,
+    /// Bytes a worker read for the response in transmission, and how many were framed.
+    fetched: Vec<u8>,
+    fetched_used: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    request: Request,
+    state: State,
+}
+
+/// Where a pending request stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// Not begun.
+    Waiting,
+    /// Handed to a worker, or queued for one.
+    AtWork,
+    /// Carried out; a read may stream.
+    Ready(u64),
+}
+
+/// A request of the peer's, with memory still unchecked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Request {
+    pub(super) tag: u32,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    pub(super) kind: RequestKind,
+}
+
+/// What the peer asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum RequestKind {
+    /// Our bytes.
+    Read,
+    /// Our bytes become visible (they are already) or durable.
+    Flush { visibility: bool, persistence: bool },
+    /// A hash of our bytes.
+    Verify { expected: Option<u32> },
+    /// A word is stored.
+    AtomicWrite { value: u64 },
+    /// A word is changed, and the word before returned.
+    Atomic(AtomicOp),
+}
+
+impl Responder {
+    pub(super) fn new(ird: u8) -> Self {
+        Self {
+            pending: VecDeque::with_capacity(usize::from(ird) + 1),
+            fetched: Vec::new(),
+            fetched_used: 0,
+        }
+    }
+
+    /// Places a segment of a write.
+    pub(super) fn write(
+        scope: &mut Scope<'_>,
+        tag: u32,
+        offset: u64,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        // RFC 5041 §5.2: a zero-length tagged segment names no memory, whatever it says.
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let len = u64::try_from(payload.len()).expect("a frame's length fits 64 bits");
+        let region = scope
+            .regions
+            .check(scope.id, tag, offset, len, Access::REMOTE_WRITE)
+            .map_err(|error| Fault::Refused(error.into()))?;
+        scope.stats.bytes_copied += len;
+        if !scope.deferral.is_active() {
+            match region.medium.try_place(offset, payload) {
+                Ok(()) => return Ok(()),
+                Err(MediumError::WouldBlock) => {}
+                Err(error) => return Err(Fault::Medium(error)),
+            }
+        }
+        scope.deferral.push_place(tag, &region.medium, offset, payload, After::Nothing);
+        Ok(())
+    }
+
+    /// Takes a request: answers it at once, or queues it.
+    pub(super) fn request(&mut self, scope: &mut Scope<'_>, request: Request) -> Result<(), Fault> {
+        // Refused while the frame it came in is at hand, to be quoted in the Terminate.
+        request.check(scope).map_err(Fault::Refused)?;
+        if scope.deferral.is_active() {
+            // Behind one that waits for its turn, this one has to wait for its turn as well.
+            let waits = self.pending.iter().any(|pending| pending.state == State::Waiting);
+            let state = if waits { State::Waiting } else { request.defer(scope)? };
+            self.pending.push_back(Pending { request, state });
+            return Ok(());
+        }
+        let pending = Pending { request, state: State::Waiting };
+        if self.pending.is_empty() && request.kind != RequestKind::Read {
+            let state = request.carry_out(scope)?;
+            if let State::Ready(result) = state
+                && answer_frame::answer(scope, &request, result)
+            {
+                return Ok(());
+            }
+            self.pending.push_back(Pending { state, ..pending });
+            return Ok(());
+        }
+        self.pending.push_back(pending);
+        Ok(())
+    }
+
+    /// Carries out and answers the front request, or as much of it as there is room for.
+    pub(super) fn advance(&mut self, scope: &mut Scope<'_>) -> Result<Step, Fault> {
+        let Some(front) = self.pending.front_mut() else { return Ok(Step::Rest) };
+        if front.state == State::Waiting {
+            front.state = if scope.deferral.is_active() {
+                front.request.defer(scope)?
+            } else {
+                front.request.carry_out(scope)?
+            };
+        }
+        let State::Ready(result) = front.state else { return Ok(Step::Rest) };
+        if matches!(front.request.kind, RequestKind::Read) {
+            return self.stream_read(scope);
+        }
+        if !answer_frame::answer(scope, &front.request, result) {
+            return Ok(Step::Rest);
+        }
+        self.pending.pop_front();
+        Ok(Step::Progress)
+    }
+
+    /// Frames segments of the front read while there is room.
+    fn stream_read(&mut self, scope: &mut Scope<'_>) -> Result<Step, Fault> {
+        let mut step = Step::Rest;
+        while let Some(front) = self.pending.front_mut() {
+            let fetched = self.fetched.get(self.fetched_used..).unwrap_or_default();
+            match answer_frame::read_segment(scope, &front.request, fetched)? {
+                answer_frame::Segment::NoRoom => break,
+                answer_frame::Segment::Framed { payload, last } => {
+                    step = Step::Progress;
+                    self.fetched_used += fetched.len().min(payload);
+                    front.request.advance(payload);
+                    if last {
+                        self.pending.pop_front();
+                        break;
+                    }
+                }
+                answer_frame::Segment::WouldBlock => {
+                    front.state = front.request.fetch(scope)?;
+                    break;
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    /// The oldest request that was at work is carried out.
+    pub(super) fn answer_ready(&mut self, result: u64) {
+        let oldest = self.pending.iter_mut().find(|pending| pending.state == State::AtWork);
+        if let Some(pending) = oldest {
+            pending.state = State::Ready(result);
+        }
+    }
+
+    /// Bytes from a worker for the read in transmission.
+    pub(super) fn fetched(&mut self, bytes: &[u8]) {
+        self.fetched.clear();
+        self.fetched.extend_from_slice(bytes);
+        self.fetched_used = 0;
+        self.answer_ready(0);
+    }
+
+    /// Forgets everything: the connection is over.
+    pub(super) fn forget(&mut self) {
+        self.pending.clear();
+    }
+}
+
+impl Request {
+    /// Looks up the memory and the rights. A read or flush of nothing needs neither bounds nor,
+    /// for a read, memory (RFC 5040 §5.2.1; the draft leaves a flush of nothing open, we want a
+    /// valid tag).
+    fn check<'r>(&self, scope: &'r Scope<'_>) -> Result<Option<&'r Region>, Protection> {
+        let need = match self.kind {
+            RequestKind::Read if self.len == 0 => return Ok(None),
+            RequestKind::Read | RequestKind::Verify { .. } => Access::REMOTE_READ,
+            RequestKind::Flush { visibility, persistence } => {
+                let mut need = Access::empty();
+                need.set(Access::FLUSH_VISIBILITY, visibility);
+                need.set(Access::FLUSH_PERSISTENCE, persistence);
+                need
+            }
+            RequestKind::AtomicWrite { .. } => Access::REMOTE_WRITE,
+            RequestKind::Atomic(_) => Access::REMOTE_ATOMIC,
+        };
+        if matches!(self.kind, RequestKind::AtomicWrite { .. } | RequestKind::Atomic(_))
+            && !self.offset.is_multiple_of(AtomicOp::LEN)
+        {
+            return Err(Protection::PeerMisaligned);
+        }
+        let region = scope
+            .regions
+            .check(scope.id, self.tag, self.offset, u64::from(self.len), need)
+            .map_err(Protection::from)?;
+        Ok(Some(region))
+    }
+
+    /// Carries it out on this thread if that needs no waiting, else hands it to a worker.
+    fn carry_out(&self, scope: &mut Scope<'_>) -> Result<State, Fault> {
+        let Some(region) = self.check(scope).map_err(Fault::RefusedLater)? else {
+            return Ok(State::Ready(0));
+        };
+        let medium = &region.medium;
+        let len = u64::from(self.len);
+        let mut persisted = 0;
+        let outcome = match self.kind {
+            RequestKind::Read | RequestKind::Flush { persistence: false, .. } => Ok(0),
+            // Walking the cache lines of a long range, or hashing one, would make others wait.
+            RequestKind::Flush { .. }
+                if medium.class() == DurabilityClass::Pmem && len > INLINE_WORK_MAX =>
+            {
+                Err(MediumError::WouldBlock)
+            }
+            RequestKind::Verify { .. } if len > INLINE_WORK_MAX => Err(MediumError::WouldBlock),
+            RequestKind::Flush { .. } => {
+                persisted = 1;
+                medium.try_persist(self.offset, len).map(|()| 0)
+            }
+            RequestKind::Verify { expected } => match hash_inline(region, self.offset, len) {
+                Ok(hash) if expected.is_some_and(|expected| expected != hash) => {
+                    return Err(Fault::RefusedLater(Protection::PeerHashMismatch));
+                }
+                outcome => outcome.map(u64::from),
+            },
+            RequestKind::AtomicWrite { value } => {
+                medium.try_atomic(self.offset, AtomicOp::Store(value))
+            }
+            RequestKind::Atomic(op) => medium.try_atomic(self.offset, op),
+        };
+        match outcome {
+            Ok(result) => {
+                scope.stats.persists += persisted;
+                Ok(State::Ready(result))
+            }
+            Err(MediumError::WouldBlock) => self.defer(scope),
+            Err(error) => Err(Fault::Medium(error)),
+        }
+    }
+
+    /// Queues it for a worker, behind everything queued already.
+    fn defer(&self, scope: &mut Scope<'_>) -> Result<State, Fault> {
+        let work = match self.kind {
+            RequestKind::Read | RequestKind::Flush { persistence: false, .. } => {
+                scope.deferral.push_mark(After::Answer);
+                return Ok(State::AtWork);
+            }
+            RequestKind::Flush { .. } => Work::Persist,
+            RequestKind::Verify { expected } => Work::Hash(expected),
+            RequestKind::AtomicWrite { value } => Work::Atomic(AtomicOp::Store(value)),
+            RequestKind::Atomic(op) => Work::Atomic(op),
+        };
+        self.push(scope, self.offset, u64::from(self.len), work, After::Answer)
+    }
+
+    /// Asks a worker for the next bytes of a read.
+    fn fetch(&self, scope: &mut Scope<'_>) -> Result<State, Fault> {
+        let len = fetch_len(u64::from(self.len), scope.stream.mulpdu(), TaggedRepr::LEN);
+        self.push(scope, self.offset, len, Work::Fetch, After::FetchedForResponse)
+    }
+
+    fn push(
+        &self,
+        scope: &mut Scope<'_>,
+        offset: u64,
+        len: u64,
+        work: Work,
+        after: After,
+    ) -> Result<State, Fault> {
+        let medium = match self.check(scope).map_err(Fault::RefusedLater)? {
+            Some(region) => std::sync::Arc::clone(&region.medium),
+            None => return Ok(State::Ready(0)),
+        };
+        scope.deferral.push(self.tag, &medium, offset, len, work, after);
+        Ok(State::AtWork)
+    }
+
+    /// Forgets the first bytes of a read, which are on their way.
+    fn advance(&mut self, framed: usize) {
+        let len = u32::try_from(framed).expect("a frame's length fits 32 bits");
+        self.offset += u64::from(len);
+        self.len -= len;
+    }
+}
+
+/// CRC-32C of bytes of a region, without waiting.
+fn hash_inline(region: &Region, offset: u64, len: u64) -> Result<u32, MediumError> {
+    let mut hash = Hash::new();
+    let mut piece = [0; HASH_PIECE];
+    let mut done = 0;
+    while done < len {
+        let part = usize::try_from(len - done).unwrap_or(HASH_PIECE).min(HASH_PIECE);
+        let Some(piece) = piece.get_mut(..part) else { break };
+        region.medium.try_read(offset + done, piece)?;
+        hash.update(piece);
+        done += u64::try_from(part).expect("a piece is short");
+    }
+    Ok(hash.finish())
+}
+
+/// Longest flush of persistent memory and longest verify that the engine does itself: some 20 us
+/// at the measured write-back rate.
+const INLINE_WORK_MAX: u64 = 128 * 1024;
+const HASH_PIECE: usize = 4096;

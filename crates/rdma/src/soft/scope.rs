@@ -1,0 +1,29 @@
+//! What the halves of a queue pair work on, borrowed for one step.
+
+use iwarp::Stream;
+
+use super::byte_queue::ByteQueue;
+use super::deferral::Deferral;
+use super::regions::Regions;
+use crate::verbs::{EngineStats, Event, QpId};
+
+/// The connection and the engine's tables, as a requester or responder sees them.
+#[derive(Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) id: QpId,
+    pub(super) stream: &'a mut Stream,
+    pub(super) transmit: &'a mut ByteQueue,
+    pub(super) deferral: &'a mut Deferral,
+    pub(super) regions: &'a mut Regions,
+    pub(super) events: &'a mut Vec<Event>,
+    pub(super) stats: &'a mut EngineStats,
+}
+
+/// How a step of transmission ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Step {
+    /// A message, or as much of one as there was room for, was framed.
+    Progress,
+    /// Nothing to do, or nothing that can be done now.
+    Rest,
+}

@@ -1,0 +1,105 @@
+//! A table whose places are reused, and whose keys of an earlier tenant are refused.
+
+/// Place and tenancy of an entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Key {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// Entries by [`Key`], at most `max` of them.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+    max: u32,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    entry: Option<T>,
+}
+
+impl<T> Table<T> {
+    pub(super) fn new(max: u32) -> Self {
+        Self { places: Vec::new(), free: Vec::new(), max }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty() && u32::try_from(self.places.len()).is_ok_and(|len| len >= self.max)
+    }
+
+    /// Puts in what `make` returns for its key; `None` when the table is full.
+    pub(super) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
+        if self.is_full() {
+            return None;
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(self.places.len()).ok()?;
+                self.places.push(Place { generation: 0, entry: None });
+                index
+            }
+        };
+        let place = self.places.get_mut(usize::try_from(index).ok()?)?;
+        let key = Key { index, generation: place.generation };
+        place.entry = Some(make(key));
+        Some(key)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&T> {
+        let place = self.places.get(usize::try_from(key.index).ok()?)?;
+        if place.generation == key.generation { place.entry.as_ref() } else { None }
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let place = self.places.get_mut(usize::try_from(key.index).ok()?)?;
+        if place.generation == key.generation { place.entry.as_mut() } else { None }
+    }
+
+    /// The entry at `index` whoever it is, with its key.
+    pub(super) fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let place = self.places.get_mut(usize::try_from(index).ok()?)?;
+        let key = Key { index, generation: place.generation };
+        place.entry.as_mut().map(|entry| (key, entry))
+    }
+
+    /// Takes the entry out; its key is never valid again.
+    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+        let place = self.places.get_mut(usize::try_from(key.index).ok()?)?;
+        if place.generation != key.generation {
+            return None;
+        }
+        let entry = place.entry.take()?;
+        // After 2^32 tenants of one place an old key would fit again; nobody keeps one that long.
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_an_earlier_tenant_is_refused() {
+        let mut table = Table::new(1);
+        let old = table.insert_with(|_| 'a').unwrap();
+        assert!(table.is_full());
+        assert_eq!(table.insert_with(|_| 'b'), None);
+        assert_eq!(table.remove(old), Some('a'));
+        let new = table.insert_with(|_| 'c').unwrap();
+        assert_eq!(new.index, old.index);
+        assert_eq!(table.get(old), None);
+        assert_eq!(table.remove(old), None);
+        assert_eq!(table.get(new), Some(&'c'));
+        assert_eq!(table.len(), 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! What has to happen later: deadlines in a heap, looked at only when one can be due.
+//!
+//! A deadline that is no longer wanted stays until its time; whoever it was for then finds that
+//! there is nothing to do. Each connection has a few at most, so the heap is bounded with them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+use super::table::Key;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, Due)>>,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Due {
+    /// An incoming handshake has to be over.
+    Request { index: u32, generation: u32 },
+    /// An outgoing handshake has to be over.
+    Dial { index: u32, generation: u32 },
+    /// A queue pair that heard nothing yet may have to nudge its peer.
+    Kick { index: u32, generation: u32 },
+    /// A connection that says goodbye has to be gone.
+    Linger { index: u32, generation: u32 },
+}
+
+impl Due {
+    pub(super) fn request(Key { index, generation }: Key) -> Self {
+        Self::Request { index, generation }
+    }
+
+    pub(super) fn dial(Key { index, generation }: Key) -> Self {
+        Self::Dial { index, generation }
+    }
+
+    pub(super) fn kick(Key { index, generation }: Key) -> Self {
+        Self::Kick { index, generation }
+    }
+
+    pub(super) fn linger(Key { index, generation }: Key) -> Self {
+        Self::Linger { index, generation }
+    }
+}
+
+impl Timers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    pub(super) fn at(&mut self, when: Instant, due: Due) {
+        self.heap.push(Reverse((when, due)));
+    }
+
+    /// The next thing that is due at `now`.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Due> {
+        let Reverse((when, due)) = *self.heap.peek()?;
+        if when > now {
+            return None;
+        }
+        self.heap.pop();
+        Some(due)
+    }
+
+    /// How long until something is due.
+    pub(super) fn until_next(&self, now: Instant) -> Option<Duration> {
+        self.heap.peek().map(|Reverse((when, _))| when.saturating_duration_since(now))
+    }
+}

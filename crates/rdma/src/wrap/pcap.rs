@@ -1,0 +1,215 @@
+//! Writes what an engine's connections say into a pcap file that tshark and Wireshark open.
+//!
+//! ```text
+//!   file header, 24 bytes: magic a1b23c4d | 2.4 | 0 | 0 | snaplen | link type 1 (Ethernet)
+//!   per packet, 16 bytes:  seconds | nanoseconds | bytes kept | bytes there, then the packet
+//! ```
+//!
+//! The bytes are those of the TCP streams; the packets around them are made up, with right
+//! sequence numbers and checksums, so that MPA, DDP and RDMAP dissect. A stream begins with a
+//! made-up handshake and ends with a FIN.
+//!
+//! Spec: draft-ietf-opsawg-pcap §4 and §5; the host's byte order is allowed, ours is big-endian.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
+use crate::verbs::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
+
+/// A provider whose engines all write into one capture file.
+#[derive(Debug)]
+pub struct Pcap<P> {
+    inner: P,
+    capture: Arc<Capture>,
+    engines: AtomicU64,
+}
+
+impl<P: Provider> Pcap<P> {
+    /// Captures the engines of `inner` into a new file at `path`.
+    pub fn create(inner: P, path: &Path) -> Result<Self, PcapError> {
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&FILE_HEADER)?;
+        let writer = Writer { file, streams: HashMap::new(), packet: Vec::new(), failed: false };
+        let capture = Capture { writer: Mutex::new(writer) };
+        Ok(Self { inner, capture: Arc::new(capture), engines: AtomicU64::new(0) })
+    }
+}
+
+impl<P: Provider> Provider for Pcap<P> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn open_engine(&self, mut config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
+        let next = config.wire_hook.take();
+        let engine = self.engines.fetch_add(1, Ordering::Relaxed);
+        let hook = Chained { capture: Arc::clone(&self.capture), engine, next };
+        config.wire_hook = Some(Arc::new(hook));
+        self.inner.open_engine(config)
+    }
+}
+
+/// A capture file could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the capture: {0}")]
+pub struct PcapError(#[from] std::io::Error);
+
+/// The file, shared by the engines that write into it. A capture is for looking, not for speed:
+/// engines may wait for each other here.
+#[derive(Debug)]
+struct Capture {
+    writer: Mutex<Writer>,
+}
+
+impl Capture {
+    fn with(&self, write: impl FnOnce(&mut Writer) -> std::io::Result<()>) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.failed {
+            return;
+        }
+        if let Err(error) = write(&mut writer) {
+            // The streams must go on; the capture ends where the disk did.
+            tracing::warn!(%error, "the capture stops here");
+            writer.failed = true;
+        }
+    }
+}
+
+/// One engine's hook: the capture and whatever hook was there before. Stream numbers are per
+/// engine, so engines are numbered too.
+#[derive(Debug)]
+struct Chained {
+    capture: Arc<Capture>,
+    engine: u64,
+    next: Option<Arc<dyn WireHook>>,
+}
+
+impl WireHook for Chained {
+    fn opened(&self, stream: u64, local: SocketAddr, peer: SocketAddr, active: bool) {
+        let key = (self.engine, stream);
+        self.capture.with(|writer| writer.open(key, local, peer, active));
+        if let Some(next) = &self.next {
+            next.opened(stream, local, peer, active);
+        }
+    }
+
+    fn sent(&self, stream: u64, bytes: &[u8]) {
+        self.capture.with(|writer| writer.data((self.engine, stream), Direction::Out, bytes));
+        if let Some(next) = &self.next {
+            next.sent(stream, bytes);
+        }
+    }
+
+    fn received(&self, stream: u64, bytes: &mut [u8]) -> WireVerdict {
+        self.capture.with(|writer| writer.data((self.engine, stream), Direction::In, bytes));
+        self.next.as_ref().map_or(WireVerdict::Pass, |next| next.received(stream, bytes))
+    }
+
+    fn closed(&self, stream: u64) {
+        self.capture.with(|writer| writer.close((self.engine, stream)));
+        if let Some(next) = &self.next {
+            next.closed(stream);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: BufWriter<File>,
+    streams: HashMap<(u64, u64), Stream>,
+    packet: Vec<u8>,
+    failed: bool,
+}
+
+/// Addresses and next sequence numbers, ours first.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    local: SocketAddr,
+    peer: SocketAddr,
+    out: u32,
+    back: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Out,
+    In,
+}
+
+impl Stream {
+    fn packet(&self, direction: Direction, flags: u8) -> PacketRepr {
+        let (source, destination, sequence, acknowledgement) = match direction {
+            Direction::Out => (self.local, self.peer, self.out, self.back),
+            Direction::In => (self.peer, self.local, self.back, self.out),
+        };
+        PacketRepr { source, destination, sequence, acknowledgement, flags }
+    }
+
+    fn advance(&mut self, direction: Direction, by: u32) {
+        match direction {
+            Direction::Out => self.out = self.out.wrapping_add(by),
+            Direction::In => self.back = self.back.wrapping_add(by),
+        }
+    }
+}
+
+impl Writer {
+    fn open(
+        &mut self,
+        key: (u64, u64),
+        local: SocketAddr,
+        peer: SocketAddr,
+        active: bool,
+    ) -> std::io::Result<()> {
+        let (first, second) =
+            if active { (Direction::Out, Direction::In) } else { (Direction::In, Direction::Out) };
+        let mut stream = Stream { local, peer, out: 0, back: 0 };
+        self.write(PacketRepr { acknowledgement: 0, ..stream.packet(first, SYN) }, &[])?;
+        stream.advance(first, 1);
+        self.write(stream.packet(second, SYN | ACK), &[])?;
+        stream.advance(second, 1);
+        self.write(stream.packet(first, ACK), &[])?;
+        self.streams.insert(key, stream);
+        Ok(())
+    }
+
+    fn data(&mut self, key: (u64, u64), direction: Direction, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(mut stream) = self.streams.get(&key).copied() else { return Ok(()) };
+        for piece in bytes.chunks(PAYLOAD_MAX) {
+            self.write(stream.packet(direction, PSH | ACK), piece)?;
+            let len = u32::try_from(piece.len()).expect("PAYLOAD_MAX fits 16 bits");
+            stream.advance(direction, len);
+        }
+        self.streams.insert(key, stream);
+        Ok(())
+    }
+
+    fn close(&mut self, key: (u64, u64)) -> std::io::Result<()> {
+        if let Some(stream) = self.streams.remove(&key) {
+            self.write(stream.packet(Direction::Out, FIN | ACK), &[])?;
+        }
+        self.file.flush()
+    }
+
+    fn write(&mut self, repr: PacketRepr, payload: &[u8]) -> std::io::Result<()> {
+        repr.emit(payload, &mut self.packet);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // The format counts seconds in 32 bits; it ends in 2106.
+        let seconds = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
+        let len = u32::try_from(self.packet.len()).expect("a packet is below 64 KiB and headers");
+        for number in [seconds, now.subsec_nanos(), len, len] {
+            self.file.write_all(&number.to_be_bytes())?;
+        }
+        self.file.write_all(&self.packet)
+    }
+}
+
+const FILE_HEADER: [u8; 24] =
+    [0xa1, 0xb2, 0x3c, 0x4d, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1];
