@@ -1,0 +1,264 @@
+//! What a write and its flush cost over a plain TCP exchange of the same bytes.
+//!
+//! Two threads, both spinning: one owns a client engine, the other a server engine. Between every
+//! block of RDMA round trips there is a block of plain ones on another connection: as many bytes
+//! there and back, received into a buffer, placed in the same kind of medium, fenced, answered.
+//!
+//! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS]]`
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use pmem::{Medium, OpenOptions};
+use rdma::{
+    Access, Engine, EngineConfig, EngineStats, Event, MemoryRegion, Operation, Payload, Placement,
+    PollPolicy, Provider, QpConfig, QpId, SoftProvider, WorkRequest,
+};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let size: usize = arguments.next().map_or(Ok(4096), |size| size.parse())?;
+    let rounds: usize = arguments.next().map_or(Ok(200_000), |rounds| rounds.parse())?;
+    let crc = arguments.next().as_deref() != Some("nocrc");
+    let stop = Arc::new(AtomicBool::new(false));
+
+    let floor = TcpListener::bind("127.0.0.1:0")?;
+    let floor_addr = floor.local_addr()?;
+    let turn = Arc::new(Turn::default());
+    let (mut server, rdma_addr) = open_server()?;
+    let (tell_region, region) = channel();
+    let server_thread = {
+        let (stop, turn) = (Arc::clone(&stop), Arc::clone(&turn));
+        thread::spawn(move || serve(&mut *server, &floor, size, &turn, &stop, &tell_region))
+    };
+
+    let mut client = Client::open(rdma_addr, crc, &region)?;
+    let mut plain = TcpStream::connect(floor_addr)?;
+    plain.set_nodelay(true)?;
+    plain.set_nonblocking(true)?;
+    let page = vec![0x5a; size];
+    let (mut floor_ns, mut rdma_ns) = (Vec::new(), Vec::new());
+    let blocks = rounds.div_ceil(BLOCK);
+    let mut spent = EngineStats::default();
+    for block in 0..blocks {
+        turn.rdma.store(false, Ordering::Release);
+        for _ in 0..BLOCK {
+            floor_ns.push(floor_round(&mut plain, size)?);
+        }
+        turn.rdma.store(true, Ordering::Release);
+        let before = client.engine.stats();
+        for _ in 0..BLOCK {
+            rdma_ns.push(client.round(&page)?);
+        }
+        if block == blocks - 1 {
+            spent = client.engine.stats() - before;
+        }
+    }
+    stop.store(true, Ordering::Release);
+    turn.rdma.store(false, Ordering::Release);
+    drop(plain);
+    let served = server_thread.join().map_err(|_| "the server panicked")??;
+    report(size, &mut floor_ns, &mut rdma_ns);
+    let (per_op, ops) = (|count: u64, ops: usize| count as f64 / ops as f64, BLOCK);
+    println!(
+        "client per operation: {:.2} recv ({:.2} empty), {:.2} send, {:.2} frames out, {:.0} bytes copied",
+        per_op(spent.recv_calls, ops),
+        per_op(spent.recv_empty, ops),
+        per_op(spent.send_calls, ops),
+        per_op(spent.frames_sent, ops),
+        per_op(spent.bytes_copied, ops),
+    );
+    let ops = blocks * BLOCK;
+    println!(
+        "server per operation: {:.2} recv ({:.2} empty), {:.2} send, {:.2} epoll, {:.2} persists",
+        per_op(served.recv_calls, ops),
+        per_op(served.recv_empty, ops),
+        per_op(served.send_calls, ops),
+        per_op(served.epoll_calls, ops),
+        per_op(served.persists, ops),
+    );
+    Ok(())
+}
+
+/// Which of the two connections the server looks at: on both ends only one spins at a time.
+#[derive(Default)]
+struct Turn {
+    rdma: AtomicBool,
+}
+
+struct Client {
+    engine: Box<dyn Engine>,
+    qp: QpId,
+    region: MemoryRegion,
+    events: Vec<Event>,
+}
+
+impl Client {
+    fn open(
+        addr: std::net::SocketAddr,
+        crc: bool,
+        region: &Receiver<MemoryRegion>,
+    ) -> Result<Self, Failure> {
+        let config = EngineConfig { polling: PollPolicy::Spin, ..EngineConfig::default() };
+        let mut engine = SoftProvider.open_engine(config)?;
+        let qp = engine.connect(addr, QpConfig { crc, ..QpConfig::default() }, &[])?;
+        let mut events = Vec::new();
+        loop {
+            engine.wait(None);
+            engine.poll(&mut events);
+            for event in events.drain(..) {
+                if let Event::Established { .. } = event {
+                    let region = region.recv()?;
+                    return Ok(Self { engine, qp, region, events: Vec::with_capacity(64) });
+                }
+            }
+        }
+    }
+
+    fn round(&mut self, page: &[u8]) -> Result<u64, Failure> {
+        let (rkey, remote_addr) = (self.region.rkey, self.region.remote_addr_base);
+        let start = Instant::now();
+        let write = Operation::Write { payload: Payload::Inline(page), rkey, remote_addr };
+        let (len, kind) = (u32::try_from(page.len())?, Placement::Persistence);
+        let flush = Operation::Flush { rkey, remote_addr, len, kind };
+        self.engine.post_send(self.qp, WorkRequest::unsignaled(1, write))?;
+        self.engine.post_send(self.qp, WorkRequest::signaled(2, flush))?;
+        while self.engine.poll(&mut self.events) == 0 {}
+        let elapsed = start.elapsed();
+        match self.events.pop() {
+            Some(Event::Completion(completion)) if completion.is_success() => {}
+            other => return Err(format!("unexpected: {other:?}").into()),
+        }
+        Ok(u64::try_from(elapsed.as_nanos())?)
+    }
+}
+
+fn open_server() -> Result<(Box<dyn Engine>, std::net::SocketAddr), Failure> {
+    let config = EngineConfig { polling: PollPolicy::Spin, ..EngineConfig::default() };
+    let mut engine = SoftProvider.open_engine(config)?;
+    let addr = engine.listen("127.0.0.1:0".parse()?)?;
+    Ok((engine, addr))
+}
+
+/// Serves whichever connection has its turn.
+fn serve(
+    engine: &mut dyn Engine,
+    floor: &TcpListener,
+    size: usize,
+    turn: &Turn,
+    stop: &AtomicBool,
+    tell_region: &Sender<MemoryRegion>,
+) -> Result<EngineStats, Failure> {
+    tell_region.send(accept(engine)?)?;
+    let (mut plain, _) = floor.accept()?;
+    plain.set_nodelay(true)?;
+    plain.set_nonblocking(true)?;
+    let medium = medium()?;
+    let mut buffer = vec![0; request_len(size)];
+    let answer = [0; ANSWER_LEN];
+    let mut events = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        if turn.rdma.load(Ordering::Acquire) {
+            engine.poll(&mut events);
+            events.clear();
+        } else if receive(&mut plain, &mut buffer, || turn.rdma.load(Ordering::Relaxed))? {
+            medium.try_place(0, &buffer[..size])?;
+            medium.try_persist(0, u64::try_from(size)?)?;
+            plain.write_all(&answer)?;
+        }
+    }
+    Ok(engine.stats())
+}
+
+fn medium() -> Result<Arc<dyn Medium>, Failure> {
+    let options = OpenOptions { emulate_persistence: true };
+    Ok(pmem::anonymous_with(1 << 20, options)?)
+}
+
+/// Accepts the one RDMA connection and registers its region.
+fn accept(engine: &mut dyn Engine) -> Result<MemoryRegion, Failure> {
+    let medium = medium()?;
+    let mut events = Vec::new();
+    let mut region = None;
+    loop {
+        engine.wait(None);
+        engine.poll(&mut events);
+        for event in events.drain(..) {
+            match event {
+                Event::ConnectRequest { id, .. } => {
+                    let config = QpConfig { crc: false, ..QpConfig::default() };
+                    let qp = engine.accept(id, config, &[])?;
+                    let range = 0..medium.len();
+                    region = Some(engine.register(qp, medium.clone(), range, Access::PUSH)?);
+                }
+                Event::Established { .. } => return region.ok_or_else(|| "no region".into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn floor_round(stream: &mut TcpStream, size: usize) -> Result<u64, Failure> {
+    thread_local!(static REQUEST: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
+    REQUEST.with_borrow_mut(|request| {
+        request.resize(request_len(size), 0x5a);
+        let mut answer = [0; ANSWER_LEN];
+        let start = Instant::now();
+        stream.write_all(request)?;
+        receive(stream, &mut answer, || false)?;
+        Ok(u64::try_from(start.elapsed().as_nanos())?)
+    })
+}
+
+/// Spins until `buffer` is full, or until it is empty and `give_up`.
+fn receive(
+    stream: &mut TcpStream,
+    buffer: &mut [u8],
+    give_up: impl Fn() -> bool,
+) -> Result<bool, Failure> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match stream.read(&mut buffer[got..]) {
+            Ok(0) => return Ok(false),
+            Ok(len) => got += len,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if got == 0 && give_up() {
+                    return Ok(false);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+fn report(size: usize, floor: &mut [u64], rdma: &mut [u64]) {
+    floor.sort_unstable();
+    rdma.sort_unstable();
+    println!("{size} bytes written and flushed, {} round trips of each kind, ns:", floor.len());
+    println!("{:>8} {:>10} {:>10} {:>7}", "", "tcp", "rdma", "ratio");
+    for (name, percent) in [("min", 0), ("p25", 25), ("p50", 50), ("p90", 90), ("p99", 99)] {
+        let at = |sorted: &[u64]| {
+            let index = sorted.len() * percent / 100;
+            sorted.get(index).copied().unwrap_or_default()
+        };
+        let (floor, rdma) = (at(floor), at(rdma));
+        println!("{name:>8} {floor:>10} {rdma:>10} {:>7.3}", rdma as f64 / floor as f64);
+    }
+}
+
+/// As many bytes as a write and a flush take on the wire: 20 bytes of frame around the payload,
+/// 44 of flush request.
+fn request_len(size: usize) -> usize {
+    size + 20 + 44
+}
+
+const ANSWER_LEN: usize = 24;
+const BLOCK: usize = 2000;

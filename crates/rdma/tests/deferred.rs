@@ -1,0 +1,245 @@
+//! Media that make one wait: order, group commit, and nobody else waits.
+
+#[cfg(test)]
+mod support;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use pmem::Medium;
+    use rdma::{
+        Access, Deregistration, DisconnectReason, Event, Operation, Payload, QpConfig, WcStatus,
+    };
+
+    use super::support::slow::{Blocks, Slow};
+    use super::support::{End, Pair, bytes_of, flush, memory, pattern, until, write};
+
+    fn target(pair: &mut Pair, medium: &Arc<Slow>) -> rdma::MemoryRegion {
+        let medium: Arc<dyn Medium> = medium.clone();
+        pair.target(&medium)
+    }
+
+    #[test]
+    fn a_flush_that_waits_delays_no_other_connection() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        // A second connection between the same two engines.
+        let addr = pair.server.engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let other = pair.client.engine.connect(addr, QpConfig::default(), &[]).unwrap();
+        let id = pair.until(|_, server| {
+            server.take(|event| match event {
+                Event::ConnectRequest { id, .. } => Some(*id),
+                _ => None,
+            })
+        });
+        let served = pair.server.engine.accept(id, QpConfig::default(), &[]).unwrap();
+        pair.until(|client, _| super::support::established(client, other));
+        let medium = memory(4096);
+        let quick = pair.server.engine.register(served, medium, 0..4096, Access::PUSH).unwrap();
+
+        pair.post(1, write(b"slow", region, 0));
+        pair.post(2, flush(region.rkey, region.remote_addr_base, 4));
+        assert_eq!(pair.completion().wr_id, 1);
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        for wr_id in 100..200 {
+            pair.client.post(other, wr_id, flush(quick.rkey, quick.remote_addr_base, 64));
+            let completion = pair.completion();
+            assert_eq!((completion.qp, completion.wr_id), (other, wr_id));
+        }
+        permit.send(()).unwrap();
+        assert_eq!(pair.completion().wr_id, 2);
+    }
+
+    #[test]
+    fn flushes_that_arrive_during_one_persist_share_the_next() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(1 << 16, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        let post = |pair: &mut Pair, i: u64| {
+            pair.post(2 * i, write(&pattern(1, 512), region, 512 * i));
+            pair.post(2 * i + 1, flush(region.rkey, region.remote_addr_base + 512 * i, 512));
+        };
+        post(&mut pair, 0);
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        for i in 1..10 {
+            post(&mut pair, i);
+        }
+        // Nine writes and nine flushes have been received behind the one that runs.
+        pair.until(|_, server| (server.engine.stats().frames_received >= 20).then_some(()));
+        permit.send(()).unwrap();
+        permit.send(()).unwrap();
+        let order: Vec<_> = (0..20).map(|_| pair.completion().wr_id).collect();
+        assert_eq!(order, (0..20).collect::<Vec<_>>());
+        assert_eq!(slow.begun.load(Ordering::SeqCst), 2);
+        assert_eq!(slow.log(), "wpwwwwwwwwwp");
+    }
+
+    #[test]
+    fn an_atomic_write_waits_for_the_flush_before_it() {
+        let mut pair = Pair::new();
+        let slow = Slow::new(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+        pair.post(1, write(b"record", region, 64));
+        pair.post(2, flush(rkey, remote_addr + 64, 6));
+        pair.post(3, Operation::AtomicWrite { rkey, remote_addr, value: 1 });
+        pair.post(4, flush(rkey, remote_addr, 8));
+        for wr_id in 1..=4 {
+            assert_eq!(pair.completion().wr_id, wr_id);
+        }
+        assert_eq!(slow.log(), "wpap");
+    }
+
+    #[test]
+    fn everything_may_block_and_still_happens_in_order() {
+        let mut pair = Pair::new();
+        let slow = Slow::new(1 << 20, Blocks::ALL);
+        let region = target(&mut pair, &slow);
+        let inbox = Slow::new(4096, Blocks::ALL);
+        let buffer = target(&mut pair, &inbox);
+        let qp = pair.server_qp;
+        pair.server.engine.post_recv(qp, 50, buffer.slice(0, 100)).unwrap();
+        let here: Arc<dyn Medium> = Slow::new(1 << 20, Blocks::ALL);
+        let local = pair.local(&here);
+        let bytes = pattern(9, 300_000);
+        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+        here.place(500_000, &bytes).unwrap();
+        let payload = Payload::Registered(local.slice(500_000, 300_000));
+        pair.post(1, Operation::Write { payload, rkey, remote_addr: remote_addr + 8 });
+        let payload = Payload::Inline(b"after the write");
+        pair.post(2, Operation::Send { payload, invalidate: None, solicited: false });
+        pair.post(3, Operation::FetchAdd { rkey, remote_addr, add: 5, mask: 0 });
+        pair.post(4, Operation::Read { local: local.slice(3, 300_008), rkey, remote_addr });
+        pair.post(5, flush(rkey, remote_addr, 300_008));
+        for wr_id in 1..=5 {
+            let completion = pair.completion();
+            assert_eq!((completion.wr_id, completion.status), (wr_id, WcStatus::Success));
+        }
+        let received = pair.until(|_, server| server.completion());
+        assert_eq!((received.wr_id, received.len), (50, 15));
+        assert_eq!(bytes_of(&*inbox, 0, 15), b"after the write");
+        assert_eq!(bytes_of(&*here, 3, 8), 5_u64.to_le_bytes());
+        assert_eq!(bytes_of(&*here, 11, 300_000), bytes);
+        assert_eq!(bytes_of(&*slow, 8, 300_000), bytes);
+    }
+
+    #[test]
+    fn a_queue_pair_with_too_much_deferred_is_parked_and_goes_on_later() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4 << 20, Blocks::ALL);
+        let region = target(&mut pair, &slow);
+        pair.post(0, flush(region.rkey, region.remote_addr_base, 1));
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        let bytes = pattern(4, 32_768);
+        let (qp, mut posted) = (pair.client_qp, 0);
+        let mut post_some = |client: &mut End| {
+            while posted < 128 {
+                let operation = write(&bytes, region, posted * 32_768);
+                let request = rdma::WorkRequest::unsignaled(posted, operation);
+                if client.engine.post_send(qp, request).is_err() {
+                    return None;
+                }
+                posted += 1;
+            }
+            Some(())
+        };
+        // 4 MiB behind a flush that hangs: the server stages a part of it and then stops reading.
+        pair.until(|client, server| {
+            post_some(client);
+            (server.engine.stats().parks > 0).then_some(())
+        });
+        permit.send(()).unwrap();
+        pair.until(|client, _| post_some(client));
+        permit.send(()).unwrap();
+        let last = flush(region.rkey, region.remote_addr_base, 1);
+        let last = rdma::WorkRequest::signaled(999, last);
+        pair.until(|client, _| client.engine.post_send(qp, last).ok());
+        pair.until(|client, _| client.completion().filter(|completion| completion.wr_id == 999));
+        assert_eq!(bytes_of(&*slow, 127 * 32_768, 32_768), bytes);
+    }
+
+    #[test]
+    fn a_failed_flush_ends_the_connection_and_nothing_behind_it_happens() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+        pair.post(1, write(b"lost", region, 64));
+        pair.post(2, flush(rkey, remote_addr + 64, 4));
+        pair.post(3, Operation::AtomicWrite { rkey, remote_addr, value: 1 });
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        slow.broken.store(true, Ordering::SeqCst);
+        permit.send(()).unwrap();
+        let statuses: Vec<_> = (0..3).map(|_| pair.completion().status).collect();
+        assert_eq!(
+            statuses,
+            [WcStatus::Success, WcStatus::RemoteOperation, WcStatus::Flushed],
+            "a write is done when TCP has it"
+        );
+        let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
+        let reason = pair.until(|_, server| server.disconnected(server_qp));
+        let code = rdma::TerminateCode { layer: 0, etype: 2, code: 7 };
+        assert_eq!(reason, DisconnectReason::MediaFailed(code));
+        let reason = pair.until(|client, _| client.disconnected(client_qp));
+        assert_eq!(reason, DisconnectReason::PeerTerminated(code));
+        assert_eq!(slow.log(), "w", "the pointer was never published");
+    }
+
+    #[test]
+    fn a_region_at_work_is_reported_gone_when_the_work_is_done() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        pair.post(1, flush(region.rkey, region.remote_addr_base, 8));
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        let qp = pair.server_qp;
+        let outcome = pair.server.engine.deregister(qp, region.rkey).unwrap();
+        assert_eq!(outcome, Deregistration::Pending);
+        assert!(!pair.server.events.contains(&Event::Deregistered { qp, rkey: region.rkey }));
+        permit.send(()).unwrap();
+        pair.until(|_, server| {
+            let gone = Event::Deregistered { qp, rkey: region.rkey };
+            server.take(|event| (*event == gone).then_some(()))
+        });
+        assert!(pair.completion().is_success(), "it had begun before the region ended");
+    }
+
+    #[test]
+    fn what_had_not_begun_when_its_region_ended_never_happens() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        pair.post(1, flush(region.rkey, region.remote_addr_base, 8));
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        pair.post(2, write(b"late", region, 0));
+        pair.until(|_, server| (server.engine.stats().frames_received >= 3).then_some(()));
+        let qp = pair.server_qp;
+        let outcome = pair.server.engine.deregister(qp, region.rkey).unwrap();
+        assert_eq!(outcome, Deregistration::Pending);
+        permit.send(()).unwrap();
+        pair.until(|_, server| server.disconnected(qp));
+        assert_eq!(slow.log(), "p");
+        assert_eq!(bytes_of(&*slow, 0, 4), [0; 4]);
+    }
+
+    #[test]
+    fn a_connection_that_ends_waits_for_its_worker_before_it_says_so() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        pair.post(1, flush(region.rkey, region.remote_addr_base, 8));
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
+        pair.client.engine.disconnect(client_qp);
+        until(&mut pair.client, &mut pair.server, |client, _| client.disconnected(client_qp));
+        for _ in 0..1000 {
+            pair.server.engine.poll(&mut pair.server.events);
+        }
+        assert_eq!(pair.server.disconnected(server_qp), None);
+        permit.send(()).unwrap();
+        pair.until(|_, server| server.disconnected(server_qp));
+    }
+}

@@ -1,0 +1,182 @@
+//! Two engines in one thread, joined by a real TCP connection over loopback.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub(crate) mod slow;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmem::{Medium, OpenOptions};
+use rdma::{
+    Access, DisconnectReason, Engine, EngineConfig, Event, MemoryRegion, Operation, Payload,
+    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider, WorkCompletion,
+    WorkRequest,
+};
+
+/// One end: an engine and what it said.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl End {
+    pub(crate) fn open(provider: &dyn Provider, config: EngineConfig) -> Self {
+        Self { engine: provider.open_engine(config).unwrap(), events: Vec::new() }
+    }
+
+    /// Takes the first event that `pick` likes.
+    pub(crate) fn take<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> Option<T> {
+        let index = self.events.iter().position(|event| pick(event).is_some())?;
+        let event = self.events.remove(index);
+        pick(&event)
+    }
+
+    pub(crate) fn completion(&mut self) -> Option<WorkCompletion> {
+        self.take(|event| match event {
+            Event::Completion(completion) => Some(*completion),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn disconnected(&mut self, id: QpId) -> Option<DisconnectReason> {
+        self.take(|event| match event {
+            Event::Disconnected { qp, reason } if *qp == id => Some(*reason),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn post(&mut self, qp: QpId, wr_id: u64, operation: Operation<'_>) {
+        self.engine.post_send(qp, WorkRequest::signaled(wr_id, operation)).unwrap();
+    }
+}
+
+/// A dialling and an accepting end and their connection.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) client: End,
+    pub(crate) server: End,
+    pub(crate) client_qp: QpId,
+    pub(crate) server_qp: QpId,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        Self::with(QpConfig::default(), QpConfig::default())
+    }
+
+    pub(crate) fn with(client: QpConfig, server: QpConfig) -> Self {
+        Self::of(&SoftProvider, &SoftProvider, client, server)
+    }
+
+    pub(crate) fn of(
+        client_provider: &dyn Provider,
+        server_provider: &dyn Provider,
+        client_config: QpConfig,
+        server_config: QpConfig,
+    ) -> Self {
+        let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let mut client = End::open(client_provider, config.clone());
+        let mut server = End::open(server_provider, config);
+        let addr = server.engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let client_qp = client.engine.connect(addr, client_config, b"hello").unwrap();
+        let request = until(&mut client, &mut server, |_, server| {
+            server.take(|event| match event {
+                Event::ConnectRequest { id, private_data, .. } => Some((*id, private_data.clone())),
+                _ => None,
+            })
+        });
+        assert_eq!(request.1, b"hello");
+        let server_qp = server.engine.accept(request.0, server_config, b"welcome").unwrap();
+        let welcome = until(&mut client, &mut server, |client, _| established(client, client_qp));
+        assert_eq!(welcome, b"welcome");
+        let mut pair = Self { client, server, client_qp, server_qp };
+        if client_config.announce && server_config.announce {
+            pair.until(|_, server| established(server, server_qp));
+        }
+        pair
+    }
+
+    /// Runs both ends until `done` says something.
+    pub(crate) fn until<T>(&mut self, done: impl FnMut(&mut End, &mut End) -> Option<T>) -> T {
+        until(&mut self.client, &mut self.server, done)
+    }
+
+    /// Runs both ends until the client has a completion.
+    pub(crate) fn completion(&mut self) -> WorkCompletion {
+        self.until(|client, _| client.completion())
+    }
+
+    /// A region of the server's that the client may use in every way.
+    pub(crate) fn target(&mut self, medium: &Arc<dyn Medium>) -> MemoryRegion {
+        let access = Access::all();
+        let range = 0..medium.len();
+        self.server.engine.register(self.server_qp, Arc::clone(medium), range, access).unwrap()
+    }
+
+    /// A region of the client's own.
+    pub(crate) fn local(&mut self, medium: &Arc<dyn Medium>) -> MemoryRegion {
+        let access = Access::LOCAL_WRITE;
+        let range = 0..medium.len();
+        self.client.engine.register(self.client_qp, Arc::clone(medium), range, access).unwrap()
+    }
+
+    pub(crate) fn post(&mut self, wr_id: u64, operation: Operation<'_>) {
+        self.client.post(self.client_qp, wr_id, operation);
+    }
+}
+
+/// Runs two engines until `done` says something; fails after some seconds.
+pub(crate) fn until<T>(
+    client: &mut End,
+    server: &mut End,
+    mut done: impl FnMut(&mut End, &mut End) -> Option<T>,
+) -> T {
+    let start = Instant::now();
+    loop {
+        client.engine.poll(&mut client.events);
+        server.engine.poll(&mut server.events);
+        if let Some(result) = done(client, server) {
+            return result;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "nothing came of it\nclient {:?}\nserver {:?}",
+            client.events,
+            server.events
+        );
+    }
+}
+
+pub(crate) fn established(end: &mut End, id: QpId) -> Option<Vec<u8>> {
+    end.take(|event| match event {
+        Event::Established { qp, private_data } if *qp == id => Some(private_data.clone()),
+        _ => None,
+    })
+}
+
+pub(crate) fn memory(len: u64) -> Arc<dyn Medium> {
+    let options = OpenOptions { emulate_persistence: true };
+    pmem::anonymous_with(len, options).unwrap()
+}
+
+pub(crate) fn bytes_of(medium: &dyn Medium, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    medium.read(offset, &mut bytes).unwrap();
+    bytes
+}
+
+/// Bytes that differ from each other and from other seeds' bytes.
+pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    let byte = |i: usize| u8::try_from((i.wrapping_mul(167) >> 3) & 0xff).unwrap();
+    (0..len).map(|i| byte(i) ^ seed).collect()
+}
+
+pub(crate) fn write(bytes: &[u8], region: MemoryRegion, offset: u64) -> Operation<'_> {
+    let remote_addr = region.remote_addr_base + offset;
+    Operation::Write { payload: Payload::Inline(bytes), rkey: region.rkey, remote_addr }
+}
+
+pub(crate) fn flush(rkey: Rkey, remote_addr: u64, len: u32) -> Operation<'static> {
+    Operation::Flush { rkey, remote_addr, len, kind: Placement::Persistence }
+}
