@@ -1,1 +1,28 @@
 //! SMB client and remote mapped regions.
+//!
+//! - [`Client`] is a session on one share: connect, list, delete, rename, [`Client::open`].
+//! - [`File`] is an open file: read, write, flush, metadata, controls, its [`Lease`].
+//! - [`blocking`] is both of them without async.
+//! - [`transport`] is the seam below: TCP, or whatever else carries frames.
+//!
+//! An error says who is to blame and what the server answered: [`ClientError`].
+#![forbid(unsafe_code)]
+
+pub mod blocking;
+mod client;
+mod connection;
+mod directory;
+mod error;
+mod file;
+mod options;
+mod session;
+pub mod transport;
+mod tree;
+mod url;
+
+pub use client::Client;
+pub use connection::{LeaseBreak, Negotiated};
+pub use error::{ClientError, ConnectionError};
+pub use file::{File, FileStat, Lease, OpenOptions};
+pub use options::{ConnectOptions, Protection};
+pub use url::{SmbUrl, UrlError};

@@ -1,0 +1,195 @@
+//! The client for programs that do not use tokio.
+//!
+//! A runtime with one thread of its own keeps the connection alive between calls: breaks of
+//! leases and echoes are answered while the caller does something else.
+
+use std::io;
+use std::sync::Arc;
+
+use smb::info::DirectoryEntry;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::connection::LeaseBreak;
+use crate::error::{ClientError, ConnectionError};
+use crate::file::{self, FileStat, OpenOptions};
+use crate::options::ConnectOptions;
+use crate::url::SmbUrl;
+
+/// A session on one share; see [`crate::Client`].
+#[derive(Clone, Debug)]
+pub struct Client {
+    runtime: Arc<Runtime>,
+    inner: crate::Client,
+}
+
+impl Client {
+    /// Connects to the share of `url`.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`], or the host starts no thread.
+    ///
+    /// # Panics
+    /// Inside an async runtime, as all calls of this module.
+    pub fn connect(url: &SmbUrl, options: &ConnectOptions) -> Result<Self, ClientError> {
+        let runtime = runtime().map_err(ConnectionError::from)?;
+        let inner = runtime.block_on(crate::Client::connect(url, options))?;
+        Ok(Self { runtime: Arc::new(runtime), inner })
+    }
+
+    /// The async client behind this one.
+    pub fn inner(&self) -> &crate::Client {
+        &self.inner
+    }
+
+    /// See [`crate::Client::echo`].
+    ///
+    /// # Errors
+    /// The server is not there.
+    pub fn echo(&self) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.echo())
+    }
+
+    /// See [`crate::Client::open`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File, ClientError> {
+        let inner = self.runtime.block_on(self.inner.open(path, options))?;
+        Ok(File { inner, runtime: Arc::clone(&self.runtime) })
+    }
+
+    /// See [`crate::Client::stat`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn stat(&self, path: &str) -> Result<FileStat, ClientError> {
+        self.runtime.block_on(self.inner.stat(path))
+    }
+
+    /// See [`crate::Client::list`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn list(&self, path: &str) -> Result<Vec<DirectoryEntry>, ClientError> {
+        self.runtime.block_on(self.inner.list(path))
+    }
+
+    /// See [`crate::Client::create_directory`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn create_directory(&self, path: &str) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.create_directory(path))
+    }
+
+    /// See [`crate::Client::delete`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.delete(path))
+    }
+
+    /// See [`crate::Client::rename`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.rename(from, to, replace))
+    }
+}
+
+/// An open file; see [`crate::File`]. The file stands before the runtime, which it closes on.
+#[derive(Debug)]
+pub struct File {
+    inner: file::File,
+    runtime: Arc<Runtime>,
+}
+
+impl File {
+    /// The async file behind this one.
+    pub fn inner(&self) -> &file::File {
+        &self.inner
+    }
+
+    /// See [`crate::File::read_at`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, ClientError> {
+        self.runtime.block_on(self.inner.read_at(offset, out))
+    }
+
+    /// See [`crate::File::write_at`].
+    ///
+    /// # Durability
+    /// None.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.write_at(offset, data))
+    }
+
+    /// See [`crate::File::flush`].
+    ///
+    /// # Durability
+    /// Every write answered before the call.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn flush(&self) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.flush())
+    }
+
+    /// See [`crate::File::stat`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn stat(&self) -> Result<FileStat, ClientError> {
+        self.runtime.block_on(self.inner.stat())
+    }
+
+    /// See [`crate::File::set_len`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn set_len(&self, len: u64) -> Result<(), ClientError> {
+        self.runtime.block_on(self.inner.set_len(len))
+    }
+
+    /// Waits until the server breaks the lease; `None` if there is no lease.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn next_break(&mut self) -> Result<Option<LeaseBreak>, ClientError> {
+        match self.inner.lease() {
+            Some(lease) => self.runtime.block_on(lease.next_break()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// See [`crate::Lease::acknowledge`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn acknowledge(&mut self, found: LeaseBreak) -> Result<(), ClientError> {
+        match self.inner.lease() {
+            Some(lease) => self.runtime.block_on(lease.acknowledge(found)),
+            None => Ok(()),
+        }
+    }
+
+    /// See [`crate::File::close`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn close(self) -> Result<(), ClientError> {
+        let Self { inner, runtime } = self;
+        runtime.block_on(inner.close())
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(1).thread_name("landfast-smb").enable_all().build()
+}

@@ -1,0 +1,179 @@
+//! A client of one share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use smb::auth::{Initiator, NtlmInitiator};
+use smb::create::{AccessMask, CreateDisposition, CreateOptions};
+use smb::info::{DirectoryEntry, Disposition, FileInfoClass, Rename, RenameFlags};
+use smb::{Command, Empty, Name};
+use tokio::time::timeout;
+
+use crate::connection::{Connection, Negotiated, Request, negotiate};
+use crate::error::{ClientError, ConnectionError};
+use crate::file::{File, FileStat, OpenOptions};
+use crate::options::{ConnectOptions, Protection};
+use crate::transport::{self, Transport};
+use crate::tree::Tree;
+use crate::url::SmbUrl;
+use crate::{directory, session};
+
+/// A session on one share. Cheap to clone; the connection closes with the last clone and file.
+#[derive(Clone, Debug)]
+pub struct Client {
+    tree: Arc<Tree>,
+}
+
+impl Client {
+    /// Connects to the share of `url`; its path is not looked at.
+    ///
+    /// # Errors
+    /// The host's network, the server's refusal, or a policy of `options` that cannot be kept.
+    pub async fn connect(url: &SmbUrl, options: &ConnectOptions) -> Result<Self, ClientError> {
+        let SmbUrl { host, port, share, .. } = url;
+        let connecting = async {
+            let transport = dial(host, *port).await?;
+            let mut initiator =
+                NtlmInitiator::with_password(&url.user, &url.domain, &url.password, host)?;
+            Self::over(transport, &mut initiator, host, share, options).await
+        };
+        let silent = ClientError::from(ConnectionError::HostIo(std::io::ErrorKind::TimedOut));
+        timeout(options.connect_timeout, connecting).await.unwrap_or(Err(silent))
+    }
+
+    /// Connects over a transport that is up, with any authentication.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn over(
+        transport: Transport,
+        initiator: &mut dyn Initiator,
+        host: &str,
+        share: &str,
+        options: &ConnectOptions,
+    ) -> Result<Self, ClientError> {
+        let connection = Connection::start(transport);
+        negotiate(&connection, options, host).await?;
+        let session = session::set_up(&connection, initiator, options).await?;
+        let encrypt = options.encryption == Protection::Required;
+        let tree = Tree::enter(connection, session, host, share, encrypt).await?;
+        Ok(Self { tree: Arc::new(tree) })
+    }
+
+    /// What was negotiated.
+    pub fn negotiated(&self) -> &Negotiated {
+        self.tree.connection().negotiated()
+    }
+
+    /// Whether requests are signed or encrypted.
+    pub fn is_protected(&self) -> bool {
+        self.tree.is_protected()
+    }
+
+    /// Whether requests are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tree.is_encrypted()
+    }
+
+    /// Asks the server whether it is there.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn echo(&self) -> Result<(), ClientError> {
+        let request = Request::new(Command::ECHO).session(self.tree.session());
+        let response = self.tree.connection().call(request, |out| Empty.emit(out)).await?;
+        response.parse(Empty::parse).map(drop)
+    }
+
+    /// Opens or creates a file or directory. Slashes and backslashes both separate.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn open(&self, path: &str, options: &OpenOptions) -> Result<File, ClientError> {
+        File::open(Arc::clone(&self.tree), path, options).await
+    }
+
+    /// Sizes, times and attributes.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn stat(&self, path: &str) -> Result<FileStat, ClientError> {
+        let file = self.open(path, &OpenOptions::attributes()).await?;
+        let stat = file.opened_as();
+        file.close().await?;
+        Ok(stat)
+    }
+
+    /// The entries of a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn list(&self, path: &str) -> Result<Vec<DirectoryEntry>, ClientError> {
+        let file = self.open(path, &OpenOptions::directory()).await?;
+        let entries = directory::list(&self.tree, file.id()).await?;
+        file.close().await?;
+        Ok(entries)
+    }
+
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// The server's status; `OBJECT_NAME_COLLISION` if it exists.
+    pub async fn create_directory(&self, path: &str) -> Result<(), ClientError> {
+        let options =
+            OpenOptions { disposition: CreateDisposition::CREATE, ..OpenOptions::directory() };
+        self.open(path, &options).await?.close().await
+    }
+
+    /// Deletes a file, or an empty directory.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        let file = self.open(path, &for_delete()).await?;
+        let mut buffer = Vec::new();
+        Disposition { delete: true }.emit(&mut buffer);
+        file.set_info(FileInfoClass::DISPOSITION, &buffer).await?;
+        file.close().await
+    }
+
+    /// Gives a file another path on the same share.
+    ///
+    /// # Errors
+    /// The server's status; `OBJECT_NAME_COLLISION` if `to` exists and `replace` is not set.
+    pub async fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
+        let file = self.open(from, &for_delete()).await?;
+        let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::empty() };
+        let mut buffer = Vec::new();
+        Rename { flags, name: share_path(to)? }.emit(&mut buffer);
+        file.set_info(FileInfoClass::RENAME, &buffer).await?;
+        file.close().await
+    }
+}
+
+fn for_delete() -> OpenOptions {
+    OpenOptions {
+        access: AccessMask::DELETE | AccessMask::READ_ATTRIBUTES,
+        options: CreateOptions::OPEN_REPARSE_POINT,
+        ..OpenOptions::attributes()
+    }
+}
+
+/// A path as SMB writes it: backslashes, none in front.
+pub(crate) fn share_path(path: &str) -> Result<Name, ClientError> {
+    Ok(Name::new(path.replace('/', "\\").trim_matches('\\'))?)
+}
+
+/// Dials the addresses of a host, one after the other.
+async fn dial(host: &str, port: u16) -> Result<Transport, ClientError> {
+    let addresses: Vec<SocketAddr> =
+        tokio::net::lookup_host((host, port)).await.map_err(ConnectionError::from)?.collect();
+    let mut last = ConnectionError::HostIo(std::io::ErrorKind::NotFound);
+    for address in addresses {
+        match transport::connect(address).await {
+            Ok(transport) => return Ok(transport),
+            Err(error) => last = error,
+        }
+    }
+    Err(last.into())
+}

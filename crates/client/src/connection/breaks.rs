@@ -1,0 +1,82 @@
+//! Breaks of leases: from the connection to whoever holds the lease.
+//!
+//! ```text
+//!   OPLOCK_BREAK, message id -1 --> key known?  --> BreakReceiver of the file
+//!                                       \ no, or nobody listens: acknowledged at once
+//! ```
+//!
+//! A server counts on an answer: a break without owner is acknowledged with what the server
+//! wants, since nobody caches anything under that key.
+//!
+//! Spec: MS-SMB2 §3.2.5.19.2.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use smb::LeaseBreakNotification;
+use smb::create::{LeaseKey, LeaseState};
+use tokio::sync::mpsc;
+
+/// The server takes caching rights back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LeaseBreak {
+    /// Which lease.
+    pub key: LeaseKey,
+    /// What may still be cached.
+    pub new: LeaseState,
+    /// The server waits for an acknowledgement.
+    pub ack_required: bool,
+    /// Counts the changes of this lease.
+    pub epoch: u16,
+}
+
+impl From<LeaseBreakNotification> for LeaseBreak {
+    fn from(notification: LeaseBreakNotification) -> Self {
+        Self {
+            key: notification.lease_key,
+            new: notification.new,
+            ack_required: notification.ack_required,
+            epoch: notification.epoch,
+        }
+    }
+}
+
+pub(crate) type BreakReceiver = mpsc::Receiver<LeaseBreak>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Breaks(Mutex<HashMap<LeaseKey, mpsc::Sender<LeaseBreak>>>);
+
+impl Breaks {
+    /// Listens for breaks of a key, before the lease is asked for.
+    pub(crate) fn listen(&self, key: LeaseKey) -> BreakReceiver {
+        let (sender, receiver) = mpsc::channel(BREAKS_MAX);
+        self.lock().insert(key, sender);
+        receiver
+    }
+
+    /// Stops listening.
+    pub(crate) fn forget(&self, key: LeaseKey) {
+        self.lock().remove(&key);
+    }
+
+    /// Hands a break to its listener; `false` if there is none that could take it.
+    pub(super) fn deliver(&self, found: LeaseBreak) -> bool {
+        let mut listeners = self.lock();
+        let taken = listeners.get(&found.key).is_some_and(|sender| sender.try_send(found).is_ok());
+        if !taken {
+            listeners.remove(&found.key);
+        }
+        taken
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseKey, mpsc::Sender<LeaseBreak>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lease has three rights to lose, one after the other at worst, and may be granted anew.
+const BREAKS_MAX: usize = 16;

@@ -1,0 +1,325 @@
+//! One connection: many requests under way at once, each found again by its message id.
+//!
+//! ```text
+//!  submit:  credits -> message id -> emit -> sign or seal -> FrameSender
+//!                          |
+//!                          v  registered before it is sent
+//!                   [ open requests ]
+//!                          ^  found by message id
+//!  receive: FrameReceiver -> open seal -> walk compound -> verify -> credits -> answer
+//!                                                      \-> break of a lease -> its owner
+//! ```
+//!
+//! All waiting happens before a message id is drawn: whoever gives up waiting leaves nothing
+//! behind, and an answer that nobody waits for any more is dropped with its credits taken in.
+//!
+//! Spec: MS-SMB2 §3.2.4.1, §3.2.5.1.
+
+mod breaks;
+mod credits;
+mod negotiate;
+mod open_requests;
+mod receive;
+mod response;
+mod security;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use smb::{Command, Header, MessageId, Route, SessionId, TreeId};
+
+pub use breaks::LeaseBreak;
+pub(crate) use breaks::{BreakReceiver, Breaks};
+use credits::Credits;
+pub use negotiate::Negotiated;
+pub(crate) use negotiate::{negotiate, validate_input};
+use open_requests::OpenRequests;
+pub(crate) use response::{PendingResponse, Response};
+pub(crate) use security::SessionSecurity;
+
+use crate::error::{ClientError, ConnectionError};
+use crate::transport::{FrameSender, OutFrame, Transport};
+
+/// A connection that is up. Closes when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    _closer: Arc<Closer>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    sender: Box<dyn FrameSender>,
+    credits: Credits,
+    open: Mutex<OpenRequests>,
+    sessions: RwLock<HashMap<SessionId, Arc<SessionSecurity>>>,
+    breaks: Breaks,
+    negotiated: OnceLock<Negotiated>,
+}
+
+/// What a request is, beside its body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) command: Command,
+    pub(crate) session: Option<&'a SessionSecurity>,
+    pub(crate) tree: TreeId,
+    /// The share wants encryption even if the session does not.
+    pub(crate) encrypt: bool,
+    /// Bytes of the larger of request and answer beyond the fixed parts.
+    pub(crate) payload: usize,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(command: Command) -> Self {
+        let tree = TreeId(0);
+        Self { command, session: None, tree, encrypt: false, payload: 0 }
+    }
+
+    pub(crate) fn session(self, session: &'a SessionSecurity) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    fn protection(&self, dialect_is_3_1_1: bool) -> Protection {
+        let Some(session) = self.session else { return Protection::None };
+        if session.can_seal() && (self.encrypt || session.encrypts()) {
+            return Protection::Seal;
+        }
+        // MS-SMB2 §3.2.4.1.1: in 3.1.1 TREE_CONNECT is signed even where nothing else is.
+        let tree_connect = self.command == Command::TREE_CONNECT && dialect_is_3_1_1;
+        match session.can_sign() && (session.signs() || tree_connect) {
+            true => Protection::Sign,
+            false => Protection::None,
+        }
+    }
+}
+
+enum Protection {
+    None,
+    Sign,
+    Seal,
+}
+
+impl Connection {
+    /// Starts the receiving task.
+    pub(crate) fn start(transport: Transport) -> Self {
+        let shared = Arc::new(Shared {
+            sender: transport.sender,
+            credits: Credits::new(),
+            open: Mutex::default(),
+            sessions: RwLock::default(),
+            breaks: Breaks::default(),
+            negotiated: OnceLock::new(),
+        });
+        let receiving = tokio::spawn(receive::run(Arc::clone(&shared), transport.receiver));
+        let closer = Closer { shared: Arc::clone(&shared), receiving: receiving.abort_handle() };
+        Self { shared, _closer: Arc::new(closer) }
+    }
+
+    /// What was negotiated.
+    pub(crate) fn negotiated(&self) -> &Negotiated {
+        self.shared.negotiated.get().expect("a client negotiates before it hands itself out")
+    }
+
+    pub(crate) fn breaks(&self) -> &Breaks {
+        &self.shared.breaks
+    }
+
+    /// Lets answers of a session be verified and opened.
+    pub(crate) fn add_session(&self, session: Arc<SessionSecurity>) {
+        let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(session.id(), session);
+    }
+
+    /// Sends a request. The answer may be awaited now or later.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub(crate) async fn submit(
+        &self,
+        request: Request<'_>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<PendingResponse, ConnectionError> {
+        let charge = self.charge(request.payload);
+        let ask = self.shared.credits.acquire(charge).await.map_err(|_| self.failure())?;
+        self.submit_now(request, charge, ask, body).map(|(pending, _)| pending)
+    }
+
+    /// Sends a request if there are credits for it at once.
+    pub(crate) fn try_submit(
+        &self,
+        request: Request<'_>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<PendingResponse> {
+        let charge = self.charge(request.payload);
+        let ask = self.shared.credits.try_acquire(charge)?;
+        self.submit_now(request, charge, ask, body).ok().map(|(pending, _)| pending)
+    }
+
+    /// Sends a request and waits for its answer, whatever its status.
+    pub(crate) async fn exchange(
+        &self,
+        request: Request<'_>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Response, ConnectionError> {
+        self.submit(request, body).await?.await
+    }
+
+    /// As [`Connection::exchange`], and gives back the request as it was sent.
+    pub(crate) async fn exchange_recorded(
+        &self,
+        request: Request<'_>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(Vec<u8>, Response), ConnectionError> {
+        let charge = self.charge(request.payload);
+        let ask = self.shared.credits.acquire(charge).await.map_err(|_| self.failure())?;
+        let (pending, message) = self.submit_now(request, charge, ask, |out| {
+            body(out);
+        })?;
+        Ok((message, pending.await?))
+    }
+
+    /// Sends a request and waits for an answer that says success.
+    pub(crate) async fn call(
+        &self,
+        request: Request<'_>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Response, ClientError> {
+        self.exchange(request, body).await?.success()
+    }
+
+    /// Bytes a READ or WRITE should carry now, at most `max`: as many as our credits pay for
+    /// while leaving half of them to others.
+    pub(crate) fn io_size(&self, max: u32) -> u32 {
+        let credits =
+            if self.negotiated().large_mtu() { self.shared.credits.owned() / 2 } else { 1 };
+        max.min(credits.max(1).saturating_mul(CREDIT_BYTES))
+    }
+
+    fn charge(&self, payload: usize) -> u16 {
+        let large_mtu = self.shared.negotiated.get().is_some_and(Negotiated::large_mtu);
+        if !large_mtu || payload == 0 {
+            return 1;
+        }
+        // MS-SMB2 §3.1.5.2: one credit for each 64 KiB begun.
+        u16::try_from((payload - 1) / CREDIT_BYTES_USIZE + 1).unwrap_or(u16::MAX)
+    }
+
+    fn submit_now(
+        &self,
+        request: Request<'_>,
+        charge: u16,
+        ask: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(PendingResponse, Vec<u8>), ConnectionError> {
+        let shared = &self.shared;
+        let (message_id, answer) = shared.lock_open().register(charge)?;
+        let negotiated = shared.negotiated.get();
+        let header = Header {
+            // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
+            credit_charge: if negotiated.is_some_and(Negotiated::large_mtu) { charge } else { 0 },
+            credits: ask,
+            session_id: request.session.map_or(SessionId(0), SessionSecurity::id),
+            route: Route::Sync { process_id: PROCESS_ID, tree_id: request.tree },
+            ..Header::request(request.command, message_id)
+        };
+        let mut frame = OutFrame::new(FIXED_PARTS + request.payload, |out| {
+            header.emit(out);
+            body(out);
+        });
+        let is_3_1_1 = negotiated.is_some_and(Negotiated::is_3_1_1);
+        let recorded = match request.command {
+            Command::NEGOTIATE | Command::SESSION_SETUP => frame.message().to_vec(),
+            _ => Vec::new(),
+        };
+        shared.protect(&mut frame, request.session, request.protection(is_3_1_1))?;
+        shared.sender.send(frame).inspect_err(|error| shared.fail(*error))?;
+        Ok((PendingResponse::new(message_id, answer, self.clone()), recorded))
+    }
+
+    /// Asks the server to give up on a request. The request is answered all the same.
+    pub(crate) fn cancel(&self, message_id: MessageId, session: &SessionSecurity) {
+        let shared = &self.shared;
+        let Some(async_id) = shared.lock_open().async_id(message_id) else { return };
+        // MS-SMB2 §3.2.4.24: the same message id, no credit.
+        let route = match async_id {
+            Some(id) => Route::Async(id),
+            None => Route::Sync { process_id: PROCESS_ID, tree_id: TreeId(0) },
+        };
+        let header = Header {
+            route,
+            session_id: session.id(),
+            ..Header::request(Command::CANCEL, message_id)
+        };
+        let mut frame = OutFrame::new(FIXED_PARTS, |out| {
+            header.emit(out);
+            smb::Empty.emit(out);
+        });
+        let request = Request::new(Command::CANCEL).session(session);
+        let sent = shared
+            .protect(&mut frame, Some(session), request.protection(false))
+            .and_then(|()| shared.sender.send(frame));
+        if let Err(error) = sent {
+            shared.fail(error);
+        }
+    }
+
+    fn failure(&self) -> ConnectionError {
+        self.shared.lock_open().failure().unwrap_or(ConnectionError::Closed)
+    }
+}
+
+impl Shared {
+    fn lock_open(&self) -> std::sync::MutexGuard<'_, OpenRequests> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self, id: SessionId) -> Option<Arc<SessionSecurity>> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(&id).cloned()
+    }
+
+    fn protect(
+        &self,
+        frame: &mut OutFrame,
+        session: Option<&SessionSecurity>,
+        protection: Protection,
+    ) -> Result<(), ConnectionError> {
+        match (protection, session) {
+            (Protection::Sign, Some(session)) => {
+                session.sign(frame.message_mut());
+                Ok(())
+            }
+            (Protection::Seal, Some(session)) => session.seal(frame),
+            (Protection::None, _) | (_, None) => Ok(()),
+        }
+    }
+
+    /// Ends everything on this connection with one error; the first one counts.
+    fn fail(&self, error: ConnectionError) {
+        self.lock_open().fail(error);
+        self.credits.close();
+        self.breaks.close();
+        self.sender.close();
+    }
+}
+
+#[derive(Debug)]
+struct Closer {
+    shared: Arc<Shared>,
+    receiving: tokio::task::AbortHandle,
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.shared.fail(ConnectionError::Closed);
+        self.receiving.abort();
+    }
+}
+
+/// What Windows clients send; servers only echo it.
+const PROCESS_ID: u32 = 0xfeff;
+/// What one credit pays for.
+const CREDIT_BYTES: u32 = 64 * 1024;
+const CREDIT_BYTES_USIZE: usize = 64 * 1024;
+/// Header and fixed part of any request, and the longest name most people use.
+const FIXED_PARTS: usize = 512;

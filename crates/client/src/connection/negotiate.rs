@@ -1,0 +1,234 @@
+//! NEGOTIATE from the client's side, and what came of it.
+//!
+//! Spec: MS-SMB2 §3.2.4.2.2.2, §3.2.5.2, §3.2.5.5 (validation).
+
+use smb::crypto::{Cipher, PreauthHash, SigningAlgorithm};
+use smb::negotiate::{
+    self as wire, Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest,
+    NegotiateResponse, SecurityMode,
+};
+use smb::{Command, Guid, Name};
+
+use super::{Connection, Request};
+use crate::error::ClientError;
+use crate::options::{ConnectOptions, Protection};
+
+/// What both sides agreed on.
+#[derive(Clone, Debug)]
+pub struct Negotiated {
+    /// The dialect.
+    pub dialect: Dialect,
+    /// Who the server is.
+    pub server_guid: Guid,
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// Signing algorithm.
+    pub signing: SigningAlgorithm,
+    /// Cipher, if encryption is possible.
+    pub cipher: Option<Cipher>,
+    /// Whether the server insists on signatures.
+    pub server_requires_signing: bool,
+    read_size_max: u32,
+    write_size_max: u32,
+    transact_size_max: u32,
+    preauth: PreauthHash,
+    offer: Offer,
+    server_security_mode: SecurityMode,
+}
+
+/// What we offered, for the validation of older dialects.
+#[derive(Clone, Debug)]
+struct Offer {
+    security_mode: SecurityMode,
+    capabilities: Capabilities,
+    client_guid: Guid,
+    dialects: Vec<Dialect>,
+}
+
+impl Negotiated {
+    /// Largest READ in bytes.
+    pub fn read_size_max(&self) -> u32 {
+        self.read_size_max
+    }
+
+    /// Largest WRITE in bytes.
+    pub fn write_size_max(&self) -> u32 {
+        self.write_size_max
+    }
+
+    /// Largest buffer of a query or control.
+    pub fn transact_size_max(&self) -> u32 {
+        self.transact_size_max
+    }
+
+    /// The dialect is 3.1.1.
+    pub fn is_3_1_1(&self) -> bool {
+        self.dialect == Dialect::SMB_3_1_1
+    }
+
+    /// Requests above 64 KiB are allowed, and credits are counted by size.
+    pub fn large_mtu(&self) -> bool {
+        self.dialect >= Dialect::SMB_2_1 && self.capabilities.contains(Capabilities::LARGE_MTU)
+    }
+
+    /// The hash over the negotiation, where the session's begins.
+    pub(crate) fn preauth(&self) -> PreauthHash {
+        self.preauth
+    }
+}
+
+/// Negotiates and keeps the outcome with the connection.
+pub(crate) async fn negotiate(
+    connection: &Connection,
+    options: &ConnectOptions,
+    host: &str,
+) -> Result<(), ClientError> {
+    let (offer, salt) = Offer::new(options)?;
+    let request = NegotiateRequest {
+        security_mode: offer.security_mode,
+        capabilities: offer.capabilities,
+        client_guid: offer.client_guid,
+        dialects: offer.dialects.clone(),
+        contexts: contexts(options, &salt, host),
+    };
+    let (sent, response) = connection
+        .exchange_recorded(Request::new(Command::NEGOTIATE), |out| request.emit(out))
+        .await?;
+    let response = response.success()?;
+    let mut preauth = PreauthHash::new();
+    preauth.update(&sent);
+    preauth.update(response.pdu());
+    let answer = response.parse(NegotiateResponse::parse)?;
+    let negotiated = agree(&answer, options, offer, preauth)?;
+    connection.shared.negotiated.set(negotiated).map_err(|_| ClientError::PeerNegotiation)
+}
+
+impl Offer {
+    fn new(options: &ConnectOptions) -> Result<(Self, [u8; 32]), ClientError> {
+        let mut random = [0; 48];
+        getrandom::fill(&mut random).map_err(|_| ClientError::HostRandom)?;
+        let (guid, salt) = random.split_first_chunk().expect("16 of 48");
+        let mut security_mode = SecurityMode::SIGNING_ENABLED;
+        if options.signing == Protection::Required {
+            security_mode |= SecurityMode::SIGNING_REQUIRED;
+        }
+        let mut capabilities = Capabilities::LEASING | Capabilities::LARGE_MTU;
+        if options.dialects.iter().any(|dialect| *dialect >= Dialect::SMB_3_0) {
+            capabilities |= Capabilities::ENCRYPTION;
+        }
+        let dialects = options.dialects.clone();
+        let offer = Self { security_mode, capabilities, client_guid: Guid(*guid), dialects };
+        Ok((offer, salt.try_into().expect("32 of 48")))
+    }
+}
+
+fn contexts<'a>(options: &ConnectOptions, salt: &'a [u8], host: &str) -> Vec<NegotiateContext<'a>> {
+    let ciphers = options.ciphers.iter().map(|cipher| wire::CipherId(cipher.id())).collect();
+    let signing = options.signing_algorithms.iter();
+    let signing = signing.map(|algorithm| wire::SigningId(algorithm.id())).collect();
+    let hashes = vec![HashId::SHA_512];
+    let mut contexts = vec![
+        NegotiateContext::PreauthIntegrity { hashes, salt },
+        NegotiateContext::Encryption(ciphers),
+        NegotiateContext::Signing(signing),
+    ];
+    if let Ok(host) = Name::try_from(host) {
+        contexts.push(NegotiateContext::Netname(host));
+    }
+    contexts
+}
+
+fn agree(
+    answer: &NegotiateResponse<'_>,
+    options: &ConnectOptions,
+    offer: Offer,
+    preauth: PreauthHash,
+) -> Result<Negotiated, ClientError> {
+    let dialect = answer.dialect;
+    if !offer.dialects.contains(&dialect) {
+        return Err(ClientError::PeerDialect(dialect));
+    }
+    let (mut signing, mut cipher) = match dialect {
+        Dialect::SMB_2_0_2 | Dialect::SMB_2_1 => (SigningAlgorithm::HmacSha256, None),
+        _ => (SigningAlgorithm::AesCmac, None),
+    };
+    let encryption = answer.capabilities.contains(Capabilities::ENCRYPTION);
+    if (Dialect::SMB_3_0..Dialect::SMB_3_1_1).contains(&dialect) && encryption {
+        cipher = Some(Cipher::Aes128Ccm);
+    }
+    // MS-SMB2 §3.2.5.2: exactly one hash, and only what we offered of the rest.
+    let mut hash_agreed = dialect != Dialect::SMB_3_1_1;
+    for context in &answer.contexts {
+        match context {
+            NegotiateContext::PreauthIntegrity { hashes, .. } => {
+                hash_agreed = hashes[..] == [HashId::SHA_512];
+            }
+            NegotiateContext::Encryption(chosen) => {
+                cipher = chosen_of(&chosen[..], &options.ciphers, |id| Cipher::from_id(id.0))?;
+            }
+            NegotiateContext::Signing(chosen) => {
+                let offered = &options.signing_algorithms;
+                let chosen = chosen_of(chosen, offered, |id| SigningAlgorithm::from_id(id.0))?;
+                signing = chosen.ok_or(ClientError::PeerNegotiation)?;
+            }
+            _ => {}
+        }
+    }
+    if !hash_agreed {
+        return Err(ClientError::PeerNegotiation);
+    }
+    let cut = |size: u32| size.clamp(1, IO_SIZE_MAX);
+    Ok(Negotiated {
+        dialect,
+        server_guid: answer.server_guid,
+        capabilities: answer.capabilities,
+        signing,
+        cipher,
+        server_requires_signing: answer.security_mode.contains(SecurityMode::SIGNING_REQUIRED),
+        read_size_max: cut(answer.read_size_max),
+        write_size_max: cut(answer.write_size_max),
+        transact_size_max: cut(answer.transact_size_max),
+        preauth,
+        offer,
+        server_security_mode: answer.security_mode,
+    })
+}
+
+/// The one algorithm a server chose, which must be one of ours; `None` for "none in common".
+fn chosen_of<W: Copy, T: Copy + PartialEq>(
+    chosen: &[W],
+    offered: &[T],
+    known: impl Fn(W) -> Option<T>,
+) -> Result<Option<T>, ClientError> {
+    let [chosen] = chosen else { return Err(ClientError::PeerNegotiation) };
+    match known(*chosen) {
+        None => Ok(None),
+        Some(known) if offered.contains(&known) => Ok(Some(known)),
+        Some(_) => Err(ClientError::PeerNegotiation),
+    }
+}
+
+/// Input of FSCTL_VALIDATE_NEGOTIATE_INFO, and the only output that is right.
+///
+/// ```text
+///  input:  capabilities u32 | client guid[16] | mode u16 | count u16 | dialects u16..
+///  output: capabilities u32 | server guid[16] | mode u16 | dialect u16
+/// ```
+pub(crate) fn validate_input(negotiated: &Negotiated) -> (Vec<u8>, Vec<u8>) {
+    let Offer { security_mode, capabilities, client_guid, dialects } = &negotiated.offer;
+    let mut input = capabilities.bits().to_le_bytes().to_vec();
+    input.extend(client_guid.0);
+    input.extend(security_mode.bits().to_le_bytes());
+    let count = u16::try_from(dialects.len()).expect("there are five dialects");
+    input.extend(count.to_le_bytes());
+    dialects.iter().for_each(|dialect| input.extend(dialect.0.to_le_bytes()));
+
+    let mut output = negotiated.capabilities.bits().to_le_bytes().to_vec();
+    output.extend(negotiated.server_guid.0);
+    output.extend(negotiated.server_security_mode.bits().to_le_bytes());
+    output.extend(negotiated.dialect.0.to_le_bytes());
+    (input, output)
+}
+
+/// Larger requests gain nothing and cost memory on both sides; TCP frames end at 16 MiB.
+const IO_SIZE_MAX: u32 = 8 * 1024 * 1024;

@@ -1,0 +1,159 @@
+//! The receiving half: frames in, answers to those who wait.
+//!
+//! ```text
+//!  frame --> encrypted? --open--> PDUs of the compound, each:
+//!            signature --> credits --> PENDING? note the async id
+//!                                  --> final?   wake the request
+//!                                  --> id -1?   break of a lease
+//! ```
+//!
+//! Spec: MS-SMB2 §3.2.5.1.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+
+use smb::framing::FRAME_OVERHEAD_MAX;
+use smb::{
+    BreakNotification, Command, Header, LeaseBreakAck, MessageId, NtStatus, ParseError, Protocol,
+    SessionId, TransformHeader, compound, expect_direction,
+};
+
+use super::{LeaseBreak, Negotiated, Protection, Response, Shared};
+use crate::error::ConnectionError;
+use crate::transport::{FrameReceiver, OutFrame};
+
+/// The receiving task. Ends when the connection does.
+pub(super) async fn run(shared: Arc<Shared>, mut receiver: Box<dyn FrameReceiver>) {
+    let error = loop {
+        let len_max = shared.frame_len_max();
+        let frame = poll_fn(|cx| receiver.poll_receive(cx, len_max)).await;
+        if let Err(error) = frame.and_then(|frame| shared.take_frame(frame)) {
+            break error;
+        }
+    };
+    tracing::debug!(%error, "connection ended");
+    shared.fail(error);
+}
+
+impl Shared {
+    fn frame_len_max(&self) -> usize {
+        let data = self.negotiated.get().map_or(0, Negotiated::read_size_max);
+        usize::try_from(data).unwrap_or(usize::MAX).saturating_add(FRAME_OVERHEAD_MAX)
+    }
+
+    fn take_frame(&self, mut frame: Vec<u8>) -> Result<(), ConnectionError> {
+        match Protocol::of(&frame)? {
+            Protocol::Smb2 => self.take_message(frame, 0, None),
+            Protocol::Encrypted => {
+                let (header, _) = TransformHeader::parse(&frame)?;
+                let id = header.session_id;
+                let session = self.session(id).ok_or(ConnectionError::PeerSession(id))?;
+                let (header, payload) =
+                    frame.split_first_chunk_mut().expect("parse() found a whole header");
+                session.open(header, payload)?;
+                self.take_message(frame, TransformHeader::LEN, Some(id))
+            }
+            Protocol::Compressed | Protocol::Smb1 => {
+                let id = frame.first_chunk().map_or(0, |id| u32::from_be_bytes(*id));
+                Err(ParseError::PeerProtocolId(id).into())
+            }
+        }
+    }
+
+    /// `sealed_by`: the session whose key opened the frame.
+    fn take_message(
+        &self,
+        mut frame: Vec<u8>,
+        start: usize,
+        sealed_by: Option<SessionId>,
+    ) -> Result<(), ConnectionError> {
+        let pdus: Vec<(Range<usize>, Header)> =
+            compound::walk(&frame[start..]).collect::<Result<_, _>>()?;
+        for (range, header) in &pdus {
+            expect_direction(header, true)?;
+            let pdu = &mut frame[start + range.start..start + range.end];
+            match (sealed_by, self.session(header.session_id)) {
+                // MS-SMB2 §3.2.5.1.1.1: inside and outside name the same session.
+                (Some(id), _) if header.session_id != id && header.message_id != UNSOLICITED => {
+                    return Err(ConnectionError::PeerSession(header.session_id));
+                }
+                (Some(_), _) | (None, None) => {}
+                (None, Some(session)) => session.verify(header, pdu)?,
+            }
+        }
+        let frame = Arc::new(frame);
+        for (range, header) in pdus {
+            let range = start + range.start..start + range.end;
+            self.take_pdu(Response::new(Arc::clone(&frame), range, header))?;
+        }
+        Ok(())
+    }
+
+    fn take_pdu(&self, response: Response) -> Result<(), ConnectionError> {
+        let header = *response.header();
+        if header.message_id == UNSOLICITED {
+            return self.take_unsolicited(&response);
+        }
+        let unknown = ConnectionError::PeerMessage(header.message_id);
+        if let (NtStatus::PENDING, Some(async_id)) = (header.status, header.async_id()) {
+            let charge = self.lock_open().pend(header.message_id, async_id).ok_or(unknown)?;
+            self.credits.grant(header.credits, charge);
+            return Ok(());
+        }
+        let (charge, answer) = self.lock_open().finish(header.message_id).ok_or(unknown)?;
+        self.credits.grant(header.credits, charge);
+        // Nobody may be waiting any more.
+        let _ = answer.send(Ok(response));
+        Ok(())
+    }
+
+    fn take_unsolicited(&self, response: &Response) -> Result<(), ConnectionError> {
+        // MS-SMB2 §3.2.5.19: what else comes unasked is ignored.
+        if response.header().command != Command::OPLOCK_BREAK {
+            return Ok(());
+        }
+        // We never ask for oplocks, so one cannot break.
+        let BreakNotification::Lease(notification) = BreakNotification::parse(response.pdu())?
+        else {
+            return Ok(());
+        };
+        let found = LeaseBreak::from(notification);
+        if !self.breaks.deliver(found) && found.ack_required {
+            self.acknowledge(found);
+        }
+        Ok(())
+    }
+
+    /// Gives up a lease that has no owner. Without a free credit the server must wait for its
+    /// timeout, as it would for a client that hangs.
+    fn acknowledge(&self, found: LeaseBreak) {
+        let session = {
+            let sessions = self.sessions.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            sessions.values().next().cloned()
+        };
+        let (Some(session), Some(ask)) = (session, self.credits.try_acquire(1)) else { return };
+        let Ok((message_id, _)) = self.lock_open().register(1) else { return };
+        let header = Header {
+            credit_charge: 1,
+            credits: ask,
+            session_id: session.id(),
+            ..Header::request(Command::OPLOCK_BREAK, message_id)
+        };
+        let mut frame = OutFrame::new(super::FIXED_PARTS, |out| {
+            header.emit(out);
+            LeaseBreakAck { lease_key: found.key, state: found.new }.emit(out);
+        });
+        let protection = match (session.encrypts(), session.signs()) {
+            (true, _) => Protection::Seal,
+            (false, true) => Protection::Sign,
+            (false, false) => Protection::None,
+        };
+        let sent = self.protect(&mut frame, Some(&session), protection);
+        if let Err(error) = sent.and_then(|()| self.sender.send(frame)) {
+            self.fail(error);
+        }
+    }
+}
+
+const UNSOLICITED: MessageId = MessageId::UNSOLICITED;

@@ -1,0 +1,86 @@
+//! A lease on an open file, and its breaks.
+//!
+//! ```text
+//!   granted(state) --next_break()--> LeaseBreak --acknowledge()--> state shrinks
+//! ```
+//!
+//! The connection listens from before the lease is asked for, so that no break is lost between
+//! the server's answer and the first call here.
+//!
+//! Spec: MS-SMB2 §3.2.4.8 (keys), §3.2.5.19.2.
+
+use std::sync::Arc;
+
+use smb::create::{LeaseKey, LeaseState};
+use smb::{Command, LeaseBreakAck};
+
+use crate::connection::{BreakReceiver, LeaseBreak};
+use crate::error::{ClientError, ConnectionError};
+use crate::tree::Tree;
+
+/// Caching rights on a file.
+#[derive(Debug)]
+pub struct Lease {
+    tree: Arc<Tree>,
+    key: LeaseKey,
+    state: LeaseState,
+    breaks: BreakReceiver,
+}
+
+impl Lease {
+    /// Draws a key and listens for its breaks.
+    pub(super) fn new(tree: &Arc<Tree>) -> Result<Self, ClientError> {
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|_| ClientError::HostRandom)?;
+        let key = LeaseKey(key);
+        let breaks = tree.connection().breaks().listen(key);
+        Ok(Self { tree: Arc::clone(tree), key, state: LeaseState::empty(), breaks })
+    }
+
+    pub(super) fn granted(mut self, state: LeaseState) -> Self {
+        self.state = state;
+        self
+    }
+
+    /// The key that names it to the server.
+    pub fn key(&self) -> LeaseKey {
+        self.key
+    }
+
+    /// What may be cached.
+    pub fn state(&self) -> LeaseState {
+        self.state
+    }
+
+    /// Waits until the server takes rights back.
+    ///
+    /// # Errors
+    /// The connection is gone, and the lease with it.
+    pub async fn next_break(&mut self) -> Result<LeaseBreak, ClientError> {
+        self.breaks.recv().await.ok_or_else(|| ConnectionError::Closed.into())
+    }
+
+    /// A break that has arrived, without waiting.
+    pub fn try_next_break(&mut self) -> Option<LeaseBreak> {
+        self.breaks.try_recv().ok()
+    }
+
+    /// Tells the server that what it took back is no longer cached.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn acknowledge(&mut self, found: LeaseBreak) -> Result<(), ClientError> {
+        self.state = found.new;
+        if found.ack_required {
+            let ack = LeaseBreakAck { lease_key: self.key, state: found.new };
+            self.tree.call(Command::OPLOCK_BREAK, 0, |out| ack.emit(out)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.tree.connection().breaks().forget(self.key);
+    }
+}

@@ -1,0 +1,111 @@
+//! Metadata and controls of an open file.
+//!
+//! Spec: MS-SMB2 §3.2.4.8, §3.2.4.9, §3.2.4.20.
+
+use smb::info::{EndOfFile, FileInfoClass, InfoType, NetworkOpen, SecurityInformation};
+use smb::{
+    Command, ControlCode, IoctlRequest, IoctlResponse, OutputResponse, QueryInfoRequest,
+    SetInfoRequest, SetInfoResponse,
+};
+
+use super::{File, FileStat};
+use crate::error::ClientError;
+
+impl File {
+    /// Sizes, times and attributes now.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn stat(&self) -> Result<FileStat, ClientError> {
+        let bytes = self.query_info(FileInfoClass::NETWORK_OPEN, NETWORK_OPEN_LEN).await?;
+        let info = NetworkOpen::parse(&bytes)
+            .map_err(|error| ClientError::PeerMalformed { command: Command::QUERY_INFO, error })?;
+        Ok(FileStat {
+            len: info.end_of_file,
+            allocation_size: info.allocation_size,
+            attributes: info.attributes,
+            creation_time: info.creation_time,
+            last_write_time: info.last_write_time,
+            change_time: info.change_time,
+        })
+    }
+
+    /// Cuts the file or fills it up with zeros.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn set_len(&self, len: u64) -> Result<(), ClientError> {
+        let mut buffer = Vec::new();
+        EndOfFile { end_of_file: len }.emit(&mut buffer);
+        self.set_info(FileInfoClass::END_OF_FILE, &buffer).await
+    }
+
+    /// Reads a class of file information as it lies on the wire.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn query_info(
+        &self,
+        class: FileInfoClass,
+        len_max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        let request = QueryInfoRequest {
+            info_type: InfoType::FILE,
+            class: class.0,
+            output_length_max: len_max,
+            additional: SecurityInformation::empty(),
+            flags: 0,
+            file_id: self.id,
+            input: &[],
+        };
+        let payload = usize::try_from(len_max).expect("u32 fits usize");
+        let response =
+            self.tree.call(Command::QUERY_INFO, payload, |out| request.emit(out)).await?;
+        Ok(response.parse(OutputResponse::parse)?.output.to_vec())
+    }
+
+    /// Changes a class of file information.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn set_info(&self, class: FileInfoClass, buffer: &[u8]) -> Result<(), ClientError> {
+        let request = SetInfoRequest {
+            info_type: InfoType::FILE,
+            class: class.0,
+            additional: SecurityInformation::empty(),
+            file_id: self.id,
+            buffer,
+        };
+        let response =
+            self.tree.call(Command::SET_INFO, buffer.len(), |out| request.emit(out)).await?;
+        response.parse(SetInfoResponse::parse).map(drop)
+    }
+
+    /// Sends a file-system control and returns its output. Its answer may take for ever; whoever
+    /// stops waiting cancels it.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn ioctl(
+        &self,
+        code: ControlCode,
+        input: &[u8],
+        output_len_max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        let request = IoctlRequest {
+            code,
+            file_id: self.id,
+            input,
+            input_response_max: 0,
+            output_response_max: output_len_max,
+            is_fsctl: true,
+        };
+        let output = usize::try_from(output_len_max).expect("u32 fits usize");
+        let payload = input.len().max(output);
+        let pending = self.tree.submit(Command::IOCTL, payload, |out| request.emit(out)).await?;
+        let response = pending.or_cancel(self.tree.session()).await?.success()?;
+        Ok(response.parse(IoctlResponse::parse)?.output.to_vec())
+    }
+}
+
+const NETWORK_OPEN_LEN: u32 = 56;

@@ -1,0 +1,189 @@
+//! CREATE from the client's side.
+//!
+//! Spec: MS-SMB2 §3.2.4.3, §3.2.5.7.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    CreateResponse, CreateResponseContext, ImpersonationLevel, Lease as WireLease, LeaseState,
+    LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::info::FileAttributes;
+use smb::negotiate::Dialect;
+use smb::push::PushRequest;
+use smb::{Command, FileTime};
+
+use super::{File, Lease};
+use crate::client::share_path;
+use crate::error::ClientError;
+use crate::tree::Tree;
+
+/// How to open a file.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Rights.
+    pub access: AccessMask,
+    /// What others may do meanwhile.
+    pub share: ShareAccess,
+    /// What to do if it exists, and if not.
+    pub disposition: CreateDisposition,
+    /// Further options.
+    pub options: CreateOptions,
+    /// Caching rights to ask for.
+    pub lease: Option<LeaseState>,
+    /// Push mode to ask for; it needs a lease.
+    pub push: Option<PushRequest>,
+}
+
+impl OpenOptions {
+    /// To read a file that exists.
+    pub fn read() -> Self {
+        Self {
+            access: AccessMask::FILE_GENERIC_READ,
+            share: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            disposition: CreateDisposition::OPEN,
+            options: CreateOptions::NON_DIRECTORY_FILE,
+            lease: None,
+            push: None,
+        }
+    }
+
+    /// To read and write a file, which is created if it does not exist.
+    pub fn read_write() -> Self {
+        Self {
+            access: AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE,
+            disposition: CreateDisposition::OPEN_IF,
+            ..Self::read()
+        }
+    }
+
+    /// To write a file anew: it is created or emptied.
+    pub fn create() -> Self {
+        Self { disposition: CreateDisposition::OVERWRITE_IF, ..Self::read_write() }
+    }
+
+    /// To look at something without touching its data.
+    pub fn attributes() -> Self {
+        Self {
+            access: AccessMask::READ_ATTRIBUTES,
+            options: CreateOptions::empty(),
+            ..Self::read()
+        }
+    }
+
+    /// To list a directory.
+    pub fn directory() -> Self {
+        Self {
+            access: AccessMask::READ_DATA | AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE,
+            options: CreateOptions::DIRECTORY_FILE,
+            ..Self::read()
+        }
+    }
+
+    /// The same, with a lease that allows to cache reads, writes and the handle itself.
+    #[must_use]
+    pub fn with_full_lease(self) -> Self {
+        Self { lease: Some(LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE), ..self }
+    }
+
+    /// The same, asking for push mode, with the lease it needs.
+    #[must_use]
+    pub fn with_push(self, push: PushRequest) -> Self {
+        Self { push: Some(push), ..self.with_full_lease() }
+    }
+}
+
+/// Sizes, times and attributes of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FileStat {
+    /// Length in bytes.
+    pub len: u64,
+    /// Bytes reserved on the medium.
+    pub allocation_size: u64,
+    /// Attributes.
+    pub attributes: FileAttributes,
+    /// Birth.
+    pub creation_time: FileTime,
+    /// Last change of data.
+    pub last_write_time: FileTime,
+    /// Last change of data or metadata.
+    pub change_time: FileTime,
+}
+
+impl FileStat {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.contains(FileAttributes::DIRECTORY)
+    }
+}
+
+impl File {
+    pub(crate) async fn open(
+        tree: Arc<Tree>,
+        path: &str,
+        options: &OpenOptions,
+    ) -> Result<Self, ClientError> {
+        let name = share_path(path)?;
+        let dialect = tree.connection().negotiated().dialect;
+        let mut contexts = Vec::new();
+        let mut lease = None;
+        if let Some(state) = options.lease.filter(|_| dialect >= Dialect::SMB_2_1) {
+            let own = Lease::new(&tree)?;
+            let version = match dialect {
+                Dialect::SMB_2_1 => LeaseVersion::V1,
+                _ => LeaseVersion::V2 { parent: None, epoch: 0 },
+            };
+            let wanted = WireLease { key: own.key(), state, break_in_progress: false, version };
+            contexts.push(CreateRequestContext::Lease(wanted));
+            lease = Some(own);
+        }
+        contexts.extend(options.push.map(CreateRequestContext::Push));
+        let request = CreateRequest {
+            oplock_level: match lease {
+                Some(_) => OplockLevel::LEASE,
+                None => OplockLevel::NONE,
+            },
+            impersonation: ImpersonationLevel::IMPERSONATION,
+            desired_access: options.access,
+            attributes: FileAttributes::empty(),
+            share_access: options.share,
+            disposition: options.disposition,
+            options: options.options,
+            name,
+            contexts,
+        };
+        let response = tree.call(Command::CREATE, 0, |out| request.emit(out)).await?;
+        let answer = response.parse(CreateResponse::parse)?;
+        let mut file = Self {
+            id: answer.file_id,
+            opened_as: stat(&answer),
+            lease: None,
+            push: None,
+            closed: AtomicBool::new(false),
+            tree,
+        };
+        for context in answer.contexts {
+            match context {
+                CreateResponseContext::Lease(granted) => {
+                    file.lease = lease.take().map(|lease| lease.granted(granted.state));
+                }
+                CreateResponseContext::Push(push) => file.push = Some(push),
+                _ => {}
+            }
+        }
+        Ok(file)
+    }
+}
+
+fn stat(answer: &CreateResponse<'_>) -> FileStat {
+    FileStat {
+        len: answer.end_of_file,
+        allocation_size: answer.allocation_size,
+        attributes: answer.attributes,
+        creation_time: answer.creation_time,
+        last_write_time: answer.last_write_time,
+        change_time: answer.change_time,
+    }
+}

@@ -1,0 +1,50 @@
+//! What a client wants of a connection.
+
+use std::time::Duration;
+
+use smb::negotiate::Dialect;
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Dialects to offer.
+    pub dialects: Vec<Dialect>,
+    /// When to sign.
+    pub signing: Protection,
+    /// When to encrypt.
+    pub encryption: Protection,
+    /// Cipher and signing preferences, best first; see [`smb::crypto`].
+    pub ciphers: Vec<smb::crypto::Cipher>,
+    /// Signing algorithms to offer, best first.
+    pub signing_algorithms: Vec<smb::crypto::SigningAlgorithm>,
+    /// How long connecting and authenticating may take.
+    pub connect_timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            dialects: vec![
+                Dialect::SMB_2_0_2,
+                Dialect::SMB_2_1,
+                Dialect::SMB_3_0,
+                Dialect::SMB_3_0_2,
+                Dialect::SMB_3_1_1,
+            ],
+            signing: Protection::Required,
+            encryption: Protection::IfRequired,
+            ciphers: smb::crypto::Cipher::PREFERENCE.to_vec(),
+            signing_algorithms: smb::crypto::SigningAlgorithm::PREFERENCE.to_vec(),
+            connect_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// When messages are protected.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Protection {
+    /// When the server wants it.
+    IfRequired,
+    /// Always; without it there is no session.
+    Required,
+}

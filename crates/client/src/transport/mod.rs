@@ -1,0 +1,115 @@
+//! How frames travel: the seam between the connection and TCP or SMB Direct.
+//!
+//! ```text
+//!   connection --OutFrame--> FrameSender  ~~~~>  server
+//!   connection <--Vec<u8>--- FrameReceiver <~~~~
+//! ```
+//!
+//! Sending never waits: the credits of the protocol bound what can be queued.
+
+mod tcp;
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+pub use tcp::connect;
+
+use crate::error::ConnectionError;
+
+/// Both halves of a connection that is up.
+#[derive(Debug)]
+pub struct Transport {
+    /// Takes our frames.
+    pub sender: Box<dyn FrameSender>,
+    /// Gives the server's.
+    pub receiver: Box<dyn FrameReceiver>,
+}
+
+/// Takes frames, from any task, in the order of the calls.
+pub trait FrameSender: fmt::Debug + Send + Sync {
+    /// Sends a frame or queues it.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    fn send(&self, frame: OutFrame) -> Result<(), ConnectionError>;
+
+    /// Ends the connection; the receiver ends too.
+    fn close(&self);
+}
+
+/// Gives frames, one after the other.
+pub trait FrameReceiver: fmt::Debug + Send {
+    /// The next frame.
+    ///
+    /// # Errors
+    /// The connection is gone, or the frame is longer than `len_max`.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        len_max: usize,
+    ) -> Poll<Result<Vec<u8>, ConnectionError>>;
+}
+
+/// A frame about to be sent, with room in front for what the lower layers add.
+///
+/// ```text
+///  0            4                    56
+///  +------------+--------------------+---------------------
+///  | prefix     | transform header   | SMB2 message           encrypted: starts at 0
+///  +------------+--------------+-----+---------------------
+///               | unused       |pref.| SMB2 message           plain: starts at 52
+///               +--------------+-----+---------------------
+/// ```
+#[derive(Debug)]
+pub struct OutFrame {
+    bytes: Vec<u8>,
+    sealed: bool,
+}
+
+impl OutFrame {
+    /// Bytes in front of the SMB2 message: TCP prefix and transform header.
+    pub const HEADROOM: usize = 4 + smb::TransformHeader::LEN;
+
+    /// An empty frame; `emit` appends the SMB2 message.
+    pub fn new(capacity: usize, emit: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut bytes = Vec::with_capacity(Self::HEADROOM + capacity);
+        bytes.resize(Self::HEADROOM, 0);
+        emit(&mut bytes);
+        Self { bytes, sealed: false }
+    }
+
+    /// The SMB2 message.
+    pub fn message(&self) -> &[u8] {
+        &self.bytes[Self::HEADROOM..]
+    }
+
+    /// The SMB2 message, to be signed in place.
+    pub fn message_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[Self::HEADROOM..]
+    }
+
+    /// Transform header and message, to be sealed in place; from now on both are sent.
+    pub fn seal_mut(&mut self) -> (&mut [u8; smb::TransformHeader::LEN], &mut [u8]) {
+        self.sealed = true;
+        let (head, message) = self.bytes.split_at_mut(Self::HEADROOM);
+        let header = head[4..].first_chunk_mut().expect("52 bytes of headroom");
+        (header, message)
+    }
+
+    /// The frame as SMB Direct carries it.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.start()..]
+    }
+
+    /// The frame as TCP carries it, with its prefix.
+    fn into_tcp(mut self) -> (Vec<u8>, usize) {
+        let (start, len) = (self.start(), self.payload().len());
+        let prefix = smb::framing::prefix(len).expect("messages are cut to the negotiated sizes");
+        self.bytes[start - 4..start].copy_from_slice(&prefix);
+        (self.bytes, start - 4)
+    }
+
+    fn start(&self) -> usize {
+        if self.sealed { 4 } else { Self::HEADROOM }
+    }
+}

@@ -1,0 +1,212 @@
+//! Frames over TCP.
+//!
+//! A sender writes to the socket itself when nothing is queued, so that the common case costs no
+//! task switch; what the socket does not take at once is left to a writer task. Neither half
+//! holds a lock across an await: a cancelled caller can never leave half a frame behind.
+//!
+//! Spec: MS-SMB2 §2.1.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use smb::framing::{PREFIX_LEN, frame_len};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+
+use super::{FrameReceiver, FrameSender, OutFrame, Transport};
+use crate::error::ConnectionError;
+
+/// Dials `address`.
+///
+/// # Errors
+/// The host's network says why.
+pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> {
+    let stream = TcpStream::connect(address).await?;
+    // A request is complete when it is sent; waiting for more would only delay it.
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    let shared = Arc::new(Shared { write, queue: Mutex::default(), work: Notify::new() });
+    tokio::spawn(drain(Arc::clone(&shared)));
+    let receiver =
+        Box::new(Receiver { read, buffer: vec![0; BUFFER], start: 0, end: 0, frame: None });
+    Ok(Transport { sender: Box::new(Sender(shared)), receiver })
+}
+
+#[derive(Debug)]
+struct Shared {
+    write: OwnedWriteHalf,
+    queue: Mutex<Queue>,
+    work: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Bytes and how many of them are sent.
+    frames: VecDeque<(Vec<u8>, usize)>,
+    failed: Option<ConnectionError>,
+}
+
+#[derive(Debug)]
+struct Sender(Arc<Shared>);
+
+impl FrameSender for Sender {
+    fn send(&self, frame: OutFrame) -> Result<(), ConnectionError> {
+        let mut queue = self.0.lock();
+        if let Some(error) = queue.failed {
+            return Err(error);
+        }
+        queue.frames.push_back(frame.into_tcp());
+        if queue.frames.len() == 1 {
+            self.0.write_some(&mut queue)?;
+        }
+        if !queue.frames.is_empty() {
+            self.0.work.notify_one();
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.0.lock().failed.get_or_insert(ConnectionError::Closed);
+        self.0.work.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until the socket is full or the queue is empty.
+    fn write_some(&self, queue: &mut Queue) -> Result<(), ConnectionError> {
+        while let Some((bytes, sent)) = queue.frames.front_mut() {
+            match self.write.try_write(&bytes[*sent..]) {
+                Ok(count) => *sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => {
+                    let error = ConnectionError::from(error);
+                    queue.frames.clear();
+                    return Err(*queue.failed.insert(error));
+                }
+            }
+            if *sent == bytes.len() {
+                queue.frames.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The writer task: sends what the socket did not take at once. Ends with the connection, and
+/// with it the write half, which shuts the stream down.
+async fn drain(shared: Arc<Shared>) {
+    loop {
+        shared.work.notified().await;
+        loop {
+            {
+                let mut queue = shared.lock();
+                if queue.failed.is_some() || shared.write_some(&mut queue).is_err() {
+                    break;
+                }
+                if queue.frames.is_empty() {
+                    break;
+                }
+            }
+            if shared.write.writable().await.is_err() {
+                break;
+            }
+        }
+        if shared.lock().failed.is_some() {
+            return;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Receiver {
+    read: OwnedReadHalf,
+    buffer: Vec<u8>,
+    /// What of `buffer` is read from the socket and not yet given away.
+    start: usize,
+    end: usize,
+    /// A frame longer than the buffer, and how much of it is there.
+    frame: Option<(Vec<u8>, usize)>,
+}
+
+impl FrameReceiver for Receiver {
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        len_max: usize,
+    ) -> Poll<Result<Vec<u8>, ConnectionError>> {
+        loop {
+            if let Some((frame, filled)) = &mut self.frame {
+                while *filled < frame.len() {
+                    *filled += ready!(poll_read(&mut self.read, cx, &mut frame[*filled..]))?;
+                }
+                let (frame, _) = self.frame.take().expect("it was there above");
+                return Poll::Ready(Ok(frame));
+            }
+            if let Some(frame) = self.take_frame(len_max)? {
+                return Poll::Ready(Ok(frame));
+            }
+            if self.frame.is_none() {
+                ready!(self.poll_fill(cx))?;
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// A whole frame of the buffer; a longer one is moved out to be read in place.
+    fn take_frame(&mut self, len_max: usize) -> Result<Option<Vec<u8>>, ConnectionError> {
+        let bytes = &self.buffer[self.start..self.end];
+        let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_LEN>() else {
+            return Ok(None);
+        };
+        let len = frame_len(*prefix, len_max)?;
+        if let Some(frame) = rest.get(..len) {
+            let frame = frame.to_vec();
+            self.start += PREFIX_LEN + len;
+            return Ok(Some(frame));
+        }
+        if PREFIX_LEN + len > BUFFER {
+            let mut frame = vec![0; len];
+            let filled = rest.len();
+            frame[..filled].copy_from_slice(rest);
+            self.start = self.end;
+            self.frame = Some((frame, filled));
+        }
+        Ok(None)
+    }
+
+    /// Reads more behind what is left.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        self.end += ready!(poll_read(&mut self.read, cx, &mut self.buffer[self.end..]))?;
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn poll_read(
+    read: &mut OwnedReadHalf,
+    cx: &mut Context<'_>,
+    target: &mut [u8],
+) -> Poll<Result<usize, ConnectionError>> {
+    let mut buffer = ReadBuf::new(target);
+    ready!(Pin::new(read).poll_read(cx, &mut buffer))?;
+    match buffer.filled().len() {
+        0 => Poll::Ready(Err(ConnectionError::PeerClosed)),
+        count => Poll::Ready(Ok(count)),
+    }
+}
+
+/// Small answers come several at a time; longer ones are read where they will stay.
+const BUFFER: usize = 64 * 1024;

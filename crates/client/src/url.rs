@@ -1,0 +1,172 @@
+//! `smb://USER:PASSWORD@HOST:PORT/SHARE/PATH`.
+//!
+//! ```text
+//!  smb://  [DOMAIN;]USER[:PASSWORD]@  HOST[:PORT]  /SHARE  [/PATH]
+//! ```
+//!
+//! User, password, share and path may be percent-encoded. An IPv6 host stands in brackets.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+/// Where a share is and who wants in.
+#[derive(Clone, Eq, PartialEq)]
+pub struct SmbUrl {
+    /// Domain of the user; mostly empty.
+    pub domain: String,
+    /// User name; empty for nobody.
+    pub user: String,
+    /// Password.
+    pub password: Zeroizing<String>,
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Share.
+    pub share: String,
+    /// Path below the share, with slashes, without a leading one.
+    pub path: String,
+}
+
+impl FromStr for SmbUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let rest = text.strip_prefix("smb://").ok_or(UrlError::ConfigScheme)?;
+        let (authority, path) = rest.split_once('/').ok_or(UrlError::ConfigShare)?;
+        // The last @: a password may contain one.
+        let (credentials, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+        let (domain, user) = user.split_once(';').unwrap_or(("", user));
+        let (host, port) = split_port(host)?;
+        let (share, path) = path.split_once('/').unwrap_or((path, ""));
+        if host.is_empty() {
+            return Err(UrlError::ConfigHost);
+        }
+        if share.is_empty() {
+            return Err(UrlError::ConfigShare);
+        }
+        Ok(Self {
+            domain: decode(domain)?,
+            user: decode(user)?,
+            password: Zeroizing::new(decode(password)?),
+            host: host.to_owned(),
+            port,
+            share: decode(share)?,
+            path: decode(path)?.trim_matches('/').to_owned(),
+        })
+    }
+}
+
+impl fmt::Debug for SmbUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Without the password.
+impl fmt::Display for SmbUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { user, host, port, share, path, .. } = self;
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "smb://{user}@{open}{host}{close}:{port}/{share}/{path}")
+    }
+}
+
+fn split_port(host: &str) -> Result<(&str, u16), UrlError> {
+    let (host, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or(UrlError::ConfigHost)?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
+    };
+    match port {
+        None => Ok((host, DEFAULT_PORT)),
+        Some(port) => Ok((host, port.parse().map_err(|_| UrlError::ConfigPort)?)),
+    }
+}
+
+fn decode(text: &str) -> Result<String, UrlError> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(UrlError::ConfigEscape);
+        };
+        out.push(u8::try_from(high * 16 + low).map_err(|_| UrlError::ConfigEscape)?);
+    }
+    String::from_utf8(out).map_err(|_| UrlError::ConfigEscape)
+}
+
+/// Why text is not an address.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// It does not begin with `smb://`.
+    #[error("the address does not begin with smb://")]
+    ConfigScheme,
+    /// There is no host.
+    #[error("the address names no host")]
+    ConfigHost,
+    /// The port is not a number.
+    #[error("the port is not a number up to 65535")]
+    ConfigPort,
+    /// There is no share.
+    #[error("the address names no share")]
+    ConfigShare,
+    /// A percent sign is not followed by two hex digits of UTF-8.
+    #[error("the address is not properly percent-encoded")]
+    ConfigEscape,
+}
+
+const DEFAULT_PORT: u16 = 445;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found() {
+        let url: SmbUrl = "smb://WG;al%20ice:p@ss%3A@[::1]:4450/a%2Fb/dir/file".parse().unwrap();
+        assert_eq!((url.domain.as_str(), url.user.as_str()), ("WG", "al ice"));
+        assert_eq!(url.password.as_str(), "p@ss:");
+        assert_eq!((url.host.as_str(), url.port), ("::1", 4450));
+        assert_eq!((url.share.as_str(), url.path.as_str()), ("a/b", "dir/file"));
+        assert_eq!(url.to_string(), "smb://al ice@[::1]:4450/a/b/dir/file");
+    }
+
+    #[test]
+    fn what_may_be_left_out_may_be_left_out() {
+        let url: SmbUrl = "smb://host/share".parse().unwrap();
+        assert_eq!((url.user.as_str(), url.port, url.path.as_str()), ("", 445, ""));
+    }
+
+    #[test]
+    fn what_may_not_be_left_out_is_missed() {
+        for (text, error) in [
+            ("http://host/share", UrlError::ConfigScheme),
+            ("smb:///share", UrlError::ConfigHost),
+            ("smb://host", UrlError::ConfigShare),
+            ("smb://host/", UrlError::ConfigShare),
+            ("smb://host:x/share", UrlError::ConfigPort),
+            ("smb://host/sh%2", UrlError::ConfigEscape),
+        ] {
+            assert_eq!(text.parse::<SmbUrl>().unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn a_password_never_prints() {
+        let url: SmbUrl = "smb://u:secret@h/s".parse().unwrap();
+        assert!(!format!("{url} {url:?}").contains("secret"));
+    }
+}

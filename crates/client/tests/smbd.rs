@@ -1,0 +1,303 @@
+//! The client against Samba's smbd, started here on a free port with a configuration of its own.
+//!
+//! Needs smbd and root; says so and passes where they are missing.
+
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientError, ConnectOptions, OpenOptions, Protection, SmbUrl};
+use smb::NtStatus;
+use smb::create::{CreateDisposition, LeaseState};
+use smb::crypto::{Cipher, SigningAlgorithm};
+use smb::negotiate::Dialect;
+
+/// A running smbd. Ends with the test.
+struct Smbd {
+    process: Child,
+    port: u16,
+    home: tempfile::TempDir,
+}
+
+impl Smbd {
+    /// Starts one with further lines for the `[global]` section.
+    fn start(global: &str) -> Option<Self> {
+        if !Path::new("/usr/sbin/smbd").exists() || !is_root() {
+            eprintln!("skipped: this test needs smbd and root (apt-get install samba)");
+            return None;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let root = home.path().display();
+        for directory in ["share", "private", "state"] {
+            fs::create_dir(home.path().join(directory)).unwrap();
+        }
+        let config = format!(
+            "[global]\nworkgroup = WG\nsecurity = user\nsmb ports = {port}\ninterfaces = 127.0.0.1\n\
+             bind interfaces only = yes\nserver min protocol = SMB2_02\nlog file = {root}/log\n\
+             log level = 0\nprivate dir = {root}/private\nlock directory = {root}/state\n\
+             state directory = {root}/state\ncache directory = {root}/state\n\
+             pid directory = {root}/state\nncalrpc dir = {root}/state/ncalrpc\n\
+             passdb backend = tdbsam:{root}/private/passdb.tdb\nload printers = no\n\
+             disable spoolss = yes\nkernel oplocks = no\n{global}\n\
+             [share]\npath = {root}/share\nread only = no\n"
+        );
+        let file = home.path().join("smb.conf");
+        fs::write(&file, config).unwrap();
+        let mut password = Command::new("smbpasswd")
+            .arg("-c")
+            .arg(&file)
+            .args(["-s", "-a", "root"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut input = password.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, b"secret\nsecret\n").unwrap();
+        drop(input);
+        assert!(password.wait().unwrap().success());
+        let process = Command::new("/usr/sbin/smbd")
+            .args(["--foreground", "--no-process-group", "--configfile"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ending, smbd signals its whole group: that must not be ours.
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "smbd does not listen");
+            std::thread::yield_now();
+        }
+        Some(Self { process, port, home })
+    }
+
+    fn url(&self, password: &str) -> SmbUrl {
+        format!("smb://root:{password}@127.0.0.1:{}/share", self.port).parse().unwrap()
+    }
+
+    async fn client(&self, options: &ConnectOptions) -> Client {
+        Client::connect(&self.url("secret"), options).await.unwrap()
+    }
+}
+
+impl Drop for Smbd {
+    fn drop(&mut self) {
+        // smbd ends its children when told to, not when killed.
+        let id = self.process.id().to_string();
+        let _ = Command::new("kill").arg(id).status();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at / 7 + at / 4096) % 251).unwrap()).collect()
+}
+
+/// Everything a client does with a file, once.
+async fn exercise(client: &Client) {
+    client.echo().await.unwrap();
+    client.create_directory("dir").await.unwrap();
+    let file = client.open("dir/file", &OpenOptions::create()).await.unwrap();
+    let data = pattern(300_000);
+    file.write_at(0, &data).await.unwrap();
+    file.write_through_at(300_000, b"through").await.unwrap();
+    file.flush().await.unwrap();
+    let mut out = vec![0; 400_000];
+    assert_eq!(file.read_at(0, &mut out).await.unwrap(), 300_007);
+    assert_eq!(out[..300_000], data);
+    assert_eq!(file.read_at(1 << 30, &mut out).await.unwrap(), 0);
+    file.set_len(1000).await.unwrap();
+    assert_eq!(file.stat().await.unwrap().len, 1000);
+    file.close().await.unwrap();
+    client.rename("dir/file", "dir/other", false).await.unwrap();
+    assert_eq!(client.stat("dir/other").await.unwrap().len, 1000);
+    let names: Vec<_> = client.list("dir").await.unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["other"]);
+    client.delete("dir/other").await.unwrap();
+    client.delete("dir").await.unwrap();
+    assert_eq!(
+        client.stat("dir").await.unwrap_err().status(),
+        Some(NtStatus::OBJECT_NAME_NOT_FOUND)
+    );
+}
+
+#[tokio::test]
+async fn every_dialect_works_signed_plain_and_encrypted() {
+    let Some(smbd) = Smbd::start("server signing = auto") else { return };
+    for dialect in [
+        Dialect::SMB_2_0_2,
+        Dialect::SMB_2_1,
+        Dialect::SMB_3_0,
+        Dialect::SMB_3_0_2,
+        Dialect::SMB_3_1_1,
+    ] {
+        for signing in [Protection::IfRequired, Protection::Required] {
+            let options =
+                ConnectOptions { dialects: vec![dialect], signing, ..ConnectOptions::default() };
+            let client = smbd.client(&options).await;
+            assert_eq!(client.negotiated().dialect, dialect);
+            assert_eq!(client.is_protected(), signing == Protection::Required);
+            exercise(&client).await;
+        }
+        if dialect < Dialect::SMB_3_0 {
+            continue;
+        }
+        let encryption = Protection::Required;
+        let options =
+            ConnectOptions { dialects: vec![dialect], encryption, ..ConnectOptions::default() };
+        let client = smbd.client(&options).await;
+        assert!(client.is_encrypted());
+        exercise(&client).await;
+    }
+}
+
+#[tokio::test]
+async fn every_cipher_and_every_signing_algorithm_of_3_1_1_works() {
+    let Some(smbd) = Smbd::start("") else { return };
+    for cipher in Cipher::PREFERENCE {
+        let encryption = Protection::Required;
+        let options =
+            ConnectOptions { ciphers: vec![cipher], encryption, ..ConnectOptions::default() };
+        let client = smbd.client(&options).await;
+        assert_eq!(client.negotiated().cipher, Some(cipher));
+        exercise(&client).await;
+    }
+    for algorithm in SigningAlgorithm::PREFERENCE {
+        let options =
+            ConnectOptions { signing_algorithms: vec![algorithm], ..ConnectOptions::default() };
+        let client = smbd.client(&options).await;
+        assert_eq!(client.negotiated().signing, algorithm);
+        exercise(&client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_insists_is_obeyed() {
+    for global in ["smb encrypt = required", "server signing = mandatory"] {
+        let Some(smbd) = Smbd::start(global) else { return };
+        let signing = Protection::IfRequired;
+        let client = smbd.client(&ConnectOptions { signing, ..ConnectOptions::default() }).await;
+        assert!(client.is_protected());
+        exercise(&client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_a_logon_failure() {
+    let Some(smbd) = Smbd::start("") else { return };
+    let error = Client::connect(&smbd.url("wrong"), &ConnectOptions::default()).await.unwrap_err();
+    assert_eq!(error.status(), Some(NtStatus::LOGON_FAILURE));
+}
+
+#[tokio::test]
+async fn a_guest_is_not_taken_for_a_signed_session() {
+    let Some(smbd) = Smbd::start("map to guest = bad user\nguest account = root") else { return };
+    let url = format!("smb://nobody-known:x@127.0.0.1:{}/share", smbd.port).parse().unwrap();
+    let error = Client::connect(&url, &ConnectOptions::default()).await.unwrap_err();
+    assert!(matches!(error, ClientError::ConfigSigning), "{error}");
+}
+
+#[tokio::test]
+async fn many_requests_share_one_connection() {
+    let Some(smbd) = Smbd::start("") else { return };
+    let client = smbd.client(&ConnectOptions::default()).await;
+    let data = std::sync::Arc::new(pattern(20 << 20));
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..4 {
+        let (client, data) = (client.clone(), data.clone());
+        tasks.spawn(async move {
+            let options = OpenOptions::create();
+            let file = client.open(&format!("file{index}"), &options).await.unwrap();
+            file.write_at(0, &data).await.unwrap();
+            let mut out = vec![0; data.len()];
+            assert_eq!(file.read_at(0, &mut out).await.unwrap(), data.len());
+            assert!(out == **data);
+            file.close().await.unwrap();
+        });
+    }
+    while let Some(outcome) = tasks.join_next().await {
+        outcome.unwrap();
+    }
+    for index in 0..4 {
+        let written = fs::read(smbd.home.path().join(format!("share/file{index}"))).unwrap();
+        assert!(written == **data);
+    }
+}
+
+#[tokio::test]
+async fn a_second_client_breaks_the_lease_of_the_first() {
+    let Some(smbd) = Smbd::start("") else { return };
+    let first = smbd.client(&ConnectOptions::default()).await;
+    let second = smbd.client(&ConnectOptions::default()).await;
+    let options = OpenOptions::create().with_full_lease();
+    let mut holder = first.open("leased", &options).await.unwrap();
+    let lease = holder.lease().unwrap();
+    assert_eq!(lease.state(), LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE);
+    let opening = tokio::spawn(async move { second.open("leased", &OpenOptions::read()).await });
+    let found = lease.next_break().await.unwrap();
+    assert!(found.ack_required && !found.new.contains(LeaseState::WRITE));
+    lease.acknowledge(found).await.unwrap();
+    opening.await.unwrap().unwrap().close().await.unwrap();
+    holder.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_does_no_harm() {
+    let Some(smbd) = Smbd::start("") else { return };
+    let client = smbd.client(&ConnectOptions::default()).await;
+    for _ in 0..200 {
+        // Dropped at its first await, mostly with the request on its way.
+        let opening = client.stat("share");
+        let _ = tokio::time::timeout(Duration::ZERO, opening).await;
+    }
+    exercise(&client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_fails_what_is_open_and_what_comes_later() {
+    let Some(smbd) = Smbd::start("") else { return };
+    let client = smbd.client(&ConnectOptions::default()).await;
+    let file = client.open("file", &OpenOptions::create()).await.unwrap();
+    drop(smbd);
+    let mut last = file.write_at(0, b"late").await;
+    for _ in 0..2 {
+        last = file.write_at(0, b"later").await;
+    }
+    assert!(matches!(last, Err(ClientError::Connection(_))), "{last:?}");
+}
+
+#[test]
+fn the_blocking_client_needs_no_runtime_of_the_caller() {
+    let Some(smbd) = Smbd::start("") else { return };
+    let url = smbd.url("secret");
+    let client = client::blocking::Client::connect(&url, &ConnectOptions::default()).unwrap();
+    let file = client.open("file", &OpenOptions::create()).unwrap();
+    file.write_at(0, b"hello").unwrap();
+    file.flush().unwrap();
+    let mut out = [0; 9];
+    assert_eq!(file.read_at(0, &mut out).unwrap(), 5);
+    file.close().unwrap();
+    assert_eq!(client.list("").unwrap().len(), 1);
+    let exclusive =
+        OpenOptions { disposition: CreateDisposition::CREATE, ..OpenOptions::read_write() };
+    assert_eq!(
+        client.open("file", &exclusive).unwrap_err().status(),
+        Some(NtStatus::OBJECT_NAME_COLLISION)
+    );
+}
