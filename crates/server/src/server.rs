@@ -50,7 +50,7 @@ impl Server {
             signing: config.signing,
             encrypt_required: config.encrypt_required,
             guid: Guid(guid),
-            push: Push::default(),
+            push: Push::new(config.push),
             runtime: tokio::runtime::Handle::current(),
         }));
         let (stop, stopped) = watch::channel(false);
@@ -103,6 +103,8 @@ impl Running {
             opens: sessions.iter().map(|session| session.open_count()).sum(),
             files: self.core.nodes.len(),
             leases: self.core.nodes.leases(),
+            regions: self.core.push.counts().0,
+            push_connections: self.core.push.counts().1,
         }
     }
 
@@ -144,6 +146,10 @@ pub struct Status {
     pub files: usize,
     /// Leases and oplocks held.
     pub leases: usize,
+    /// Regions mapped for push.
+    pub regions: usize,
+    /// Push connections.
+    pub push_connections: usize,
 }
 
 /// Why a server did not start.

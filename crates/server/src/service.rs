@@ -116,9 +116,10 @@ impl Core {
     }
 
     /// Ends a session and everything in it. May block.
-    pub(crate) fn end_session(&self, id: u64) {
+    pub(crate) fn end_session(self: &Arc<Self>, id: u64) {
         let session = self.sessions().remove(&id);
         if let Some(session) = session {
+            self.push.end_of_session(id);
             session.close(self);
         }
     }

@@ -25,6 +25,9 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
         return Err(NtStatus::FILE_CLOSED);
     }
     let core = Arc::clone(&call.link.core);
+    if open.push.get().is_some() {
+        crate::push::end_of_open(&core, &open).await;
+    }
     let inline = open.entry.inline_io();
     let wants = request.query_attributes;
     let work = move || {

@@ -32,7 +32,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         | ControlCode::QUERY_REMOTE_REGIONS
         | ControlCode::WAIT_REGION_RECALL => {
             let open = call.open(file_id)?;
-            crate::push::control(call, &open, code, &input).await?
+            crate::push::control(call, &open, code, &input, len_max).await?
         }
         // MS-SMB2 §3.3.5.15.2: a server without DFS.
         ControlCode::DFS_GET_REFERRALS | ControlCode::DFS_GET_REFERRALS_EX => {

@@ -1,74 +1,135 @@
-//! Push mode: regions of files that clients read and write by RDMA.
+//! Push mode: regions of files that clients read, write and commit by one-sided RDMA.
+//!
+//! ```text
+//!  CREATE --offer--> token --Gate::admit--> push connection --map--> region
+//!                                                                      |
+//!  unmap, close, end of session, lost connection, recall + grace ----> end: deregister, drain,
+//!                                                                      only then go on
+//! ```
+//!
+//! * [`offer`]: the create context; * [`token`]: one-time tokens; * `gate`: push connections;
+//! * [`map`]: MAP, UNMAP, COMMIT, QUERY; * [`recall`]: taking regions back, and telling the client;
+//! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads.
+//!
+//! A region is in its file's node from before it is registered until nothing touches it any more,
+//! so whoever changes the file finds it there and waits. Lock order: node, tables, one region.
+//!
+//! Spec: docs/push-mode.md.
 
+mod gate;
+mod map;
+mod offer;
+mod open;
+mod recall;
+mod region;
+pub(crate) mod registrar;
+mod token;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use smb::create::CreateResponseContext;
-use smb::push::{PushResponse, RecallReason, Refusal};
-use smb::{ControlCode, NtStatus};
+use smb::push::{PushConnectionId, RegistrationId};
 
-use crate::dispatch::PushWish;
-use crate::dispatch::call::Call;
-use crate::service::Core;
+use self::registrar::{EngineConnection, Registrar};
+use self::token::TokenTable;
+use crate::config::PushPolicy;
 use crate::state::Open;
-use crate::state::lease::{Caching, Owner};
-use crate::state::node::Node;
 
-/// A mapped region as its file's node knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct RegionHandle {
-    pub(crate) owner: Owner,
-}
+pub(crate) use map::control;
+pub(crate) use offer::offer;
+pub(crate) use open::OpenPush;
+pub(crate) use recall::{closing, end_of_open, recall};
+pub(crate) use region::Region;
 
 /// Everything about push that connections share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Push {
-    address: Option<SocketAddr>,
+    policy: PushPolicy,
+    engine: OnceLock<Attached>,
+    tables: Mutex<Tables>,
+    next_id: AtomicU64,
+}
+
+/// The engine threads behind push.
+#[derive(Debug)]
+struct Attached {
+    registrar: Arc<dyn Registrar>,
+    address: SocketAddr,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    tokens: TokenTable,
+    connections: HashMap<PushConnectionId, PushPeer>,
+    regions: HashMap<RegistrationId, Arc<Region>>,
+}
+
+/// One push connection.
+#[derive(Clone, Copy, Debug)]
+struct PushPeer {
+    session_id: u64,
+    engine: EngineConnection,
 }
 
 impl Push {
+    pub(crate) fn new(policy: PushPolicy) -> Self {
+        Self {
+            policy,
+            engine: OnceLock::new(),
+            tables: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Says who registers memory, and where its listener is. Until then push is refused.
+    #[expect(dead_code, reason = "called once the engine threads are in")]
+    pub(crate) fn attach(&self, registrar: Arc<dyn Registrar>, address: SocketAddr) {
+        // A second engine would be a mistake of the caller's; the first stays.
+        let _ = self.engine.set(Attached { registrar, address });
+    }
+
     /// Where the RDMA listener is.
     pub(crate) fn rdma_address(&self) -> Option<SocketAddr> {
-        self.address
+        self.engine.get().map(|engine| engine.address)
     }
 
-    /// An open ends, and its regions with it.
-    pub(crate) fn end_of_open(&self, _open: &Open) {}
-}
-
-/// Answers the push context of a CREATE.
-pub(crate) fn offer(
-    _call: &Call,
-    _open: &Arc<Open>,
-    wish: &PushWish,
-    _caching: Caching,
-) -> CreateResponseContext<'static> {
-    match wish {
-        PushWish::Asked(request) => {
-            tracing::debug!(?request, "push refused: there is no RDMA listener");
-            CreateResponseContext::Push(PushResponse::Refused(Refusal::NO_LISTENER))
-        }
-        PushWish::UnknownVersion => {
-            CreateResponseContext::Push(PushResponse::Refused(Refusal::VERSION))
+    /// A session ended: its tokens are void and its push connections go. Its regions go with its
+    /// opens.
+    pub(crate) fn end_of_session(&self, session_id: u64) {
+        let gone: Vec<_> = {
+            let mut tables = self.lock();
+            tables.tokens.revoke(session_id);
+            let ours = |peer: &&PushPeer| peer.session_id == session_id;
+            tables.connections.values().filter(ours).map(|peer| peer.engine).collect()
+        };
+        if let Some(engine) = self.engine.get() {
+            gone.into_iter().for_each(|connection| engine.registrar.disconnect(connection));
         }
     }
-}
 
-/// Takes regions of a file back from everyone but `by`.
-pub(crate) async fn recall(
-    _core: &Core,
-    _node: &Arc<Node>,
-    _by: Option<Owner>,
-    _reason: RecallReason,
-) {
-}
+    /// Regions and push connections there are.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let tables = self.lock();
+        (tables.regions.len(), tables.connections.len())
+    }
 
-/// Carries out one of push mode's controls.
-pub(crate) async fn control(
-    _call: &mut Call,
-    _open: &Arc<Open>,
-    _code: ControlCode,
-    _input: &[u8],
-) -> Result<Vec<u8>, NtStatus> {
-    Err(NtStatus::NOT_SUPPORTED)
+    fn regions_of(&self, open: &Open) -> Vec<Arc<Region>> {
+        let tables = self.lock();
+        let ours = |region: &&Arc<Region>| region.open_serial == open.serial;
+        tables.regions.values().filter(ours).cloned().collect()
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+        self.engine.get().map(|engine| &engine.registrar)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

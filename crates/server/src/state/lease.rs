@@ -263,6 +263,12 @@ impl<N: Clone> LeaseTable<N> {
         lease.map_or(Caching::NONE, |lease| lease.held)
     }
 
+    /// Whether `owner` holds exactly this, and nobody asks for it back.
+    pub(crate) fn is_held_whole(&self, owner: Owner, whole: Caching) -> bool {
+        let lease = self.leases.iter().find(|lease| lease.owner == owner);
+        lease.is_some_and(|lease| lease.held == whole && lease.breaking.is_none())
+    }
+
     /// Whether anybody but `by` caches anything.
     pub(crate) fn is_held_by_others(&self, by: Owner) -> bool {
         self.leases.iter().any(|lease| lease.owner != by && lease.held != Caching::NONE)

@@ -50,7 +50,7 @@ pub(crate) struct NodeState {
     pub(crate) locks: LockTable,
     pub(crate) delete_pending: bool,
     /// Regions mapped for push; whoever changes the file's shape ends them first.
-    pub(crate) regions: Vec<crate::push::RegionHandle>,
+    pub(crate) regions: Vec<Arc<crate::push::Region>>,
 }
 
 impl NodeState {

@@ -1,7 +1,7 @@
 //! An open: one handle of one client on one file.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use smb::create::AccessMask;
 
@@ -9,6 +9,7 @@ use super::lease::Owner;
 use super::locks::OpenSerial;
 use super::node::Node;
 use super::tree::Tree;
+use crate::push::{self, OpenPush};
 use crate::service::Core;
 use crate::share::{Entry, Enumeration, ShareError, SharePath};
 
@@ -27,6 +28,8 @@ pub(crate) struct Open {
     pub(crate) write_through: bool,
     /// Where an enumeration stands. Taken out while a worker uses it.
     pub(crate) enumeration: Mutex<Option<Enumeration>>,
+    /// There once push was granted.
+    pub(crate) push: OnceLock<Arc<OpenPush>>,
     closed: AtomicBool,
 }
 
@@ -56,6 +59,7 @@ impl Open {
             mode,
             write_through,
             enumeration: Mutex::new(None),
+            push: OnceLock::new(),
             closed: AtomicBool::new(false),
         }
     }
@@ -77,11 +81,11 @@ impl Open {
 
     /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
     /// to be deleted and this was its last open. May block. The second call does nothing.
-    pub(crate) fn close(&self, core: &Core) -> Result<(), ShareError> {
+    pub(crate) fn close(&self, core: &Arc<Core>) -> Result<(), ShareError> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        core.push.end_of_open(self);
+        push::closing(core, self);
         let doomed = {
             let mut state = self.node.lock();
             let Some(at) = state.opens.iter().position(|open| open.serial == self.serial) else {

@@ -113,7 +113,7 @@ impl Session {
     }
 
     /// Leaves a share; what was opened through it closes. May block.
-    pub(crate) fn disconnect_tree(&self, core: &Core, id: u32) -> bool {
+    pub(crate) fn disconnect_tree(&self, core: &Arc<Core>, id: u32) -> bool {
         let Some(tree) = self.trees().remove(&id) else { return false };
         let opens = self.opens().take_if(|open| open.tree.id == tree.id);
         for open in opens {
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// Ends the session and everything in it. May block. The second call does nothing.
-    pub(crate) fn close(&self, core: &Core) {
+    pub(crate) fn close(&self, core: &Arc<Core>) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -189,7 +189,8 @@ fn enter(
             wait = Some(Attempt::Breaking { node: Arc::clone(node), intent });
         }
     }
-    let is_mapped = state.regions.iter().any(|region| region.owner != wish.owner);
+    let overwrites = wish.overwrites();
+    let is_mapped = state.regions.iter().any(|region| overwrites || region.owner != wish.owner);
     if wait.is_none() && is_mapped && !wish.only_looks() {
         let reason = if wish.overwrites() {
             RecallReason::TRUNCATION

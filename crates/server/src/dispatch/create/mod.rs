@@ -22,6 +22,7 @@ use smb::create::{
     LeaseVersion, OplockLevel,
 };
 use smb::info::FileAttributes;
+use smb::push::RecallReason;
 use smb::{FileId, FileTime, NtStatus};
 use tracing::{debug, warn};
 
@@ -31,8 +32,9 @@ use self::wish::{Caching as WantedCaching, Wish};
 use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, oplock_break};
+use crate::push::Region;
 use crate::state::lease::{Caching, Granted};
-use crate::state::node::Holder;
+use crate::state::node::{Holder, Node};
 use crate::state::open::OpenParts;
 use crate::state::{Open, Tree};
 
@@ -120,19 +122,28 @@ async fn settle(
             Attempt::Again => {}
             Attempt::Breaking { node, intent } => {
                 call.go_pending();
+                // Whoever maps the file learns it at once, and its grace runs meanwhile.
+                let unmapped = unmap(call, wish, &node, RecallReason::SHARING_CONFLICT);
+                let yielded = node.yield_caching(wish.owner, intent);
                 tokio::select! {
-                    () = node.yield_caching(wish.owner, intent) => {}
+                    _ = async { tokio::join!(yielded, unmapped) } => {}
                     () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
                 }
             }
             Attempt::Mapped { node, reason } => {
                 call.go_pending();
-                crate::push::recall(&call.link.core, &node, Some(wish.owner), reason).await;
+                unmap(call, wish, &node, reason).await;
             }
         }
     }
     warn!(path = wish.path.to_wire(), "a file changed under every attempt to open it");
     Err(NtStatus::SHARING_VIOLATION)
+}
+
+async fn unmap(call: &Call, wish: &Wish, node: &Arc<Node>, reason: RecallReason) {
+    let overwrites = wish.overwrites();
+    let in_the_way = |region: &Region| overwrites || region.owner != wish.owner;
+    crate::push::recall(&call.link.core, node, reason, in_the_way).await;
 }
 
 // From here on the open exists for the client.

@@ -17,6 +17,7 @@ use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::push::Region;
 use crate::share::{BasicChange, DosAttributes};
 use crate::state::Open;
 use crate::state::lease::Intent;
@@ -143,11 +144,15 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
         return Err(NtStatus::INVALID_PARAMETER);
     }
     open.node.yield_caching(open.owner, Intent::Modify).await;
-    // Truncation below a mapped region, even one's own: the region ends first.
-    if size < open.entry.metadata()?.size {
-        let core = &call.link.core;
-        crate::push::recall(core, &open.node, None, RecallReason::TRUNCATION).await;
+    // The client's own region on this very handle is its own to give back first; others are
+    // recalled. docs/push-mode.md, "Recall".
+    let is_cut = |region: &Region| region.end > size;
+    let is_own = |region: &Region| region.open_serial == open.serial;
+    if open.node.lock().regions.iter().any(|region| is_cut(region) && is_own(region)) {
+        return Err(NtStatus::USER_MAPPED_FILE);
     }
+    let core = &call.link.core;
+    crate::push::recall(core, &open.node, RecallReason::TRUNCATION, is_cut).await;
     let entry = Arc::clone(&open.entry);
     let inline = entry.inline_io();
     let work = move || match resize {
@@ -182,7 +187,8 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
         call.blocking(inline, check).await??;
         open.node.yield_caching(open.owner, Intent::Unlink).await;
         let core = &call.link.core;
-        crate::push::recall(core, &open.node, Some(open.owner), RecallReason::UNLINK).await;
+        let in_the_way = |region: &Region| region.owner != open.owner;
+        crate::push::recall(core, &open.node, RecallReason::UNLINK, in_the_way).await;
     }
     let mut state = open.node.lock();
     state.delete_pending = delete;

@@ -122,6 +122,6 @@ impl Target {
 // a handle or maps a region is asked to let go first.
 async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
     victim.yield_caching(open.owner, Intent::Unlink).await;
-    crate::push::recall(&call.link.core, victim, None, RecallReason::RENAME_OVER).await;
+    crate::push::recall(&call.link.core, victim, RecallReason::RENAME_OVER, |_| true).await;
     if victim.lock().opens.is_empty() { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
 }

@@ -1,0 +1,133 @@
+//! Who may open a push connection, and what is left when one is gone.
+//!
+//! Spec: docs/push-mode.md, "Push connection".
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smb::push::{PushAccept, PushConnect, PushConnectionId};
+use smb::{NtStatus, ParseError};
+use tracing::{debug, info};
+
+use super::registrar::EngineConnection;
+use super::{Push, PushPeer, recall};
+use crate::service::Core;
+
+impl Push {
+    /// Checks the private data of a connection request: what to say in the accept, or in the
+    /// rejection.
+    #[cfg_attr(not(test), expect(dead_code, reason = "called once the engine threads are in"))]
+    pub(crate) fn admit(
+        &self,
+        private_data: &[u8],
+        engine: EngineConnection,
+    ) -> Result<Vec<u8>, Vec<u8>> {
+        let answer = self.check(private_data, engine);
+        let mut bytes = Vec::with_capacity(PushAccept::LEN);
+        let (status, id) = match answer {
+            Ok(id) => (NtStatus::SUCCESS, id),
+            Err(status) => (status, PushConnectionId(0)),
+        };
+        PushAccept { status, push_connection_id: id }.emit(&mut bytes);
+        if answer.is_ok() {
+            return Ok(bytes);
+        }
+        info!(%status, "push connection refused");
+        Err(bytes)
+    }
+
+    fn check(
+        &self,
+        private_data: &[u8],
+        engine: EngineConnection,
+    ) -> Result<PushConnectionId, NtStatus> {
+        let asked = PushConnect::parse(private_data).map_err(|error| match error {
+            ParseError::PeerPushVersion(_) => NtStatus::REVISION_MISMATCH,
+            _ => NtStatus::INVALID_PARAMETER,
+        })?;
+        let id = PushConnectionId(self.next_id());
+        let mut tables = self.lock();
+        let connections_max = usize::try_from(self.policy.connections_max).unwrap_or(usize::MAX);
+        // Before the token is spent: it stays good for another try.
+        if tables.connections.len() >= connections_max {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let bearer =
+            tables.tokens.spend(&asked.token, Instant::now()).ok_or(NtStatus::ACCESS_DENIED)?;
+        tables.connections.insert(id, PushPeer { session_id: bearer.session_id, engine });
+        debug!(connection = id.0, session = bearer.session_id, "push connection accepted");
+        Ok(id)
+    }
+}
+
+/// A push connection is gone, and the engine touches none of its regions any more.
+#[expect(dead_code, reason = "called once the engine threads are in")]
+pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
+    let regions: Vec<_> = {
+        let mut tables = core.push.lock();
+        tables.connections.retain(|_, peer| peer.engine != engine);
+        let ours = tables.regions.values().filter(|region| region.connection == engine);
+        ours.cloned().collect()
+    };
+    for region in regions {
+        recall::end_in_background(core, region);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use smb::push::PushToken;
+
+    use super::super::token::Bearer;
+    use super::*;
+    use crate::config::PushPolicy;
+
+    const ENGINE: EngineConnection = EngineConnection(1);
+
+    fn push(connections_max: u32) -> (Push, Vec<u8>) {
+        let push = Push::new(PushPolicy { connections_max, ..PushPolicy::default() });
+        let now = Instant::now();
+        let expires = now + Duration::from_secs(30);
+        let bearer = Bearer { session_id: 7 };
+        let token = push.lock().tokens.issue([3; 32], bearer, now, expires).unwrap();
+        let mut request = Vec::new();
+        PushConnect { token }.emit(&mut request);
+        (push, request)
+    }
+
+    fn status(answer: Result<Vec<u8>, Vec<u8>>) -> NtStatus {
+        let (Ok(bytes) | Err(bytes)) = answer;
+        PushAccept::parse(&bytes).unwrap().status
+    }
+
+    #[test]
+    fn a_token_opens_one_connection() {
+        let (push, request) = push(8);
+        push.admit(&request, ENGINE).unwrap();
+        assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::ACCESS_DENIED);
+        assert_eq!(push.counts(), (0, 1));
+    }
+
+    #[test]
+    fn a_wrong_token_and_garbage_are_told_apart_only_as_the_document_says() {
+        let (push, request) = push(8);
+        let mut wrong = Vec::new();
+        PushConnect { token: PushToken::new([4; 32]) }.emit(&mut wrong);
+        assert_eq!(status(push.admit(&wrong, ENGINE)), NtStatus::ACCESS_DENIED);
+        assert_eq!(status(push.admit(&request[..20], ENGINE)), NtStatus::INVALID_PARAMETER);
+        assert_eq!(status(push.admit(&[], ENGINE)), NtStatus::INVALID_PARAMETER);
+        let mut newer = request.clone();
+        newer[4] = 9;
+        assert_eq!(status(push.admit(&newer, ENGINE)), NtStatus::REVISION_MISMATCH);
+        push.admit(&request, ENGINE).expect("none of them spent the token");
+    }
+
+    #[test]
+    fn a_full_server_does_not_spend_the_token() {
+        let (push, request) = push(0);
+        assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::INSUFFICIENT_RESOURCES);
+        assert!(push.lock().tokens.spend(&PushToken::new([3; 32]), Instant::now()).is_some());
+    }
+}

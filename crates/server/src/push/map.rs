@@ -1,0 +1,329 @@
+//! MAP, UNMAP, COMMIT and QUERY.
+//!
+//! Spec: docs/push-mode.md, the sections of those names.
+
+use std::sync::Arc;
+
+use pmem::{Medium, MediumError, OpenOptions};
+use rdma::{Access, MemoryRegion};
+use smb::create::AccessMask;
+use smb::push::{
+    CommitRequest, CommitResponse, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
+    PushConnectionId, QUERY_ENTRIES_MAX, QueryRequest, QueryResponse, RecallRequest, RegionEntry,
+    RegistrationId, Rights, UnmapRequest,
+};
+use smb::{ControlCode, NtStatus, ParseError};
+use smbdirect::{BufferDescriptor, Token};
+use tracing::{debug, warn};
+
+use super::offer::{can_commit, capabilities, durability};
+use super::recall::{self, end, finish};
+use super::region::{Region, RegionParts};
+use super::{OpenPush, PushPeer};
+use crate::dispatch::call::Call;
+use crate::share::{InlineIo, Share, ShareError};
+use crate::state::Open;
+use crate::state::lease::Caching;
+
+/// Carries out one of push mode's controls and returns its output.
+pub(crate) async fn control(
+    call: &Call,
+    open: &Arc<Open>,
+    code: ControlCode,
+    input: &[u8],
+    output_max: u32,
+) -> Result<Vec<u8>, NtStatus> {
+    if !open.may(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    match code {
+        ControlCode::MAP_REMOTE_REGION => {
+            map(call, open, MapRequest::parse(input).map_err(refused)?, output_max).await
+        }
+        ControlCode::UNMAP_REMOTE_REGION => {
+            unmap(call, open, UnmapRequest::parse(input).map_err(refused)?).await
+        }
+        ControlCode::COMMIT_REMOTE_REGION => {
+            commit(call, open, CommitRequest::parse(input).map_err(refused)?).await
+        }
+        ControlCode::QUERY_REMOTE_REGIONS => {
+            query(call, open, QueryRequest::parse(input).map_err(refused)?)
+        }
+        _ => recall::wait(call, open, RecallRequest::parse(input).map_err(refused)?).await,
+    }
+}
+
+async fn map(
+    call: &Call,
+    open: &Arc<Open>,
+    asked: MapRequest,
+    output_max: u32,
+) -> Result<Vec<u8>, NtStatus> {
+    let push = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
+    if !push.rights.contains(asked.rights) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
+    let range_end = asked.file_offset.checked_add(asked.length);
+    let size = open.entry.metadata()?.size;
+    if asked.length == 0 || range_end.is_none_or(|end| end > size) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let pieces = asked.length.div_ceil(DESCRIPTOR_LENGTH_MAX);
+    if asked.length > REGION_LENGTH_MAX {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    if MAP_FIXED + pieces * DESCRIPTOR_LEN > u64::from(output_max) {
+        return Err(NtStatus::BUFFER_TOO_SMALL);
+    }
+    let peer = connection(call, asked.push_connection_id)?;
+    let medium = medium(call, open, share, &asked).await?;
+    let region = enter(call, open, push, &asked, peer, Arc::clone(&medium))?;
+    let memory = register(call, &region, &asked, peer, share).await?;
+    debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
+    let emulated = medium.is_emulated();
+    let granularity = u32::try_from(medium.store_granularity().bytes()).unwrap_or(u32::MAX);
+    let response = MapResponse {
+        rights: asked.rights,
+        registration: region.id,
+        generation: region.generation,
+        file_offset: asked.file_offset,
+        length: asked.length,
+        durability: durability(share),
+        store_granularity: granularity,
+        capabilities: capabilities(emulated),
+        descriptors: descriptors(memory),
+    };
+    let mut output = Vec::new();
+    response.emit(&mut output);
+    Ok(output)
+}
+
+fn connection(call: &Call, id: PushConnectionId) -> Result<PushPeer, NtStatus> {
+    let tables = call.link.core.push.lock();
+    let peer = tables.connections.get(&id).copied();
+    peer.filter(|peer| peer.session_id == call.session().id).ok_or(NtStatus::INVALID_HANDLE)
+}
+
+// Reserves the blocks and opens the file as a medium; both take the same time for any length, or
+// nearly so, but may wait for the disk.
+async fn medium(
+    call: &Call,
+    open: &Open,
+    share: &Share,
+    asked: &MapRequest,
+) -> Result<Arc<dyn Medium>, NtStatus> {
+    let entry = Arc::clone(&open.entry);
+    let (offset, length) = (asked.file_offset, asked.length);
+    let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
+    let writes = asked.rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE | Rights::ATOMIC);
+    let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
+        if writes {
+            entry.reserve(offset, length).map_err(|error| match error {
+                ShareError::DiskFull => NtStatus::DISK_FULL,
+                other => other.into(),
+            })?;
+        }
+        let file = entry.duplicate()?;
+        pmem::map_file(&file, offset + length, options).map_err(|error| {
+            warn!(%error, "a file cannot be mapped");
+            NtStatus::INSUFFICIENT_RESOURCES
+        })
+    };
+    call.blocking(InlineIo::CachedReads, work).await?
+}
+
+// From here on whoever wants to change the file finds the region in its node and waits for it.
+fn enter(
+    call: &Call,
+    open: &Arc<Open>,
+    push: &Arc<OpenPush>,
+    asked: &MapRequest,
+    peer: PushPeer,
+    medium: Arc<dyn Medium>,
+) -> Result<Arc<Region>, NtStatus> {
+    let core = &call.link.core;
+    let region = Arc::new(Region::new(RegionParts {
+        owner: open.owner,
+        open_serial: open.serial,
+        id: RegistrationId(core.push.next_id()),
+        generation: Generation(core.push.next_id()),
+        session_id: call.session().id,
+        file_offset: asked.file_offset,
+        length: asked.length,
+        rights: asked.rights,
+        connection_id: asked.push_connection_id,
+        connection: peer.engine,
+        medium,
+        node: Arc::clone(&open.node),
+        entry: Arc::clone(&open.entry),
+        open: Arc::clone(push),
+    }));
+    let mut state = open.node.lock();
+    // The whole lease, not being broken: nobody else can be reading or writing the file.
+    if !state.leases.is_held_whole(open.owner, RWH) || state.delete_pending {
+        return Err(NtStatus::OPLOCK_NOT_GRANTED);
+    }
+    let mut tables = core.push.lock();
+    let limit = |max: u32| usize::try_from(max).unwrap_or(usize::MAX);
+    let of_open = tables.regions.values().filter(|other| other.open_serial == open.serial).count();
+    if of_open >= limit(core.push.policy.regions_per_open_max)
+        || tables.regions.len() >= limit(core.push.policy.regions_max)
+    {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    tables.regions.insert(region.id, Arc::clone(&region));
+    state.regions.push(Arc::clone(&region));
+    Ok(region)
+}
+
+async fn register(
+    call: &Call,
+    region: &Arc<Region>,
+    asked: &MapRequest,
+    peer: PushPeer,
+    share: &Share,
+) -> Result<MemoryRegion, NtStatus> {
+    let core = Arc::clone(&call.link.core);
+    let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
+    let range = asked.file_offset..asked.file_offset + asked.length;
+    let access = access(asked.rights, can_commit(share));
+    let region = Arc::clone(region);
+    let runtime = core.runtime.clone();
+    // A task of its own: a region that is registered must be entered, whoever still waits.
+    let task = runtime.spawn(async move {
+        let medium = Arc::clone(&region.medium);
+        let Some(memory) = registrar.register(peer.engine, medium, range, access).await else {
+            finish(&core, &region, false);
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        };
+        if !region.set_registered(memory.rkey) {
+            registrar.deregister(peer.engine, memory.rkey).await;
+            finish(&core, &region, false);
+            return Err(NtStatus::OPLOCK_NOT_GRANTED);
+        }
+        Ok(memory)
+    });
+    task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
+}
+
+fn access(rights: Rights, commits: bool) -> Access {
+    let mut access = Access::empty();
+    access.set(Access::REMOTE_READ, rights.intersects(Rights::READ | Rights::VERIFY));
+    access.set(Access::REMOTE_WRITE, rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE));
+    access.set(Access::REMOTE_ATOMIC, rights.contains(Rights::ATOMIC));
+    access.set(Access::FLUSH_VISIBILITY, rights.contains(Rights::FLUSH));
+    access.set(Access::FLUSH_PERSISTENCE, rights.contains(Rights::FLUSH) && commits);
+    access
+}
+
+fn descriptors(memory: MemoryRegion) -> Vec<BufferDescriptor> {
+    let mut descriptors = Vec::new();
+    let mut done = 0;
+    while done < memory.len {
+        let length = (memory.len - done).min(DESCRIPTOR_LENGTH_MAX);
+        descriptors.push(BufferDescriptor {
+            offset: memory.remote_addr_base.wrapping_add(done),
+            token: Token(memory.rkey.0),
+            length: u32::try_from(length).expect("below 4 GiB"),
+        });
+        done += length;
+    }
+    descriptors
+}
+
+async fn unmap(call: &Call, open: &Open, asked: UnmapRequest) -> Result<Vec<u8>, NtStatus> {
+    let region = find(call, open, asked.registration, asked.generation)?;
+    let core = &call.link.core;
+    end(core, &region, false).await;
+    core.push.lock().regions.remove(&region.id);
+    Ok(Vec::new())
+}
+
+async fn commit(call: &Call, open: &Open, asked: CommitRequest) -> Result<Vec<u8>, NtStatus> {
+    let region = find(call, open, asked.registration, asked.generation)?;
+    if !region.rights.contains(Rights::FLUSH) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let mut ranges = Vec::with_capacity(asked.ranges.len().max(1));
+    for range in &asked.ranges {
+        let end = range.file_offset.checked_add(range.length);
+        if range.file_offset < region.file_offset || end.is_none_or(|end| end > region.end) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        ranges.push((range.file_offset, range.length));
+    }
+    if ranges.is_empty() {
+        ranges.push((region.file_offset, region.length));
+    }
+    let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
+    if !can_commit(share) {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    if !region.is_usable() {
+        return Err(NtStatus::FILE_CLOSED);
+    }
+    let medium = Arc::clone(&region.medium);
+    let persist = move || ranges.iter().try_for_each(|(at, len)| medium.persist(*at, *len));
+    let outcome = call.blocking(InlineIo::CachedReads, persist).await?;
+    outcome.map_err(|error| match error {
+        MediumError::VolatileRefused => NtStatus::NOT_SUPPORTED,
+        _ => NtStatus::DATA_ERROR,
+    })?;
+    let response =
+        CommitResponse { durability: durability(share), emulated: region.medium.is_emulated() };
+    let mut output = Vec::new();
+    response.emit(&mut output);
+    Ok(output)
+}
+
+fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<Vec<u8>, NtStatus> {
+    let QueryRequest = request;
+    let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
+    let entry = |region: Arc<Region>| {
+        let (state, reason) = region.shown();
+        RegionEntry {
+            registration: region.id,
+            generation: region.generation,
+            file_offset: region.file_offset,
+            length: region.length,
+            rights: region.rights,
+            state,
+            durability: durability(share),
+            reason,
+            push_connection_id: region.connection_id,
+        }
+    };
+    let found = call.link.core.push.regions_of(open);
+    let mut regions: Vec<_> = found.into_iter().map(entry).take(QUERY_ENTRIES_MAX).collect();
+    regions.sort_by_key(|region| region.registration);
+    let mut output = Vec::new();
+    QueryResponse { regions }.emit(&mut output);
+    Ok(output)
+}
+
+fn find(
+    call: &Call,
+    open: &Open,
+    id: RegistrationId,
+    generation: Generation,
+) -> Result<Arc<Region>, NtStatus> {
+    let tables = call.link.core.push.lock();
+    let region = tables.regions.get(&id).cloned().ok_or(NtStatus::NOT_FOUND)?;
+    let matches = region.generation == generation
+        && region.open_serial == open.serial
+        && region.session_id == call.session().id;
+    if matches { Ok(region) } else { Err(NtStatus::NOT_FOUND) }
+}
+
+fn refused(error: ParseError) -> NtStatus {
+    error.status()
+}
+
+const RWH: Caching = Caching(7);
+/// Bytes one descriptor covers at most: a page below 4 GiB, so that pieces stay aligned.
+const DESCRIPTOR_LENGTH_MAX: u64 = (1 << 32) - 4096;
+/// Longest region: what the descriptors of one answer can name.
+pub(super) const REGION_LENGTH_MAX: u64 = DESCRIPTOR_LENGTH_MAX * MAP_DESCRIPTORS_MAX as u64;
+const MAP_FIXED: u64 = 56;
+const DESCRIPTOR_LEN: u64 = BufferDescriptor::LEN as u64;

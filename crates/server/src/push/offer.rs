@@ -1,0 +1,162 @@
+//! The create context: whether this open gets push, and if not, why.
+//!
+//! Spec: docs/push-mode.md, "Create context" and "Security rules".
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmem::DurabilityClass;
+use smb::create::{AccessMask, CreateResponseContext};
+use smb::negotiate::Dialect;
+use smb::push::{Capabilities, Durability, PushGrant, PushRequest, PushResponse, Refusal, Rights};
+use tracing::{debug, warn};
+
+use super::map::REGION_LENGTH_MAX;
+use super::open::OpenPush;
+use super::recall::milliseconds;
+use super::token::Bearer;
+use crate::dispatch::PushWish;
+use crate::dispatch::call::Call;
+use crate::share::Share;
+use crate::state::lease::Caching;
+use crate::state::{Identity, Open};
+
+/// Answers the push context of a CREATE. A refusal never fails the CREATE.
+pub(crate) fn offer(
+    call: &Call,
+    open: &Arc<Open>,
+    wish: &PushWish,
+    caching: Caching,
+) -> CreateResponseContext<'static> {
+    let answer = match wish {
+        PushWish::UnknownVersion => Err(Refusal::VERSION),
+        PushWish::Asked(asked) => grant(call, open, asked, caching),
+    };
+    CreateResponseContext::Push(match answer {
+        Ok(grant) => PushResponse::Granted(grant),
+        Err(refusal) => {
+            debug!(%refusal, "push refused");
+            PushResponse::Refused(refusal)
+        }
+    })
+}
+
+fn grant(
+    call: &Call,
+    open: &Arc<Open>,
+    asked: &PushRequest,
+    caching: Caching,
+) -> Result<PushGrant, Refusal> {
+    let push = &call.link.core.push;
+    if !push.policy.enabled {
+        return Err(Refusal::DISABLED);
+    }
+    let listener = push.rdma_address().ok_or(Refusal::NO_LISTENER)?;
+    check_session(call, open)?;
+    let share = open.tree.share().ok_or(Refusal::NOT_A_FILE)?;
+    if open.entry.is_directory() {
+        return Err(Refusal::NOT_A_FILE);
+    }
+    // The control codes carry both access bits.
+    if !open.may(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
+        return Err(Refusal::ACCESS);
+    }
+    if caching != RWH {
+        return Err(Refusal::LEASE_REQUIRED);
+    }
+    let durability = durability(share);
+    let commits = can_commit(share);
+    let emulated = share.class() == DurabilityClass::Volatile && commits;
+    if durability < asked.durability && !(emulated && asked.accept_emulated) {
+        return Err(Refusal::DURABILITY);
+    }
+    let rights = asked.rights & KNOWN_RIGHTS;
+    let mut token = [0; 32];
+    if let Err(error) = getrandom::fill(&mut token) {
+        warn!(%error, "push refused: no random numbers");
+        return Err(Refusal::RESOURCES);
+    }
+    let now = Instant::now();
+    let bearer = Bearer { session_id: call.session().id };
+    let expires = now + push.policy.token_lifetime;
+    let issued = push.lock().tokens.issue(token, bearer, now, expires);
+    let token = issued.ok_or(Refusal::RESOURCES)?;
+    let _ = open.push.set(Arc::new(OpenPush::new(rights)));
+    let address = match listener.ip().is_unspecified() {
+        true => SocketAddr::new(call.link.local.ip(), listener.port()),
+        false => listener,
+    };
+    Ok(PushGrant {
+        capabilities: capabilities(emulated),
+        durability,
+        store_granularity: granularity(share.class()),
+        regions_max: push.policy.regions_per_open_max,
+        region_length_max: REGION_LENGTH_MAX,
+        rights,
+        token_lifetime_ms: milliseconds(push.policy.token_lifetime),
+        token,
+        recall_grace_ms: milliseconds(push.policy.grace),
+        addresses: vec![address],
+    })
+}
+
+// Pushed bytes are neither signed nor sealed: only sessions that prove who they are get it, and
+// nobody who was promised encryption.
+fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
+    let session = call.session();
+    if call.link.dialect() < Dialect::SMB_3_0 {
+        return Err(Refusal::DIALECT);
+    }
+    if session.identity == Identity::Anonymous {
+        return Err(Refusal::GUEST);
+    }
+    if session.encrypt_required || open.tree.is_encrypt_required() {
+        return Err(Refusal::ENCRYPTION_REQUIRED);
+    }
+    let is_signed = call.header.flags.contains(smb::HeaderFlags::SIGNED);
+    if call.channel.signing.is_none() || !(session.signing_required || is_signed || call.sealed) {
+        return Err(Refusal::UNSIGNED_SESSION);
+    }
+    Ok(())
+}
+
+/// The class as the wire names it.
+pub(super) fn durability(share: &Share) -> Durability {
+    match share.class() {
+        DurabilityClass::Pmem => Durability::PMEM,
+        DurabilityClass::Storage => Durability::STORAGE,
+        DurabilityClass::Volatile => Durability::VOLATILE,
+    }
+}
+
+/// Whether a commit can succeed at all.
+pub(super) fn can_commit(share: &Share) -> bool {
+    share.class() != DurabilityClass::Volatile || share.emulates_persistence()
+}
+
+/// What our side of a push connection can do.
+pub(super) fn capabilities(emulated: bool) -> Capabilities {
+    let mut all = Capabilities::FLUSH
+        | Capabilities::VERIFY
+        | Capabilities::ATOMIC_WRITE
+        | Capabilities::ATOMIC;
+    all.set(Capabilities::EMULATED_PERSISTENCE, emulated);
+    all
+}
+
+fn granularity(class: DurabilityClass) -> u32 {
+    match class {
+        DurabilityClass::Pmem => 64,
+        DurabilityClass::Storage => 4096,
+        DurabilityClass::Volatile => 1,
+    }
+}
+
+const RWH: Caching = Caching(7);
+const KNOWN_RIGHTS: Rights = Rights::READ
+    .union(Rights::WRITE)
+    .union(Rights::FLUSH)
+    .union(Rights::ATOMIC_WRITE)
+    .union(Rights::VERIFY)
+    .union(Rights::ATOMIC);

@@ -1,0 +1,34 @@
+//! What push knows of one open: the rights it was granted and who waits for recalls.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smb::push::Rights;
+use tokio::sync::Notify;
+
+/// Push's part of an open, there once push was granted.
+#[derive(Debug)]
+pub(crate) struct OpenPush {
+    /// Rights regions of this open can have.
+    pub(super) rights: Rights,
+    /// Notified when a region is recalled, a newer wait came, or the open ended.
+    pub(super) events: Notify,
+    wait: AtomicU64,
+}
+
+impl OpenPush {
+    pub(super) fn new(rights: Rights) -> Self {
+        Self { rights, events: Notify::new(), wait: AtomicU64::new(0) }
+    }
+
+    /// Starts a wait, which ends an earlier one.
+    pub(super) fn begin_wait(&self) -> u64 {
+        let ticket = self.wait.fetch_add(1, Ordering::AcqRel) + 1;
+        self.events.notify_waiters();
+        ticket
+    }
+
+    /// Whether no later wait has begun.
+    pub(super) fn is_latest(&self, ticket: u64) -> bool {
+        self.wait.load(Ordering::Acquire) == ticket
+    }
+}

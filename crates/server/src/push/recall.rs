@@ -1,0 +1,165 @@
+//! Taking regions back: asking, waiting a bounded time, then taking.
+//!
+//! The order is that of docs/push-mode.md, "Teardown order": the registration stops being usable,
+//! the engine invalidates the STag and drains what is under way, and only then whoever waited
+//! goes on. The end of a region runs as a task of its own, so that nobody who gives up waiting
+//! leaves it half done.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smb::NtStatus;
+use smb::push::{RECALLS_MAX, Recall, RecallReason, RecallRequest, RecallResponse};
+use tracing::{info, warn};
+
+use super::region::{Ending, Region};
+use crate::dispatch::call::Call;
+use crate::service::Core;
+use crate::share::BasicChange;
+use crate::state::Open;
+use crate::state::node::Node;
+
+/// Takes back the regions of a file that `wanted` picks: asks their holders, and takes what is
+/// not given back within the grace. On return nothing touches them any more.
+pub(crate) async fn recall(
+    core: &Arc<Core>,
+    node: &Arc<Node>,
+    reason: RecallReason,
+    wanted: impl Fn(&Region) -> bool,
+) {
+    let regions: Vec<_> =
+        node.lock().regions.iter().filter(|region| wanted(region)).cloned().collect();
+    let now = Instant::now();
+    let grace = core.push.policy.grace;
+    let mut asked = Vec::with_capacity(regions.len());
+    for region in regions {
+        let deadline = region.recall(reason, now, grace);
+        info!(region = region.id.0, %reason, grace_ms = grace.as_millis(), "region recalled");
+        region.open.events.notify_waiters();
+        asked.push((region, deadline));
+    }
+    for (region, deadline) in asked {
+        let given_back = tokio::time::timeout_at(deadline.into(), region.wait_ended()).await;
+        if given_back.is_err() {
+            warn!(region = region.id.0, %reason, "region revoked: its client did not let go");
+            end(core, &region, true).await;
+        }
+    }
+}
+
+/// Ends a registration. On return nothing touches the region any more.
+pub(super) async fn end(core: &Arc<Core>, region: &Arc<Region>, revoked: bool) {
+    match region.begin_end(revoked) {
+        Ending::Over => {}
+        Ending::Underway => region.wait_ended().await,
+        Ending::Deregister(rkey) => {
+            let (core, region) = (Arc::clone(core), Arc::clone(region));
+            let runtime = core.runtime.clone();
+            let task = runtime.spawn(async move {
+                if let Some(registrar) = core.push.registrar() {
+                    registrar.deregister(region.connection, rkey).await;
+                }
+                finish(&core, &region, revoked);
+            });
+            // It ends however this wait does.
+            let _ = task.await;
+        }
+    }
+}
+
+/// [`end`] for callers that cannot wait; the region stays in its node until it is over.
+pub(super) fn end_in_background(core: &Arc<Core>, region: Arc<Region>) {
+    let core = Arc::clone(core);
+    let runtime = core.runtime.clone();
+    runtime.spawn(async move {
+        end(&core, &region, false).await;
+        // A revoked one may have been over already; its trace goes too.
+        core.push.lock().regions.remove(&region.id);
+    });
+}
+
+/// An open is closing on a path that cannot wait: its regions end on their own, and stay in the
+/// node until they have.
+pub(crate) fn closing(core: &Arc<Core>, open: &Open) {
+    let Some(push) = open.push.get() else { return };
+    push.events.notify_waiters();
+    for region in core.push.regions_of(open) {
+        end_in_background(core, region);
+    }
+}
+
+/// An open ends, and its regions with it. On return nothing touches them any more.
+pub(crate) async fn end_of_open(core: &Arc<Core>, open: &Open) {
+    let regions = core.push.regions_of(open);
+    for region in regions {
+        end(core, &region, false).await;
+        core.push.lock().regions.remove(&region.id);
+    }
+}
+
+/// The last step: nobody finds the region any more, and those who waited go on.
+pub(super) fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
+    region.set_ended();
+    if !keep_trace {
+        core.push.lock().regions.remove(&region.id);
+    }
+    region.node.lock().regions.retain(|other| !Arc::ptr_eq(other, region));
+    region.node.changed.notify_waiters();
+    region.open.events.notify_waiters();
+    if region.was_writable() {
+        let entry = Arc::clone(&region.entry);
+        let write = Some(crate::service::now().0);
+        // Pushed bytes change no time by themselves. Nobody waits for this one.
+        core.runtime.spawn_blocking(move || {
+            let _ = entry.set_basic(BasicChange { write, ..BasicChange::default() });
+        });
+    }
+}
+
+/// WAIT_REGION_RECALL: pending until there is something to give back.
+pub(super) async fn wait(
+    call: &Call,
+    open: &Arc<Open>,
+    request: RecallRequest,
+) -> Result<Vec<u8>, NtStatus> {
+    let RecallRequest = request;
+    let push = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
+    let ticket = push.begin_wait();
+    loop {
+        let event = push.events.notified();
+        tokio::pin!(event);
+        event.as_mut().enable();
+        if open.is_closed() {
+            return Err(NtStatus::FILE_CLOSED);
+        }
+        if !push.is_latest(ticket) {
+            return Err(NtStatus::CANCELLED);
+        }
+        let recalls = reports(&call.link.core, open);
+        if !recalls.is_empty() {
+            let mut output = Vec::new();
+            RecallResponse { recalls }.emit(&mut output);
+            return Ok(output);
+        }
+        call.go_pending();
+        tokio::select! {
+            () = event => {}
+            () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
+        }
+    }
+}
+
+fn reports(core: &Core, open: &Open) -> Vec<Recall> {
+    let now = Instant::now();
+    let report = |region: Arc<Region>| {
+        let (reason, left) = region.take_report(now)?;
+        let grace_ms = milliseconds(left);
+        Some(Recall { registration: region.id, generation: region.generation, reason, grace_ms })
+    };
+    let regions = core.push.regions_of(open);
+    regions.into_iter().filter_map(report).take(RECALLS_MAX).collect()
+}
+
+pub(super) fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,250 @@
+//! The life of one registration.
+//!
+//! ```text
+//!                    registered           recalled                 grace over
+//!  +-------------+ -----------> +--------+ --------> +-----------+ ---------+
+//!  | Registering |              | Active |           | Recalling |          |
+//!  +-------------+              +--------+           +-----------+          v
+//!        |                          | unmap, close, lost | unmap        +--------+
+//!        | recalled meanwhile       v                    v              | Ending |
+//!        +----------------------> Ending <---------------+              +--------+
+//!                                   | nothing touches it any more           |
+//!                                   v                                       |
+//!                               +-------+ <---------------------------------+
+//!                               | Ended |   a revoked one leaves a trace until it is unmapped
+//!                               +-------+
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pmem::Medium;
+use rdma::Rkey;
+use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
+use tokio::sync::Notify;
+
+use super::open::OpenPush;
+use super::registrar::EngineConnection;
+use crate::share::Entry;
+use crate::state::OpenSerial;
+use crate::state::lease::Owner;
+use crate::state::node::Node;
+
+/// One registration.
+pub(crate) struct Region {
+    pub(crate) owner: Owner,
+    pub(crate) open_serial: OpenSerial,
+    pub(crate) end: u64,
+    pub(super) id: RegistrationId,
+    pub(super) generation: Generation,
+    pub(super) session_id: u64,
+    pub(super) file_offset: u64,
+    pub(super) length: u64,
+    pub(super) rights: Rights,
+    pub(super) connection_id: PushConnectionId,
+    pub(super) connection: EngineConnection,
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) node: Arc<Node>,
+    pub(super) entry: Arc<Entry>,
+    pub(super) open: Arc<OpenPush>,
+    life: Mutex<Life>,
+    ended: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    stage: Stage,
+    rkey: Option<Rkey>,
+    reason: RecallReason,
+    revoked: bool,
+    reported: bool,
+    deadline: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    Registering,
+    Active,
+    Recalling,
+    Ending,
+    Ended,
+}
+
+/// The unchanging parts of a registration.
+pub(super) struct RegionParts {
+    pub(super) owner: Owner,
+    pub(super) open_serial: OpenSerial,
+    pub(super) id: RegistrationId,
+    pub(super) generation: Generation,
+    pub(super) session_id: u64,
+    pub(super) file_offset: u64,
+    pub(super) length: u64,
+    pub(super) rights: Rights,
+    pub(super) connection_id: PushConnectionId,
+    pub(super) connection: EngineConnection,
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) node: Arc<Node>,
+    pub(super) entry: Arc<Entry>,
+    pub(super) open: Arc<OpenPush>,
+}
+
+/// What whoever ends a registration has to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ending {
+    /// Deregister, then call [`Region::set_ended`].
+    Deregister(Rkey),
+    /// Somebody else does; wait for [`Region::wait_ended`].
+    Underway,
+    /// It is over.
+    Over,
+}
+
+impl Region {
+    pub(super) fn new(parts: RegionParts) -> Self {
+        let life = Life {
+            stage: Stage::Registering,
+            rkey: None,
+            reason: RecallReason::NONE,
+            revoked: false,
+            reported: false,
+            deadline: None,
+        };
+        Self {
+            owner: parts.owner,
+            open_serial: parts.open_serial,
+            end: parts.file_offset + parts.length,
+            id: parts.id,
+            generation: parts.generation,
+            session_id: parts.session_id,
+            file_offset: parts.file_offset,
+            length: parts.length,
+            rights: parts.rights,
+            connection_id: parts.connection_id,
+            connection: parts.connection,
+            medium: parts.medium,
+            node: parts.node,
+            entry: parts.entry,
+            open: parts.open,
+            life: Mutex::new(life),
+            ended: Notify::new(),
+        }
+    }
+
+    /// The engine has registered it. False: it was taken back meanwhile and has to be ended.
+    pub(super) fn set_registered(&self, rkey: Rkey) -> bool {
+        let mut life = self.lock();
+        life.rkey = Some(rkey);
+        let wanted = life.stage == Stage::Registering;
+        if wanted {
+            life.stage = Stage::Active;
+        }
+        wanted
+    }
+
+    /// Asks for the region back until `now + grace`. Returns when it will be taken.
+    pub(super) fn recall(&self, reason: RecallReason, now: Instant, grace: Duration) -> Instant {
+        let mut life = self.lock();
+        let deadline = *life.deadline.get_or_insert(now + grace);
+        match life.stage {
+            Stage::Active => {
+                life.stage = Stage::Recalling;
+                life.reason = reason;
+            }
+            // Nobody holds it yet: it is taken back as soon as it is registered.
+            Stage::Registering => {
+                life.stage = Stage::Ending;
+                life.reason = reason;
+            }
+            Stage::Recalling | Stage::Ending | Stage::Ended => {}
+        }
+        deadline
+    }
+
+    /// Starts the end. `revoked`: against the client's will, so that a trace stays.
+    pub(super) fn begin_end(&self, revoked: bool) -> Ending {
+        let mut life = self.lock();
+        match (life.stage, life.rkey) {
+            (Stage::Ended, _) => Ending::Over,
+            (Stage::Active | Stage::Recalling, Some(rkey)) => {
+                life.stage = Stage::Ending;
+                life.revoked = revoked;
+                Ending::Deregister(rkey)
+            }
+            _ => {
+                life.stage = Stage::Ending;
+                life.revoked |= revoked;
+                Ending::Underway
+            }
+        }
+    }
+
+    /// Nothing touches the region any more.
+    pub(super) fn set_ended(&self) {
+        self.lock().stage = Stage::Ended;
+        self.ended.notify_waiters();
+    }
+
+    /// Returns once nothing touches the region any more.
+    pub(super) async fn wait_ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if self.lock().stage == Stage::Ended {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Whether its client could change the file through it.
+    pub(super) fn was_writable(&self) -> bool {
+        self.rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE | Rights::ATOMIC)
+    }
+
+    /// Whether it may be used and committed.
+    pub(super) fn is_usable(&self) -> bool {
+        matches!(self.lock().stage, Stage::Active | Stage::Recalling)
+    }
+
+    /// State and reason as QUERY shows them.
+    pub(super) fn shown(&self) -> (RegionState, RecallReason) {
+        let life = self.lock();
+        let state = match life.stage {
+            Stage::Registering | Stage::Active => RegionState::ACTIVE,
+            Stage::Recalling => RegionState::RECALLING,
+            Stage::Ending | Stage::Ended => RegionState::REVOKED,
+        };
+        (state, life.reason)
+    }
+
+    /// A recall nobody has been told of yet: reason and time left. Telling happens once.
+    pub(super) fn take_report(&self, now: Instant) -> Option<(RecallReason, Duration)> {
+        let mut life = self.lock();
+        if life.reported || life.reason == RecallReason::NONE {
+            return None;
+        }
+        life.reported = true;
+        let left = match life.stage {
+            Stage::Recalling => life.deadline.map(|deadline| deadline.duration_since(now)),
+            _ => None,
+        };
+        Some((life.reason, left.unwrap_or_default()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("id", &self.id)
+            .field("file_offset", &self.file_offset)
+            .field("length", &self.length)
+            .field("rights", &self.rights)
+            .finish_non_exhaustive()
+    }
+}

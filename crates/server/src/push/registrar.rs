@@ -1,0 +1,36 @@
+//! The seam to whoever owns the queue pairs: registering memory and taking it back.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use pmem::Medium;
+use rdma::{Access, MemoryRegion, Rkey};
+
+/// An accepted push connection, as its owner names it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct EngineConnection(pub(crate) u64);
+
+/// Something under way at the owner of the queue pairs.
+pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Owns the queue pairs of push connections.
+pub(crate) trait Registrar: Debug + Send + Sync {
+    /// Lets the peer of `connection` use a range. `None`: the connection is gone, or a limit of
+    /// the provider is reached.
+    fn register(
+        &self,
+        connection: EngineConnection,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Later<Option<MemoryRegion>>;
+
+    /// Ends a registration: resolves when nothing touches the region any more, at once if it or
+    /// its connection is gone already.
+    fn deregister(&self, connection: EngineConnection, rkey: Rkey) -> Later<()>;
+
+    /// Ends a connection and all its registrations.
+    fn disconnect(&self, connection: EngineConnection);
+}
