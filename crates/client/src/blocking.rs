@@ -4,8 +4,10 @@
 //! leases and echoes are answered while the caller does something else.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
+use rdma::SoftProvider;
 use smb::info::DirectoryEntry;
 use tokio::runtime::{Builder, Runtime};
 
@@ -13,6 +15,7 @@ use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{self, FileStat, OpenOptions};
 use crate::options::ConnectOptions;
+use crate::region::{FileControl, Region, RegionSettings};
 use crate::url::SmbUrl;
 
 /// A session on one share; see [`crate::Client`].
@@ -56,6 +59,26 @@ impl Client {
     pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File, ClientError> {
         let inner = self.runtime.block_on(self.inner.open(path, options))?;
         Ok(File { inner, runtime: Arc::clone(&self.runtime) })
+    }
+
+    /// Opens a file and maps `range` of it. Where the server does not push, the region works over
+    /// SMB and [`Region::path`] says why.
+    ///
+    /// # Errors
+    /// The server's status to the open.
+    pub fn map(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        range: Range<u64>,
+        settings: RegionSettings,
+    ) -> Result<Region, ClientError> {
+        let file = self.runtime.block_on(self.inner.open(path, options))?;
+        let runtime = self.runtime.handle().clone();
+        let control =
+            FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());
+        let region = Region::open(Box::new(control), Arc::new(SoftProvider), settings, range);
+        Ok(region.keeping(Arc::clone(&self.runtime)))
     }
 
     /// See [`crate::Client::stat`].

@@ -2,7 +2,7 @@
 //!
 //! - [`Client`] is a session on one share: connect, list, delete, rename, [`Client::open`].
 //! - [`File`] is an open file: read, write, flush, metadata, controls, its [`Lease`].
-//! - [`blocking`] is both of them without async.
+//! - [`blocking`] is both of them without async, and the door to push mode: a mapped [`Region`].
 //! - [`transport`] is the seam below: TCP, or whatever else carries frames.
 //!
 //! An error says who is to blame and what the server answered: [`ClientError`].
@@ -15,6 +15,7 @@ mod directory;
 mod error;
 mod file;
 mod options;
+mod region;
 mod session;
 pub mod transport;
 mod tree;
@@ -25,4 +26,7 @@ pub use connection::{LeaseBreak, Negotiated};
 pub use error::{ClientError, ConnectionError};
 pub use file::{File, FileStat, Lease, OpenOptions};
 pub use options::{ConnectOptions, Protection};
+pub use region::{
+    AsyncRegion, FallbackReason, Finished, Path, Region, RegionError, RegionSettings, Ticket,
+};
 pub use url::{SmbUrl, UrlError};

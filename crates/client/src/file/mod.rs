@@ -48,6 +48,11 @@ impl File {
         self.lease.as_mut()
     }
 
+    /// Takes the lease away, to listen for its breaks elsewhere.
+    pub(crate) fn take_lease(&mut self) -> Option<Lease> {
+        self.lease.take()
+    }
+
     /// Closes the file.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    CreateResponse, CreateResponseContext, ImpersonationLevel, Lease as WireLease, LeaseState,
-    LeaseVersion, OplockLevel, ShareAccess,
+    CreateResponse, CreateResponseContext, ImpersonationLevel, Lease as WireLease, LeaseKey,
+    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::FileAttributes;
 use smb::negotiate::Dialect;
@@ -33,6 +33,9 @@ pub struct OpenOptions {
     pub options: CreateOptions,
     /// Caching rights to ask for.
     pub lease: Option<LeaseState>,
+    /// Share the lease of another open of this client instead of drawing a key: breaks are told
+    /// to that open's [`Lease`].
+    pub lease_key: Option<LeaseKey>,
     /// Push mode to ask for; it needs a lease.
     pub push: Option<PushRequest>,
 }
@@ -46,6 +49,7 @@ impl OpenOptions {
             disposition: CreateDisposition::OPEN,
             options: CreateOptions::NON_DIRECTORY_FILE,
             lease: None,
+            lease_key: None,
             push: None,
         }
     }
@@ -128,23 +132,24 @@ impl File {
         let name = share_path(path)?;
         let dialect = tree.connection().negotiated().dialect;
         let mut contexts = Vec::new();
-        let mut lease = None;
+        let mut lease: Option<Lease> = None;
+        let mut oplock_level = OplockLevel::NONE;
         if let Some(state) = options.lease.filter(|_| dialect >= Dialect::SMB_2_1) {
-            let own = Lease::new(&tree)?;
+            let key = match options.lease_key {
+                Some(key) => key,
+                None => lease.insert(Lease::new(&tree)?).key(),
+            };
             let version = match dialect {
                 Dialect::SMB_2_1 => LeaseVersion::V1,
                 _ => LeaseVersion::V2 { parent: None, epoch: 0 },
             };
-            let wanted = WireLease { key: own.key(), state, break_in_progress: false, version };
+            let wanted = WireLease { key, state, break_in_progress: false, version };
             contexts.push(CreateRequestContext::Lease(wanted));
-            lease = Some(own);
+            oplock_level = OplockLevel::LEASE;
         }
         contexts.extend(options.push.map(CreateRequestContext::Push));
         let request = CreateRequest {
-            oplock_level: match lease {
-                Some(_) => OplockLevel::LEASE,
-                None => OplockLevel::NONE,
-            },
+            oplock_level,
             impersonation: ImpersonationLevel::IMPERSONATION,
             desired_access: options.access,
             attributes: FileAttributes::empty(),

@@ -1,0 +1,62 @@
+//! What a region needs from the SMB side of its file: mapping, and plain reads and writes.
+//!
+//! A seam, so that the region's path changes are tested against a control side that fails on cue.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pmem::DurabilityClass;
+use smbdirect::BufferDescriptor;
+
+use super::path::FallbackReason;
+use super::recall::Recall;
+use crate::error::ClientError;
+
+/// The SMB side of a mapped file. Calls block.
+pub(crate) trait Control: Debug + Send {
+    /// Asks for a fresh token for one push connection.
+    fn invite(&mut self) -> Result<Invitation, FallbackReason>;
+
+    /// The id of a push connection, from the private data of the server's answer.
+    fn connection(&self, reply: &[u8]) -> Option<u64>;
+
+    /// Maps the region on an accepted push connection. From now on `recall` hears of recalls.
+    fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError>;
+
+    /// Gives the registration back. Nothing happens where there is none.
+    fn unmap(&mut self) -> Result<(), ClientError>;
+
+    /// SMB2 READ, whole or failed.
+    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError>;
+
+    /// SMB2 WRITE, whole or failed.
+    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError>;
+
+    /// SMB2 FLUSH.
+    ///
+    /// # Durability
+    ///
+    /// All writes before it are durable in the server's class for the file.
+    fn flush(&mut self) -> Result<(), ClientError>;
+}
+
+/// How to make one push connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Invitation {
+    /// Where the server waits.
+    pub(crate) address: SocketAddr,
+    /// What to send as private data: holds the single-use token.
+    pub(crate) private_data: Vec<u8>,
+    /// What a commit will be worth.
+    pub(crate) class: DurabilityClass,
+    /// The class is volatile and the server pretends otherwise.
+    pub(crate) is_emulated: bool,
+}
+
+/// A registered region.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapping {
+    /// Its pieces in order, all under one token.
+    pub(crate) descriptors: Vec<BufferDescriptor>,
+}

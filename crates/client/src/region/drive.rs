@@ -1,0 +1,227 @@
+//! How a region's operations move: room, posting, progress, and mapping again.
+
+use std::time::{Duration, Instant};
+
+use super::channel::{Channel, Slot};
+use super::journal::Sequence;
+use super::path::{FallbackReason, Path};
+use super::{Kind, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Pending, Region, RegionError, Ticket, wide};
+
+impl Region {
+    /// What every operation checks before it starts.
+    pub(super) fn begin(&mut self, offset: u64, len: u64) -> Result<(), RegionError> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(RegionError::OutOfRange { offset, len, limit: self.len });
+        }
+        if self.is_broken {
+            return Err(RegionError::Broken);
+        }
+        if self.pending.len() >= self.settings.outstanding_max {
+            return Err(RegionError::QueueFull);
+        }
+        if !self.recall.is_granted() && self.channel.is_some() {
+            self.retreat()?;
+        }
+        if self.map_again.is_some_and(|when| when <= Instant::now()) {
+            self.try_map();
+        }
+        Ok(())
+    }
+
+    /// Journals a write and posts it, or carries it out over SMB.
+    pub(super) fn record(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        post: impl FnOnce(&mut Channel) -> Result<(), FallbackReason>,
+    ) -> Result<(), RegionError> {
+        if self.channel.is_some() && !self.journal.has_room(bytes.len()) {
+            self.commit_journal()?;
+        }
+        let sequence = self.draw();
+        let Some(channel) = &mut self.channel else {
+            return self.write_over_smb(offset, bytes);
+        };
+        // Journalled first: if posting ends the channel, the replay includes it.
+        self.journal.push(sequence, offset, bytes);
+        match post(channel) {
+            Ok(()) => Ok(()),
+            Err(reason) => self.retire(reason),
+        }
+    }
+
+    /// Queues an operation and posts it, or carries it out over SMB.
+    pub(super) fn submit(
+        &mut self,
+        kind: Kind,
+        post: impl FnOnce(&mut Channel, Sequence) -> Result<(), FallbackReason>,
+    ) -> Result<Ticket, RegionError> {
+        let sequence = self.draw();
+        self.pending.push_back(Pending { sequence, kind, outcome: None });
+        let posted = self.channel.as_mut().map(|channel| post(channel, sequence));
+        match posted {
+            Some(Ok(())) => {}
+            Some(Err(reason)) => self.retire(reason)?,
+            None => self.carry_out_pending()?,
+        }
+        Ok(Ticket(sequence.0))
+    }
+
+    /// Staging memory for a read; `None` where the read will go over SMB.
+    pub(super) fn reserve(&mut self, len: u32) -> Result<Option<Slot>, RegionError> {
+        while let Some(channel) = &mut self.channel {
+            if let Some(slot) = channel.reserve(len) {
+                return Ok(Some(slot));
+            }
+            // Only an answer that is taken out frees staging memory.
+            self.empty_oldest_slot()?;
+        }
+        Ok(None)
+    }
+
+    /// Waits for the newest submitted operation, leaves the older ones to their takers.
+    pub(super) fn finish_last(&mut self, out: &mut [u8]) -> Result<u64, RegionError> {
+        self.await_pending(self.pending.len())?;
+        let last = self.pending.pop_back().ok_or(RegionError::NothingOutstanding)?;
+        self.hand_out(last, out)
+    }
+
+    /// Copies a finished read to its taker and says how the operation ended.
+    pub(super) fn hand_out(&mut self, done: Pending, out: &mut [u8]) -> Result<u64, RegionError> {
+        match (&done.kind, self.channel.as_mut()) {
+            (Kind::Read { range, slot: Some(slot) }, Some(channel)) => {
+                let len = usize::try_from(range.end - range.start).expect("at most READ_MAX");
+                channel.take(*slot, &mut out[..len]);
+            }
+            (Kind::Fetched(bytes), _) => out[..bytes.len()].copy_from_slice(bytes),
+            _ => {}
+        }
+        done.outcome.expect("only operations that are over are handed out")
+    }
+
+    /// Moves everything that can move without waiting.
+    pub(super) fn progress(&mut self) -> Result<(), RegionError> {
+        if self.channel.is_some() && !self.recall.is_granted() {
+            return self.retreat();
+        }
+        self.collect()
+    }
+
+    /// Takes what the channel has completed.
+    pub(super) fn collect(&mut self) -> Result<(), RegionError> {
+        let Some(channel) = &mut self.channel else { return Ok(()) };
+        if let Err(reason) = channel.poll() {
+            return self.retire(reason);
+        }
+        let (completed, answer) = channel.completed();
+        let has_flush = channel.has_flush();
+        for pending in &mut self.pending {
+            if pending.sequence > completed {
+                break;
+            }
+            if pending.outcome.is_some() {
+                continue;
+            }
+            let value = match &pending.kind {
+                Kind::Commit(range) => {
+                    if !has_flush {
+                        // The writes are placed; SMB2 FLUSH makes them durable.
+                        self.control.flush().inspect_err(|_| self.is_broken = true)?;
+                    }
+                    self.journal.committed(pending.sequence, range);
+                    0
+                }
+                Kind::Read { range, .. } => range.end - range.start,
+                Kind::Verify(_) => answer,
+                Kind::Fetched(bytes) => wide(bytes.len()),
+            };
+            pending.outcome = Some(Ok(value));
+        }
+        Ok(())
+    }
+
+    /// Waits until the first `count` pending operations are over. Ignores recalls.
+    pub(super) fn await_pending(&mut self, count: usize) -> Result<(), RegionError> {
+        let deadline = Instant::now() + self.settings.answer_timeout;
+        while self.pending.iter().take(count).any(|pending| pending.outcome.is_none()) {
+            self.collect()?;
+            self.wait_until(deadline)?;
+        }
+        Ok(())
+    }
+
+    /// One wait of an operation that ends the channel when the server is silent for too long.
+    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<(), RegionError> {
+        if !self.pending.iter().any(|pending| pending.outcome.is_none()) {
+            return Ok(());
+        }
+        let patience = deadline.saturating_duration_since(Instant::now());
+        match &mut self.channel {
+            Some(_) if patience.is_zero() => self.retire(FallbackReason::Silent),
+            Some(channel) => {
+                channel.wait(patience.min(LOOK_UP));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Commits every write the journal keeps, so that it is empty.
+    pub(super) fn commit_journal(&mut self) -> Result<(), RegionError> {
+        let (Some(range), Some(_)) = (self.journal.span(), &self.channel) else { return Ok(()) };
+        let kind = Kind::Commit(range.clone());
+        self.submit(kind, |channel, sequence| channel.commit(sequence, range))?;
+        self.finish_last(&mut []).map(|_| ())
+    }
+
+    /// Tries to come into push mode. Whatever goes wrong is the path's reason.
+    pub(super) fn try_map(&mut self) {
+        match self.map() {
+            Ok(()) => {
+                self.map_again = None;
+                self.map_pause = MAP_PAUSE_MIN;
+            }
+            Err(reason) => {
+                self.path = Path::Smb { reason };
+                self.map_later();
+            }
+        }
+    }
+
+    /// Sets the next attempt, farther away each time.
+    pub(super) fn map_later(&mut self) {
+        self.map_again = Some(Instant::now() + self.map_pause);
+        self.map_pause = (self.map_pause * 2).min(MAP_PAUSE_MAX);
+    }
+
+    fn map(&mut self) -> Result<(), FallbackReason> {
+        let invitation = self.control.invite()?;
+        let (mut channel, reply) = Channel::dial(
+            &*self.provider,
+            self.settings.polling,
+            invitation.address,
+            &invitation.private_data,
+        )?;
+        let connection = self.control.connection(&reply).ok_or(FallbackReason::PeerIncapable)?;
+        self.recall.grant(channel.waker());
+        let mapping = self
+            .control
+            .map(connection, &self.recall)
+            .map_err(|error| FallbackReason::of(&error))?;
+        channel.attach(&mapping.descriptors)?;
+        let has_flush = channel.has_flush();
+        self.path =
+            Path::Push { class: invitation.class, is_emulated: invitation.is_emulated, has_flush };
+        self.channel = Some(channel);
+        Ok(())
+    }
+
+    fn draw(&mut self) -> Sequence {
+        let drawn = self.next;
+        self.next = Sequence(drawn.0 + 1);
+        drawn
+    }
+}
+
+// How often a waiting owner looks up to see whether time is over or the region was recalled.
+const LOOK_UP: Duration = Duration::from_millis(500);

@@ -1,0 +1,163 @@
+//! Leaving push mode: in good order after a recall, or with a replay after a loss.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::channel::Channel;
+use super::journal::Sequence;
+use super::path::{FallbackReason, Path};
+use super::{Control, Kind, Pending, Region, RegionError, wide};
+use crate::error::ClientError;
+
+impl Region {
+    /// Gives a recalled region back: everything outstanding completes, one last commit empties
+    /// the journal, then the registration goes.
+    pub(super) fn retreat(&mut self) -> Result<(), RegionError> {
+        self.await_pending(self.pending.len())?;
+        self.commit_journal()?;
+        self.leave(FallbackReason::Recalled)
+    }
+
+    /// The channel ended in disorder: what it had not answered is done again over SMB.
+    pub(super) fn retire(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
+        self.leave(reason)?;
+        self.replay()
+    }
+
+    /// Ends the channel. On return the server places nothing more that came through it: an UNMAP
+    /// is answered only then, and what follows over SMB cannot be overtaken.
+    fn leave(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
+        while self.empty_oldest_slot_of_finished() {}
+        if let Some(channel) = self.channel.take() {
+            Channel::close(channel);
+        }
+        self.path = Path::Smb { reason };
+        self.map_later();
+        // Else the control task has unmapped in our name.
+        if self.recall.leave() {
+            self.control.unmap().inspect_err(|_| self.is_broken = true)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out the journal's writes and the unanswered operations, merged by sequence.
+    fn replay(&mut self) -> Result<(), RegionError> {
+        let mut next = 0;
+        let mut outcome = Ok(());
+        for (sequence, offset, pieces) in self.journal.writes() {
+            next = carry_out_before(&mut self.pending, next, sequence, |pending| {
+                over_smb(&mut *self.control, self.file_offset, pending)
+            });
+            let mut at = self.file_offset + offset;
+            for piece in pieces {
+                outcome = outcome.and_then(|()| self.control.write(at, piece));
+                at += wide(piece.len());
+            }
+        }
+        let flushed = outcome.and_then(|()| self.control.flush());
+        if let Err(error) = flushed {
+            self.is_broken = true;
+            return Err(error.into());
+        }
+        self.journal.clear();
+        self.carry_out_pending()
+    }
+
+    /// Carries out over SMB whatever has no outcome yet, in order.
+    pub(super) fn carry_out_pending(&mut self) -> Result<(), RegionError> {
+        carry_out_before(&mut self.pending, 0, Sequence(u64::MAX), |pending| {
+            over_smb(&mut *self.control, self.file_offset, pending)
+        });
+        Ok(())
+    }
+
+    /// Writes over SMB, where no push is to be had.
+    pub(super) fn write_over_smb(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        let written = self.control.write(self.file_offset + offset, bytes);
+        written.inspect_err(|_| self.is_broken = true)?;
+        Ok(())
+    }
+
+    /// Moves the oldest read that sits in staging memory out of it, waiting for it if need be.
+    pub(super) fn empty_oldest_slot(&mut self) -> Result<(), RegionError> {
+        let staged = |pending: &Pending| matches!(pending.kind, Kind::Read { slot: Some(_), .. });
+        let Some(index) = self.pending.iter().position(staged) else {
+            return Err(RegionError::QueueFull);
+        };
+        self.await_pending(index + 1)?;
+        self.empty_oldest_slot_of_finished();
+        Ok(())
+    }
+
+    fn empty_oldest_slot_of_finished(&mut self) -> bool {
+        let Some(channel) = &mut self.channel else { return false };
+        for pending in &mut self.pending {
+            if let (Kind::Read { range, slot: Some(slot) }, Some(Ok(_))) =
+                (&pending.kind, &pending.outcome)
+            {
+                let len = usize::try_from(range.end - range.start).expect("at most READ_MAX");
+                let mut bytes = vec![0; len];
+                channel.take(*slot, &mut bytes);
+                pending.kind = Kind::Fetched(bytes);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Carries out the operations from index `next` on that come before `limit` and have no outcome;
+/// returns the index of the first that does not.
+fn carry_out_before(
+    pending: &mut VecDeque<Pending>,
+    next: usize,
+    limit: Sequence,
+    mut carry_out: impl FnMut(&mut Pending),
+) -> usize {
+    let mut index = next;
+    while let Some(operation) = pending.get_mut(index).filter(|found| found.sequence < limit) {
+        if operation.outcome.is_none() {
+            carry_out(operation);
+        }
+        index += 1;
+    }
+    index
+}
+
+/// One operation over SMB. Its failure is its outcome.
+fn over_smb(control: &mut dyn Control, file_offset: u64, pending: &mut Pending) {
+    let outcome = match &pending.kind {
+        Kind::Commit(_) => control.flush().map(|()| 0),
+        Kind::Verify(range) => hash_over_smb(control, file_offset, range.clone()),
+        Kind::Read { range, .. } => {
+            let len = usize::try_from(range.end - range.start).expect("at most READ_MAX");
+            let mut bytes = vec![0; len];
+            let read = control.read(file_offset + range.start, &mut bytes);
+            pending.kind = Kind::Fetched(bytes);
+            read.map(|()| wide(len))
+        }
+        Kind::Fetched(bytes) => Ok(wide(bytes.len())),
+    };
+    pending.outcome = Some(outcome.map_err(RegionError::from));
+}
+
+/// CRC-32C of bytes of the file, read here piece by piece.
+fn hash_over_smb(
+    control: &mut dyn Control,
+    file_offset: u64,
+    range: Range<u64>,
+) -> Result<u64, ClientError> {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut piece = vec![0; HASH_PIECE];
+    let mut at = range.start;
+    while at < range.end {
+        let len = usize::try_from(range.end - at).unwrap_or(HASH_PIECE).min(HASH_PIECE);
+        control.read(file_offset + at, &mut piece[..len])?;
+        digest.update(&piece[..len]);
+        at += wide(len);
+    }
+    Ok(digest.finalize())
+}
+
+// Large enough for few round trips, small enough for any machine.
+const HASH_PIECE: usize = 1 << 20;

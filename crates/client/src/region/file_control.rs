@@ -1,0 +1,273 @@
+//! The control side of a region over an open file of ours.
+//!
+//! ```text
+//!   owner (block_on)                      watcher (a task on the runtime)
+//!   ----------------                      -------------------------------
+//!   invite, map  --- registration --->    lease.next_break()  | WAIT_REGION_RECALL
+//!                                            |
+//!   Recall::ask  <---------------------------'
+//!   last commit, unmap --- gone ------->  waits half the grace for it, then unmaps itself
+//!                                         acknowledges the lease break
+//! ```
+//!
+//! A token opens one push connection. The first comes with the open itself; for a further one the
+//! file is opened once more under the same lease key, which breaks no lease of ours
+//! (MS-SMB2 §3.3.5.9.8), and the new open carries the registrations.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pmem::DurabilityClass;
+use smb::push::{
+    Capabilities, Durability, Generation, MapRequest, MapResponse, PushAccept, PushConnect,
+    PushConnectionId, PushGrant, PushResponse, RecallRequest, RecallResponse, RegistrationId,
+    Rights, UnmapRequest,
+};
+use smb::{Command, ControlCode, NtStatus, ParseError};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::debug;
+
+use super::control::{Control, Invitation, Mapping};
+use super::path::FallbackReason;
+use super::recall::Recall;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::file::{File, Lease, OpenOptions};
+
+/// A file whose region is mapped.
+#[derive(Debug)]
+pub(crate) struct FileControl {
+    runtime: Handle,
+    client: Client,
+    path: String,
+    options: OpenOptions,
+    range: Range<u64>,
+    /// The open that reads and writes go through.
+    file: Arc<File>,
+    /// What the latest open was granted, until its token is used.
+    grant: Option<Result<PushGrant, FallbackReason>>,
+    grace: Duration,
+    shared: Arc<Shared>,
+    /// Watchers end when it is dropped.
+    alive: watch::Sender<()>,
+}
+
+/// What owner and watchers share.
+#[derive(Debug)]
+struct Shared {
+    /// The open that carries the registration.
+    mapper: Mutex<Arc<File>>,
+    /// The registration in force.
+    registration: watch::Sender<Option<(RegistrationId, Generation)>>,
+    /// Held by the watcher whose turn it is.
+    lease: tokio::sync::Mutex<Option<Lease>>,
+}
+
+impl FileControl {
+    /// Takes over an open file. `options` are those it was opened with, push and lease included.
+    pub(crate) fn new(
+        runtime: Handle,
+        client: Client,
+        path: &str,
+        options: &OpenOptions,
+        mut file: File,
+        range: Range<u64>,
+    ) -> Self {
+        let lease = file.take_lease();
+        let options = OpenOptions { lease_key: lease.as_ref().map(Lease::key), ..options.clone() };
+        let grant = Some(granted(&file));
+        let file = Arc::new(file);
+        let shared = Shared {
+            mapper: Mutex::new(Arc::clone(&file)),
+            registration: watch::Sender::new(None),
+            lease: tokio::sync::Mutex::new(lease),
+        };
+        Self {
+            runtime,
+            client,
+            path: path.to_owned(),
+            options,
+            range,
+            file,
+            grant,
+            grace: Duration::ZERO,
+            shared: Arc::new(shared),
+            alive: watch::Sender::new(()),
+        }
+    }
+
+    /// Opens the file once more under the same lease, for a fresh token.
+    fn open_again(&self) -> Result<PushGrant, FallbackReason> {
+        let opened = self.runtime.block_on(self.client.open(&self.path, &self.options));
+        let file = opened.map_err(|error| FallbackReason::of(&error))?;
+        let grant = granted(&file)?;
+        *self.shared.mapper() = Arc::new(file);
+        Ok(grant)
+    }
+
+    fn watch(&self, recall: &Arc<Recall>) {
+        let watcher = Watcher {
+            shared: Arc::clone(&self.shared),
+            recall: Arc::clone(recall),
+            grace: self.grace,
+        };
+        let mut alive = self.alive.subscribe();
+        self.runtime.spawn(async move {
+            tokio::select! {
+                () = watcher.run() => {}
+                _ = alive.changed() => {}
+            }
+        });
+    }
+}
+
+impl Control for FileControl {
+    fn invite(&mut self) -> Result<Invitation, FallbackReason> {
+        let grant = match self.grant.take() {
+            Some(grant) => grant?,
+            None => self.open_again()?,
+        };
+        let address = *grant.addresses.first().ok_or(FallbackReason::PeerIncapable)?;
+        let class = class_of(grant.durability).ok_or(FallbackReason::PeerIncapable)?;
+        let is_emulated = grant.capabilities.contains(Capabilities::EMULATED_PERSISTENCE);
+        self.grace = Duration::from_millis(u64::from(grant.recall_grace_ms));
+        let mut private_data = Vec::with_capacity(PushConnect::LEN);
+        PushConnect { token: grant.token }.emit(&mut private_data);
+        Ok(Invitation { address, private_data, class, is_emulated })
+    }
+
+    fn connection(&self, reply: &[u8]) -> Option<u64> {
+        let accept = PushAccept::parse(reply).ok()?;
+        (accept.status == NtStatus::SUCCESS).then_some(accept.push_connection_id.0)
+    }
+
+    fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError> {
+        let request = MapRequest {
+            rights: self.options.push.map_or(Rights::empty(), |push| push.rights),
+            push_connection_id: PushConnectionId(connection),
+            file_offset: self.range.start,
+            length: self.range.end - self.range.start,
+        };
+        let mut input = Vec::new();
+        request.emit(&mut input);
+        let mapper = Arc::clone(&self.shared.mapper());
+        let code = ControlCode::MAP_REMOTE_REGION;
+        let output = self.runtime.block_on(mapper.ioctl(code, &input, MAP_OUTPUT_MAX))?;
+        let mapped = MapResponse::parse(&output).map_err(malformed)?;
+        self.shared.registration.send_replace(Some((mapped.registration, mapped.generation)));
+        self.watch(recall);
+        Ok(Mapping { descriptors: mapped.descriptors })
+    }
+
+    fn unmap(&mut self) -> Result<(), ClientError> {
+        self.runtime.block_on(self.shared.unmap())
+    }
+
+    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError> {
+        let taken = self.runtime.block_on(self.file.read_at(file_offset, out))?;
+        // The file was cut behind our back: what is not there reads as zero in a mapping too.
+        out[taken..].fill(0);
+        Ok(())
+    }
+
+    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+        self.runtime.block_on(self.file.write_at(file_offset, bytes))
+    }
+
+    fn flush(&mut self) -> Result<(), ClientError> {
+        self.runtime.block_on(self.file.flush())
+    }
+}
+
+impl Shared {
+    /// Gives the registration back; on return the server places nothing more through it.
+    async fn unmap(&self) -> Result<(), ClientError> {
+        let Some((registration, generation)) = *self.registration.borrow() else {
+            return Ok(());
+        };
+        let mut input = Vec::new();
+        UnmapRequest { registration, generation }.emit(&mut input);
+        let mapper = Arc::clone(&self.mapper());
+        let answer = mapper.ioctl(ControlCode::UNMAP_REMOTE_REGION, &input, 0).await;
+        self.registration.send_replace(None);
+        match answer {
+            // The server has ended it before us: as good as unmapped.
+            Err(error) if error.status() == Some(NtStatus::NOT_FOUND) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn mapper(&self) -> MutexGuard<'_, Arc<File>> {
+        self.mapper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listens for the server's wish to have one mapping back.
+#[derive(Debug)]
+struct Watcher {
+    shared: Arc<Shared>,
+    recall: Arc<Recall>,
+    grace: Duration,
+}
+
+impl Watcher {
+    async fn run(self) {
+        // A watcher of an earlier mapping may still be acknowledging its break.
+        let mut lease = self.shared.lease.lock().await;
+        let Some(lease) = lease.as_mut() else { return };
+        let mut registration = self.shared.registration.subscribe();
+        let mapper = Arc::clone(&self.shared.mapper());
+        let found = tokio::select! {
+            found = lease.next_break() => found.ok(),
+            _ = wait_recall(&mapper) => None,
+            _ = registration.wait_for(Option::is_none) => return,
+        };
+        debug!(?found, "the server recalls the region");
+        self.recall.ask();
+        let given_back = registration.wait_for(Option::is_none);
+        if tokio::time::timeout(self.grace / 2, given_back).await.is_err() && self.recall.leave() {
+            // An owner that makes no calls: the region goes back in its name.
+            let _ = self.shared.unmap().await;
+        }
+        if let Some(found) = found
+            && let Err(error) = lease.acknowledge(found).await
+        {
+            debug!(%error, "the lease break was not acknowledged");
+        }
+    }
+}
+
+async fn wait_recall(mapper: &File) -> Result<RecallResponse, ClientError> {
+    let mut input = Vec::new();
+    RecallRequest.emit(&mut input);
+    let code = ControlCode::WAIT_REGION_RECALL;
+    let output = mapper.ioctl(code, &input, RECALL_OUTPUT_MAX).await?;
+    RecallResponse::parse(&output).map_err(malformed)
+}
+
+fn granted(file: &File) -> Result<PushGrant, FallbackReason> {
+    match file.push() {
+        Some(PushResponse::Granted(grant)) => Ok(grant.clone()),
+        Some(PushResponse::Refused(refusal)) => Err(FallbackReason::NotGranted(*refusal)),
+        None => Err(FallbackReason::PeerUnaware),
+    }
+}
+
+fn class_of(durability: Durability) -> Option<DurabilityClass> {
+    match durability {
+        Durability::VOLATILE => Some(DurabilityClass::Volatile),
+        Durability::STORAGE => Some(DurabilityClass::Storage),
+        Durability::PMEM => Some(DurabilityClass::Pmem),
+        _ => None,
+    }
+}
+
+fn malformed(error: ParseError) -> ClientError {
+    ClientError::PeerMalformed { command: Command::IOCTL, error }
+}
+
+// The fixed part and the most descriptors.
+const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
+const RECALL_OUTPUT_MAX: u32 = 64 * 1024;

@@ -1,0 +1,192 @@
+//! The writes of a region that are not known to be durable, oldest first, with their bytes.
+//!
+//! ```text
+//!  oldest                                       newest
+//!  | write 7 | write 8 | (durable) | write 10 | write 11 | free ...
+//!  ^ head: leaves when everything before it is durable    ^ tail
+//! ```
+//!
+//! Whatever happens to the push connection, the bytes are here until a commit that covers them was
+//! acknowledged, so that they can be written again, in their order, over SMB. Replaying a write
+//! that did arrive is harmless: same bytes, same place, same order, under the same lease.
+//!
+//! The bytes lie in one ring of fixed size: nothing is allocated per write.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Position of an operation among all operations of its region; grows by one with each.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Sequence(pub(crate) u64);
+
+/// The ring and its index.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    ring: Box<[u8]>,
+    /// Where the next byte goes, counted from the beginning of time.
+    tail: u64,
+    entries: VecDeque<Entry>,
+}
+
+/// One write.
+#[derive(Clone, Debug)]
+struct Entry {
+    sequence: Sequence,
+    /// Where in the file.
+    range: Range<u64>,
+    /// Where in the ring, counted from the beginning of time.
+    start: u64,
+    is_durable: bool,
+}
+
+impl Journal {
+    /// An empty journal for at most `capacity` bytes in at most `entries_max` writes.
+    pub(crate) fn new(capacity: usize, entries_max: usize) -> Self {
+        let ring = vec![0; capacity].into_boxed_slice();
+        Self { ring, tail: 0, entries: VecDeque::with_capacity(entries_max) }
+    }
+
+    /// Whether a write of `len` bytes fits now.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        let head = self.entries.front().map_or(self.tail, |entry| entry.start);
+        let used = self.tail - head;
+        self.entries.len() < self.entries.capacity()
+            && used.saturating_add(wide(len)) <= wide(self.ring.len())
+    }
+
+    /// The longest write that fits an empty journal, in bytes.
+    pub(crate) fn write_max(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Keeps a write. The caller has asked [`Journal::has_room`].
+    pub(crate) fn push(&mut self, sequence: Sequence, offset: u64, bytes: &[u8]) {
+        debug_assert!(self.has_room(bytes.len()), "a write is journalled where it fits");
+        let start = self.tail;
+        let position = self.position(start);
+        let first = bytes.len().min(self.ring.len() - position);
+        self.ring[position..position + first].copy_from_slice(&bytes[..first]);
+        self.ring[..bytes.len() - first].copy_from_slice(&bytes[first..]);
+        self.tail += wide(bytes.len());
+        let range = offset..offset + wide(bytes.len());
+        self.entries.push_back(Entry { sequence, range, start, is_durable: false });
+    }
+
+    /// A commit of `range` was acknowledged that had been posted at `sequence`.
+    pub(crate) fn committed(&mut self, sequence: Sequence, range: &Range<u64>) {
+        for entry in &mut self.entries {
+            if entry.sequence > sequence {
+                break;
+            }
+            entry.is_durable |= range.start <= entry.range.start && entry.range.end <= range.end;
+        }
+        while self.entries.front().is_some_and(|entry| entry.is_durable) {
+            self.entries.pop_front();
+        }
+    }
+
+    /// The file range that holds every write kept, if there is one.
+    pub(crate) fn span(&self) -> Option<Range<u64>> {
+        let kept = || self.entries.iter().filter(|entry| !entry.is_durable);
+        let start = kept().map(|entry| entry.range.start).min()?;
+        let end = kept().map(|entry| entry.range.end).max()?;
+        Some(start..end)
+    }
+
+    /// The writes kept, oldest first: sequence, file offset, and the bytes in one or two pieces.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (Sequence, u64, [&[u8]; 2])> {
+        self.entries.iter().filter(|entry| !entry.is_durable).map(|entry| {
+            let len = usize::try_from(entry.range.end - entry.range.start)
+                .expect("a journalled write fits the ring, whose length is a usize");
+            let position = self.position(entry.start);
+            let first = len.min(self.ring.len() - position);
+            let pieces = [&self.ring[position..position + first], &self.ring[..len - first]];
+            (entry.sequence, entry.range.start, pieces)
+        })
+    }
+
+    /// Everything is durable.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    fn position(&self, start: u64) -> usize {
+        if self.ring.is_empty() {
+            return 0;
+        }
+        usize::try_from(start % wide(self.ring.len())).expect("less than a usize")
+    }
+}
+
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).expect("usize has at most 64 bits here")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn contents(journal: &Journal) -> Vec<(u64, Vec<u8>)> {
+        journal.writes().map(|(_, offset, pieces)| (offset, pieces.concat())).collect()
+    }
+
+    #[test]
+    fn a_commit_frees_only_what_it_covers_and_was_posted_before_it() {
+        let mut journal = Journal::new(64, 8);
+        journal.push(Sequence(1), 0, b"aaaa");
+        journal.push(Sequence(2), 100, b"bbbb");
+        journal.push(Sequence(4), 0, b"cccc");
+        journal.committed(Sequence(3), &(0..50));
+        assert_eq!(contents(&journal), [(100, b"bbbb".to_vec()), (0, b"cccc".to_vec())]);
+        assert_eq!(journal.span(), Some(0..104));
+    }
+
+    #[test]
+    fn a_partly_covered_write_is_kept() {
+        let mut journal = Journal::new(64, 8);
+        journal.push(Sequence(1), 10, b"aaaa");
+        journal.committed(Sequence(2), &(0..13));
+        assert_eq!(contents(&journal).len(), 1);
+    }
+
+    #[test]
+    fn what_lies_behind_an_older_write_waits_for_its_room() {
+        let mut journal = Journal::new(8, 8);
+        journal.push(Sequence(1), 0, b"aaaa");
+        journal.push(Sequence(2), 10, b"bbbb");
+        journal.committed(Sequence(3), &(10..14));
+        assert!(!journal.has_room(1), "the ring is freed from its head");
+        journal.committed(Sequence(4), &(0..4));
+        assert!(journal.has_room(8));
+    }
+
+    proptest! {
+        #[test]
+        fn the_ring_keeps_what_a_plain_list_keeps(
+            operations in prop::collection::vec((0_u64..64, 1_usize..24, any::<u8>(), any::<bool>()), 1..200),
+        ) {
+            let mut journal = Journal::new(100, 16);
+            let mut model: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+            for (sequence, (offset, len, byte, commits)) in (0_u64..).zip(operations) {
+                let end = offset + u64::try_from(len).unwrap();
+                if commits || !journal.has_room(len) {
+                    journal.committed(Sequence(sequence), &(offset..end));
+                    model.retain(|(_, at, bytes)| {
+                        !(offset <= *at && *at + u64::try_from(bytes.len()).unwrap() <= end)
+                    });
+                } else {
+                    let bytes = vec![byte; len];
+                    journal.push(Sequence(sequence), offset, &bytes);
+                    model.push((sequence, offset, bytes));
+                }
+                let kept: Vec<_> = journal
+                    .writes()
+                    .map(|(sequence, offset, pieces)| (sequence.0, offset, pieces.concat()))
+                    .collect();
+                prop_assert_eq!(kept, model.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A mapped region of a remote file: write, read and commit.
+//!
+//! ```text
+//!                    mapped                       recalled, refused, connection lost
+//!   (none) ------> Push ------------------------------------------------> Smb
+//!                    ^    finish or replay what is outstanding, in order    |
+//!                    '------------------------------------------------------'
+//!                           mapped again, after a pause that doubles
+//! ```
+//!
+//! # Why nothing is lost or reordered
+//!
+//! Every operation gets a sequence number. A write is copied into the [`journal`] before it is
+//! posted and stays there until a commit that was posted after it and covers it was acknowledged.
+//! When push ends in good order (a recall), everything outstanding completes and one last commit
+//! empties the journal before the registration goes back. When it ends in disorder (the connection
+//! dies), what the server has done is unknown, so the journal's writes and the unanswered
+//! operations are carried out again over SMB, merged by sequence, and flushed, before anything
+//! newer starts. Writing the same bytes to the same place again changes nothing, and nobody else
+//! was promised the region meanwhile: the open's lease says so. An operation reports success only
+//! after its own way (the Flush Response, or SMB2 FLUSH) confirmed it.
+//!
+//! If the SMB side fails too, the region is broken and says so: what was acknowledged is durable,
+//! what was not is reported as failed.
+
+mod asynchronous;
+mod channel;
+mod control;
+mod drive;
+mod error;
+mod fallback;
+mod file_control;
+mod journal;
+mod path;
+mod recall;
+mod settings;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdma::Provider;
+use tokio::runtime::Runtime;
+
+pub use self::asynchronous::AsyncRegion;
+use self::channel::{Channel, READ_MAX, Slot};
+pub(crate) use self::control::Control;
+#[cfg(test)]
+pub(crate) use self::control::{Invitation, Mapping};
+pub use self::error::RegionError;
+pub(crate) use self::file_control::FileControl;
+use self::journal::{Journal, Sequence};
+pub use self::path::{FallbackReason, Path};
+pub(crate) use self::recall::Recall;
+pub use self::settings::RegionSettings;
+
+/// A mapped region. Offsets count from the region's beginning.
+///
+/// One thread at a time drives it; operations may overlap by the `submit_` forms. For use from
+/// async code see [`Region::into_async`].
+#[derive(Debug)]
+pub struct Region {
+    control: Box<dyn Control>,
+    provider: Arc<dyn Provider>,
+    settings: RegionSettings,
+    file_offset: u64,
+    len: u64,
+    channel: Option<Channel>,
+    path: Path,
+    recall: Arc<Recall>,
+    journal: Journal,
+    pending: VecDeque<Pending>,
+    next: Sequence,
+    map_again: Option<Instant>,
+    map_pause: Duration,
+    is_broken: bool,
+    /// The runtime the control side lives on; last, so that it outlives everything above.
+    _runtime: Option<Arc<Runtime>>,
+}
+
+/// Names a submitted operation.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Ticket(u64);
+
+/// A submitted operation that is over.
+#[derive(Debug, PartialEq)]
+pub struct Finished {
+    /// Which one.
+    pub ticket: Ticket,
+    /// A verify's hash; bytes read; 0 for a commit.
+    pub value: u64,
+}
+
+/// A submitted operation and what is known of its end.
+#[derive(Debug)]
+struct Pending {
+    sequence: Sequence,
+    kind: Kind,
+    outcome: Option<Result<u64, RegionError>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Commit(Range<u64>),
+    Verify(Range<u64>),
+    /// A read into staging memory, or one that is to be answered over SMB.
+    Read {
+        range: Range<u64>,
+        slot: Option<Slot>,
+    },
+    /// A read whose bytes have left staging memory, or never were there.
+    Fetched(Vec<u8>),
+}
+
+impl Region {
+    /// Maps `len` bytes at `file_offset`. A server that will not map is no error: the region then
+    /// works over SMB, and [`Region::path`] says why.
+    pub(crate) fn open(
+        control: Box<dyn Control>,
+        provider: Arc<dyn Provider>,
+        settings: RegionSettings,
+        file_range: Range<u64>,
+    ) -> Self {
+        let mut region = Self {
+            control,
+            provider,
+            file_offset: file_range.start,
+            len: file_range.end - file_range.start,
+            channel: None,
+            path: Path::Smb { reason: FallbackReason::PeerUnaware },
+            recall: Arc::new(Recall::new()),
+            journal: Journal::new(settings.journal_bytes, settings.outstanding_max * 2),
+            pending: VecDeque::with_capacity(settings.outstanding_max),
+            next: Sequence(1),
+            map_again: None,
+            map_pause: MAP_PAUSE_MIN,
+            is_broken: false,
+            _runtime: None,
+            settings,
+        };
+        region.try_map();
+        region
+    }
+
+    /// Keeps the runtime of the control side alive as long as the region.
+    pub(crate) fn keeping(self, runtime: Arc<Runtime>) -> Self {
+        Self { _runtime: Some(runtime), ..self }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the region has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Which way operations take now, what a commit is worth, and why.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Submitted operations that [`Region::finish`] has not returned.
+    pub fn outstanding(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Posts a write. Its success is known with the next commit that covers it.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::OutOfRange`]; [`RegionError::Server`] where only SMB was left and failed.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        self.begin(offset, wide(bytes.len()))?;
+        let mut offset = offset;
+        for piece in bytes.chunks(self.journal.write_max()) {
+            self.record(offset, piece, |channel| channel.write(offset, piece))?;
+            offset += wide(piece.len());
+        }
+        Ok(())
+    }
+
+    /// Makes everything written before, within the range, durable.
+    ///
+    /// # Durability
+    ///
+    /// On `Ok` the bytes survive what the class in [`Region::path`] survives.
+    pub fn commit(&mut self, offset: u64, len: u64) -> Result<(), RegionError> {
+        self.submit_commit(offset, len)?;
+        self.finish_last(&mut []).map(|_| ())
+    }
+
+    /// [`Region::write`] and [`Region::commit`] of the same bytes in one round trip.
+    ///
+    /// # Durability
+    ///
+    /// As [`Region::commit`]. A crash before `Ok` leaves any mixture of old and new aligned
+    /// 8-byte words.
+    pub fn write_commit(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        self.submit_write_commit(offset, bytes)?;
+        self.finish_last(&mut []).map(|_| ())
+    }
+
+    /// Reads into `out`; sees every write of this region before it.
+    pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), RegionError> {
+        let mut offset = offset;
+        for piece in out.chunks_mut(usize::try_from(READ_MAX).expect("1 MiB")) {
+            let len = u32::try_from(piece.len()).expect("at most READ_MAX");
+            self.submit_read(offset, len)?;
+            self.finish_last(piece)?;
+            offset += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// Stores eight bytes (little-endian in the file) at a multiple of 8 in one piece, only if
+    /// every commit before it succeeded. Not durable by itself: commit it.
+    pub fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), RegionError> {
+        if !offset.is_multiple_of(8) {
+            return Err(RegionError::Misaligned { offset });
+        }
+        self.begin(offset, 8)?;
+        self.record(offset, &value.to_le_bytes(), |channel| {
+            if channel.has_atomic_write() {
+                channel.atomic_write(offset, value)
+            } else {
+                channel.write(offset, &value.to_le_bytes())
+            }
+        })
+    }
+
+    /// CRC-32C of the bytes as the server has them.
+    pub fn verify(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
+        self.begin(offset, u64::from(len))?;
+        self.submit(Kind::Verify(offset..offset + u64::from(len)), |channel, sequence| {
+            if channel.has_verify() {
+                channel.verify(sequence, offset, len)
+            } else {
+                Err(FallbackReason::PeerIncapable)
+            }
+        })?;
+        let hash = self.finish_last(&mut [])?;
+        Ok(u32::try_from(hash).expect("a CRC-32C has 32 bits"))
+    }
+
+    /// Posts a write and its commit; [`Region::finish`] tells when it is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLong`] above the journal's size.
+    pub fn submit_write_commit(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Ticket, RegionError> {
+        let max = self.journal.write_max();
+        if bytes.len() > max {
+            return Err(RegionError::TooLong { len: bytes.len(), max });
+        }
+        self.begin(offset, wide(bytes.len()))?;
+        self.record(offset, bytes, |channel| channel.write(offset, bytes))?;
+        self.submit_commit(offset, wide(bytes.len()))
+    }
+
+    /// Posts a commit.
+    pub fn submit_commit(&mut self, offset: u64, len: u64) -> Result<Ticket, RegionError> {
+        self.begin(offset, len)?;
+        let range = offset..offset + len;
+        self.submit(Kind::Commit(range.clone()), |channel, sequence| {
+            channel.commit(sequence, range)
+        })
+    }
+
+    /// Posts a read of at most 1 MiB; [`Region::finish`] brings the bytes. It sees every write
+    /// posted before it, and may see one posted after it (RFC 5040 §5.5).
+    pub fn submit_read(&mut self, offset: u64, len: u32) -> Result<Ticket, RegionError> {
+        if len > READ_MAX {
+            let max = usize::try_from(READ_MAX).expect("1 MiB");
+            return Err(RegionError::TooLong { len: usize::try_from(len).unwrap_or(max), max });
+        }
+        self.begin(offset, u64::from(len))?;
+        let slot = self.reserve(len)?;
+        let range = offset..offset + u64::from(len);
+        self.submit(Kind::Read { range, slot }, |channel, sequence| match slot {
+            Some(slot) => channel.read(sequence, offset, slot),
+            None => Err(FallbackReason::PeerIncapable),
+        })
+    }
+
+    /// Waits for the oldest submitted operation. A read's bytes go to the front of `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::NothingOutstanding`]; [`RegionError::TooLong`] if the bytes do not fit `out`
+    /// (the operation stays); else what befell the operation.
+    pub fn finish(&mut self, out: &mut [u8]) -> Result<Finished, RegionError> {
+        let deadline = Instant::now() + self.settings.answer_timeout;
+        loop {
+            if let Some(finished) = self.try_finish(out)? {
+                return Ok(finished);
+            }
+            self.wait_until(deadline)?;
+        }
+    }
+
+    /// [`Region::finish`] that returns at once; `None` if the oldest is not over.
+    pub fn try_finish(&mut self, out: &mut [u8]) -> Result<Option<Finished>, RegionError> {
+        self.progress()?;
+        let oldest = self.pending.front().ok_or(RegionError::NothingOutstanding)?;
+        if oldest.outcome.is_none() {
+            return Ok(None);
+        }
+        oldest.kind.check_room(out)?;
+        let oldest = self.pending.pop_front().expect("just looked at");
+        let ticket = Ticket(oldest.sequence.0);
+        let value = self.hand_out(oldest, out)?;
+        Ok(Some(Finished { ticket, value }))
+    }
+
+    /// Waits until something may have happened, for `patience` at most, or until the server
+    /// recalls the region.
+    pub fn wait(&mut self, patience: Duration) {
+        if let Some(channel) = &mut self.channel
+            && self.pending.iter().any(|pending| pending.outcome.is_none())
+        {
+            channel.wait(patience);
+        }
+    }
+
+    /// Hands the region to a thread of its own, for use from async code.
+    pub fn into_async(self) -> AsyncRegion {
+        AsyncRegion::start(self)
+    }
+}
+
+impl Kind {
+    /// Whether the bytes of a read fit `out`.
+    fn check_room(&self, out: &[u8]) -> Result<(), RegionError> {
+        let len = match self {
+            Self::Read { range, .. } => usize::try_from(range.end - range.start).expect("READ_MAX"),
+            Self::Fetched(bytes) => bytes.len(),
+            Self::Commit(_) | Self::Verify(_) => 0,
+        };
+        if len > out.len() { Err(RegionError::TooLong { len, max: out.len() }) } else { Ok(()) }
+    }
+}
+
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).expect("usize has at most 64 bits here")
+}
+
+// First pause before a lost region is mapped again; doubles up to the second.
+const MAP_PAUSE_MIN: Duration = Duration::from_millis(50);
+const MAP_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

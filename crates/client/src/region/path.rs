@@ -1,0 +1,89 @@
+//! Which way a region's operations take, and why.
+
+use std::fmt;
+
+use pmem::DurabilityClass;
+use rdma::{ConnectFailure, DisconnectReason};
+use smb::NtStatus;
+use smb::push::Refusal;
+
+use crate::error::ClientError;
+
+/// The way in force. A change of it is never silent: ask [`super::Region::path`] at any time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Path {
+    /// One-sided RDMA: write, read and commit without the server's control side.
+    Push {
+        /// What a commit is worth.
+        class: DurabilityClass,
+        /// The class is `volatile` and the operator switched emulation on.
+        is_emulated: bool,
+        /// Whether commit is an RDMA Flush; else it is a request on the SMB connection.
+        has_flush: bool,
+    },
+    /// SMB2 READ, WRITE and FLUSH.
+    Smb {
+        /// Why not push.
+        reason: FallbackReason,
+    },
+}
+
+/// Why a region is not in push mode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum FallbackReason {
+    /// The server recalled the region; it is mapped again when the server allows it.
+    Recalled,
+    /// The push connection ended.
+    Disconnected(DisconnectReason),
+    /// The push connection could not be made.
+    Unreachable(ConnectFailure),
+    /// The server did not answer on the push connection in time.
+    Silent,
+    /// The server opened the file and will not push it, for this reason.
+    NotGranted(Refusal),
+    /// The server does not know push mode.
+    PeerUnaware,
+    /// The server refused a request for push mode, with this status.
+    Refused(NtStatus),
+    /// The SMB connection failed under such a request.
+    ControlLost,
+    /// The server's push connection cannot flush, or its answer to the mapping makes no sense.
+    PeerIncapable,
+}
+
+impl FallbackReason {
+    /// Why a request for push mode on the SMB connection failed.
+    pub(super) fn of(error: &ClientError) -> Self {
+        error.status().map_or(Self::ControlLost, Self::Refused)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Push { class, is_emulated, has_flush } => {
+                let commit = if *has_flush { "RDMA Flush" } else { "COMMIT_REMOTE_REGION" };
+                write!(f, "push, class {class}, commit by {commit}")?;
+                if *is_emulated { f.write_str(", persistence EMULATED") } else { Ok(()) }
+            }
+            Self::Smb { reason } => write!(f, "SMB READ, WRITE and FLUSH: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for FallbackReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recalled => f.write_str("the server recalled the region"),
+            Self::Disconnected(reason) => write!(f, "the push connection ended ({reason:?})"),
+            Self::Unreachable(failure) => write!(f, "no push connection ({failure:?})"),
+            Self::Silent => f.write_str("the server was silent on the push connection"),
+            Self::NotGranted(refusal) => write!(f, "the server does not push this file: {refusal}"),
+            Self::PeerUnaware => f.write_str("the server does not know push mode"),
+            Self::Refused(status) => write!(f, "the server refused push mode: {status}"),
+            Self::ControlLost => f.write_str("the SMB connection failed"),
+            Self::PeerIncapable => f.write_str("the server's push connection cannot do it"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How the server's wish to have a region back reaches the thread that uses it.
+//!
+//! ```text
+//!            ask (control task)            leave (owner, after a commit)
+//!  Granted ------------------> Asked --------------------------------------> Left
+//!     ^                          |  leave (control task: the owner was idle)   |
+//!     |                          '---------------------------------------------|
+//!     '------------------------------ grant (mapped again) --------------------'
+//! ```
+//!
+//! The owner looks at one atomic word before each operation. An owner that makes no calls cannot
+//! answer, so the control task gives the region back in its name when half of the grace is over;
+//! whoever wins the step to `Left` sends the UNMAP.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rdma::Waker;
+
+/// One region's recall state, shared by its owner and the control task.
+#[derive(Debug)]
+pub(crate) struct Recall {
+    state: AtomicU8,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Recall {
+    /// Not recalled.
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU8::new(GRANTED), waker: Mutex::new(None) }
+    }
+
+    /// The region was mapped (again); `waker` ends the owner's waits.
+    pub(crate) fn grant(&self, waker: Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        self.state.store(GRANTED, Ordering::Release);
+    }
+
+    /// The server wants the region back.
+    pub(crate) fn ask(&self) {
+        let asked =
+            self.state.compare_exchange(GRANTED, ASKED, Ordering::AcqRel, Ordering::Acquire);
+        if asked.is_ok() {
+            self.wake_owner();
+        }
+    }
+
+    /// Ends the owner's wait, on whatever channel it waits now.
+    pub(crate) fn wake_owner(&self) {
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake();
+        }
+    }
+
+    /// Whether the owner may go on using the region. One load.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.state.load(Ordering::Acquire) == GRANTED
+    }
+
+    /// Takes the step to `Left`; `true` for the one who took it.
+    pub(crate) fn leave(&self) -> bool {
+        self.state.swap(LEFT, Ordering::AcqRel) != LEFT
+    }
+}
+
+const GRANTED: u8 = 0;
+const ASKED: u8 = 1;
+const LEFT: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_one_side_gives_a_region_back() {
+        let recall = Recall::new();
+        recall.ask();
+        assert!(!recall.is_granted());
+        assert!(recall.leave());
+        assert!(!recall.leave());
+    }
+
+    #[test]
+    fn a_recall_after_leaving_is_not_news() {
+        let recall = Recall::new();
+        assert!(recall.leave());
+        recall.ask();
+        assert!(!recall.leave());
+    }
+}

@@ -1,0 +1,201 @@
+//! A region against a real engine on loopback and a control side that fails on cue.
+
+mod crash_images;
+mod peer;
+
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+
+use self::peer::{Ask, Peer};
+use super::*;
+
+fn is_push(region: &Region) -> bool {
+    matches!(region.path(), Path::Push { .. })
+}
+
+#[test]
+fn a_committed_write_is_in_the_file_without_a_single_smb_request() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    assert!(is_push(&region), "{}", region.path());
+    region.write_commit(100, b"persistent").unwrap();
+    assert_eq!(peer.bytes(100, 10), b"persistent");
+    let mut read = [0; 10];
+    region.read(100, &mut read).unwrap();
+    assert_eq!(&read, b"persistent");
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn submitted_operations_finish_in_order() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    let first = region.submit_write_commit(0, &[1; 4096]).unwrap();
+    let second = region.submit_read(0, 4096).unwrap();
+    let third = region.submit_write_commit(0, &[2; 4096]).unwrap();
+    let mut out = [0; 4096];
+    assert_eq!(region.finish(&mut out).unwrap().ticket, first);
+    assert_eq!(region.finish(&mut out).unwrap().ticket, second);
+    // RFC 5040 §5.5: a later write may overtake the answer to a read, never an earlier one.
+    assert!(out == [1; 4096] || out == [2; 4096], "the read saw the write before it");
+    assert_eq!(region.finish(&mut out).unwrap().ticket, third);
+    assert!(matches!(region.finish(&mut out), Err(RegionError::NothingOutstanding)));
+}
+
+#[test]
+fn verify_and_atomic_write_reach_the_servers_bytes() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write_commit(0, b"123456789").unwrap();
+    assert_eq!(region.verify(0, 9).unwrap(), 0xe306_9283, "the check value of CRC-32C");
+    region.atomic_write(64, 0x0102_0304_0506_0708).unwrap();
+    region.commit(64, 8).unwrap();
+    assert_eq!(peer.bytes(64, 8), [8, 7, 6, 5, 4, 3, 2, 1]);
+    assert!(matches!(region.atomic_write(65, 0), Err(RegionError::Misaligned { offset: 65 })));
+}
+
+#[test]
+fn a_lost_connection_loses_and_reorders_nothing() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write(0, &[1; 100]).unwrap();
+    region.write(50, &[2; 100]).unwrap();
+    region.submit_commit(0, 150).unwrap();
+    region.submit_read(0, 150).unwrap();
+    region.write(0, &[3; 10]).unwrap();
+    peer.ask(Ask::CutConnections);
+    let mut out = [0; 150];
+    region.finish(&mut []).unwrap();
+    region.finish(&mut out).unwrap();
+    assert_eq!((out[0], out[49], out[50], out[149]), (1, 1, 2, 2));
+    region.commit(0, 150).unwrap();
+    assert_eq!(peer.bytes(0, 10), [3; 10]);
+    assert_eq!(peer.bytes(50, 100), [2; 100]);
+    assert!(!is_push(&region), "{}", region.path());
+}
+
+#[test]
+fn a_recalled_region_is_given_back_committed_and_mapped_again() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write(0, &[9; 64]).unwrap();
+    peer.recall();
+    region.write(64, &[8; 64]).unwrap();
+    assert_eq!(region.path(), &Path::Smb { reason: FallbackReason::Recalled });
+    assert_eq!(peer.unmaps.load(Ordering::SeqCst), 1);
+    assert_eq!(peer.bytes(0, 64), [9; 64]);
+    assert_eq!(peer.bytes(64, 64), [8; 64]);
+    region.map_again = Some(Instant::now());
+    region.write_commit(0, &[7; 64]).unwrap();
+    assert!(is_push(&region), "{}", region.path());
+    assert_eq!(peer.bytes(0, 64), [7; 64]);
+}
+
+#[test]
+fn when_both_ways_fail_the_region_says_so_for_good() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write_commit(0, &[1; 8]).unwrap();
+    peer.smb_fails.store(true, Ordering::SeqCst);
+    peer.ask(Ask::CutConnections);
+    let mut failed = false;
+    for _ in 0..100 {
+        failed |= region.write_commit(8, &[2; 8]).is_err();
+    }
+    assert!(failed);
+    assert!(matches!(region.write(0, &[0]), Err(RegionError::Broken)));
+}
+
+#[test]
+fn ranges_and_sizes_beyond_the_region_are_refused() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    let beyond = region.write(region.len() - 1, &[0; 2]);
+    assert!(matches!(beyond, Err(RegionError::OutOfRange { .. })));
+    assert!(matches!(region.commit(u64::MAX, 2), Err(RegionError::OutOfRange { .. })));
+}
+
+#[tokio::test]
+async fn async_tasks_share_a_region() {
+    let peer = Peer::start();
+    let region = peer.region().into_async();
+    let writes = (0..8_u8).map(|index| {
+        let region = region.clone();
+        async move { region.write_commit(u64::from(index) * 512, vec![index; 512]).await }
+    });
+    let handles: Vec<_> = writes.map(tokio::spawn).collect();
+    for handle in handles {
+        handle.await.unwrap().unwrap();
+    }
+    let read = region.read(0, 4096).await.unwrap();
+    assert_eq!(read, peer.bytes(0, 4096));
+    assert!(read.chunks(512).zip(0..8_u8).all(|(chunk, index)| chunk == [index; 512]));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u64, usize),
+    Commit,
+    Read(u64, usize),
+    SubmitWriteCommit(u64, usize),
+    Finish,
+    Recall,
+    Cut,
+    MapAgain,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let place = || (0_u64..60_000, 1_usize..5000);
+    prop_oneof![
+        6 => place().prop_map(|(offset, len)| Step::Write(offset, len)),
+        3 => Just(Step::Commit),
+        4 => place().prop_map(|(offset, len)| Step::Read(offset, len)),
+        6 => place().prop_map(|(offset, len)| Step::SubmitWriteCommit(offset, len)),
+        4 => Just(Step::Finish),
+        1 => Just(Step::Recall),
+        1 => Just(Step::Cut),
+        2 => Just(Step::MapAgain),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn through_any_recalls_and_cuts_the_file_is_what_one_writer_wrote(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let peer = Peer::start();
+        let mut region = peer.region();
+        let mut model = vec![0_u8; 65536];
+        for (index, step) in steps.iter().enumerate() {
+            let byte = u8::try_from(index % 251 + 1).unwrap();
+            match *step {
+                Step::Write(offset, len) => {
+                    region.write(offset, &vec![byte; len]).unwrap();
+                    let start = usize::try_from(offset).unwrap();
+                    model[start..start + len].fill(byte);
+                }
+                Step::SubmitWriteCommit(offset, len) => {
+                    region.submit_write_commit(offset, &vec![byte; len]).unwrap();
+                    let start = usize::try_from(offset).unwrap();
+                    model[start..start + len].fill(byte);
+                }
+                Step::Read(offset, len) => {
+                    let mut out = vec![0; len];
+                    region.read(offset, &mut out).unwrap();
+                    let start = usize::try_from(offset).unwrap();
+                    prop_assert_eq!(&out, &model[start..start + len]);
+                }
+                Step::Commit => region.commit(0, 65536).unwrap(),
+                Step::Finish if region.outstanding() > 0 => { region.finish(&mut []).unwrap(); }
+                Step::Recall => peer.recall(),
+                Step::Cut => peer.ask(Ask::CutConnections),
+                Step::MapAgain => region.map_again = region.map_again.map(|_| Instant::now()),
+                Step::Finish => {}
+            }
+        }
+        region.commit(0, 65536).unwrap();
+        prop_assert_eq!(peer.bytes(0, 65536), model);
+    }
+}

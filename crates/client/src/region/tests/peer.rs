@@ -1,0 +1,228 @@
+//! A server of one file: a real engine on loopback, and a control side that fails on cue.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pmem::{DurabilityClass, Medium, OpenOptions};
+use rdma::{
+    Access, Engine, EngineConfig, Event, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider,
+};
+use smbdirect::{BufferDescriptor, Token};
+
+use crate::error::ClientError;
+use crate::region::{Control, FallbackReason, Invitation, Mapping, Recall, Region, RegionSettings};
+
+const FILE: u64 = 1 << 20;
+/// The part of the file that is mapped by default.
+const REGION: Range<u64> = 4096..4096 + 65536;
+
+/// What the server's engine thread is asked.
+pub(super) enum Ask {
+    Register(Sender<BufferDescriptor>),
+    Deregister(Sender<()>),
+    CutConnections(Sender<()>),
+    Stop,
+}
+
+/// A server of one file: an engine thread, and the control side's view of it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    file: Arc<dyn Medium>,
+    range: Range<u64>,
+    asks: Sender<Ask>,
+    waker: rdma::Waker,
+    address: std::net::SocketAddr,
+    recall: Mutex<Option<Arc<Recall>>>,
+    pub(super) smb_writes: AtomicU64,
+    pub(super) unmaps: AtomicU64,
+    pub(super) smb_fails: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Peer {
+    /// A server of a file in memory that commits by a fence.
+    pub(super) fn start() -> Arc<Self> {
+        let options = OpenOptions { emulate_persistence: true };
+        let file = pmem::anonymous_with(FILE, options).unwrap();
+        file.prepare(0, FILE).unwrap();
+        Self::serving(file, REGION)
+    }
+
+    /// A server of `file`, of which `range` is mapped.
+    pub(super) fn serving(file: Arc<dyn Medium>, range: Range<u64>) -> Arc<Self> {
+        let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let mut engine = SoftProvider.open_engine(config).unwrap();
+        let address = engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (asks, inbox) = channel();
+        let waker = engine.waker();
+        let (served, mapped) = (Arc::clone(&file), range.clone());
+        let thread = std::thread::spawn(move || {
+            Serving { engine, served, mapped, qp: None, rkey: None }.run(&inbox)
+        });
+        Arc::new(Self {
+            file,
+            range,
+            asks,
+            waker,
+            address,
+            recall: Mutex::new(None),
+            smb_writes: AtomicU64::new(0),
+            unmaps: AtomicU64::new(0),
+            smb_fails: AtomicBool::new(false),
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    pub(super) fn ask<T>(&self, ask: impl FnOnce(Sender<T>) -> Ask) -> T {
+        let (reply, answer) = channel();
+        self.asks.send(ask(reply)).unwrap();
+        self.waker.wake();
+        answer.recv().unwrap()
+    }
+
+    pub(super) fn region(self: &Arc<Self>) -> Region {
+        let settings = RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
+        Region::open(
+            Box::new(Fake(Arc::clone(self))),
+            Arc::new(SoftProvider),
+            settings,
+            self.range.clone(),
+        )
+    }
+
+    pub(super) fn recall(&self) {
+        self.recall.lock().unwrap().as_ref().unwrap().ask();
+    }
+
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.file.read(self.range.start + offset, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.asks.send(Ask::Stop);
+        self.waker.wake();
+        self.thread.lock().unwrap().take().unwrap().join().unwrap();
+    }
+}
+
+struct Serving {
+    engine: Box<dyn Engine>,
+    served: Arc<dyn Medium>,
+    mapped: Range<u64>,
+    qp: Option<QpId>,
+    rkey: Option<Rkey>,
+}
+
+impl Serving {
+    fn run(mut self, inbox: &Receiver<Ask>) {
+        let mut events = Vec::new();
+        loop {
+            while let Ok(ask) = inbox.try_recv() {
+                if !self.answer(ask) {
+                    return;
+                }
+            }
+            self.engine.poll(&mut events);
+            for event in events.drain(..) {
+                if let Event::ConnectRequest { id, .. } = event {
+                    self.qp = self.engine.accept(id, QpConfig::default(), &[7]).ok();
+                    self.rkey = None;
+                }
+            }
+            self.engine.wait(Some(Duration::from_millis(20)));
+        }
+    }
+
+    fn answer(&mut self, ask: Ask) -> bool {
+        match ask {
+            Ask::Register(reply) => {
+                let (qp, served) = (self.qp.unwrap(), Arc::clone(&self.served));
+                let region =
+                    self.engine.register(qp, served, self.mapped.clone(), Access::PUSH).unwrap();
+                self.rkey = Some(region.rkey);
+                let length = u32::try_from(region.len).unwrap();
+                let token = Token(region.rkey.0);
+                reply
+                    .send(BufferDescriptor { offset: region.remote_addr_base, token, length })
+                    .unwrap();
+            }
+            Ask::Deregister(reply) => {
+                if let (Some(qp), Some(rkey)) = (self.qp, self.rkey.take()) {
+                    let _ = self.engine.deregister(qp, rkey);
+                }
+                reply.send(()).unwrap();
+            }
+            Ask::CutConnections(reply) => {
+                if let Some(qp) = self.qp.take() {
+                    self.engine.disconnect(qp);
+                }
+                reply.send(()).unwrap();
+            }
+            Ask::Stop => return false,
+        }
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Fake(Arc<Peer>);
+
+impl Fake {
+    fn works(&self) -> Result<(), ClientError> {
+        if self.0.smb_fails.load(Ordering::SeqCst) {
+            Err(ClientError::PeerNegotiation)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Control for Fake {
+    fn invite(&mut self) -> Result<Invitation, FallbackReason> {
+        self.works().map_err(|_| FallbackReason::ControlLost)?;
+        let class = DurabilityClass::Volatile;
+        let private_data = vec![1, 2, 3];
+        Ok(Invitation { address: self.0.address, private_data, class, is_emulated: true })
+    }
+
+    fn connection(&self, reply: &[u8]) -> Option<u64> {
+        (reply == [7]).then_some(7)
+    }
+
+    fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError> {
+        *self.0.recall.lock().unwrap() = Some(Arc::clone(recall));
+        Ok(Mapping { descriptors: vec![self.0.ask(Ask::Register)] })
+    }
+
+    fn unmap(&mut self) -> Result<(), ClientError> {
+        self.works()?;
+        self.0.unmaps.fetch_add(1, Ordering::SeqCst);
+        self.0.ask(Ask::Deregister);
+        Ok(())
+    }
+
+    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError> {
+        self.works()?;
+        self.0.file.read(file_offset, out).unwrap();
+        Ok(())
+    }
+
+    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+        self.works()?;
+        self.0.smb_writes.fetch_add(1, Ordering::SeqCst);
+        self.0.file.place(file_offset, bytes).unwrap();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), ClientError> {
+        self.works()
+    }
+}
