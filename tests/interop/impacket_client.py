@@ -100,10 +100,6 @@ def main():
             life_of_a_file(client, options.share, f"impacket-{name}")
             client.logoff()
             client.close()
-        with report.check(f"impacket {name} list shares"):
-            client = connect(options, dialect)
-            list_shares(client, options.share)
-            client.close()
         with report.check(f"impacket {name} wrong password"):
             try:
                 connect(options, dialect, password="not the password")
@@ -121,6 +117,10 @@ def main():
                 raise AssertionError("connected")
             finally:
                 client.close()
+    with report.check("impacket list shares"):
+        client = connect(options, None)
+        list_shares(client, options.share)
+        client.close()
     report.conclude()
 
 

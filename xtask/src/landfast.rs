@@ -59,8 +59,11 @@ impl Landfast {
 
 /// One run of `landfast bench` against any SMB server: its `--json` object.
 pub(crate) fn bench(url: &str, args: &[&str], limit: Duration) -> Result<Value, Failure> {
-    let binary = workspace::target().join("release").join("landfast");
-    let step = Step::new(binary).args(["bench", url]).args(args).arg("--json").limit(limit);
+    let step = Step::new(workspace::landfast()?)
+        .args(["bench", url])
+        .args(args)
+        .arg("--json")
+        .limit(limit);
     let shown = step.shown();
     let output = step.output()?;
     serde_json::from_str(&output).map_err(|error| {

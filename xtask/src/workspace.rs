@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
@@ -46,14 +47,26 @@ pub(crate) fn files() -> Result<Vec<PathBuf>, Failure> {
     Ok(output.lines().map(PathBuf::from).filter(|path| root().join(path).is_file()).collect())
 }
 
-/// Builds the product as it is shipped and hands back the path of the binary.
+/// The binary under test: the one named by [`BINARY_VARIABLE`], or the product built as it is
+/// shipped.
 pub(crate) fn landfast() -> Result<PathBuf, Failure> {
+    if let Some(binary) = std::env::var_os(BINARY_VARIABLE) {
+        return Ok(PathBuf::from(binary));
+    }
+    // Once is enough: no step of ours changes the source.
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(binary) = BUILT.get() {
+        return Ok(binary.clone());
+    }
     let build = ["build", "--release", "--package", "landfast", "--bin", "landfast"];
     Step::new("cargo").args(build).dir(&root()).run()?;
-    Ok(target().join("release").join("landfast"))
+    Ok(BUILT.get_or_init(|| target().join("release").join("landfast")).clone())
 }
 
 /// Whether this process may install packages, capture packets and change users.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
+
+/// Names a binary built elsewhere, to hold one build against another.
+const BINARY_VARIABLE: &str = "LANDFAST_BINARY";
