@@ -1,0 +1,390 @@
+//! The rules of the protocol, spoken byte by byte on real sockets.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use smb::create::{
+    CreateDisposition, CreateOptions, CreateRequestContext, CreateResponseContext, Lease, LeaseKey,
+    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::info::FileInfoClass;
+use smb::{
+    BreakNotification, CloseRequest, Command, Empty, FileId, FlushRequest, Header, HeaderFlags,
+    LeaseBreakAck, LockElement, LockFlags, LockRequest, MessageId, NtStatus, QueryDirectoryFlags,
+    QueryDirectoryRequest, ReadRequest, ReadResponse, SessionId, TreeId, WriteFlags, WriteRequest,
+};
+use support::{Fixture, Wire, create};
+
+const ALL: LeaseState = LeaseState::READ.union(LeaseState::WRITE).union(LeaseState::HANDLE);
+
+fn lease(key: u8, state: LeaseState) -> CreateRequestContext<'static> {
+    CreateRequestContext::Lease(Lease {
+        key: LeaseKey([key; 16]),
+        state,
+        break_in_progress: false,
+        version: LeaseVersion::V2 { parent: None, epoch: 0 },
+    })
+}
+
+fn open_leased(wire: &mut Wire, name: &str, key: u8) -> (FileId, LeaseState) {
+    let opened = wire.open(name, |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.push(lease(key, ALL));
+    });
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    let granted = opened.response().contexts.iter().find_map(|context| match context {
+        CreateResponseContext::Lease(lease) => Some(lease.state),
+        _ => None,
+    });
+    (opened.id, granted.unwrap())
+}
+
+fn write(id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
+    WriteRequest {
+        offset,
+        file_id: id,
+        channel: smb::Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        data,
+        channel_info: &[],
+    }
+}
+
+fn read(id: FileId, offset: u64, length: u32) -> ReadRequest<'static> {
+    ReadRequest {
+        flags: smb::ReadFlags::empty(),
+        length,
+        offset,
+        file_id: id,
+        minimum_count: 0,
+        channel: smb::Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back_flushed_and_signed() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    let (header, _) = wire.ask(Command::WRITE, |out| write(id, 5, b"hello").emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    let (header, _) = wire.ask(Command::FLUSH, |out| FlushRequest { file_id: id }.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    let (header, mut pdu) = wire.ask(Command::READ, |out| read(id, 0, 100).emit(out));
+    assert!(header.flags.contains(HeaderFlags::SIGNED));
+    wire.keys.as_ref().unwrap().signing.verify(&mut pdu).unwrap();
+    assert_eq!(ReadResponse::parse(&pdu).unwrap().data, b"\0\0\0\0\0hello");
+    let (header, _) = wire.ask(Command::READ, |out| read(id, 10, 1).emit(out));
+    assert_eq!(header.status, NtStatus::END_OF_FILE);
+}
+
+#[test]
+fn an_unsigned_request_is_refused_and_a_tampered_one_too() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    wire.signs = false;
+    let (header, _) = wire.ask(Command::READ, |out| read(id, 0, 1).emit(out));
+    assert_eq!(header.status, NtStatus::ACCESS_DENIED);
+    wire.signs = true;
+    let message = wire.next_id;
+    let mut pdu = wire.pdu(Command::WRITE, |out| write(id, 0, b"good").emit(out));
+    wire.sign(&mut pdu);
+    let last = pdu.len() - 1;
+    pdu[last] ^= 1;
+    wire.send_frame(&pdu);
+    assert_eq!(wire.answer_to(message).0.status, NtStatus::ACCESS_DENIED);
+    assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"");
+}
+
+#[test]
+fn a_message_id_used_twice_ends_the_connection() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    wire.ask(Command::ECHO, |out| Empty.emit(out));
+    wire.next_id -= 1;
+    wire.start(Command::ECHO, |out| Empty.emit(out));
+    assert!(wire.is_closed());
+}
+
+#[test]
+fn credits_nobody_granted_end_the_connection() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    wire.next_id += 100_000;
+    wire.start(Command::ECHO, |out| Empty.emit(out));
+    assert!(wire.is_closed());
+}
+
+#[test]
+fn a_second_negotiate_ends_the_connection() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    wire.start(Command::NEGOTIATE, |out| Empty.emit(out));
+    assert!(wire.is_closed());
+}
+
+#[test]
+fn nothing_but_negotiate_comes_first_and_no_frame_is_large_before_logon() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.dial();
+    wire.start(Command::ECHO, |out| Empty.emit(out));
+    assert!(wire.is_closed());
+    let mut wire = fixture.dial();
+    wire.negotiate(1);
+    wire.stream.set_nodelay(true).unwrap();
+    std::io::Write::write_all(&mut wire.stream, &[0, 1, 0, 1]).unwrap();
+    assert!(wire.is_closed(), "65,537 bytes are announced");
+}
+
+#[test]
+fn a_session_of_another_connection_is_not_usable() {
+    let fixture = Fixture::start();
+    let owner = fixture.client(1);
+    let mut thief = fixture.client(2);
+    thief.session = owner.session;
+    let (header, _) = thief.ask(Command::ECHO, |out| Empty.emit(out));
+    assert_eq!(header.status, NtStatus::USER_SESSION_DELETED);
+}
+
+#[test]
+fn a_compound_opens_lists_and_closes_in_one_frame() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.dir.path().join("one"), "1").unwrap();
+    let mut wire = fixture.client(1);
+    let list = QueryDirectoryRequest {
+        class: FileInfoClass::NAMES,
+        flags: QueryDirectoryFlags::empty(),
+        file_index: 0,
+        file_id: FileId::RELATED,
+        pattern: smb::Name::new("o*").unwrap(),
+        output_length_max: 4096,
+    };
+    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
+    let root = create("", |request| {
+        request.disposition = CreateDisposition::OPEN;
+        request.options = CreateOptions::DIRECTORY_FILE;
+        request.desired_access = smb::create::AccessMask::FILE_GENERIC_READ;
+    });
+    let first = wire.next_id;
+    let pdus = [
+        wire.pdu(Command::CREATE, |out| root.emit(out)),
+        related(&mut wire, Command::QUERY_DIRECTORY, |out| list.emit(out)),
+        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
+    ];
+    send_compound(&mut wire, pdus);
+    let frame = wire.receive_frame().unwrap();
+    let answers: Vec<_> = smb::compound::walk(&frame).collect::<Result<_, _>>().unwrap();
+    assert_eq!(answers.len(), 3);
+    for ((range, header), id) in answers.into_iter().zip(first..) {
+        assert_eq!((header.status, header.message_id.0), (NtStatus::SUCCESS, id));
+        wire.keys.as_ref().unwrap().signing.verify(&mut frame[range].to_vec()).unwrap();
+    }
+    assert_eq!(fixture.running.status().opens, 0);
+}
+
+#[test]
+fn what_is_related_to_a_failed_create_fails_the_same_way() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let missing = create("missing", |request| request.disposition = CreateDisposition::OPEN);
+    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
+    let pdus = [
+        wire.pdu(Command::CREATE, |out| missing.emit(out)),
+        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
+    ];
+    send_compound(&mut wire, pdus);
+    let frame = wire.receive_frame().unwrap();
+    for answer in smb::compound::walk(&frame) {
+        assert_eq!(answer.unwrap().1.status, NtStatus::OBJECT_NAME_NOT_FOUND);
+    }
+}
+
+fn related(wire: &mut Wire, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut pdu = wire.pdu(command, body);
+    let mut header = Header::parse(&pdu).unwrap();
+    header.flags |= HeaderFlags::RELATED;
+    header.session_id = SessionId(u64::MAX);
+    header.route = smb::Route::Sync { process_id: 0, tree_id: TreeId::RELATED };
+    let mut out = Vec::new();
+    header.emit(&mut out);
+    pdu.splice(..Header::LEN, out);
+    pdu
+}
+
+fn send_compound<const N: usize>(wire: &mut Wire, mut pdus: [Vec<u8>; N]) {
+    let mut frame = Vec::new();
+    for (index, pdu) in pdus.iter_mut().enumerate() {
+        if index + 1 < N {
+            pdu.resize(pdu.len().next_multiple_of(8), 0);
+            let next = u32::try_from(pdu.len()).unwrap();
+            pdu[20..24].copy_from_slice(&next.to_le_bytes());
+        }
+        wire.sign(pdu);
+        frame.extend_from_slice(pdu);
+    }
+    wire.send_frame(&frame);
+}
+
+#[test]
+fn a_second_client_waits_until_the_first_gives_its_lease_back() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let (_, granted) = open_leased(&mut one, "f", 1);
+    assert_eq!(granted, ALL);
+    let pending = two.start_open("f", |_| {});
+    let (_, pdu) = one.notification();
+    let BreakNotification::Lease(notice) = BreakNotification::parse(&pdu).unwrap() else {
+        panic!("a lease is broken by a lease break");
+    };
+    assert!(notice.ack_required);
+    assert_eq!(notice.new, LeaseState::READ | LeaseState::HANDLE);
+    let ack = LeaseBreakAck { lease_key: notice.lease_key, state: notice.new };
+    let (header, _) = one.ask(Command::OPLOCK_BREAK, |out| ack.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(two.finish_open(pending).status, NtStatus::SUCCESS);
+    let (_, granted) = open_leased(&mut two, "f", 2);
+    assert_eq!(granted, LeaseState::READ | LeaseState::HANDLE);
+}
+
+#[test]
+fn a_holder_that_is_silent_loses_its_lease_in_time() {
+    let fixture = Fixture::start_with(|config| {
+        config.limits.break_timeout = std::time::Duration::from_millis(50);
+    });
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    open_leased(&mut one, "f", 1);
+    assert_eq!(two.open("f", |_| {}).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_writer_takes_read_caching_from_the_others() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let id = one.open("f", |_| {}).id;
+    let (_, granted) = open_leased(&mut two, "f", 2);
+    assert_eq!(granted, LeaseState::READ | LeaseState::HANDLE);
+    one.start(Command::WRITE, |out| write(id, 0, b"new").emit(out));
+    let (_, pdu) = two.notification();
+    let BreakNotification::Lease(notice) = BreakNotification::parse(&pdu).unwrap() else {
+        panic!("a lease is broken by a lease break");
+    };
+    assert_eq!(notice.new, LeaseState::empty());
+}
+
+#[test]
+fn share_modes_exclude_until_the_handle_is_closed() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let id = one.open("f", |request| request.share_access = ShareAccess::READ).id;
+    assert_eq!(two.open("f", |_| {}).status, NtStatus::SHARING_VIOLATION);
+    let close = CloseRequest { query_attributes: true, file_id: id };
+    assert_eq!(one.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::SUCCESS);
+    assert_eq!(two.open("f", |_| {}).status, NtStatus::SUCCESS);
+    assert_eq!(one.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::FILE_CLOSED);
+}
+
+#[test]
+fn a_file_deleted_on_close_goes_with_its_last_handle() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let kept = two.open("f", |_| {}).id;
+    let doomed = one.open("f", |request| request.options |= CreateOptions::DELETE_ON_CLOSE).id;
+    let close = |file_id| CloseRequest { query_attributes: false, file_id };
+    one.ask(Command::CLOSE, |out| close(doomed).emit(out));
+    assert!(fixture.dir.path().join("f").exists());
+    assert_eq!(one.open("f", |_| {}).status, NtStatus::DELETE_PENDING);
+    two.ask(Command::CLOSE, |out| close(kept).emit(out));
+    assert!(!fixture.dir.path().join("f").exists());
+}
+
+#[test]
+fn a_lock_that_waits_is_pending_and_can_be_cancelled_or_granted() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let (first, second) = (one.open("f", |_| {}).id, two.open("f", |_| {}).id);
+    let lock = |file_id, flags| LockRequest {
+        lock_sequence: 0,
+        file_id,
+        locks: vec![LockElement { offset: 0, length: 10, flags }],
+    };
+    let exclusive = LockFlags::EXCLUSIVE;
+    one.ask(Command::LOCK, |out| lock(first, exclusive).emit(out));
+    let at_once = exclusive | LockFlags::FAIL_IMMEDIATELY;
+    let (header, _) = two.ask(Command::LOCK, |out| lock(second, at_once).emit(out));
+    assert_eq!(header.status, NtStatus::LOCK_NOT_GRANTED);
+    let (header, _) = two.ask(Command::READ, |out| read(second, 0, 1).emit(out));
+    assert_eq!(header.status, NtStatus::FILE_LOCK_CONFLICT);
+
+    let waiting = two.start(Command::LOCK, |out| lock(second, exclusive).emit(out));
+    let (interim, _) = two.receive();
+    assert_eq!(interim.status, NtStatus::PENDING);
+    let mut cancel = Header::request(Command::CANCEL, MessageId(waiting));
+    cancel.session_id = SessionId(two.session);
+    cancel.route = interim.route;
+    let mut pdu = Vec::new();
+    cancel.emit(&mut pdu);
+    Empty.emit(&mut pdu);
+    two.sign(&mut pdu);
+    two.send_frame(&pdu);
+    assert_eq!(two.answer_to(waiting).0.status, NtStatus::CANCELLED);
+
+    let waiting = two.start(Command::LOCK, |out| lock(second, exclusive).emit(out));
+    assert_eq!(two.receive().0.status, NtStatus::PENDING);
+    one.ask(Command::LOCK, |out| lock(first, LockFlags::UNLOCK).emit(out));
+    assert_eq!(two.answer_to(waiting).0.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_client_that_vanishes_lets_go_of_everything() {
+    let fixture = Fixture::start();
+    let mut one = fixture.client(1);
+    open_leased(&mut one, "f", 1);
+    let opened = one.open("exclusive", |request| request.share_access = ShareAccess::empty());
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    drop(one);
+    let mut two = fixture.client(2);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while two.open("exclusive", |_| {}).status == NtStatus::SHARING_VIOLATION {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    assert_eq!(open_leased(&mut two, "f", 2).1, ALL);
+}
+
+#[test]
+fn too_many_connections_without_logon_are_closed_at_once() {
+    let fixture = Fixture::start_with(|config| config.limits.unauthenticated_max = 8);
+    let waiting: Vec<_> = (0..8).map(|_| fixture.dial()).collect();
+    let mut one_more = fixture.dial();
+    assert!(one_more.is_closed());
+    drop(waiting);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while fixture.running.status().unauthenticated > 0 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    fixture.client(1);
+}
+
+#[test]
+fn a_connection_that_never_logs_on_is_closed_in_time() {
+    let fixture = Fixture::start_with(|config| {
+        config.limits.authentication_timeout = std::time::Duration::from_millis(50);
+    });
+    let mut idle = fixture.dial();
+    assert!(idle.is_closed());
+}
+
+#[test]
+fn stopping_ends_sessions_and_closes_files() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    wire.open("doomed", |request| request.options |= CreateOptions::DELETE_ON_CLOSE);
+    let Fixture { dir, running, runtime } = fixture;
+    runtime.block_on(running.shutdown());
+    assert!(wire.is_closed());
+    assert!(!dir.path().join("doomed").exists());
+}

@@ -1,0 +1,292 @@
+//! A small SMB client on a blocking socket, for saying exactly what a test wants to say.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use server::{Running, Server, ServerConfig, ShareConfig, Users};
+use smb::auth::{Initiate, Initiator, NtlmInitiator};
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    CreateResponse, ImpersonationLevel, OplockLevel, ShareAccess,
+};
+use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKeys, SigningAlgorithm};
+use smb::info::FileAttributes;
+use smb::negotiate::{
+    Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
+};
+use smb::{
+    Command, FileId, Guid, Header, MessageId, Name, NtStatus, Route, SessionId,
+    SessionSetupRequest, SessionSetupResponse, TreeConnectRequest, TreeId,
+};
+
+/// A server with the share `data` for `user` with password `secret`.
+pub struct Fixture {
+    pub dir: tempfile::TempDir,
+    pub running: Running,
+    pub runtime: tokio::runtime::Runtime,
+}
+
+impl Fixture {
+    pub fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    pub fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        config.shares.push(ShareConfig::new("data", dir.path()));
+        config.users = Users::with_passwords([("user", "secret")]);
+        change(&mut config);
+        let running = runtime.block_on(Server::start(config)).unwrap();
+        Self { dir, running, runtime }
+    }
+
+    /// A connection that has said nothing.
+    pub fn dial(&self) -> Wire {
+        Wire::dial(self.running.tcp_address())
+    }
+
+    /// A connection with a session and a tree. Clients of different numbers are different.
+    pub fn client(&self, number: u8) -> Wire {
+        let mut wire = self.dial();
+        wire.negotiate(number);
+        wire.log_on();
+        wire.enter("data");
+        wire
+    }
+}
+
+/// One connection.
+pub struct Wire {
+    pub stream: TcpStream,
+    pub next_id: u64,
+    pub session: u64,
+    pub tree: u32,
+    pub keys: Option<SessionKeys>,
+    /// Sign requests.
+    pub signs: bool,
+    preauth: PreauthHash,
+    /// What came and belongs to no request: notifications.
+    pub unsolicited: Vec<(Header, Vec<u8>)>,
+}
+
+/// An answer: its header and its whole PDU.
+pub type Answer = (Header, Vec<u8>);
+
+impl Wire {
+    pub fn dial(address: std::net::SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        // A test that hangs fails instead.
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self {
+            stream,
+            next_id: 0,
+            session: 0,
+            tree: 0,
+            keys: None,
+            signs: true,
+            preauth: PreauthHash::new(),
+            unsolicited: Vec::new(),
+        }
+    }
+
+    pub fn negotiate(&mut self, client: u8) -> Answer {
+        let hashes = vec![HashId::SHA_512];
+        let request = NegotiateRequest {
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
+            client_guid: Guid([client; 16]),
+            dialects: vec![Dialect::SMB_3_1_1],
+            contexts: vec![NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }],
+        };
+        let pdu = self.pdu(Command::NEGOTIATE, |out| request.emit(out));
+        self.preauth.update(&pdu);
+        self.send_frame(&pdu);
+        let answer = self.receive();
+        assert_eq!(answer.0.status, NtStatus::SUCCESS);
+        self.preauth.update(&answer.1);
+        answer
+    }
+
+    pub fn log_on(&mut self) {
+        let mut initiator =
+            NtlmInitiator::with_password("user", "", "secret", "127.0.0.1").unwrap();
+        let mut hash = self.preauth;
+        let mut token: Option<Vec<u8>> = None;
+        loop {
+            let step = initiator.step(token.as_deref()).unwrap();
+            let Initiate::Send(next) = step else { break };
+            let request = SessionSetupRequest {
+                binding: false,
+                security_mode: SecurityMode::SIGNING_ENABLED,
+                capabilities: Capabilities::empty(),
+                previous_session_id: SessionId(0),
+                token: &next,
+            };
+            let pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));
+            hash.update(&pdu);
+            self.send_frame(&pdu);
+            let (header, answer) = self.receive();
+            self.session = header.session_id.0;
+            let response = SessionSetupResponse::parse(&answer).unwrap();
+            token = Some(response.token.to_vec());
+            if header.status == NtStatus::SUCCESS {
+                let _ = initiator.step(token.as_deref());
+                break;
+            }
+            assert_eq!(header.status, NtStatus::MORE_PROCESSING_REQUIRED);
+            hash.update(&answer);
+        }
+        let key = initiator.session_key().unwrap();
+        let signing = SigningAlgorithm::AesCmac;
+        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
+        self.keys = Some(schedule.derive(&key, Role::Client));
+    }
+
+    pub fn enter(&mut self, share: &str) -> NtStatus {
+        let path = Name::new(format!("\\\\127.0.0.1\\{share}")).unwrap();
+        let request = TreeConnectRequest { flags: 0, path };
+        let (header, _) = self.ask(Command::TREE_CONNECT, |out| request.emit(out));
+        if let Some(tree) = header.tree_id() {
+            self.tree = tree.0;
+        }
+        header.status
+    }
+
+    /// Opens for reading and writing, sharing everything.
+    pub fn open(&mut self, name: &str, change: impl FnOnce(&mut CreateRequest<'_>)) -> Opened {
+        let id = self.start_open(name, change);
+        self.finish_open(id)
+    }
+
+    pub fn start_open(&mut self, name: &str, change: impl FnOnce(&mut CreateRequest<'_>)) -> u64 {
+        let request = create(name, change);
+        self.start(Command::CREATE, |out| request.emit(out))
+    }
+
+    pub fn finish_open(&mut self, id: u64) -> Opened {
+        let (header, pdu) = self.answer_to(id);
+        if header.status.is_error() {
+            return Opened { status: header.status, id: FileId::RELATED, pdu };
+        }
+        let response = CreateResponse::parse(&pdu).unwrap();
+        Opened { status: header.status, id: response.file_id, pdu: pdu.clone() }
+    }
+
+    /// A PDU with the next message id, unsigned.
+    pub fn pdu(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut header = Header::request(command, MessageId(self.next_id));
+        self.next_id += 1;
+        header.credits = 32;
+        header.credit_charge = 1;
+        header.session_id = SessionId(self.session);
+        header.route = Route::Sync { process_id: 0, tree_id: TreeId(self.tree) };
+        let mut out = Vec::new();
+        header.emit(&mut out);
+        body(&mut out);
+        out
+    }
+
+    /// Sends a request, signed if this client signs, and returns its message id.
+    pub fn start(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        let id = self.next_id;
+        let mut pdu = self.pdu(command, body);
+        self.sign(&mut pdu);
+        self.send_frame(&pdu);
+        id
+    }
+
+    pub fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Answer {
+        let id = self.start(command, body);
+        self.answer_to(id)
+    }
+
+    pub fn sign(&self, pdu: &mut [u8]) {
+        if let Some(keys) = self.keys.as_ref().filter(|_| self.signs) {
+            keys.signing.sign(pdu).unwrap();
+        }
+    }
+
+    pub fn send_frame(&mut self, frame: &[u8]) {
+        let len = u32::try_from(frame.len()).unwrap();
+        let mut bytes = len.to_be_bytes().to_vec();
+        bytes.extend_from_slice(frame);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    pub fn receive_frame(&mut self) -> Option<Vec<u8>> {
+        let mut prefix = [0; 4];
+        self.stream.read_exact(&mut prefix).ok()?;
+        let mut frame = vec![0; u32::from_be_bytes(prefix) as usize];
+        self.stream.read_exact(&mut frame).ok()?;
+        Some(frame)
+    }
+
+    pub fn receive(&mut self) -> Answer {
+        let frame = self.receive_frame().expect("the server answers");
+        (Header::parse(&frame).unwrap(), frame)
+    }
+
+    /// Whether the server has closed the connection.
+    pub fn is_closed(&mut self) -> bool {
+        self.receive_frame().is_none()
+    }
+
+    /// The final answer to a request; interim answers and notifications are passed over.
+    pub fn answer_to(&mut self, id: u64) -> Answer {
+        loop {
+            let (header, pdu) = self.receive();
+            if header.message_id.0 != id {
+                self.unsolicited.push((header, pdu));
+            } else if header.status != NtStatus::PENDING {
+                return (header, pdu);
+            }
+        }
+    }
+
+    /// The next notification.
+    pub fn notification(&mut self) -> Answer {
+        if !self.unsolicited.is_empty() {
+            return self.unsolicited.remove(0);
+        }
+        let answer = self.receive();
+        assert_eq!(answer.0.message_id.0, u64::MAX, "a notification");
+        answer
+    }
+}
+
+/// What an open came to.
+pub struct Opened {
+    pub status: NtStatus,
+    pub id: FileId,
+    pub pdu: Vec<u8>,
+}
+
+impl Opened {
+    pub fn response(&self) -> CreateResponse<'_> {
+        CreateResponse::parse(&self.pdu).unwrap()
+    }
+}
+
+/// A CREATE for reading and writing, sharing everything, making the file if need be.
+pub fn create<'a>(name: &str, change: impl FnOnce(&mut CreateRequest<'a>)) -> CreateRequest<'a> {
+    let mut request = CreateRequest {
+        oplock_level: OplockLevel::NONE,
+        impersonation: ImpersonationLevel::IMPERSONATION,
+        desired_access: AccessMask::FILE_GENERIC_READ
+            | AccessMask::FILE_GENERIC_WRITE
+            | AccessMask::DELETE,
+        attributes: FileAttributes::empty(),
+        share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+        disposition: CreateDisposition::OPEN_IF,
+        options: CreateOptions::empty(),
+        name: Name::new(name).unwrap(),
+        contexts: Vec::<CreateRequestContext<'a>>::new(),
+    };
+    change(&mut request);
+    request
+}
