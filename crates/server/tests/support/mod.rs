@@ -23,18 +23,18 @@ use smb::{
 };
 
 /// A server with the share `data` for `user` with password `secret`.
-pub struct Fixture {
-    pub dir: tempfile::TempDir,
-    pub running: Running,
-    pub runtime: tokio::runtime::Runtime,
+pub(crate) struct Fixture {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) running: Running,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Fixture {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(|_| {})
     }
 
-    pub fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
+    pub(crate) fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
@@ -46,12 +46,12 @@ impl Fixture {
     }
 
     /// A connection that has said nothing.
-    pub fn dial(&self) -> Wire {
+    pub(crate) fn dial(&self) -> Wire {
         Wire::dial(self.running.tcp_address())
     }
 
     /// A connection with a session and a tree. Clients of different numbers are different.
-    pub fn client(&self, number: u8) -> Wire {
+    pub(crate) fn client(&self, number: u8) -> Wire {
         let mut wire = self.dial();
         wire.negotiate(number);
         wire.log_on();
@@ -61,24 +61,24 @@ impl Fixture {
 }
 
 /// One connection.
-pub struct Wire {
-    pub stream: TcpStream,
-    pub next_id: u64,
-    pub session: u64,
-    pub tree: u32,
-    pub keys: Option<SessionKeys>,
+pub(crate) struct Wire {
+    pub(crate) stream: TcpStream,
+    pub(crate) next_id: u64,
+    pub(crate) session: u64,
+    pub(crate) tree: u32,
+    pub(crate) keys: Option<SessionKeys>,
     /// Sign requests.
-    pub signs: bool,
+    pub(crate) signs: bool,
     preauth: PreauthHash,
     /// What came and belongs to no request: notifications.
-    pub unsolicited: Vec<(Header, Vec<u8>)>,
+    pub(crate) unsolicited: Vec<(Header, Vec<u8>)>,
 }
 
 /// An answer: its header and its whole PDU.
-pub type Answer = (Header, Vec<u8>);
+pub(crate) type Answer = (Header, Vec<u8>);
 
 impl Wire {
-    pub fn dial(address: std::net::SocketAddr) -> Self {
+    pub(crate) fn dial(address: std::net::SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         // A test that hangs fails instead.
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -94,7 +94,7 @@ impl Wire {
         }
     }
 
-    pub fn negotiate(&mut self, client: u8) -> Answer {
+    pub(crate) fn negotiate(&mut self, client: u8) -> Answer {
         let hashes = vec![HashId::SHA_512];
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
@@ -112,7 +112,7 @@ impl Wire {
         answer
     }
 
-    pub fn log_on(&mut self) {
+    pub(crate) fn log_on(&mut self) {
         let mut initiator =
             NtlmInitiator::with_password("user", "", "secret", "127.0.0.1").unwrap();
         let mut hash = self.preauth;
@@ -147,7 +147,7 @@ impl Wire {
         self.keys = Some(schedule.derive(&key, Role::Client));
     }
 
-    pub fn enter(&mut self, share: &str) -> NtStatus {
+    pub(crate) fn enter(&mut self, share: &str) -> NtStatus {
         let path = Name::new(format!("\\\\127.0.0.1\\{share}")).unwrap();
         let request = TreeConnectRequest { flags: 0, path };
         let (header, _) = self.ask(Command::TREE_CONNECT, |out| request.emit(out));
@@ -158,17 +158,25 @@ impl Wire {
     }
 
     /// Opens for reading and writing, sharing everything.
-    pub fn open(&mut self, name: &str, change: impl FnOnce(&mut CreateRequest<'_>)) -> Opened {
+    pub(crate) fn open(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut CreateRequest<'_>),
+    ) -> Opened {
         let id = self.start_open(name, change);
         self.finish_open(id)
     }
 
-    pub fn start_open(&mut self, name: &str, change: impl FnOnce(&mut CreateRequest<'_>)) -> u64 {
+    pub(crate) fn start_open(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut CreateRequest<'_>),
+    ) -> u64 {
         let request = create(name, change);
         self.start(Command::CREATE, |out| request.emit(out))
     }
 
-    pub fn finish_open(&mut self, id: u64) -> Opened {
+    pub(crate) fn finish_open(&mut self, id: u64) -> Opened {
         let (header, pdu) = self.answer_to(id);
         if header.status.is_error() {
             return Opened { status: header.status, id: FileId::RELATED, pdu };
@@ -178,7 +186,7 @@ impl Wire {
     }
 
     /// A PDU with the next message id, unsigned.
-    pub fn pdu(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    pub(crate) fn pdu(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut header = Header::request(command, MessageId(self.next_id));
         self.next_id += 1;
         header.credits = 32;
@@ -192,7 +200,7 @@ impl Wire {
     }
 
     /// Sends a request, signed if this client signs, and returns its message id.
-    pub fn start(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    pub(crate) fn start(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let id = self.next_id;
         let mut pdu = self.pdu(command, body);
         self.sign(&mut pdu);
@@ -200,25 +208,25 @@ impl Wire {
         id
     }
 
-    pub fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Answer {
+    pub(crate) fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Answer {
         let id = self.start(command, body);
         self.answer_to(id)
     }
 
-    pub fn sign(&self, pdu: &mut [u8]) {
+    pub(crate) fn sign(&self, pdu: &mut [u8]) {
         if let Some(keys) = self.keys.as_ref().filter(|_| self.signs) {
             keys.signing.sign(pdu).unwrap();
         }
     }
 
-    pub fn send_frame(&mut self, frame: &[u8]) {
+    pub(crate) fn send_frame(&mut self, frame: &[u8]) {
         let len = u32::try_from(frame.len()).unwrap();
         let mut bytes = len.to_be_bytes().to_vec();
         bytes.extend_from_slice(frame);
         self.stream.write_all(&bytes).unwrap();
     }
 
-    pub fn receive_frame(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn receive_frame(&mut self) -> Option<Vec<u8>> {
         let mut prefix = [0; 4];
         self.stream.read_exact(&mut prefix).ok()?;
         let mut frame = vec![0; u32::from_be_bytes(prefix) as usize];
@@ -226,18 +234,18 @@ impl Wire {
         Some(frame)
     }
 
-    pub fn receive(&mut self) -> Answer {
+    pub(crate) fn receive(&mut self) -> Answer {
         let frame = self.receive_frame().expect("the server answers");
         (Header::parse(&frame).unwrap(), frame)
     }
 
     /// Whether the server has closed the connection.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         self.receive_frame().is_none()
     }
 
     /// The final answer to a request; interim answers and notifications are passed over.
-    pub fn answer_to(&mut self, id: u64) -> Answer {
+    pub(crate) fn answer_to(&mut self, id: u64) -> Answer {
         loop {
             let (header, pdu) = self.receive();
             if header.message_id.0 != id {
@@ -249,7 +257,7 @@ impl Wire {
     }
 
     /// The next notification.
-    pub fn notification(&mut self) -> Answer {
+    pub(crate) fn notification(&mut self) -> Answer {
         if !self.unsolicited.is_empty() {
             return self.unsolicited.remove(0);
         }
@@ -260,20 +268,23 @@ impl Wire {
 }
 
 /// What an open came to.
-pub struct Opened {
-    pub status: NtStatus,
-    pub id: FileId,
-    pub pdu: Vec<u8>,
+pub(crate) struct Opened {
+    pub(crate) status: NtStatus,
+    pub(crate) id: FileId,
+    pub(crate) pdu: Vec<u8>,
 }
 
 impl Opened {
-    pub fn response(&self) -> CreateResponse<'_> {
+    pub(crate) fn response(&self) -> CreateResponse<'_> {
         CreateResponse::parse(&self.pdu).unwrap()
     }
 }
 
 /// A CREATE for reading and writing, sharing everything, making the file if need be.
-pub fn create<'a>(name: &str, change: impl FnOnce(&mut CreateRequest<'a>)) -> CreateRequest<'a> {
+pub(crate) fn create<'a>(
+    name: &str,
+    change: impl FnOnce(&mut CreateRequest<'a>),
+) -> CreateRequest<'a> {
     let mut request = CreateRequest {
         oplock_level: OplockLevel::NONE,
         impersonation: ImpersonationLevel::IMPERSONATION,
