@@ -3,7 +3,7 @@
 //! Spec: MS-SMB2 §3.3.5.15; docs/push-mode.md.
 
 use smb::negotiate::Dialect;
-use smb::{ControlCode, FileId, IoctlRequest, IoctlResponse, NtStatus};
+use smb::{ControlCode, FileId, HeaderFlags, IoctlRequest, IoctlResponse, NtStatus};
 use tracing::{debug, warn};
 
 use super::call::Call;
@@ -51,7 +51,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 // MS-SMB2 §3.3.5.15: on an open that exists, the store says that it cannot.
 fn unknown(call: &mut Call, code: ControlCode, file_id: FileId) -> Outcome {
     debug!(%code, "control not served");
-    if file_id != FileId::RELATED {
+    if file_id != FileId::RELATED || call.header.flags.contains(HeaderFlags::RELATED) {
         call.open(file_id)?;
     }
     Err(NtStatus::INVALID_DEVICE_REQUEST)

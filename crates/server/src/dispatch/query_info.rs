@@ -202,7 +202,8 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             let label = wire_name(share.name())?;
             let serial = volume_serial(share);
             info::FsVolume { creation_time: FileTime::ZERO, serial, label }.emit(&mut bytes);
-            fixed = Some(18);
+            // The structure as C pads it: what clients and other servers count with.
+            fixed = Some(24.min(bytes.len()));
         }
         FsInfoClass::SIZE => {
             let size = share.volume_size()?;
@@ -235,7 +236,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             // Clients switch features off for names they do not know.
             let name = wire_name("NTFS")?;
             info::FsAttribute { attributes, name_units_max: 255, name }.emit(&mut bytes);
-            fixed = Some(12);
+            fixed = Some(16.min(bytes.len()));
         }
         FsInfoClass::SECTOR_SIZE => {
             let sector = SECTOR;

@@ -164,6 +164,10 @@ impl Connection {
             let admitted = match header.command {
                 // Both decide about all later messages: they come alone.
                 Command::NEGOTIATE | Command::SESSION_SETUP => Err(NtStatus::INVALID_PARAMETER),
+                // MS-SMB2 §3.3.5.2.7.2: the first one is related to nothing.
+                _ if elements.is_empty() && header.flags.contains(HeaderFlags::RELATED) => {
+                    Err(NtStatus::INVALID_PARAMETER)
+                }
                 _ => self.admit(&header, pdu, sealed.as_ref()),
             };
             elements.push(Element { header, range, admitted });
