@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 mod input;
+mod iwarp;
+mod smb;
 mod smbdirect;
 
 pub use input::Input;
@@ -20,6 +22,27 @@ pub type Body = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("iwarp_ddp", iwarp::headers::ddp),
+    ("iwarp_fpdu", iwarp::start::fpdu),
+    ("iwarp_handshake", iwarp::handshake::handshake),
+    ("iwarp_pair", iwarp::pair::pair),
+    ("iwarp_private_data", iwarp::start::private_data),
+    ("iwarp_rdmap", iwarp::headers::rdmap),
+    ("iwarp_start_frame", iwarp::start::start_frame),
+    ("iwarp_stream", iwarp::stream::stream),
+    ("smb_acceptor", smb::auth::acceptor),
+    ("smb_beginning", smb::frame::beginning),
+    ("smb_compound", smb::frame::compound),
+    ("smb_create", smb::commands::create),
+    ("smb_info", smb::info::fixed),
+    ("smb_info_lists", smb::info::lists),
+    ("smb_initiator", smb::auth::initiator),
+    ("smb_negotiate", smb::commands::negotiate),
+    ("smb_pdu", smb::frame::pdu),
+    ("smb_push", smb::push::push),
+    ("smb_sealing", smb::sealing::sealing),
+    ("smb_security", smb::info::security),
+    ("smb_tokens", smb::auth::tokens),
     ("smbdirect_connection", smbdirect::connection::connection),
     ("smbdirect_data_transfer", smbdirect::messages::data_transfer),
     ("smbdirect_descriptors", smbdirect::messages::descriptors),
