@@ -75,6 +75,22 @@ pub(crate) fn pdu_buffer<T>(
     buffer(pdu, Header::LEN + size_of::<T>(), offset.into(), length.into(), field)
 }
 
+/// Splits the first record off a chain in which each begins with the offset of the next, 0 in
+/// the last. A record ends where the next begins, so that no byte belongs to two of them.
+pub(crate) fn split_record(chain: &[u8], len_min: usize) -> Result<(&[u8], &[u8]), ParseError> {
+    let offset = Reader::new(chain).u32()?;
+    if offset == 0 {
+        return Ok((chain, &[]));
+    }
+    let outside =
+        ParseError::PeerOffset { field: Field::Next, offset, length: 0, got: chain.len() };
+    let next = usize::try_from(offset).map_err(|_| outside)?;
+    if next < len_min || next >= chain.len() {
+        return Err(outside);
+    }
+    Ok(chain.split_at(next))
+}
+
 /// Refuses a count or length above a named limit.
 pub(crate) fn limit(field: Field, got: usize, max: usize) -> Result<(), ParseError> {
     if got > max {

@@ -126,29 +126,21 @@ impl DirectoryEntry {
         let mut list = Vec::new();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (offset, entry) = Self::parse_one(class, rest)?;
-            list.push(entry);
-            if offset == 0 {
-                break;
-            }
-            let next = usize::try_from(offset).unwrap_or(usize::MAX);
-            if next < NAMES_LEN || next >= rest.len() {
-                let got = rest.len();
-                return Err(ParseError::PeerOffset { field: Field::Next, offset, length: 0, got });
-            }
-            rest = &rest[next..];
+            let record;
+            (record, rest) = wire::split_record(rest, NAMES_LEN)?;
+            list.push(Self::parse_one(class, record)?);
         }
         Ok(list)
     }
 
-    fn parse_one(class: FileInfoClass, bytes: &[u8]) -> Result<(u32, Self), ParseError> {
-        let mut reader = Reader::new(bytes);
-        let next = reader.u32()?;
+    fn parse_one(class: FileInfoClass, record: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = Reader::new(record);
+        reader.u32()?;
         let mut entry = Self { file_index: reader.u32()?, ..Self::default() };
         if class == FileInfoClass::NAMES {
             let length = reader.u32()?;
             entry.name = read_name(&mut reader, length)?;
-            return Ok((next, entry));
+            return Ok(entry);
         }
         let Some(tail) = tail(class) else {
             let value = u64::from(class.0);
@@ -164,7 +156,7 @@ impl DirectoryEntry {
         let length = reader.u32()?;
         entry.parse_tail(tail, &mut reader)?;
         entry.name = read_name(&mut reader, length)?;
-        Ok((next, entry))
+        Ok(entry)
     }
 
     fn parse_tail(&mut self, tail: Tail, reader: &mut Reader<'_>) -> Result<(), ParseError> {
@@ -330,5 +322,17 @@ mod tests {
         assert_eq!(out.len(), len);
         let list = DirectoryEntry::parse_list(class, &out[3..]).unwrap();
         assert_eq!(list, [entry("one"), entry("2")]);
+    }
+
+    // Two records of 12 bytes; the first claims a name that lies in the second. A listing of many
+    // such would cost its reader far more memory than it has bytes.
+    #[test]
+    fn a_name_ends_before_the_next_record_begins() {
+        let mut bytes = vec![0; 24];
+        bytes[0] = 12;
+        let parse = |bytes: &[u8]| DirectoryEntry::parse_list(FileInfoClass::NAMES, bytes);
+        assert_eq!(parse(&bytes).unwrap().len(), 2);
+        bytes[8] = 2;
+        parse(&bytes).unwrap_err();
     }
 }

@@ -11,7 +11,7 @@
 
 use super::name::read_name;
 use crate::dtyp::Name;
-use crate::parse_error::{Field, ParseError};
+use crate::parse_error::ParseError;
 use crate::wire::{self, Reader};
 
 /// One stream.
@@ -34,20 +34,13 @@ impl Stream {
         let mut list = Vec::new();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let mut reader = Reader::new(rest);
-            let offset = reader.u32()?;
+            let record;
+            (record, rest) = wire::split_record(rest, FIXED_LEN)?;
+            let mut reader = Reader::new(record);
+            reader.u32()?;
             let length = reader.u32()?;
             let (size, allocation_size) = (reader.u64()?, reader.u64()?);
             list.push(Self { size, allocation_size, name: read_name(&mut reader, length)? });
-            if offset == 0 {
-                break;
-            }
-            let next = usize::try_from(offset).unwrap_or(usize::MAX);
-            if next < FIXED_LEN || next >= rest.len() {
-                let got = rest.len();
-                return Err(ParseError::PeerOffset { field: Field::Next, offset, length: 0, got });
-            }
-            rest = &rest[next..];
         }
         Ok(list)
     }
@@ -72,3 +65,18 @@ impl Stream {
 }
 
 const FIXED_LEN: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Two records of 24 bytes; the first claims a name that lies in the second.
+    #[test]
+    fn a_name_ends_before_the_next_record_begins() {
+        let mut bytes = vec![0; 48];
+        bytes[0] = 24;
+        assert_eq!(Stream::parse_list(&bytes).unwrap().len(), 2);
+        bytes[4] = 2;
+        Stream::parse_list(&bytes).unwrap_err();
+    }
+}
