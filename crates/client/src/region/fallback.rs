@@ -44,12 +44,14 @@ impl Region {
     fn replay(&mut self) -> Result<(), RegionError> {
         let mut next = 0;
         let mut outcome = Ok(());
-        for (sequence, offset, pieces) in self.journal.writes() {
+        let unanswered = self.pending.iter().filter(|pending| pending.outcome.is_none());
+        let unanswered: Vec<Sequence> = unanswered.map(|pending| pending.sequence).collect();
+        for (sequence, offset, pieces) in self.journal.replay(&unanswered) {
             next = carry_out_before(&mut self.pending, next, sequence, |pending| {
                 over_smb(&mut *self.control, self.file_offset, pending)
             });
             let mut at = self.file_offset + offset;
-            for piece in pieces {
+            for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
                 outcome = outcome.and_then(|()| self.control.write(at, piece));
                 at += wide(piece.len());
             }

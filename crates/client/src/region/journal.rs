@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Whatever happens to the push connection, the bytes are here until a commit that covers them was
-//! acknowledged, so that they can be written again, in their order, over SMB. Replaying a write
-//! that did arrive is harmless: same bytes, same place, same order, under the same lease.
+//! acknowledged, so that they can be written again over SMB. A durable write stays too while an
+//! older one is not durable: it says which bytes of the older one are replaced for good and must
+//! never be written again. Replaying a write that did arrive is harmless otherwise: same bytes,
+//! same place, under the same lease.
 //!
 //! The bytes lie in one ring of fixed size: nothing is allocated per write.
 
@@ -93,16 +95,43 @@ impl Journal {
         Some(start..end)
     }
 
-    /// The writes kept, oldest first: sequence, file offset, and the bytes in one or two pieces.
-    pub(crate) fn writes(&self) -> impl Iterator<Item = (Sequence, u64, [&[u8]; 2])> {
-        self.entries.iter().filter(|entry| !entry.is_durable).map(|entry| {
-            let len = usize::try_from(entry.range.end - entry.range.start)
-                .expect("a journalled write fits the ring, whose length is a usize");
-            let position = self.position(entry.start);
-            let first = len.min(self.ring.len() - position);
-            let pieces = [&self.ring[position..position + first], &self.ring[..len - first]];
-            (entry.sequence, entry.range.start, pieces)
-        })
+    /// What has to be written again, oldest first: sequence, file offset, and the bytes in one or
+    /// two pieces. `unanswered` are the operations without an outcome, in order.
+    ///
+    /// Every byte is written once, with the newest value it has before the next unanswered
+    /// operation. To write the older value first and then the newer would end the same, but in
+    /// between it would undo a newer write that a commit had already acknowledged: if the server
+    /// then failed, that commit would be broken. A durable write is not written again, and
+    /// whatever older write it replaced stays replaced.
+    pub(crate) fn replay(&self, unanswered: &[Sequence]) -> Vec<(Sequence, u64, [&[u8]; 2])> {
+        let mut writes = Vec::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.is_durable {
+                continue;
+            }
+            let barrier = unanswered.iter().find(|operation| **operation > entry.sequence);
+            let mut left = vec![entry.range.clone()];
+            for later in self.entries.range(index + 1..) {
+                if later.is_durable || barrier.is_none_or(|barrier| later.sequence < *barrier) {
+                    left =
+                        left.into_iter().flat_map(|range| without(range, &later.range)).collect();
+                }
+            }
+            writes.extend(left.into_iter().map(|range| {
+                let start = range.start;
+                (entry.sequence, start, self.bytes(entry, range))
+            }));
+        }
+        writes
+    }
+
+    /// Part of a write, in one or two pieces.
+    fn bytes(&self, entry: &Entry, range: Range<u64>) -> [&[u8]; 2] {
+        let len = usize::try_from(range.end - range.start)
+            .expect("a journalled write fits the ring, whose length is a usize");
+        let position = self.position(entry.start + (range.start - entry.range.start));
+        let first = len.min(self.ring.len() - position);
+        [&self.ring[position..position + first], &self.ring[..len - first]]
     }
 
     /// Everything is durable.
@@ -118,6 +147,13 @@ impl Journal {
     }
 }
 
+/// What `cut` leaves of `range`: nothing, one piece or two.
+fn without(range: Range<u64>, cut: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let before = range.start..range.end.min(cut.start);
+    let after = range.start.max(cut.end)..range.end;
+    [before, after].into_iter().filter(|piece| piece.start < piece.end)
+}
+
 fn wide(len: usize) -> u64 {
     u64::try_from(len).expect("usize has at most 64 bits here")
 }
@@ -129,7 +165,37 @@ mod tests {
     use super::*;
 
     fn contents(journal: &Journal) -> Vec<(u64, Vec<u8>)> {
-        journal.writes().map(|(_, offset, pieces)| (offset, pieces.concat())).collect()
+        let writes = journal.replay(&[]).into_iter();
+        writes.map(|(_, offset, pieces)| (offset, pieces.concat())).collect()
+    }
+
+    #[test]
+    fn an_older_write_is_not_replayed_over_a_newer_one_that_is_durable() {
+        let mut journal = Journal::new(64, 8);
+        journal.push(Sequence(1), 0, b"11111");
+        journal.push(Sequence(2), 1, b"2");
+        journal.committed(Sequence(3), &(1..2));
+        assert_eq!(contents(&journal), [(0, b"1".to_vec()), (2, b"111".to_vec())]);
+    }
+
+    #[test]
+    fn a_commit_within_two_writes_is_not_undone_on_the_way() {
+        let mut journal = Journal::new(64, 8);
+        journal.push(Sequence(1), 0, b"1111");
+        journal.push(Sequence(2), 0, b"2222");
+        // Covers neither write as a whole, yet it acknowledged the newer bytes.
+        journal.committed(Sequence(3), &(1..3));
+        assert_eq!(contents(&journal), [(0, b"2222".to_vec())]);
+    }
+
+    #[test]
+    fn what_an_unanswered_operation_must_still_see_is_written_before_it() {
+        let mut journal = Journal::new(64, 8);
+        journal.push(Sequence(1), 0, b"1111");
+        journal.push(Sequence(3), 0, b"3333");
+        let writes = journal.replay(&[Sequence(2)]);
+        let writes: Vec<_> = writes.iter().map(|(sequence, ..)| sequence.0).collect();
+        assert_eq!(writes, [1, 3]);
     }
 
     #[test]
@@ -164,6 +230,32 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_replay_writes_only_newest_bytes_and_all_that_may_be_lost(
+            operations in prop::collection::vec((0_usize..40, 1_usize..12, any::<bool>()), 1..40),
+        ) {
+            let mut journal = Journal::new(1000, 64);
+            let (mut newest, mut durable) = ([0_u8; 64], [0_u8; 64]);
+            for (sequence, (offset, len, commits)) in (1_u64..).zip(operations) {
+                let (start, end) = (wide(offset), wide(offset + len));
+                if commits {
+                    journal.committed(Sequence(sequence), &(start..end));
+                    durable[offset..offset + len].copy_from_slice(&newest[offset..offset + len]);
+                } else {
+                    let byte = u8::try_from(sequence).unwrap();
+                    journal.push(Sequence(sequence), start, &vec![byte; len]);
+                    newest[offset..offset + len].fill(byte);
+                }
+            }
+            // The worst a lost connection can leave: nothing but what was acknowledged.
+            for (_, offset, pieces) in journal.replay(&[]) {
+                let (at, bytes) = (usize::try_from(offset).unwrap(), pieces.concat());
+                prop_assert_eq!(&bytes[..], &newest[at..at + bytes.len()]);
+                durable[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            prop_assert_eq!(durable, newest);
+        }
+
+        #[test]
         fn the_ring_keeps_what_a_plain_list_keeps(
             operations in prop::collection::vec((0_u64..64, 1_usize..24, any::<u8>(), any::<bool>()), 1..200),
         ) {
@@ -181,9 +273,12 @@ mod tests {
                     journal.push(Sequence(sequence), offset, &bytes);
                     model.push((sequence, offset, bytes));
                 }
-                let kept: Vec<_> = journal
-                    .writes()
-                    .map(|(sequence, offset, pieces)| (sequence.0, offset, pieces.concat()))
+                let kept = journal.entries.iter().filter(|entry| !entry.is_durable);
+                let kept: Vec<_> = kept
+                    .map(|entry| {
+                        let bytes = journal.bytes(entry, entry.range.clone()).concat();
+                        (entry.sequence.0, entry.range.start, bytes)
+                    })
                     .collect();
                 prop_assert_eq!(kept, model.clone());
             }

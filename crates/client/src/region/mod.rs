@@ -17,7 +17,8 @@
 //! dies), what the server has done is unknown, so the journal's writes and the unanswered
 //! operations are carried out again over SMB, merged by sequence, and flushed, before anything
 //! newer starts. Writing the same bytes to the same place again changes nothing, and nobody else
-//! was promised the region meanwhile: the open's lease says so. An operation reports success only
+//! was promised the region meanwhile: the open's lease says so. Bytes that a newer write replaced
+//! are not written again: the newer one may be durable, and must not be undone even for a moment. An operation reports success only
 //! after its own way (the Flush Response, or SMB2 FLUSH) confirmed it.
 //!
 //! If the SMB side fails too, the region is broken and says so: what was acknowledged is durable,

@@ -114,8 +114,15 @@ fn no_crash_of_persistent_memory_loses_what_a_commit_acknowledged() {
 
 #[test]
 fn no_crash_of_storage_loses_what_a_commit_acknowledged() {
-    let states = crash_everywhere(Recorder::storage(LEN), 1024).unwrap();
-    assert!(states >= 100_000, "only {states} states were tried");
+    // How many commits share a flush, and so how many states there are, depends on the load.
+    let mut states = 0;
+    for _ in 0..8 {
+        states += crash_everywhere(Recorder::storage(LEN), 1024).unwrap();
+        if states >= 100_000 {
+            return;
+        }
+    }
+    panic!("only {states} states were tried");
 }
 
 #[test]

@@ -159,6 +159,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[test]
+fn a_durable_write_is_not_undone_by_the_replay_of_an_older_one() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write(0, &[1; 4000]).unwrap();
+    region.submit_write_commit(0, &[2]).unwrap();
+    // Its answer comes behind that of the commit, which is then acknowledged.
+    region.read(0, &mut [0]).unwrap();
+    peer.ask(Ask::CutConnections);
+    region.commit(0, 65536).unwrap();
+    assert_eq!(peer.bytes(0, 4000), [&[2][..], &[1; 3999]].concat());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
