@@ -117,6 +117,47 @@ pub enum ConnectionError {
     /// Our own key is used up.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// The server sent a longer frame than it may.
+    #[error("the server sent a frame of {len} bytes, {len_max} were agreed")]
+    PeerFrame {
+        /// Its length.
+        len: usize,
+        /// The most it may be.
+        len_max: usize,
+    },
+    /// The RDMA connection could not be made.
+    #[error("RDMA connection: {0:?}")]
+    RdmaDial(rdma::ConnectFailure),
+    /// The RDMA connection ended.
+    #[error("RDMA connection: {0:?}")]
+    RdmaLost(rdma::DisconnectReason),
+    /// An RDMA operation failed, and the connection with it.
+    #[error("RDMA operation: {0:?}")]
+    RdmaWork(rdma::WcStatus),
+    /// The RDMA engine refused us.
+    #[error(transparent)]
+    RdmaEngine(#[from] rdma::EngineError),
+    /// The RDMA engine refused our memory.
+    #[error(transparent)]
+    RdmaRegister(#[from] rdma::RegisterError),
+    /// The RDMA engine refused an operation.
+    #[error(transparent)]
+    RdmaPost(#[from] rdma::PostError),
+    /// SMB Direct ended, its reason says by whose fault.
+    #[error(transparent)]
+    Direct(#[from] smbdirect::CloseReason),
+    /// The limits configured for SMB Direct cannot be kept.
+    #[error(transparent)]
+    ConfigDirect(#[from] smbdirect::ConfigError),
+    /// SMB Direct did not take a frame.
+    #[error(transparent)]
+    DirectSend(#[from] smbdirect::SendError),
+    /// The host has no memory to register.
+    #[error(transparent)]
+    HostMemory(#[from] pmem::MapError),
+    /// Registered memory could not be reached.
+    #[error(transparent)]
+    HostMedium(#[from] pmem::MediumError),
 }
 
 impl From<io::Error> for ConnectionError {

@@ -3,7 +3,8 @@
 //! - [`Client`] is a session on one share: connect, list, delete, rename, [`Client::open`].
 //! - [`File`] is an open file: read, write, flush, metadata, controls, its [`Lease`].
 //! - [`blocking`] is both of them without async, and the door to push mode: a mapped [`Region`].
-//! - [`transport`] is the seam below: TCP, or whatever else carries frames.
+//! - [`transport`] is the seam below: TCP, SMB Direct ([`transport::direct`], to be given to
+//!   [`Client::over`]), or whatever else carries frames.
 //!
 //! An error says who is to blame and what the server answered: [`ClientError`].
 #![forbid(unsafe_code)]

@@ -38,6 +38,7 @@ pub(crate) use response::{PendingResponse, Response};
 pub(crate) use security::SessionSecurity;
 
 use crate::error::{ClientError, ConnectionError};
+use crate::transport::direct::Pool;
 use crate::transport::{FrameSender, OutFrame, Transport};
 
 /// A connection that is up. Closes when the last clone is dropped.
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     sessions: RwLock<HashMap<SessionId, Arc<SessionSecurity>>>,
     breaks: Breaks,
     negotiated: OnceLock<Negotiated>,
+    pool: Option<Arc<Pool>>,
 }
 
 /// What a request is, beside its body.
@@ -109,6 +111,7 @@ impl Connection {
             sessions: RwLock::default(),
             breaks: Breaks::default(),
             negotiated: OnceLock::new(),
+            pool: transport.pool,
         });
         let receiving = tokio::spawn(receive::run(Arc::clone(&shared), transport.receiver));
         let closer = Closer { shared: Arc::clone(&shared), receiving: receiving.abort_handle() };
@@ -118,6 +121,11 @@ impl Connection {
     /// What was negotiated.
     pub(crate) fn negotiated(&self) -> &Negotiated {
         self.shared.negotiated.get().expect("a client negotiates before it hands itself out")
+    }
+
+    /// Memory the server can reach by RDMA.
+    pub(crate) fn pool(&self) -> Option<&Arc<Pool>> {
+        self.shared.pool.as_ref()
     }
 
     pub(crate) fn breaks(&self) -> &Breaks {

@@ -7,9 +7,11 @@
 //!
 //! Sending never waits: the credits of the protocol bound what can be queued.
 
+pub mod direct;
 mod tcp;
 
 use std::fmt;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use tcp::connect;
@@ -23,6 +25,8 @@ pub struct Transport {
     pub sender: Box<dyn FrameSender>,
     /// Gives the server's.
     pub receiver: Box<dyn FrameReceiver>,
+    /// Memory the server can reach by RDMA; none over TCP.
+    pub pool: Option<Arc<direct::Pool>>,
 }
 
 /// Takes frames, from any task, in the order of the calls.
@@ -99,6 +103,13 @@ impl OutFrame {
     /// The frame as SMB Direct carries it.
     pub fn payload(&self) -> &[u8] {
         &self.bytes[self.start()..]
+    }
+
+    /// [`OutFrame::payload`] by value; moves only what a sealed frame has in front.
+    fn into_payload(mut self) -> Vec<u8> {
+        let start = self.start();
+        self.bytes.drain(..start);
+        self.bytes
     }
 
     /// The frame as TCP carries it, with its prefix.

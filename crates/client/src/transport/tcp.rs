@@ -35,7 +35,7 @@ pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> 
     tokio::spawn(drain(Arc::clone(&shared)));
     let receiver =
         Box::new(Receiver { read, buffer: vec![0; BUFFER], start: 0, end: 0, frame: None });
-    Ok(Transport { sender: Box::new(Sender(shared)), receiver })
+    Ok(Transport { sender: Box::new(Sender(shared)), receiver, pool: None })
 }
 
 #[derive(Debug)]
