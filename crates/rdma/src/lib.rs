@@ -10,7 +10,7 @@ mod soft;
 mod verbs;
 mod wrap;
 
-pub use soft::SoftProvider;
+pub use soft::{PollWindow, SoftProvider};
 pub use verbs::{
     Access, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine, EngineConfig,
     EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, IRD_ORD_MAX, Lkey,

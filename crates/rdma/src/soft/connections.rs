@@ -109,9 +109,7 @@ impl SoftEngine {
                 self.connections.incoming.remove(key);
                 continue;
             }
-            if let Some(hook) = &self.context.hook {
-                hook.opened(number, local, peer, false);
-            }
+            self.opened(number, local, peer, false);
             let deadline = Instant::now() + self.config.handshake_timeout;
             self.timers.at(deadline, Due::request(key));
         }
@@ -120,7 +118,7 @@ impl SoftEngine {
     /// An incoming connection has something to say.
     pub(super) fn advance_incoming(&mut self, index: u32) -> bool {
         let Some((key, incoming)) = self.connections.incoming.at(index) else { return false };
-        match incoming.advance(self.context.hook.as_deref()) {
+        match incoming.advance() {
             Asked::Pending => {}
             Asked::Ask(private_data) => {
                 let (peer, local) = (incoming.peer, incoming.local);
@@ -236,11 +234,15 @@ impl SoftEngine {
         let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get_mut(key) else {
             return false;
         };
-        match dialing.advance(self.context.hook.as_deref()) {
+        match dialing.advance() {
             Dialled::Pending { just_connected: false } => {}
             Dialled::Pending { just_connected: true } => {
                 let token = Token::Qp(key.index).to_bits();
                 self.context.poller.modify(&dialing.socket, token, Interest::READ);
+                let number = dialing.number;
+                if let Some((local, peer)) = dialing.socket.addresses() {
+                    self.opened(number, local, peer, true);
+                }
             }
             Dialled::Agreed { agreement, early } => self.dialled(key, agreement, &early),
             Dialled::Again(attempt) => {
@@ -450,6 +452,12 @@ impl SoftEngine {
             }
         }
         worked
+    }
+
+    fn opened(&self, number: u64, local: SocketAddr, peer: SocketAddr, active: bool) {
+        if let Some(hook) = &self.context.hook {
+            hook.opened(number, local, peer, active);
+        }
     }
 
     fn closed(&self, number: u64) {

@@ -269,10 +269,9 @@ impl SoftEngine {
         self.qps.get_mut(Self::key_of(id))
     }
 
-    /// Sleeps until something comes or `left` is over, and serves what came.
+    /// Spins, then sleeps, until there is something to do; `true`: it is worth another round.
     fn sleep(&mut self, since: Instant, left: Option<Duration>) {
-        let workers = &self.context.workers;
-        if !self.dirty.is_empty() || !self.wake.may_sleep(|| workers.has_done()) {
+        if !self.dirty.is_empty() || !self.wake.may_sleep() {
             return;
         }
         let now = Instant::now();

@@ -7,7 +7,6 @@ use iwarp::mpa::{Responder, StartConfig};
 use iwarp::{Agreement, mpa::MpaError};
 
 use super::socket::{Socket, Transfer};
-use crate::verbs::WireHook;
 
 /// See the module.
 #[derive(Debug)]
@@ -44,9 +43,9 @@ impl Incoming {
     }
 
     /// The socket has something to say.
-    pub(super) fn advance(&mut self, hook: Option<&dyn WireHook>) -> Asked {
+    pub(super) fn advance(&mut self) -> Asked {
         let mut bytes = [0; REQUEST_MAX];
-        match self.socket.receive_shown(&mut bytes, hook, self.number) {
+        match self.socket.receive(&mut bytes) {
             Transfer::Bytes(len) => {
                 let bytes = bytes.get(..len).unwrap_or_default();
                 let taken = self.machine.handle_bytes(bytes);

@@ -13,7 +13,7 @@ use super::socket::{Socket, Transfer};
 use super::table::Key;
 use super::timers::{Due, Timers};
 use super::token::Token;
-use crate::verbs::{DisconnectReason, QpCapabilities};
+use crate::verbs::{DisconnectReason, QpCapabilities, WireVerdict};
 
 /// See the module.
 #[derive(Debug)]
@@ -49,9 +49,7 @@ enum Kick {
 impl Link {
     pub(super) fn new(socket: Socket, number: u64, agreement: Agreement) -> Self {
         let initiator = agreement.role == Role::Initiator;
-        // A peer of our own kind misses nothing.
-        let needs_kick = initiator && !agreement.is_extended();
-        let kick = if needs_kick { Kick::Armed } else { Kick::Never };
+        let kick = if initiator { Kick::Armed } else { Kick::Never };
         let emss = socket.segment_size().unwrap_or(SEGMENT_DEFAULT);
         let stream = Stream::new(&agreement, emss);
         Self {
@@ -99,9 +97,15 @@ impl Link {
         room: &mut [u8],
     ) -> Result<Option<usize>, DisconnectReason> {
         context.stats.recv_calls += 1;
-        match self.socket.receive_shown(room, context.hook.as_deref(), self.number) {
+        match self.socket.receive(room) {
             Transfer::Bytes(len) => {
                 context.stats.bytes_received += as_u64(len);
+                if let Some(hook) = &context.hook
+                    && let Some(bytes) = room.get_mut(..len)
+                    && hook.received(self.number, bytes) == WireVerdict::Cut
+                {
+                    return Err(lost(rustix::io::Errno::CONNRESET));
+                }
                 Ok(Some(len))
             }
             Transfer::Blocked => {

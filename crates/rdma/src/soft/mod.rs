@@ -48,6 +48,7 @@ mod work_frame;
 mod workers;
 
 use crate::verbs::{Engine, EngineConfig, EngineError, Provider};
+pub use poll_window::PollWindow;
 
 /// Software iWARP over TCP. Needs nothing of the machine.
 #[derive(Clone, Copy, Debug, Default)]

@@ -18,17 +18,35 @@ use std::time::{Duration, Instant};
 
 use crate::verbs::PollPolicy;
 
-/// The state of one engine's window.
+/// The state of one engine's window; also for loops that are compared with an engine and must
+/// wait as it does.
 #[derive(Debug)]
-pub(super) struct PollWindow {
+pub struct PollWindow {
     policy: PollPolicy,
     window: Duration,
     guard: CrowdGuard,
 }
 
 impl PollWindow {
-    pub(super) fn new(policy: PollPolicy) -> Self {
+    /// A window that has seen nothing yet.
+    pub fn new(policy: PollPolicy) -> Self {
         Self { policy, window: FIRST, guard: CrowdGuard::default() }
+    }
+
+    /// Waits for `ready`: spins the window, then calls `sleep`, which returns when there may be
+    /// something.
+    pub fn wait(&mut self, mut ready: impl FnMut() -> bool, sleep: impl FnOnce()) {
+        let began = Instant::now();
+        self.look_around(began);
+        let spin = self.spin_for();
+        while spin.is_none_or(|spin| began.elapsed() < spin) {
+            if ready() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        sleep();
+        self.slept(began.elapsed(), true);
     }
 
     /// How long to spin now. `None`: for ever.

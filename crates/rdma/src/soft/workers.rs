@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   engine --submit--> [jobs] --> worker --> [done] --collect--> engine
-//!                                    \--- waker.nudge() --^
+//!                                    \--- waker.wake() ---^
 //! ```
 //!
 //! A queue pair has at most one batch here, so both queues are bounded by the number of queue
@@ -82,11 +82,6 @@ impl Workers {
         Ok(())
     }
 
-    /// Whether a batch is done.
-    pub(super) fn has_done(&self) -> bool {
-        !self.collected.is_empty() || self.shared.any_done.load(Ordering::Acquire)
-    }
-
     /// Takes one batch that is done. Costs a load while none is.
     pub(super) fn collect(&mut self) -> Option<Box<Batch>> {
         if self.collected.is_empty() && self.shared.any_done.load(Ordering::Relaxed) {
@@ -126,9 +121,9 @@ fn work(shared: &Shared) {
         {
             let mut done = lock(&shared.done);
             done.push_back(batch);
-            shared.any_done.store(true, Ordering::Release);
+            shared.any_done.store(true, Ordering::Relaxed);
         }
-        shared.waker.nudge();
+        shared.waker.wake();
         jobs = lock(&shared.jobs);
     }
 }
