@@ -1,3 +1,61 @@
-//! Remote persistent memory as a file service.
+//! `landfast`: the one binary. Parses the command line, sets up logging, runs a command.
 
-fn main() {}
+mod args;
+mod bench;
+mod config;
+mod demo;
+mod failure;
+mod files;
+mod manual;
+mod remote;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_logging(arguments.verbose);
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("landfast: {failure}");
+            if let Some(hint) = failure.hint() {
+                eprintln!("  hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), failure::Failure> {
+    match command {
+        Command::Serve(serve) => serve::run(&serve),
+        Command::Ls(path) => files::list(&path),
+        Command::Get(get) => files::get(&get),
+        Command::Put(put) => files::put(&put),
+        Command::Rm(path) => files::remove(&path),
+        Command::Stat(path) => files::stat(&path),
+        Command::Bench(bench) => bench::run(&bench),
+        Command::Demo(demo) => demo::run(&demo),
+        Command::Floor(floor) => bench::floor::respond(&floor),
+        Command::Completions(completions) => manual::completions(&completions),
+        Command::Man(man) => manual::pages(&man),
+    }
+}
+
+/// Logs go to standard error; `RUST_LOG` overrides `-v`.
+fn start_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -16,6 +16,7 @@ use crate::service::Core;
 impl Push {
     /// Checks the private data of a connection request: what to say in the accept, or in the
     /// rejection.
+    #[cfg_attr(not(test), expect(dead_code, reason = "called once the engine threads are in"))]
     pub(crate) fn admit(
         &self,
         private_data: &[u8],
@@ -60,6 +61,7 @@ impl Push {
 }
 
 /// A push connection is gone, and the engine touches none of its regions any more.
+#[expect(dead_code, reason = "called once the engine threads are in")]
 pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
     let regions: Vec<_> = {
         let mut tables = core.push.lock();

@@ -1,0 +1,251 @@
+//! The command line: every command, option, default and example a person can ask `--help` for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Remote persistent memory as a file service.
+#[derive(Debug, Parser)]
+#[command(name = "landfast", version, about, long_about = LONG_ABOUT, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// Say more on standard error: -v what happens, -vv how, -vvv every frame
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Export directories over SMB3, SMB Direct and push mode
+    Serve(Serve),
+    /// List a directory
+    Ls(Remote),
+    /// Copy a remote file here
+    Get(Get),
+    /// Copy a local file there
+    Put(Put),
+    /// Remove a file or an empty directory
+    Rm(Remote),
+    /// Show what the server knows of a file
+    Stat(Remote),
+    /// Measure: plain TCP floor, SMB, SMB Direct and push mode, interleaved in one run
+    Bench(Bench),
+    /// Start a server on a temporary share, measure it, kill it mid-stream, verify every commit
+    Demo(Demo),
+    /// Answer `bench --mode floor` from another process or machine
+    #[command(hide = true)]
+    Floor(Floor),
+    /// Print a shell completion script
+    Completions(Completions),
+    /// Write the man pages into a directory
+    Man(Man),
+}
+
+/// Options of `landfast serve`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = SERVE_EXAMPLES)]
+pub(crate) struct Serve {
+    /// Directory to export as the share "data"
+    pub(crate) directory: Option<PathBuf>,
+    /// Directory to export under a name; may be given many times
+    #[arg(long = "share", value_name = "NAME=PATH")]
+    pub(crate) shares: Vec<String>,
+    /// Account that may log on; may be given many times. Visible to other local users in the
+    /// process list: prefer a config file on shared machines
+    #[arg(long = "user", value_name = "NAME:PASSWORD")]
+    pub(crate) users: Vec<String>,
+    /// Settings in TOML; options on the command line win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address for SMB over TCP [default: 127.0.0.1:4450]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Address for SMB Direct and push mode over software iWARP [default: 127.0.0.1:5445]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) rdma_listen: Option<SocketAddr>,
+    /// Let tmpfs and other memory that a power failure erases answer commits as if it were
+    /// durable. For measurements and tests only: nothing survives a reboot
+    #[arg(long)]
+    pub(crate) emulate_persistence: bool,
+    /// Write all RDMA traffic to a capture file that tshark and Wireshark read
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
+/// A remote file or directory.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Remote {
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH (or set LANDFAST_PASSWORD and leave it out)
+    pub(crate) url: String,
+}
+
+/// Options of `landfast get`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Get {
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH
+    pub(crate) url: String,
+    /// Where to write it; "-" is standard output [default: the remote file's name, here]
+    pub(crate) local: Option<PathBuf>,
+}
+
+/// Options of `landfast put`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Put {
+    /// File to send; "-" is standard input
+    pub(crate) local: PathBuf,
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH
+    pub(crate) url: String,
+}
+
+/// Options of `landfast bench`, after diskspd's.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = BENCH_EXAMPLES)]
+pub(crate) struct Bench {
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE[/FILE]; the file is made if it is not there
+    pub(crate) url: String,
+    /// Block size: bytes, or with K or M
+    #[arg(short = 'b', default_value = "4K", value_parser = crate::bench::plan::size)]
+    pub(crate) block: u64,
+    /// Threads, each with connections of its own
+    #[arg(short = 't', default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Operations outstanding per thread
+    #[arg(short = 'o', default_value_t = 1)]
+    pub(crate) outstanding: usize,
+    /// Percentage of writes; each write is committed before it counts
+    #[arg(short = 'w', default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) write_percent: u8,
+    /// Seconds of measurement per mode
+    #[arg(short = 'd', default_value_t = 10.0)]
+    pub(crate) duration_s: f64,
+    /// Random offsets instead of sequential ones
+    #[arg(short = 'r')]
+    pub(crate) random: bool,
+    /// Size of the file that is read and written
+    #[arg(long, default_value = "64M", value_parser = crate::bench::plan::size)]
+    pub(crate) file_size: u64,
+    /// What to measure, in turn within one run
+    #[arg(long, value_delimiter = ',', default_value = "floor,smb,smb-direct,push")]
+    pub(crate) mode: Vec<Mode>,
+    /// How both ends of the RDMA arms wait
+    #[arg(long, default_value = "adaptive")]
+    pub(crate) poll: Poll,
+    /// Address of a `landfast floor` responder [default: one is started on loopback]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) floor: Option<SocketAddr>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// An arm of the benchmark.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Mode {
+    /// A plain TCP exchange of the same bytes with the same polling, placement and fence
+    Floor,
+    /// SMB2 WRITE + FLUSH and READ over TCP
+    Smb,
+    /// SMB2 WRITE + FLUSH and READ over SMB Direct, payload by server-driven RDMA
+    SmbDirect,
+    /// One-sided RDMA Write + Flush and RDMA Read
+    Push,
+}
+
+/// How an RDMA engine waits for work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Poll {
+    /// Spin for a window that grows and shrinks with the traffic, then sleep
+    Adaptive,
+    /// Never sleep
+    Spin,
+    /// Always sleep
+    Block,
+}
+
+/// Options of `landfast demo`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Demo {
+    /// Directory for the temporary share [default: memory (/dev/shm), persistence emulated]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Seconds of measurement per mode
+    #[arg(short = 'd', default_value_t = 5.0)]
+    pub(crate) duration_s: f64,
+    /// How often the server is killed in mid-stream
+    #[arg(long, default_value_t = 3)]
+    pub(crate) kills: u32,
+    /// Only kill and verify, measure nothing
+    #[arg(long)]
+    pub(crate) skip_bench: bool,
+}
+
+/// Options of `landfast floor`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Floor {
+    /// Address to answer on
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Directory of the file that is written to
+    #[arg(long, default_value = "/dev/shm")]
+    pub(crate) directory: PathBuf,
+    /// How to wait for requests
+    #[arg(long, default_value = "adaptive")]
+    pub(crate) poll: Poll,
+}
+
+/// Options of `landfast completions`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Completions {
+    /// For which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Options of `landfast man`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Man {
+    /// Where to write landfast.1 and one page per command
+    pub(crate) directory: PathBuf,
+}
+
+const LONG_ABOUT: &str = "\
+Remote persistent memory as a file service.
+
+A server exports directories over SMB3. A client opens a file, takes a lease, maps a region of it
+(push mode), and from then on writes and reads that region by one-sided RDMA, with a commit that
+returns only when the bytes are durable on the far side. No special hardware is needed: RDMA runs
+over software iWARP on ordinary TCP. Every other SMB 2 or 3 client can use the same server.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  Export one directory to user alice, on loopback and unprivileged ports:
+      landfast serve /srv/data --user alice:secret
+  Two shares from a config file, on the network:
+      landfast serve --config /etc/landfast.toml --listen 0.0.0.0:445
+  Measure in memory (a power failure loses everything):
+      landfast serve /dev/shm/x --user a:a --emulate-persistence
+
+The config file holds the same settings:
+  listen = \"127.0.0.1:4450\"
+  rdma_listen = \"127.0.0.1:5445\"
+  [[share]]
+  name = \"data\"
+  path = \"/srv/data\"
+  [[user]]
+  name = \"alice\"
+  password = \"secret\"
+
+SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed.";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  The four modes at 4 KiB, one outstanding, 10 s each:
+      landfast bench smb://alice:secret@127.0.0.1:4450/data
+  Push mode only, 16 outstanding, random, 70 % reads, as JSON:
+      landfast bench smb://alice:secret@127.0.0.1:4450/data --mode push -o 16 -r -w 30 --json
+
+Every write is committed: SMB2 WRITE + FLUSH, or RDMA Write + RDMA Flush. The modes take turns in
+slices of one run, so that noise of the machine hits all of them. The report names the durability
+class that the commits had; class \"volatile\" means a power failure would lose them.";

@@ -1,0 +1,198 @@
+//! What a benchmark does: block size, mix, offsets and turns.
+
+use std::time::Duration;
+
+use rdma::PollPolicy;
+
+use crate::args::{Bench, Mode, Poll};
+use crate::failure::Failure;
+
+/// One benchmark, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) modes: Vec<Mode>,
+    pub(crate) block: usize,
+    pub(crate) threads: usize,
+    pub(crate) outstanding: usize,
+    pub(crate) write_percent: u8,
+    pub(crate) random: bool,
+    pub(crate) file_size: u64,
+    pub(crate) slices: u32,
+    pub(crate) slice: Duration,
+    pub(crate) poll: Poll,
+}
+
+impl Plan {
+    /// Refuses what cannot be measured.
+    pub(crate) fn new(options: &Bench) -> Result<Self, Failure> {
+        let refused = |what, value: String, why| Failure::ConfigValue { what, value, why };
+        let block = usize::try_from(options.block).unwrap_or(usize::MAX);
+        if block == 0 || block > BLOCK_MAX {
+            return Err(refused("-b", options.block.to_string(), "a block has 1 byte to 1 MiB"));
+        }
+        let threads_fit = (1..=THREADS_MAX).contains(&options.threads);
+        let depth_fits = (1..=OUTSTANDING_MAX).contains(&options.outstanding);
+        if !threads_fit || !depth_fits {
+            let value = format!("{} x {}", options.threads, options.outstanding);
+            return Err(refused("-t x -o", value, "1 to 64 threads, 1 to 256 outstanding"));
+        }
+        if options.file_size / options.block < u64::try_from(options.threads).unwrap_or(u64::MAX) {
+            let value = options.file_size.to_string();
+            return Err(refused("--file-size", value, "smaller than one block per thread"));
+        }
+        if !(options.duration_s > 0.0 && options.duration_s <= DURATION_S_MAX) {
+            return Err(refused("-d", options.duration_s.to_string(), "up to 86,400 seconds"));
+        }
+        let total = Duration::from_secs_f64(options.duration_s);
+        let slices =
+            (options.duration_s / SLICE.as_secs_f64()).ceil().clamp(1.0, f64::from(u32::MAX));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped above"
+        )]
+        let slices = slices as u32;
+        Ok(Self {
+            modes: options.mode.clone(),
+            block,
+            threads: options.threads,
+            outstanding: options.outstanding,
+            write_percent: options.write_percent,
+            random: options.random,
+            file_size: options.file_size,
+            slices,
+            slice: total / slices,
+            poll: options.poll,
+        })
+    }
+
+    /// How the engines of this process wait.
+    pub(crate) fn polling(&self) -> PollPolicy {
+        match self.poll {
+            Poll::Adaptive => PollPolicy::Adaptive,
+            Poll::Spin => PollPolicy::Spin,
+            Poll::Block => PollPolicy::Block,
+        }
+    }
+
+    /// The operations of one thread. Threads work on disjoint parts of the file.
+    pub(crate) fn operations(&self, thread: usize) -> Operations {
+        let block = u64::try_from(self.block).expect("a usize fits a u64 on every target");
+        let threads = u64::try_from(self.threads).expect("a usize fits a u64 on every target");
+        let thread = u64::try_from(thread).expect("a usize fits a u64 on every target");
+        let blocks = self.file_size / block / threads;
+        Operations {
+            base: thread * blocks * block,
+            block,
+            blocks,
+            next: 0,
+            random: self.random,
+            write_percent: u64::from(self.write_percent),
+            state: SEED ^ thread,
+        }
+    }
+}
+
+/// An endless, reproducible series of operations.
+#[derive(Clone, Debug)]
+pub(crate) struct Operations {
+    base: u64,
+    block: u64,
+    blocks: u64,
+    next: u64,
+    random: bool,
+    write_percent: u64,
+    state: u64,
+}
+
+/// One operation on one block.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Operation {
+    /// Write the block at this offset and commit it.
+    WriteCommit(u64),
+    /// Read the block at this offset.
+    Read(u64),
+}
+
+impl Operations {
+    /// The operation to issue next.
+    pub(crate) fn draw(&mut self) -> Operation {
+        let index = if self.random { self.dice() % self.blocks } else { self.next };
+        self.next = (self.next + 1) % self.blocks;
+        let offset = self.base + index * self.block;
+        if self.dice() % 100 < self.write_percent {
+            Operation::WriteCommit(offset)
+        } else {
+            Operation::Read(offset)
+        }
+    }
+
+    /// SplitMix64: enough to spread offsets, and the same on every machine.
+    fn dice(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Parses "4096", "4K", "1M" or "2G".
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let upper = text.to_ascii_uppercase();
+    let digits = upper.trim_end_matches(['K', 'M', 'G']);
+    let shift = match &upper[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err("at most one of K, M, G behind the number".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "write a number, as in 4K".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".into())
+}
+
+const BLOCK_MAX: usize = 1 << 20;
+const THREADS_MAX: usize = 64;
+const OUTSTANDING_MAX: usize = 256;
+const DURATION_S_MAX: f64 = 86_400.0;
+// Short enough that a noisy minute of the machine hits every mode.
+const SLICE: Duration = Duration::from_millis(500);
+const SEED: u64 = 0x4c61_6e64_6661_7374;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_suffixes() {
+        assert_eq!(size("4K"), Ok(4096));
+        assert_eq!(size("1m"), Ok(1 << 20));
+        assert_eq!(size("512"), Ok(512));
+        size("K").unwrap_err();
+        size("4KK").unwrap_err();
+    }
+
+    #[test]
+    fn threads_never_touch_each_other_and_stay_in_the_file() {
+        let plan = Plan {
+            modes: vec![Mode::Push],
+            block: 4096,
+            threads: 3,
+            outstanding: 1,
+            write_percent: 50,
+            random: true,
+            file_size: 100 * 4096,
+            slices: 1,
+            slice: Duration::from_secs(1),
+            poll: Poll::Adaptive,
+        };
+        for thread in 0..3_u64 {
+            let mut operations = plan.operations(usize::try_from(thread).unwrap());
+            for _ in 0..1000 {
+                let (Operation::Read(offset) | Operation::WriteCommit(offset)) = operations.draw();
+                assert_eq!(offset / 4096 / 33, thread);
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The push arm: one-sided RDMA Write and Flush, and RDMA Read, on a mapped region.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use client::{Region, RegionSettings, SmbUrl};
+
+use super::arm::{Arm, Recording};
+use super::plan::{Operation, Operations, Plan};
+use crate::failure::Failure;
+use crate::remote;
+
+/// One mapped file.
+#[derive(Debug)]
+pub(crate) struct Push {
+    region: Region,
+    outstanding: usize,
+    payload: Vec<u8>,
+    answer: Vec<u8>,
+    issued: VecDeque<Instant>,
+}
+
+impl Push {
+    /// Opens the file, maps all of it, and insists on push mode: a bench of something else under
+    /// this name would be a lie.
+    pub(crate) fn connect(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
+        let settings = RegionSettings {
+            polling: plan.polling(),
+            outstanding_max: plan.outstanding,
+            ..RegionSettings::default()
+        };
+        let region = remote::map(url, 0..plan.file_size, settings)?;
+        let push = Self {
+            region,
+            outstanding: plan.outstanding,
+            payload: vec![0x5a; plan.block],
+            answer: vec![0; plan.block],
+            issued: VecDeque::with_capacity(plan.outstanding),
+        };
+        push.insist()?;
+        Ok(push)
+    }
+
+    fn insist(&self) -> Result<(), Failure> {
+        match self.region.path() {
+            client::Path::Push { .. } => Ok(()),
+            other => Err(Failure::NotPush(other.to_string())),
+        }
+    }
+
+    fn submit(&mut self, operation: Operation) -> Result<(), Failure> {
+        match operation {
+            Operation::WriteCommit(offset) => {
+                self.region.submit_write_commit(offset, &self.payload)?;
+            }
+            Operation::Read(offset) => {
+                let len = u32::try_from(self.answer.len()).expect("a block has at most 1 MiB");
+                self.region.submit_read(offset, len)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Arm for Push {
+    fn run(
+        &mut self,
+        operations: &mut Operations,
+        until: Instant,
+        recording: &mut Recording,
+    ) -> Result<(), Failure> {
+        loop {
+            while self.issued.len() < self.outstanding && Instant::now() < until {
+                let issued = Instant::now();
+                self.submit(operations.draw())?;
+                self.issued.push_back(issued);
+            }
+            let Some(issued) = self.issued.pop_front() else { break };
+            self.region.finish(&mut self.answer)?;
+            recording.finished(issued, self.payload.len());
+        }
+        self.insist()
+    }
+
+    fn durability(&self) -> String {
+        self.region.path().to_string()
+    }
+}

@@ -1,0 +1,174 @@
+//! The server's settings: the TOML file, the command line over it, and the defaults under both.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::args::Serve;
+use crate::failure::Failure;
+
+/// What `landfast serve` was told, from all sources.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) rdma_listen: SocketAddr,
+    pub(crate) emulate_persistence: bool,
+    pub(crate) recall_grace: Option<Duration>,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) users: Vec<User>,
+}
+
+/// A directory under a name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Share {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    #[serde(default)]
+    pub(crate) encrypt: bool,
+}
+
+/// An account.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password: String,
+}
+
+impl Settings {
+    /// Reads the config file, if one is named, and lets the command line win.
+    pub(crate) fn gather(options: &Serve) -> Result<Self, Failure> {
+        let file = options.config.as_deref().map_or_else(|| Ok(File::default()), File::read)?;
+        let mut shares = file.share;
+        if let Some(path) = &options.directory {
+            let path = path.clone();
+            shares.push(Share { name: "data".into(), path, read_only: false, encrypt: false });
+        }
+        for text in &options.shares {
+            shares.push(share_argument(text)?);
+        }
+        let mut users = file.user;
+        for text in &options.users {
+            users.push(user_argument(text)?);
+        }
+        if shares.is_empty() {
+            return Err(Failure::ConfigMissing(
+                "nothing to serve: name a directory, or --share NAME=PATH",
+            ));
+        }
+        if users.is_empty() {
+            return Err(Failure::ConfigMissing(
+                "nobody could log on: name an account with --user NAME:PASSWORD",
+            ));
+        }
+        Ok(Self {
+            listen: options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT)),
+            rdma_listen: options
+                .rdma_listen
+                .or(file.rdma_listen)
+                .unwrap_or_else(|| loopback(RDMA_PORT)),
+            emulate_persistence: options.emulate_persistence || file.emulate_persistence,
+            recall_grace: file.recall_grace_ms.map(Duration::from_millis),
+            shares,
+            users,
+        })
+    }
+}
+
+/// The config file as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<SocketAddr>,
+    rdma_listen: Option<SocketAddr>,
+    #[serde(default)]
+    emulate_persistence: bool,
+    recall_grace_ms: Option<u64>,
+    #[serde(default)]
+    share: Vec<Share>,
+    #[serde(default)]
+    user: Vec<User>,
+}
+
+impl File {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path).map_err(Failure::local("cannot read", path))?;
+        toml::from_str(&text)
+            .map_err(|source| Failure::ConfigSyntax { path: path.into(), source: Box::new(source) })
+    }
+}
+
+fn share_argument(text: &str) -> Result<Share, Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--share", value: text.into(), why };
+    let (name, path) = text.split_once('=').ok_or_else(|| refused("write NAME=PATH"))?;
+    if name.is_empty() || path.is_empty() {
+        return Err(refused("both the name and the path must be there"));
+    }
+    Ok(Share { name: name.into(), path: path.into(), read_only: false, encrypt: false })
+}
+
+fn user_argument(text: &str) -> Result<User, Failure> {
+    // The argument holds a password: errors must not repeat it.
+    let refused = |why| Failure::ConfigValue { what: "--user", value: "...".into(), why };
+    let (name, password) = text.split_once(':').ok_or_else(|| refused("write NAME:PASSWORD"))?;
+    if name.is_empty() {
+        return Err(refused("the name is empty"));
+    }
+    Ok(User { name: name.into(), password: password.into() })
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+// Unprivileged, and free on machines that already run a file server on 445.
+const SMB_PORT: u16 = 4450;
+// MS-SMBD's port for iWARP, whose ports share TCP's space.
+const RDMA_PORT: u16 = 5445;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    fn gather(line: &[&str]) -> Result<Settings, Failure> {
+        let words = ["landfast", "serve"].iter().chain(line);
+        let Command::Serve(serve) = Arguments::parse_from(words).command else { unreachable!() };
+        Settings::gather(&serve)
+    }
+
+    #[test]
+    fn defaults_are_loopback_and_unprivileged() {
+        let settings = gather(&["/srv", "--user", "a:b"]).unwrap();
+        assert_eq!(settings.listen.to_string(), "127.0.0.1:4450");
+        assert_eq!(settings.rdma_listen.to_string(), "127.0.0.1:5445");
+        assert!(!settings.emulate_persistence);
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "listen = \"127.0.0.1:1\"\nrdma_listen = \"127.0.0.1:2\"\n\
+            [[share]]\nname = \"x\"\npath = \"/x\"\n[[user]]\nname = \"u\"\npassword = \"p\"\n";
+        std::fs::write(&path, text).unwrap();
+        let settings =
+            gather(&["--config", path.to_str().unwrap(), "--listen", "127.0.0.1:3"]).unwrap();
+        assert_eq!(settings.listen.port(), 3);
+        assert_eq!(settings.rdma_listen.port(), 2);
+        assert_eq!(settings.shares[0].name, "x");
+    }
+
+    #[test]
+    fn a_password_is_never_repeated_in_an_error() {
+        let error = gather(&["/srv", "--user", ":hunter2"]).unwrap_err();
+        assert!(!error.to_string().contains("hunter2"));
+    }
+}

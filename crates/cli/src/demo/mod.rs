@@ -1,0 +1,250 @@
+//! `landfast demo`: the main job end to end, on this machine, with a server process of its own.
+//!
+//! ```text
+//!  1. measure     floor | smb | smb-direct | push, interleaved
+//!  2. kill        stream push commits --- SIGKILL ---> restart, look at the file, go on
+//!                 each round: every acknowledged commit is there, nothing outside changed
+//! ```
+
+mod ledger;
+mod server;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{Region, RegionSettings};
+use pmem::DurabilityClass;
+
+use self::ledger::{BLOCK, Ledger};
+use self::server::Server;
+use crate::args::{Bench, Demo, Mode, Poll};
+use crate::failure::Failure;
+use crate::{bench, remote};
+
+/// Runs the demonstration; success means that every check held.
+pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
+    let base = options.directory.clone().unwrap_or_else(|| PathBuf::from(MEMORY));
+    let share = tempfile::Builder::new()
+        .prefix("landfast-demo-")
+        .tempdir_in(&base)
+        .map_err(Failure::local("cannot make a share in", &base))?;
+    let class = class_of(share.path())?;
+    let stage = Stage { share: share.path(), emulate: class == DurabilityClass::Volatile };
+    println!("share {} (durability class {class})", share.path().display());
+    if stage.emulate {
+        println!(
+            "persistence is EMULATED here: a killed server loses nothing, a power failure all"
+        );
+    }
+    if !options.skip_bench {
+        stage.measure(options)?;
+    }
+    stage.kill_and_verify(options.kills)
+}
+
+/// Where the demonstration takes place.
+#[derive(Debug)]
+struct Stage<'a> {
+    share: &'a Path,
+    emulate: bool,
+}
+
+impl Stage<'_> {
+    fn measure(&self, options: &Demo) -> Result<(), Failure> {
+        let server = Server::start(self.share, self.emulate)?;
+        let plan = Bench {
+            url: server.url("/bench.dat"),
+            block: 4096,
+            threads: 1,
+            outstanding: 1,
+            write_percent: 100,
+            duration_s: options.duration_s,
+            random: true,
+            file_size: 16 << 20,
+            mode: vec![Mode::Floor, Mode::Smb, Mode::SmbDirect, Mode::Push],
+            poll: Poll::Adaptive,
+            floor: None,
+            json: false,
+        };
+        print!("{}", bench::measure(&plan)?.table());
+        Ok(())
+    }
+
+    fn kill_and_verify(&self, kills: u32) -> Result<(), Failure> {
+        let path = self.share.join(STREAM_FILE);
+        let file = prepared(&path)?;
+        let mut ledger = Ledger::new(BLOCKS);
+        for round in 1..=kills {
+            let before = ledger.count();
+            self.stream_until_killed(&mut ledger)?;
+            let restarted = Server::start(self.share, self.emulate)?;
+            verify(&file, &ledger)?;
+            verify_over_smb(&restarted, &file)?;
+            self.settle(&restarted, &mut ledger)?;
+            verify(&file, &ledger)?;
+            println!(
+                "kill {round} of {kills}: {} commits acknowledged in this round, all {} there, \
+                 nothing outside the region changed",
+                ledger.count() - before,
+                ledger.count(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Streams commits, several outstanding, until the server is killed under them.
+    fn stream_until_killed(&self, ledger: &mut Ledger) -> Result<(), Failure> {
+        let mut server = Server::start(self.share, self.emulate)?;
+        let mut region = map(&server)?;
+        let life = random_life()?;
+        let pid = server.pid();
+        let killer = thread::spawn(move || {
+            // The moment is random on purpose: that is the test.
+            thread::sleep(life);
+            kill(pid)
+        });
+        let deadline = Instant::now() + life + STREAM_LIMIT;
+        let mut bytes = [0; BLOCK];
+        while Instant::now() < deadline {
+            let write = ledger.draw();
+            write.fill(&mut bytes);
+            if region.submit_write_commit(write.offset(), &bytes).is_err() {
+                break;
+            }
+            if region.outstanding() == OUTSTANDING {
+                if region.finish(&mut []).is_err() {
+                    break;
+                }
+                ledger.acknowledge();
+            }
+        }
+        let killed = killer.join().map_err(|_| Failure::Child {
+            process: "the thread that kills the server",
+            what: "panicked".into(),
+        })?;
+        server.reap();
+        killed
+    }
+
+    /// Writes over the blocks whose last writes were in doubt, through a fresh region.
+    fn settle(&self, server: &Server, ledger: &mut Ledger) -> Result<(), Failure> {
+        let mut region = map(server)?;
+        let mut bytes = [0; BLOCK];
+        for write in ledger.unsettled() {
+            write.fill(&mut bytes);
+            region.write_commit(write.offset(), &bytes)?;
+            ledger.acknowledge();
+        }
+        Ok(())
+    }
+}
+
+/// Maps the middle of the file, and insists on push mode.
+fn map(server: &Server) -> Result<Region, Failure> {
+    let url = remote::url(&server.url(&format!("/{STREAM_FILE}")))?;
+    let settings = RegionSettings { outstanding_max: OUTSTANDING, ..RegionSettings::default() };
+    let region = remote::map(&url, MARGIN..MARGIN + REGION, settings)?;
+    match region.path() {
+        client::Path::Push { .. } => Ok(region),
+        other => Err(Failure::NotPush(other.to_string())),
+    }
+}
+
+/// A file with a margin of known bytes on both sides of a zeroed region.
+fn prepared(path: &Path) -> Result<File, Failure> {
+    let failed = Failure::local("cannot prepare", path);
+    let made = || {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+        file.set_len(FILE)?;
+        for start in [0, MARGIN + REGION] {
+            file.write_all_at(&margin(), start)?;
+        }
+        file.sync_all()?;
+        Ok(file)
+    };
+    made().map_err(failed)
+}
+
+fn margin() -> Vec<u8> {
+    vec![MARGIN_BYTE; usize::try_from(MARGIN).expect("a small file")]
+}
+
+/// Holds the file, as it lies on this machine, against the ledger.
+fn verify(file: &File, ledger: &Ledger) -> Result<(), Failure> {
+    let failed = || Failure::system("cannot read the share's file");
+    let len = file.metadata().map_err(failed())?.len();
+    if len != FILE {
+        return Err(Failure::Lost(format!("the file is {len} bytes long instead of {FILE}")));
+    }
+    let mut outside = margin();
+    for start in [0, MARGIN + REGION] {
+        file.read_exact_at(&mut outside, start).map_err(failed())?;
+        if outside.iter().any(|byte| *byte != MARGIN_BYTE) {
+            return Err(Failure::Lost("a byte outside the region changed".into()));
+        }
+    }
+    let mut region = vec![0; usize::try_from(REGION).expect("a small file")];
+    file.read_exact_at(&mut region, MARGIN).map_err(failed())?;
+    ledger.check(&region)
+}
+
+/// What the restarted server serves is what lies in the file.
+fn verify_over_smb(server: &Server, file: &File) -> Result<(), Failure> {
+    let url = remote::url(&server.url(&format!("/{STREAM_FILE}")))?;
+    let opened = remote::connect(&url)?.open(&url.path, &client::OpenOptions::read())?;
+    let (mut served, mut stored) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut at = 0;
+    while at < FILE {
+        let taken = opened.read_at(at, &mut served)?;
+        file.read_exact_at(&mut stored[..taken], at)
+            .map_err(Failure::system("cannot read the share's file"))?;
+        if taken == 0 || served[..taken] != stored[..taken] {
+            return Err(Failure::Lost(format!("the server serves other bytes from {at} on")));
+        }
+        at += u64::try_from(taken).expect("at most a piece");
+    }
+    Ok(())
+}
+
+fn class_of(directory: &Path) -> Result<DurabilityClass, Failure> {
+    let failed = Failure::local("cannot write to", directory);
+    let probe = tempfile::tempfile_in(directory).map_err(failed)?;
+    pmem::classify(&probe)
+        .map_err(|source| Failure::Child { process: "the file system", what: source.to_string() })
+}
+
+fn random_life() -> Result<Duration, Failure> {
+    let random = getrandom::u64().map_err(|_| Failure::Child {
+        process: "the system",
+        what: "has no random numbers".into(),
+    })?;
+    Ok(Duration::from_micros(LIFE_MIN_US + random % LIFE_SPREAD_US))
+}
+
+fn kill(pid: u32) -> Result<(), Failure> {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pid =
+        pid.ok_or_else(|| Failure::Child { process: "the server", what: "has no id".into() })?;
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+        .map_err(|errno| Failure::system("cannot kill the server")(errno.into()))
+}
+
+// The default share: memory, so that the demonstration runs anywhere and leaves nothing behind.
+const MEMORY: &str = "/dev/shm";
+const STREAM_FILE: &str = "stream.dat";
+const BLOCKS: u64 = 256;
+const REGION: u64 = BLOCKS * 4096;
+const MARGIN: u64 = 1 << 20;
+const MARGIN_BYTE: u8 = 0xee;
+const FILE: u64 = MARGIN + REGION + MARGIN;
+const OUTSTANDING: usize = 8;
+const PIECE: usize = 1 << 20;
+// From "hardly started" to "in full flow".
+const LIFE_MIN_US: u64 = 20_000;
+const LIFE_SPREAD_US: u64 = 600_000;
+// A stream whose server is dead ends by itself well before.
+const STREAM_LIMIT: Duration = Duration::from_secs(30);

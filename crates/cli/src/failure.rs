@@ -1,0 +1,70 @@
+//! Why a command failed, said so that a person knows what to do next.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A failed command.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// A local file or directory could not be used.
+    #[error("{action} {}: {source}", path.display())]
+    LocalFile { action: &'static str, path: PathBuf, source: io::Error },
+    /// The config file is not valid.
+    #[error("config file {}: {source}", path.display())]
+    ConfigSyntax { path: PathBuf, source: Box<toml::de::Error> },
+    /// A value on the command line or in the config file makes no sense.
+    #[error("{what} \"{value}\": {why}")]
+    ConfigValue { what: &'static str, value: String, why: &'static str },
+    /// Something the operator must name is missing.
+    #[error("{0}")]
+    ConfigMissing(&'static str),
+    /// The server could not start.
+    #[error("the server did not start: {0}")]
+    Start(#[from] server::StartError),
+    /// The remote end, or the way to it, failed.
+    #[error(transparent)]
+    Remote(#[from] client::ClientError),
+    /// A region failed.
+    #[error(transparent)]
+    Region(#[from] client::RegionError),
+    /// Push mode was asked for and is not in force.
+    #[error("not in push mode: {0}")]
+    NotPush(String),
+    /// A system call failed.
+    #[error("{action}: {source}")]
+    System { action: &'static str, source: io::Error },
+    /// A child process did not do its part.
+    #[error("{process} {what}")]
+    Child { process: &'static str, what: String },
+    /// A file does not hold what was acknowledged as durable.
+    #[error("LOST: {0}")]
+    Lost(String),
+}
+
+impl Failure {
+    /// What the person at the terminal may try.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::ConfigMissing(_) => Some("see landfast serve --help for examples"),
+            Self::Start(_) => Some(
+                "is another server on that address? choose others with --listen and --rdma-listen",
+            ),
+            Self::Lost(_) => Some("this must never happen: please report it with the output above"),
+            _ => None,
+        }
+    }
+
+    /// Wraps an error of the local file system.
+    pub(crate) fn local(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::LocalFile { action, path, source }
+    }
+
+    /// Wraps an error of a system call that concerns no file of the user's.
+    pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}

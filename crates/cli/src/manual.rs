@@ -1,0 +1,24 @@
+//! Shell completions and man pages, made from the same definitions as `--help`.
+
+use clap::CommandFactory;
+
+use crate::args::{Arguments, Completions, Man};
+use crate::failure::Failure;
+
+/// Prints a completion script on standard output.
+pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
+    let mut command = Arguments::command();
+    clap_complete::generate(options.shell, &mut command, "landfast", &mut std::io::stdout());
+    Ok(())
+}
+
+/// Writes `landfast.1` and one page for each command.
+pub(crate) fn pages(options: &Man) -> Result<(), Failure> {
+    let failed = |source| Failure::LocalFile {
+        action: "cannot write man pages to",
+        path: options.directory.clone(),
+        source,
+    };
+    std::fs::create_dir_all(&options.directory).map_err(failed)?;
+    clap_mangen::generate_to(Arguments::command(), &options.directory).map_err(failed)
+}

@@ -1,0 +1,75 @@
+//! From a URL on the command line to a session.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::ops::Range;
+
+use client::blocking::Client;
+use client::{ConnectOptions, OpenOptions, Region, RegionSettings, SmbUrl};
+use smb::push::{Durability, PushRequest, PushResponse, Rights};
+
+use crate::failure::Failure;
+
+/// Reads a URL; the password may come from the environment instead, where `ps` does not show it.
+pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
+    let mut url: SmbUrl = text.parse().map_err(client::ClientError::from)?;
+    if url.password.is_empty()
+        && let Ok(password) = std::env::var(PASSWORD_VARIABLE)
+    {
+        url.password = password.into();
+    }
+    Ok(url)
+}
+
+/// Connects to the share of `url`.
+pub(crate) fn connect(url: &SmbUrl) -> Result<Client, Failure> {
+    Ok(Client::connect(url, &ConnectOptions::default())?)
+}
+
+/// Opens the file of `url` with a lease, and maps a range of it for reading, writing and commits.
+pub(crate) fn map(
+    url: &SmbUrl,
+    range: Range<u64>,
+    settings: RegionSettings,
+) -> Result<Region, Failure> {
+    Ok(connect(url)?.map(&url.path, &pushed(), range, settings)?)
+}
+
+/// Where the server of `url` takes RDMA connections, as it says when a file is opened for push.
+pub(crate) fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
+    let file = connect(url)?.open(&url.path, &pushed())?;
+    let grant = match file.inner().push() {
+        Some(PushResponse::Granted(grant)) => grant,
+        Some(PushResponse::Refused(refusal)) => return Err(Failure::NotPush(refusal.to_string())),
+        None => return Err(Failure::NotPush("the server does not know push mode".into())),
+    };
+    let first = grant.addresses.first();
+    first.copied().ok_or_else(|| Failure::NotPush("the server has no RDMA listener".into()))
+}
+
+/// Asks for every right of push mode, and takes emulated persistence: the report says so.
+fn pushed() -> OpenOptions {
+    OpenOptions::read_write().with_push(PushRequest {
+        rights: Rights::READ
+            | Rights::WRITE
+            | Rights::FLUSH
+            | Rights::ATOMIC_WRITE
+            | Rights::VERIFY,
+        durability: Durability::ANY,
+        accept_emulated: true,
+        regions_max: 1,
+    })
+}
+
+/// Where the server of `url` listens.
+pub(crate) fn address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
+    let mut found = (url.host.as_str(), url.port)
+        .to_socket_addrs()
+        .map_err(Failure::system("cannot resolve the server's name"))?;
+    found.next().ok_or_else(|| Failure::ConfigValue {
+        what: "host",
+        value: url.host.clone(),
+        why: "the name has no address",
+    })
+}
+
+const PASSWORD_VARIABLE: &str = "LANDFAST_PASSWORD";

@@ -1,0 +1,88 @@
+//! `landfast serve`: start, say where, serve until told to stop.
+
+use std::io::Write as _;
+
+use pmem::DurabilityClass;
+use server::{PushPolicy, Server, ServerConfig, ShareConfig, Users};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+
+use crate::args::Serve;
+use crate::config::{Settings, Share};
+use crate::failure::Failure;
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
+    let settings = Settings::gather(options)?;
+    for share in &settings.shares {
+        introduce(share, settings.emulate_persistence)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::system("cannot start the runtime"))?;
+    runtime.block_on(serve(&settings))
+}
+
+async fn serve(settings: &Settings) -> Result<(), Failure> {
+    let failed = Failure::system("cannot listen for signals");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let running = Server::start(server_config(settings)).await?;
+    announce(&running);
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM: stopping"),
+        _ = tokio::signal::ctrl_c() => info!("SIGINT: stopping"),
+    }
+    running.shutdown().await;
+    Ok(())
+}
+
+/// The one line that programs wait for.
+fn announce(running: &server::Running) {
+    let rdma = running.rdma_address().map(|address| format!(" rdma={address}"));
+    let mut out = std::io::stdout();
+    // Whoever closed our output does not want to know.
+    let _ = writeln!(out, "listening smb={}{}", running.tcp_address(), rdma.unwrap_or_default());
+    let _ = out.flush();
+}
+
+fn server_config(settings: &Settings) -> ServerConfig {
+    let mut push = PushPolicy::default();
+    if let Some(grace) = settings.recall_grace {
+        push.grace = grace;
+    }
+    let share = |share: &Share| ShareConfig {
+        read_only: share.read_only,
+        encrypt_required: share.encrypt,
+        emulate_persistence: settings.emulate_persistence,
+        ..ShareConfig::new(share.name.clone(), share.path.clone())
+    };
+    let users = settings.users.iter().map(|user| (user.name.as_str(), user.password.as_str()));
+    ServerConfig {
+        rdma_listen: Some(settings.rdma_listen),
+        shares: settings.shares.iter().map(share).collect(),
+        users: Users::with_passwords(users),
+        push,
+        ..ServerConfig::new(settings.listen)
+    }
+}
+
+/// Says what a commit on this share is worth, loudly where it is worth less than it seems.
+fn introduce(share: &Share, emulate_persistence: bool) -> Result<(), Failure> {
+    let probe = tempfile::tempfile_in(&share.path)
+        .map_err(Failure::local("cannot write to the share", &share.path))?;
+    let class = pmem::classify(&probe).map_err(|source| Failure::Child {
+        process: "the share's file system",
+        what: source.to_string(),
+    })?;
+    let Share { name, path, .. } = share;
+    eprintln!("share {name}: {} (durability class {class})", path.display());
+    if class == DurabilityClass::Volatile && emulate_persistence {
+        eprintln!(
+            "  WARNING: persistence is EMULATED: commits succeed, a power failure loses them"
+        );
+    } else if class == DurabilityClass::Volatile {
+        eprintln!("  commits of push mode are refused: a power failure would lose them");
+    }
+    Ok(())
+}
