@@ -1,0 +1,200 @@
+//! Push mode end to end: our client, our server, real sockets, real files.
+
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+use std::os::unix::fs::FileExt;
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use client::{ConnectOptions, OpenOptions, Path, RegionSettings, SmbUrl, blocking};
+use server::{Running, Server, ServerConfig, ShareConfig, Users};
+use smb::push::{Durability, PushRequest, Rights};
+
+struct Fixture {
+    running: Running,
+    runtime: tokio::runtime::Runtime,
+    share: tempfile::TempDir,
+}
+
+impl Fixture {
+    /// A server whose share lies in `parent`, emulating persistence where there is none.
+    fn start(parent: &str, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let share = tempfile::tempdir_in(parent).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
+        let mut exported = ShareConfig::new("share", share.path());
+        exported.emulate_persistence = true;
+        config.shares.push(exported);
+        config.users = Users::with_passwords([("user", "secret")]);
+        change(&mut config);
+        let running = runtime.block_on(Server::start(config)).unwrap();
+        Self { running, runtime, share }
+    }
+
+    fn client(&self) -> blocking::Client {
+        let port = self.running.tcp_address().port();
+        let url: SmbUrl = format!("smb://user:secret@127.0.0.1:{port}/share").parse().unwrap();
+        blocking::Client::connect(&url, &ConnectOptions::default()).unwrap()
+    }
+
+    fn file(&self, len: u64) -> std::path::PathBuf {
+        let path = self.share.path().join("region");
+        std::fs::File::create(&path).unwrap().set_len(len).unwrap();
+        path
+    }
+}
+
+fn pushing() -> OpenOptions {
+    OpenOptions::read_write().with_push(PushRequest {
+        rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
+        durability: Durability::ANY,
+        accept_emulated: true,
+        regions_max: 1,
+    })
+}
+
+fn bytes_at(path: &FilePath, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    std::fs::File::open(path).unwrap().read_exact_at(&mut out, offset).unwrap();
+    out
+}
+
+fn pushes_and_commits(parent: &str) {
+    let fixture = Fixture::start(parent, |_| {});
+    let path = fixture.file(1 << 20);
+    let client = fixture.client();
+    let mut region =
+        client.map("region", &pushing(), 4096..(1 << 20), RegionSettings::default()).unwrap();
+    assert!(matches!(region.path(), Path::Push { has_flush: true, .. }), "{:?}", region.path());
+    region.write_commit(0, &[7; 4096]).unwrap();
+    assert_eq!(bytes_at(&path, 4096, 4096), [7; 4096]);
+    assert_eq!(bytes_at(&path, 0, 4096), [0; 4096]);
+    region.atomic_write(4096, u64::from_le_bytes(*b"pointer!")).unwrap();
+    region.commit(4096, 8).unwrap();
+    assert_eq!(bytes_at(&path, 8192, 8), b"pointer!");
+    let mut out = [0; 4096];
+    region.read(0, &mut out).unwrap();
+    assert_eq!(out, [7; 4096]);
+    assert_eq!(fixture.running.status().regions, 1);
+    drop(region);
+    drop(client);
+    fixture.runtime.block_on(fixture.running.shutdown());
+}
+
+#[test]
+fn a_region_on_tmpfs_is_written_committed_and_read_by_one_sided_rdma() {
+    pushes_and_commits("/dev/shm");
+}
+
+#[test]
+fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
+    pushes_and_commits("/var/tmp");
+}
+
+#[test]
+fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
+    let fixture = Fixture::start("/dev/shm", |config| {
+        config.push.grace = Duration::from_millis(500);
+    });
+    let path = fixture.file(1 << 20);
+    let holder = fixture.client();
+    let mut region =
+        holder.map("region", &pushing(), 0..(1 << 20), RegionSettings::default()).unwrap();
+    region.write_commit(0, &[1; 4096]).unwrap();
+    assert!(matches!(region.path(), Path::Push { .. }), "{:?}", region.path());
+    // The other opens while the holder goes on: the lease is broken, the region given back or
+    // taken, and the holder continues over SMB.
+    let other = fixture.client();
+    let opening = std::thread::spawn(move || {
+        let file = other.open("region", &OpenOptions::read_write()).unwrap();
+        let mut out = [0; 4096];
+        file.read_at(0, &mut out).unwrap();
+        (other, file, out)
+    });
+    let mut last = 1;
+    while !opening.is_finished() {
+        last = 1 + last % 200;
+        region.write_commit(4096, &[last; 4096]).unwrap();
+    }
+    let (_other, _file, out) = opening.join().unwrap();
+    assert_eq!(out, [1; 4096]);
+    region.write_commit(8192, &[9; 4096]).unwrap();
+    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    assert_eq!(bytes_at(&path, 4096, 4096), [last; 4096]);
+    assert_eq!(bytes_at(&path, 8192, 4096), [9; 4096]);
+    assert_eq!(fixture.running.status().regions, 0);
+}
+
+#[test]
+fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
+    let fixture = Fixture::start("/dev/shm", |config| {
+        config.push.grace = Duration::from_millis(100);
+        config.limits.break_timeout = Duration::from_millis(200);
+    });
+    let path = fixture.file(8192);
+    let holder = fixture.client();
+    let mut region = holder.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    region.write_commit(0, &[1; 4096]).unwrap();
+    // The holder's thread is busy elsewhere: it neither unmaps nor acknowledges.
+    let other = fixture.client();
+    let file = other.open("region", &OpenOptions::read_write()).unwrap();
+    file.write_at(4096, &[2; 4096]).unwrap();
+    region.write_commit(0, &[3; 100]).unwrap();
+    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    assert_eq!(bytes_at(&path, 0, 100), [3; 100]);
+    assert_eq!(bytes_at(&path, 4096, 4096), [2; 4096]);
+}
+
+#[test]
+fn a_file_somebody_maps_is_deleted_after_the_region_is_gone() {
+    let fixture = Fixture::start("/dev/shm", |config| {
+        config.push.grace = Duration::from_millis(100);
+        config.limits.break_timeout = Duration::from_millis(200);
+    });
+    let path = fixture.file(8192);
+    let client = fixture.client();
+    let region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    assert!(matches!(region.path(), Path::Push { .. }), "{:?}", region.path());
+    let other = fixture.client();
+    other.delete("region").unwrap();
+    assert_eq!(fixture.running.status().regions, 0);
+    drop(region);
+    drop(client);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while path.exists() {
+        assert!(std::time::Instant::now() < deadline, "deleted with its last handle");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_share_that_requires_encryption_is_not_pushed_and_says_so() {
+    let fixture = Fixture::start("/dev/shm", |config| config.shares[0].encrypt_required = true);
+    fixture.file(8192);
+    let client = fixture.client();
+    let mut region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    region.write_commit(0, &[1; 100]).unwrap();
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_no_region_behind() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let path = fixture.file(8192);
+    let client = fixture.client();
+    let mut region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    region.write_commit(0, &[1; 100]).unwrap();
+    drop(region);
+    drop(client);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let status = fixture.running.status();
+        if (status.regions, status.push_connections, status.opens) == (0, 0, 0) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{status:?}");
+        std::thread::yield_now();
+    }
+    assert_eq!(bytes_at(&path, 0, 100), [1; 100]);
+}
