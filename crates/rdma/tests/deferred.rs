@@ -9,9 +9,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use pmem::Medium;
-    use rdma::{
-        Access, Deregistration, DisconnectReason, Event, Operation, Payload, QpConfig, WcStatus,
-    };
+    use rdma::{Access, Deregistration, DisconnectReason, Event, Operation, Payload, WcStatus};
 
     use super::support::slow::{Blocks, Slow};
     use super::support::{End, Pair, bytes_of, flush, memory, pattern, until, write};
@@ -26,17 +24,7 @@ mod tests {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
         let region = target(&mut pair, &slow);
-        // A second connection between the same two engines.
-        let addr = pair.server.engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let other = pair.client.engine.connect(addr, QpConfig::default(), &[]).unwrap();
-        let id = pair.until(|_, server| {
-            server.take(|event| match event {
-                Event::ConnectRequest { id, .. } => Some(*id),
-                _ => None,
-            })
-        });
-        let served = pair.server.engine.accept(id, QpConfig::default(), &[]).unwrap();
-        pair.until(|client, _| super::support::established(client, other));
+        let (other, served) = pair.another();
         let medium = memory(4096);
         let quick = pair.server.engine.register(served, medium, 0..4096, Access::PUSH).unwrap();
 

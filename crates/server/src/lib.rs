@@ -9,11 +9,13 @@
 //! | `state` | connections, sessions, trees, opens, files, leases, locks: no sockets |
 //! | `service` | what all connections share; the lock order |
 //! | `dispatch` | one file per command: answered now, or later |
+//! | `engine` | the thread that owns the RDMA engine |
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
 mod config;
 mod dispatch;
+mod engine;
 mod limits;
 mod push;
 mod server;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rdma::{EngineConfig, EngineError, SoftProvider};
 use smb::Guid;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -12,7 +13,9 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::config::ServerConfig;
+use crate::engine::{EngineOptions, EngineThread, OpenEngine, PushBridge};
 use crate::push::Push;
+use crate::push::registrar::Registrar;
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareOpenError};
 use crate::transport::tcp;
@@ -41,6 +44,7 @@ impl Server {
         let listener =
             TcpListener::bind(config.listen).await.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
+        let engine = config.rdma_listen.map(open_engine).transpose()?;
         let mut guid = [0; 16];
         getrandom::fill(&mut guid).map_err(StartError::HostRandom)?;
         let core = Arc::new(Core::new(CoreParts {
@@ -53,11 +57,29 @@ impl Server {
             push: Push::new(config.push),
             runtime: tokio::runtime::Handle::current(),
         }));
+        let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(tcp::serve(Arc::clone(&core), listener, stopped));
         info!(address = %tcp_address, "serving SMB over TCP");
-        Ok(Running { core, tcp_address, stop, serving: Some(serving) })
+        Ok(Running { core, tcp_address, stop, serving: Some(serving), engine })
     }
+}
+
+fn open_engine(listen: SocketAddr) -> Result<OpenEngine, StartError> {
+    let options =
+        EngineOptions { listen, provider: Arc::new(SoftProvider), engine: EngineConfig::default() };
+    OpenEngine::open(options)
+        .map_err(|source| StartError::ConfigRdmaListen { address: listen, source })
+}
+
+fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThread, StartError> {
+    let handle = engine.handle().clone();
+    let address = handle.address();
+    let bridge = Arc::new(PushBridge::new(core, handle));
+    core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address);
+    let thread = engine.run(Arc::clone(core), bridge).map_err(StartError::HostThread)?;
+    info!(%address, "serving SMB Direct and push mode over RDMA");
+    Ok(thread)
 }
 
 fn announce(share: &Share, path: &std::path::Path) {
@@ -77,6 +99,7 @@ pub struct Running {
     tcp_address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: Option<JoinHandle<()>>,
+    engine: Option<EngineThread>,
 }
 
 impl Running {
@@ -116,6 +139,10 @@ impl Running {
         let _ = self.stop.send(true);
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;
+        }
+        if let Some(engine) = self.engine.take() {
+            // Waits for the thread.
+            let _ = tokio::task::spawn_blocking(|| engine.stop()).await;
         }
         info!("stopped");
     }
@@ -170,6 +197,17 @@ pub enum StartError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The RDMA engine cannot listen on its address.
+    #[error("cannot listen for RDMA on {address}: {source}")]
+    ConfigRdmaListen {
+        /// Which.
+        address: SocketAddr,
+        /// Why not.
+        source: EngineError,
+    },
+    /// The host gives no thread.
+    #[error("no thread for the RDMA engine: {0}")]
+    HostThread(std::io::Error),
     /// The system has no random numbers.
     #[error("no random numbers: {0}")]
     HostRandom(getrandom::Error),

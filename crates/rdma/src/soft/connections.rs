@@ -109,7 +109,9 @@ impl SoftEngine {
                 self.connections.incoming.remove(key);
                 continue;
             }
-            self.opened(number, local, peer, false);
+            if let Some(hook) = &self.context.hook {
+                hook.opened(number, local, peer, false);
+            }
             let deadline = Instant::now() + self.config.handshake_timeout;
             self.timers.at(deadline, Due::request(key));
         }
@@ -118,7 +120,7 @@ impl SoftEngine {
     /// An incoming connection has something to say.
     pub(super) fn advance_incoming(&mut self, index: u32) -> bool {
         let Some((key, incoming)) = self.connections.incoming.at(index) else { return false };
-        match incoming.advance() {
+        match incoming.advance(self.context.hook.as_deref()) {
             Asked::Pending => {}
             Asked::Ask(private_data) => {
                 let (peer, local) = (incoming.peer, incoming.local);
@@ -234,15 +236,11 @@ impl SoftEngine {
         let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get_mut(key) else {
             return false;
         };
-        match dialing.advance() {
+        match dialing.advance(self.context.hook.as_deref()) {
             Dialled::Pending { just_connected: false } => {}
             Dialled::Pending { just_connected: true } => {
                 let token = Token::Qp(key.index).to_bits();
                 self.context.poller.modify(&dialing.socket, token, Interest::READ);
-                let number = dialing.number;
-                if let Some((local, peer)) = dialing.socket.addresses() {
-                    self.opened(number, local, peer, true);
-                }
             }
             Dialled::Agreed { agreement, early } => self.dialled(key, agreement, &early),
             Dialled::Again(attempt) => {
@@ -452,12 +450,6 @@ impl SoftEngine {
             }
         }
         worked
-    }
-
-    fn opened(&self, number: u64, local: SocketAddr, peer: SocketAddr, active: bool) {
-        if let Some(hook) = &self.context.hook {
-            hook.opened(number, local, peer, active);
-        }
     }
 
     fn closed(&self, number: u64) {

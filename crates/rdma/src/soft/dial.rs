@@ -8,7 +8,7 @@ use iwarp::{Agreement, Profile};
 use rustix::io::Errno;
 
 use super::socket::{Socket, Transfer};
-use crate::verbs::{ConnectFailure, QpConfig};
+use crate::verbs::{ConnectFailure, QpConfig, WireHook};
 
 /// See the module. What is tried after what is for [`Dial`] to know.
 #[derive(Debug)]
@@ -80,12 +80,15 @@ impl Dialing {
     }
 
     /// The socket has something to say.
-    pub(super) fn advance(&mut self) -> Dialled {
+    pub(super) fn advance(&mut self, hook: Option<&dyn WireHook>) -> Dialled {
         if !self.connected {
             return match self.socket.dialled() {
                 Ok(()) => {
                     self.connected = true;
-                    self.transmit();
+                    if let (Some(hook), Some((local, peer))) = (hook, self.socket.addresses()) {
+                        hook.opened(self.number, local, peer, true);
+                    }
+                    self.transmit(hook);
                     Dialled::Pending { just_connected: true }
                 }
                 Err(errno) => Dialled::Failed(host_io(errno)),
@@ -93,7 +96,7 @@ impl Dialing {
         }
         let mut bytes = [0; ANSWER_MAX];
         let mut early = Vec::new();
-        match self.socket.receive(&mut bytes) {
+        match self.socket.receive_shown(&mut bytes, hook, self.number) {
             Transfer::Bytes(len) => {
                 let bytes = bytes.get(..len).unwrap_or_default();
                 let taken = self.machine.handle_bytes(bytes);
@@ -105,7 +108,7 @@ impl Dialing {
         match self.machine.outcome() {
             None => Dialled::Pending { just_connected: false },
             Some(Ok(agreement)) => Dialled::Agreed { agreement, early },
-            Some(Err(error)) => self.failed(&error),
+            Some(Err(error)) => self.failed(&error, hook),
         }
     }
 
@@ -114,9 +117,9 @@ impl Dialing {
         (now >= self.deadline).then_some(ConnectFailure::PeerSilent)
     }
 
-    fn failed(&mut self, error: &MpaError) -> Dialled {
+    fn failed(&mut self, error: &MpaError, hook: Option<&dyn WireHook>) -> Dialled {
         // A last word, if the machine has one.
-        self.transmit();
+        self.transmit(hook);
         match self.order.after(error) {
             Some(attempt) => Dialled::Again(attempt),
             None => Dialled::Failed(match error {
@@ -128,11 +131,14 @@ impl Dialing {
         }
     }
 
-    fn transmit(&mut self) {
-        if let Some(bytes) = self.machine.poll_transmit() {
-            // A fresh connection takes far more than one frame at once; if it is lost already,
-            // receiving will say so.
-            let _ = self.socket.send(&bytes);
+    fn transmit(&mut self, hook: Option<&dyn WireHook>) {
+        // A fresh connection takes far more than one frame at once; if it is lost already,
+        // receiving will say so.
+        if let Some(bytes) = self.machine.poll_transmit()
+            && let Transfer::Bytes(len) = self.socket.send(&bytes)
+            && let Some(hook) = hook
+        {
+            hook.sent(self.number, bytes.get(..len).unwrap_or_default());
         }
     }
 }

@@ -269,9 +269,10 @@ impl SoftEngine {
         self.qps.get_mut(Self::key_of(id))
     }
 
-    /// Spins, then sleeps, until there is something to do; `true`: it is worth another round.
+    /// Sleeps until something comes or `left` is over, and serves what came.
     fn sleep(&mut self, since: Instant, left: Option<Duration>) {
-        if !self.dirty.is_empty() || !self.wake.may_sleep() {
+        let workers = &self.context.workers;
+        if !self.dirty.is_empty() || !self.wake.may_sleep(|| workers.has_done()) {
             return;
         }
         let now = Instant::now();

@@ -7,6 +7,7 @@ use iwarp::mpa::{Responder, StartConfig};
 use iwarp::{Agreement, mpa::MpaError};
 
 use super::socket::{Socket, Transfer};
+use crate::verbs::WireHook;
 
 /// See the module.
 #[derive(Debug)]
@@ -43,9 +44,9 @@ impl Incoming {
     }
 
     /// The socket has something to say.
-    pub(super) fn advance(&mut self) -> Asked {
+    pub(super) fn advance(&mut self, hook: Option<&dyn WireHook>) -> Asked {
         let mut bytes = [0; REQUEST_MAX];
-        match self.socket.receive(&mut bytes) {
+        match self.socket.receive_shown(&mut bytes, hook, self.number) {
             Transfer::Bytes(len) => {
                 let bytes = bytes.get(..len).unwrap_or_default();
                 let taken = self.machine.handle_bytes(bytes);

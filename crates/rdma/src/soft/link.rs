@@ -13,7 +13,7 @@ use super::socket::{Socket, Transfer};
 use super::table::Key;
 use super::timers::{Due, Timers};
 use super::token::Token;
-use crate::verbs::{DisconnectReason, QpCapabilities, WireVerdict};
+use crate::verbs::{DisconnectReason, QpCapabilities};
 
 /// See the module.
 #[derive(Debug)]
@@ -49,7 +49,9 @@ enum Kick {
 impl Link {
     pub(super) fn new(socket: Socket, number: u64, agreement: Agreement) -> Self {
         let initiator = agreement.role == Role::Initiator;
-        let kick = if initiator { Kick::Armed } else { Kick::Never };
+        // A peer of our own kind misses nothing.
+        let needs_kick = initiator && !agreement.is_extended();
+        let kick = if needs_kick { Kick::Armed } else { Kick::Never };
         let emss = socket.segment_size().unwrap_or(SEGMENT_DEFAULT);
         let stream = Stream::new(&agreement, emss);
         Self {
@@ -97,15 +99,9 @@ impl Link {
         room: &mut [u8],
     ) -> Result<Option<usize>, DisconnectReason> {
         context.stats.recv_calls += 1;
-        match self.socket.receive(room) {
+        match self.socket.receive_shown(room, context.hook.as_deref(), self.number) {
             Transfer::Bytes(len) => {
                 context.stats.bytes_received += as_u64(len);
-                if let Some(hook) = &context.hook
-                    && let Some(bytes) = room.get_mut(..len)
-                    && hook.received(self.number, bytes) == WireVerdict::Cut
-                {
-                    return Err(lost(rustix::io::Errno::CONNRESET));
-                }
                 Ok(Some(len))
             }
             Transfer::Blocked => {

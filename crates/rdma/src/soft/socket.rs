@@ -9,6 +9,8 @@ use rustix::net::{
     connect, getpeername, getsockname, ipproto, listen, recv, send, shutdown, socket_with, sockopt,
 };
 
+use crate::verbs::{WireHook, WireVerdict};
+
 /// A connected or connecting socket.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -52,6 +54,23 @@ impl Socket {
             Err(Errno::AGAIN | Errno::INTR) => Transfer::Blocked,
             Err(errno) => Transfer::Lost(errno),
         }
+    }
+
+    /// The same, with a hook that sees the bytes first.
+    pub(super) fn receive_shown(
+        &self,
+        room: &mut [u8],
+        hook: Option<&dyn WireHook>,
+        number: u64,
+    ) -> Transfer {
+        let transfer = self.receive(room);
+        if let (Transfer::Bytes(len), Some(hook)) = (transfer, hook)
+            && let Some(bytes) = room.get_mut(..len)
+            && hook.received(number, bytes) == WireVerdict::Cut
+        {
+            return Transfer::Lost(Errno::CONNRESET);
+        }
+        transfer
     }
 
     /// Sends what TCP takes of `bytes`.

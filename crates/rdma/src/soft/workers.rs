@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   engine --submit--> [jobs] --> worker --> [done] --collect--> engine
-//!                                    \--- waker.wake() ---^
+//!                                    \--- waker.nudge() --^
 //! ```
 //!
 //! A queue pair has at most one batch here, so both queues are bounded by the number of queue
@@ -82,6 +82,11 @@ impl Workers {
         Ok(())
     }
 
+    /// Whether a batch is done.
+    pub(super) fn has_done(&self) -> bool {
+        !self.collected.is_empty() || self.shared.any_done.load(Ordering::Acquire)
+    }
+
     /// Takes one batch that is done. Costs a load while none is.
     pub(super) fn collect(&mut self) -> Option<Box<Batch>> {
         if self.collected.is_empty() && self.shared.any_done.load(Ordering::Relaxed) {
@@ -121,9 +126,9 @@ fn work(shared: &Shared) {
         {
             let mut done = lock(&shared.done);
             done.push_back(batch);
-            shared.any_done.store(true, Ordering::Relaxed);
+            shared.any_done.store(true, Ordering::Release);
         }
-        shared.waker.wake();
+        shared.waker.nudge();
         jobs = lock(&shared.jobs);
     }
 }

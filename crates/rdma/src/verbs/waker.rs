@@ -30,8 +30,15 @@ pub struct Waker {
 impl Waker {
     /// Wakes the engine, or lets its next `wait` return at once. Calls do not add up.
     pub fn wake(&self) {
+        self.shared.called.store(true, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Gets the engine up to look at something of its own, which the caller has stored before;
+    /// its owner stays in `wait`. The engine looks at the same thing in
+    /// [`WakeReceiver::may_sleep`].
+    pub fn nudge(&self) {
         let shared = &self.shared;
-        shared.called.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         // One of several callers writes; the sleeper clears `asleep` itself when it gets up.
         if shared.asleep.load(Ordering::Acquire) && shared.asleep.swap(false, Ordering::AcqRel) {
@@ -81,11 +88,12 @@ impl WakeReceiver {
             && self.shared.called.swap(false, Ordering::AcqRel)
     }
 
-    /// Announces sleep. `false`: a waker has called, stay up.
-    pub fn may_sleep(&self) -> bool {
+    /// Announces sleep. `false`: a waker has called, or `has_work` found what a nudge was for;
+    /// stay up.
+    pub fn may_sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.shared.asleep.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.shared.called.load(Ordering::Acquire) {
+        if self.shared.called.load(Ordering::Acquire) || has_work() {
             self.shared.asleep.store(false, Ordering::Release);
             return false;
         }
@@ -145,16 +153,27 @@ mod tests {
     fn a_call_before_sleep_forbids_it() {
         let receiver = WakeReceiver::new().unwrap();
         receiver.waker().wake();
-        assert!(!receiver.may_sleep());
+        assert!(!receiver.may_sleep(|| false));
         assert!(receiver.take_call());
-        assert!(receiver.may_sleep());
+        assert!(receiver.may_sleep(|| false));
+    }
+
+    #[test]
+    fn a_nudge_gets_the_engine_up_and_is_no_call() {
+        let receiver = WakeReceiver::new().unwrap();
+        assert!(!receiver.may_sleep(|| true), "the work was stored before");
+        assert!(receiver.may_sleep(|| false));
+        receiver.waker().nudge();
+        assert!(readable(&receiver));
+        receiver.got_up(true);
+        assert!(!receiver.take_call());
     }
 
     #[test]
     fn a_call_during_sleep_makes_one_system_call_however_many_call() {
         let receiver = WakeReceiver::new().unwrap();
         let waker = receiver.waker();
-        assert!(receiver.may_sleep());
+        assert!(receiver.may_sleep(|| false));
         waker.wake();
         waker.wake();
         assert!(readable(&receiver));
@@ -185,7 +204,7 @@ mod tests {
             if receiver.take_call() {
                 round += 1;
                 heard.store(round, Ordering::Release);
-            } else if receiver.may_sleep() {
+            } else if receiver.may_sleep(|| false) {
                 let mut fds = [PollFd::new(&receiver, PollFlags::IN)];
                 let patience = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
                 assert_eq!(poll(&mut fds, Some(&patience)), Ok(1), "a call was lost");

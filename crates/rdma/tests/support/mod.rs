@@ -3,6 +3,7 @@
 
 pub(crate) mod slow;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,7 @@ pub(crate) struct Pair {
     pub(crate) server: End,
     pub(crate) client_qp: QpId,
     pub(crate) server_qp: QpId,
+    pub(crate) addr: SocketAddr,
 }
 
 impl Pair {
@@ -90,11 +92,21 @@ impl Pair {
         let server_qp = server.engine.accept(request.0, server_config, b"welcome").unwrap();
         let welcome = until(&mut client, &mut server, |client, _| established(client, client_qp));
         assert_eq!(welcome, b"welcome");
-        let mut pair = Self { client, server, client_qp, server_qp };
+        let mut pair = Self { client, server, client_qp, server_qp, addr };
         if client_config.announce && server_config.announce {
             pair.until(|_, server| established(server, server_qp));
         }
         pair
+    }
+
+    /// One more connection between the same engines: the client's and the server's end of it.
+    pub(crate) fn another(&mut self) -> (QpId, QpId) {
+        let client_qp = self.client.engine.connect(self.addr, QpConfig::default(), &[]).unwrap();
+        let id = self.until(|_, server| request(server));
+        let server_qp = self.server.engine.accept(id, QpConfig::default(), &[]).unwrap();
+        self.until(|client, _| established(client, client_qp));
+        self.until(|_, server| established(server, server_qp));
+        (client_qp, server_qp)
     }
 
     /// Runs both ends until `done` says something.
@@ -146,6 +158,14 @@ pub(crate) fn until<T>(
             server.events
         );
     }
+}
+
+/// The next connection request.
+pub(crate) fn request(end: &mut End) -> Option<rdma::ConnectionId> {
+    end.take(|event| match event {
+        Event::ConnectRequest { id, .. } => Some(*id),
+        _ => None,
+    })
 }
 
 pub(crate) fn established(end: &mut End, id: QpId) -> Option<Vec<u8>> {

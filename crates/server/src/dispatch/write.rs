@@ -60,9 +60,13 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         Some(memory.pull(request.remaining_bytes, request.channel_info))
     };
     // Where the data lies in the frame, which outlives the request.
-    let data_at = request.data.as_ptr().addr() - call.frame.as_ptr().addr();
-    let data_at =
-        if request.data.is_empty() { 0..0 } else { data_at..data_at + request.data.len() };
+    let data_at = if request.data.is_empty() {
+        // Nothing, which need not lie in the frame.
+        0..0
+    } else {
+        let start = request.data.as_ptr().addr() - call.frame.as_ptr().addr();
+        start..start + request.data.len()
+    };
     let pulled = match pulled {
         Some(transfer) => Some(transfer.await?),
         None => None,

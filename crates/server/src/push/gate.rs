@@ -16,7 +16,6 @@ use crate::service::Core;
 impl Push {
     /// Checks the private data of a connection request: what to say in the accept, or in the
     /// rejection.
-    #[cfg_attr(not(test), expect(dead_code, reason = "called once the engine threads are in"))]
     pub(crate) fn admit(
         &self,
         private_data: &[u8],
@@ -61,7 +60,6 @@ impl Push {
 }
 
 /// A push connection is gone, and the engine touches none of its regions any more.
-#[expect(dead_code, reason = "called once the engine threads are in")]
 pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
     let regions: Vec<_> = {
         let mut tables = core.push.lock();

@@ -16,7 +16,7 @@
 //!
 //! Spec: docs/push-mode.md.
 
-mod gate;
+pub(crate) mod gate;
 mod map;
 mod offer;
 mod open;
@@ -84,7 +84,6 @@ impl Push {
     }
 
     /// Says who registers memory, and where its listener is. Until then push is refused.
-    #[expect(dead_code, reason = "called once the engine threads are in")]
     pub(crate) fn attach(&self, registrar: Arc<dyn Registrar>, address: SocketAddr) {
         // A second engine would be a mistake of the caller's; the first stays.
         let _ = self.engine.set(Attached { registrar, address });

@@ -8,6 +8,7 @@ use std::pin::Pin;
 
 use smb::NtStatus;
 
+pub(crate) mod direct;
 pub(crate) mod tcp;
 
 /// Where answers that are not given at once go. Frames carry their four-byte length prefix.

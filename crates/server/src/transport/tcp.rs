@@ -72,14 +72,14 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 
 /// A place among the connections, given back when dropped.
 #[derive(Debug)]
-struct Admission {
+pub(super) struct Admission {
     core: Arc<Core>,
     unauthenticated: bool,
 }
 
 impl Admission {
     // `None`: too many. The socket is closed by being dropped, at the cost of one accept.
-    fn ask(core: &Arc<Core>) -> Option<Self> {
+    pub(super) fn ask(core: &Arc<Core>) -> Option<Self> {
         let counters = &core.counters;
         let take = |counter: &AtomicUsize, max: usize| {
             let more = |count: usize| (count < max).then_some(count + 1);
@@ -98,7 +98,7 @@ impl Admission {
         Some(admission)
     }
 
-    fn authenticated(&mut self) {
+    pub(super) fn authenticated(&mut self) {
         if std::mem::take(&mut self.unauthenticated) {
             self.core.counters.unauthenticated.fetch_sub(1, Ordering::AcqRel);
         }

@@ -1,0 +1,83 @@
+//! Joins the engine thread to push mode: what push asks of it, and what it asks of push.
+//!
+//! Push names a connection by [`EngineConnection`], the engine by [`PushConnection`]; they are
+//! one number, and this file is the only place that knows both.
+//!
+//! The server owns push, push holds the bridge, so the bridge holds the server weakly.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use pmem::Medium;
+use rdma::{Access, MemoryRegion, Rkey};
+use smb::NtStatus;
+
+use super::gate::{Admitted, Gate, Refused};
+use super::handle::{Handle, PushConnection};
+use super::request::refusal;
+use crate::push::gate;
+use crate::push::registrar::{EngineConnection, Later, Registrar};
+use crate::service::Core;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PushBridge {
+    core: Weak<Core>,
+    runtime: tokio::runtime::Handle,
+    handle: Handle,
+}
+
+impl PushBridge {
+    /// Between a server and its engine thread.
+    pub(crate) fn new(core: &Arc<Core>, handle: Handle) -> Self {
+        Self { core: Arc::downgrade(core), runtime: core.runtime.clone(), handle }
+    }
+}
+
+impl Gate for PushBridge {
+    fn admit(
+        &self,
+        private_data: &[u8],
+        _peer: SocketAddr,
+        PushConnection(number): PushConnection,
+    ) -> Result<Admitted, Refused> {
+        let core = self.core.upgrade().ok_or_else(|| refusal(NtStatus::SERVER_UNAVAILABLE))?;
+        core.push.admit(private_data, EngineConnection(number))
+    }
+
+    fn gone(&self, PushConnection(number): PushConnection) {
+        if let Some(core) = self.core.upgrade() {
+            gate::gone(&core, EngineConnection(number));
+        }
+    }
+}
+
+impl Registrar for PushBridge {
+    fn register(
+        &self,
+        EngineConnection(number): EngineConnection,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Later<Option<MemoryRegion>> {
+        let handle = self.handle.clone();
+        Box::pin(async move {
+            let registered = handle.register(PushConnection(number), medium, range, access).await;
+            registered.inspect_err(|error| tracing::info!(%error, "region not registered")).ok()
+        })
+    }
+
+    fn deregister(&self, EngineConnection(number): EngineConnection, rkey: Rkey) -> Later<()> {
+        let handle = self.handle.clone();
+        Box::pin(async move {
+            // An engine that has stopped touches nothing either.
+            let _ = handle.deregister(PushConnection(number), rkey).await;
+        })
+    }
+
+    fn disconnect(&self, EngineConnection(number): EngineConnection) {
+        let handle = self.handle.clone();
+        self.runtime.spawn(async move { handle.disconnect(PushConnection(number)).await });
+    }
+}

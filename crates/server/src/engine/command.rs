@@ -1,0 +1,33 @@
+//! What the control side asks of an engine thread.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pmem::Medium;
+use rdma::{Access, MemoryRegion, Rkey};
+use tokio::sync::oneshot;
+
+use super::handle::{HandleError, PushConnection};
+
+/// One thing to do. A reply nobody waits for any more is dropped.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// See [`super::Handle::register`].
+    Register {
+        connection: PushConnection,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        access: Access,
+        reply: oneshot::Sender<Result<MemoryRegion, HandleError>>,
+    },
+    /// See [`super::Handle::deregister`].
+    Deregister { connection: PushConnection, rkey: Rkey, reply: oneshot::Sender<()> },
+    /// See [`super::Handle::disconnect`].
+    Disconnect { connection: PushConnection, reply: oneshot::Sender<()> },
+}
+
+/// Commands that wait for the engine thread; whoever comes then waits too. Deep enough for every
+/// session of a busy server to map or unmap at once, at about 100 bytes each.
+pub(super) const COMMANDS_MAX: usize = 1024;
+/// Commands taken in one turn, so that a flood of them does not hold up the data path.
+pub(super) const COMMANDS_PER_TURN: usize = 32;

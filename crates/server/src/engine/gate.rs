@@ -1,0 +1,28 @@
+//! Who decides about push connections: the seam to `push/`.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+
+use super::handle::PushConnection;
+
+/// Private data for an accepted peer: a `smb::push::PushAccept`.
+pub(super) type Admitted = Vec<u8>;
+/// Private data for a refused peer: a `smb::push::PushAccept` with the reason.
+pub(super) type Refused = Vec<u8>;
+
+/// Decides which peers get a push connection. Called on the engine thread: must not wait, and
+/// must not call back into the engine except through [`super::Handle`] from another task.
+pub(crate) trait Gate: Debug + Send + Sync {
+    /// A peer asks for a push connection with private data that is whole and of our version;
+    /// whether its token is any good is the question. `connection` is what it will be called.
+    fn admit(
+        &self,
+        private_data: &[u8],
+        peer: SocketAddr,
+        connection: PushConnection,
+    ) -> Result<Admitted, Refused>;
+
+    /// An admitted connection has ended, or never came about. No operation of its peer touches
+    /// any registered memory any more, and all its regions are gone.
+    fn gone(&self, connection: PushConnection);
+}

@@ -1,0 +1,124 @@
+//! The control side's end of an engine thread.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use pmem::Medium;
+use rdma::{Access, MemoryRegion, RegisterError, Rkey, Waker};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+use super::command::Command;
+
+/// One admitted push connection. Never names another one later.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct PushConnection(pub(crate) u64);
+
+impl fmt::Display for PushConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "push connection {}", self.0)
+    }
+}
+
+/// Asks an engine thread to do things. Clone it freely; it may outlive the thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    commands: mpsc::Sender<Command>,
+    waker: Waker,
+    address: SocketAddr,
+}
+
+impl Handle {
+    pub(super) fn new(commands: mpsc::Sender<Command>, waker: Waker, address: SocketAddr) -> Self {
+        Self { commands, waker, address }
+    }
+
+    /// Where the engine listens, with its real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets the peer of `connection` use a range of `medium`. Constant time for any length.
+    ///
+    /// If the returned future is dropped before it is done, the region does not stay registered.
+    pub(crate) async fn register(
+        &self,
+        connection: PushConnection,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<MemoryRegion, HandleError> {
+        let (reply, answer) = oneshot::channel();
+        let mut registration = Registration { handle: self, connection, answer };
+        self.ask(Command::Register { connection, medium, range, access, reply }).await?;
+        (&mut registration.answer).await.map_err(|_| HandleError::EngineStopped)?
+    }
+
+    /// Ends a region, and returns when no operation of the peer touches it any more. From the
+    /// moment the engine takes the command no new operation on it begins. A region or connection
+    /// that is gone already is fine.
+    ///
+    /// Dropping the future does not take the command back once it was queued.
+    pub(crate) async fn deregister(
+        &self,
+        connection: PushConnection,
+        rkey: Rkey,
+    ) -> Result<(), HandleError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Command::Deregister { connection, rkey, reply }).await?;
+        answer.await.map_err(|_| HandleError::EngineStopped)
+    }
+
+    /// Ends a connection, and returns when it is gone with all its regions ([`super::Gate::gone`]
+    /// was called before). One that is gone already is fine.
+    pub(crate) async fn disconnect(&self, connection: PushConnection) -> Result<(), HandleError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Command::Disconnect { connection, reply }).await?;
+        answer.await.map_err(|_| HandleError::EngineStopped)
+    }
+
+    async fn ask(&self, command: Command) -> Result<(), HandleError> {
+        self.commands.send(command).await.map_err(|_| HandleError::EngineStopped)?;
+        self.waker.wake();
+        Ok(())
+    }
+}
+
+/// A registration whose answer has not been taken: dropped with the future that waits for it.
+#[derive(Debug)]
+struct Registration<'a> {
+    handle: &'a Handle,
+    connection: PushConnection,
+    answer: oneshot::Receiver<Result<MemoryRegion, HandleError>>,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        // An answer that comes from here on the engine takes back itself.
+        self.answer.close();
+        if let Ok(Ok(region)) = self.answer.try_recv() {
+            let (reply, _) = oneshot::channel();
+            let (connection, rkey) = (self.connection, region.rkey);
+            // With the queue full the region stays until its connection ends.
+            let _ = self.handle.commands.try_send(Command::Deregister { connection, rkey, reply });
+            self.handle.waker.wake();
+        }
+    }
+}
+
+/// Why an engine thread did not do what it was asked.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub(crate) enum HandleError {
+    /// The connection has ended.
+    #[error("the push connection has ended")]
+    PeerGone,
+    /// The engine refused.
+    #[error(transparent)]
+    Refused(#[from] RegisterError),
+    /// The thread has stopped, and the engine with all its connections and regions is gone.
+    #[error("the engine has stopped")]
+    EngineStopped,
+}

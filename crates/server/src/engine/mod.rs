@@ -1,0 +1,37 @@
+//! The engine thread: owns the RDMA engine, and everything that happens on it.
+//!
+//! ```text
+//!   control side (tokio)                       engine thread
+//!   --------------------                       -------------
+//!   Handle::register, deregister, disconnect   Turn: commands -> poll -> events -> posts
+//!      | bounded queue, Waker                     |            |
+//!      +----------------------------------------->|            +--> Gate::admit, gone   (push)
+//!      <------------ oneshot replies -------------+            +--> transport::direct (SMB Direct)
+//! ```
+//!
+//! Rules of this thread, for everybody whose code runs on it ([`Gate`], `transport::direct`):
+//!
+//! - it never waits: not for a lock held over work, not for a device, not for a peer. The one
+//!   place where it sleeps is the engine's own `wait`;
+//! - one-sided writes, reads and flushes of push peers happen inside `poll` and `wait`: they
+//!   cause no event, so no code here runs for them and nothing is allocated;
+//! - every queue into it is bounded by a named constant, and a full queue makes the sender wait.
+//!
+//! Connection requests whose private data is a push token go to the [`Gate`]; all others are
+//! SMB Direct.
+
+mod bridge;
+mod command;
+mod gate;
+mod handle;
+mod owners;
+mod push_side;
+mod request;
+mod start;
+mod thread;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bridge::PushBridge;
+pub(crate) use start::{EngineOptions, EngineThread, OpenEngine};

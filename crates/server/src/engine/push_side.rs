@@ -1,0 +1,118 @@
+//! The push connections of one engine, and the deregistrations that wait.
+//!
+//! A deregistration is answered when nothing touches the region any more: at once, or when the
+//! engine says that the last operation has ended, or when the connection is gone as a whole.
+
+use std::collections::HashMap;
+
+use rdma::{Deregistration, Engine, QpId, RegisterError, Rkey};
+use tokio::sync::oneshot;
+
+use super::command::Command;
+use super::handle::{HandleError, PushConnection};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct PushSide {
+    connections: HashMap<PushConnection, QpId>,
+    last: u64,
+    deregistering: Vec<Waiting<(QpId, Rkey)>>,
+    disconnecting: Vec<Waiting<PushConnection>>,
+}
+
+/// Somebody waits for the end of something.
+#[derive(Debug)]
+struct Waiting<T> {
+    what: T,
+    reply: oneshot::Sender<()>,
+}
+
+impl PushSide {
+    /// A name for the next connection.
+    pub(super) fn next_name(&mut self) -> PushConnection {
+        self.last += 1;
+        PushConnection(self.last)
+    }
+
+    pub(super) fn add(&mut self, connection: PushConnection, qp: QpId) {
+        self.connections.insert(connection, qp);
+    }
+
+    /// Carries out a command, or notes who waits for its end.
+    pub(super) fn carry_out(&mut self, engine: &mut dyn Engine, command: Command) {
+        match command {
+            Command::Register { connection, medium, range, access, reply } => {
+                let Some(&qp) = self.connections.get(&connection) else {
+                    let _ = reply.send(Err(HandleError::PeerGone));
+                    return;
+                };
+                let outcome = engine.register(qp, medium, range, access);
+                let outcome = outcome.map_err(|error| match error {
+                    RegisterError::UnknownQp(_) => HandleError::PeerGone,
+                    other => HandleError::Refused(other),
+                });
+                if let Err(Ok(unheard)) = reply.send(outcome) {
+                    // Nobody knows of it, so nobody uses it: it is gone at once.
+                    let _ = engine.deregister(qp, unheard.rkey);
+                }
+            }
+            Command::Deregister { connection, rkey, reply } => {
+                if let Some(&qp) = self.connections.get(&connection) {
+                    self.deregister(engine, (qp, rkey), reply);
+                } else {
+                    let _ = reply.send(());
+                }
+            }
+            Command::Disconnect { connection, reply } => {
+                if let Some(&qp) = self.connections.get(&connection) {
+                    self.disconnecting.push(Waiting { what: connection, reply });
+                    engine.disconnect(qp);
+                } else {
+                    let _ = reply.send(());
+                }
+            }
+        }
+    }
+
+    fn deregister(
+        &mut self,
+        engine: &mut dyn Engine,
+        what: (QpId, Rkey),
+        reply: oneshot::Sender<()>,
+    ) {
+        let is_pending = match engine.deregister(what.0, what.1) {
+            Ok(Deregistration::Done) => false,
+            Ok(Deregistration::Pending) => true,
+            // Somebody else, or the peer by invalidating it, was first: its end counts for both.
+            Err(_) => self.deregistering.iter().any(|waiting| waiting.what == what),
+        };
+        if is_pending {
+            self.deregistering.push(Waiting { what, reply });
+        } else {
+            let _ = reply.send(());
+        }
+    }
+
+    /// The last operation on a region that was being deregistered has ended.
+    pub(super) fn deregistered(&mut self, qp: QpId, rkey: Rkey) {
+        release(&mut self.deregistering, |what| *what == (qp, rkey));
+    }
+
+    /// A connection is gone, and all that was registered for it.
+    pub(super) fn gone(&mut self, connection: PushConnection, qp: QpId) {
+        self.connections.remove(&connection);
+        release(&mut self.deregistering, |what| what.0 == qp);
+        release(&mut self.disconnecting, |what| *what == connection);
+    }
+
+    /// Ends all connections; each is gone when its event comes.
+    pub(super) fn disconnect_all(&self, engine: &mut dyn Engine) {
+        self.connections.values().for_each(|qp| engine.disconnect(*qp));
+    }
+}
+
+fn release<T>(waiting: &mut Vec<Waiting<T>>, is_over: impl Fn(&T) -> bool) {
+    for over in waiting.extract_if(.., |waiting| is_over(&waiting.what)) {
+        let _ = over.reply.send(());
+    }
+}

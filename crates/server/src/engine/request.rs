@@ -1,0 +1,78 @@
+//! What a connection request wants, by its private data.
+//!
+//! ```text
+//!  "LFPC" version 1, whole       a push connection: the gate decides about its token
+//!  "LFPC" anything else          refused, with the reason
+//!  nothing, IRD/ORD words, ...   SMB Direct
+//! ```
+//!
+//! Spec: docs/push-mode.md, "Push connection".
+
+use smb::push::{PushAccept, PushConnect, PushConnectionId};
+use smb::{NtStatus, ParseError};
+
+/// What a peer asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Wanted {
+    /// A push connection.
+    Push,
+    /// A push connection, in a way that cannot be granted.
+    Refuse(NtStatus),
+    /// SMB Direct.
+    SmbDirect,
+}
+
+/// Reads private data as far as it takes to tell.
+pub(super) fn wanted(private_data: &[u8]) -> Wanted {
+    match PushConnect::parse(private_data) {
+        Ok(_) => Wanted::Push,
+        Err(ParseError::PeerProtocolId(_)) => Wanted::SmbDirect,
+        // Too short even for the magic.
+        Err(_) if private_data.len() < MAGIC_LEN => Wanted::SmbDirect,
+        Err(ParseError::PeerPushVersion(_)) => Wanted::Refuse(NtStatus::REVISION_MISMATCH),
+        Err(_) => Wanted::Refuse(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+/// Private data of a rejection.
+pub(super) fn refusal(status: NtStatus) -> Vec<u8> {
+    let mut out = Vec::with_capacity(PushAccept::LEN);
+    PushAccept { status, push_connection_id: PushConnectionId(0) }.emit(&mut out);
+    out
+}
+
+const MAGIC_LEN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Typed from docs/push-mode.md: magic, version 1, size 48, flags, reserved, token.
+    fn request() -> Vec<u8> {
+        let mut bytes = b"LFPC\x01\x00\x30\x00".to_vec();
+        bytes.extend_from_slice(&[0; 8]);
+        bytes.extend_from_slice(&[7; 32]);
+        bytes
+    }
+
+    #[test]
+    fn a_whole_push_request_is_one_and_a_broken_one_is_refused_with_the_reason() {
+        assert_eq!(wanted(&request()), Wanted::Push);
+        let mut newer = request();
+        newer[4] = 2;
+        assert_eq!(wanted(&newer), Wanted::Refuse(NtStatus::REVISION_MISMATCH));
+        let cut = &request()[..40];
+        assert_eq!(wanted(cut), Wanted::Refuse(NtStatus::INVALID_PARAMETER));
+        assert_eq!(wanted(b"LFPC"), Wanted::Refuse(NtStatus::INVALID_PARAMETER));
+    }
+
+    #[test]
+    fn what_kernels_send_and_nothing_at_all_is_smb_direct() {
+        // Captured from cifs.ko 7.2 (big-endian) and 6.12 (little-endian) over siw.
+        let modern = [0, 0, 0, 0x20, 0, 0, 0, 1];
+        let old = [0x20, 0, 0, 0, 1, 0, 0, 0];
+        for private_data in [&modern[..], &old, &[0, 0x20, 0, 1], b"LFP", b""] {
+            assert_eq!(wanted(private_data), Wanted::SmbDirect);
+        }
+    }
+}

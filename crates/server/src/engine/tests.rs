@@ -1,0 +1,267 @@
+//! The engine thread with real sockets: a client engine in the test, a gate that is told what to
+//! say.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pmem::Medium;
+use rdma::{
+    Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, PollPolicy, Provider,
+    QpConfig, QpId, SoftProvider, WorkRequest,
+};
+use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
+use smb::{Guid, NtStatus};
+
+use super::gate::Gate;
+use super::handle::{Handle, HandleError, PushConnection};
+use super::{EngineOptions, EngineThread, OpenEngine};
+use crate::config::{PushPolicy, SigningPolicy, Users};
+use crate::limits::Limits;
+use crate::push::Push;
+use crate::service::{Core, CoreParts};
+
+const TOKEN: [u8; 32] = [7; 32];
+
+/// Knows one token and writes down what it is told.
+#[derive(Debug, Default)]
+struct TestGate {
+    admitted: Mutex<Vec<PushConnection>>,
+    gone: Mutex<Vec<PushConnection>>,
+}
+
+fn answer(status: NtStatus, id: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    PushAccept { status, push_connection_id: PushConnectionId(id) }.emit(&mut out);
+    out
+}
+
+impl Gate for TestGate {
+    fn admit(
+        &self,
+        private_data: &[u8],
+        _peer: SocketAddr,
+        connection: PushConnection,
+    ) -> Result<Vec<u8>, Vec<u8>> {
+        let request = PushConnect::parse(private_data).unwrap();
+        if request.token != PushToken::new(TOKEN) {
+            return Err(answer(NtStatus::ACCESS_DENIED, 0));
+        }
+        self.admitted.lock().unwrap().push(connection);
+        Ok(answer(NtStatus::SUCCESS, connection.0))
+    }
+
+    fn gone(&self, connection: PushConnection) {
+        self.gone.lock().unwrap().push(connection);
+    }
+}
+
+fn core(runtime: &tokio::runtime::Runtime) -> Arc<Core> {
+    Arc::new(Core::new(CoreParts {
+        limits: Limits::default(),
+        shares: Vec::new(),
+        users: Users::default(),
+        signing: SigningPolicy::Required,
+        encrypt_required: false,
+        guid: Guid([1; 16]),
+        push: Push::new(PushPolicy::default()),
+        runtime: runtime.handle().clone(),
+    }))
+}
+
+struct Fixture {
+    runtime: tokio::runtime::Runtime,
+    gate: Arc<TestGate>,
+    handle: Handle,
+    thread: Option<EngineThread>,
+    client: Box<dyn Engine>,
+    events: Vec<Event>,
+}
+
+impl Fixture {
+    fn start() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let options = EngineOptions {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            provider: Arc::new(SoftProvider),
+            engine: config.clone(),
+        };
+        let open = OpenEngine::open(options).unwrap();
+        let handle = open.handle().clone();
+        let gate = Arc::new(TestGate::default());
+        let thread = open.run(core(&runtime), Arc::clone(&gate) as Arc<dyn Gate>).unwrap();
+        let client = SoftProvider.open_engine(config).unwrap();
+        Self { runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
+    }
+
+    /// Runs the client until an event that `pick` likes.
+    fn until<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = self.events.iter().position(|event| pick(event).is_some());
+            if let Some(index) = found {
+                return pick(&self.events.remove(index)).unwrap();
+            }
+            assert!(Instant::now() < end, "nothing but {:?}", self.events);
+            self.client.wait(Some(Duration::from_millis(100)));
+            self.client.poll(&mut self.events);
+        }
+    }
+
+    fn dial(&mut self, private_data: &[u8]) -> QpId {
+        self.client.connect(self.handle.address(), QpConfig::default(), private_data).unwrap()
+    }
+
+    /// Dials with a token, and waits for the answer.
+    fn connect(&mut self) -> (QpId, PushConnection) {
+        let qp = self.dial(&request(TOKEN));
+        let answer = self.until(|event| match event {
+            Event::Established { private_data, .. } => Some(private_data.clone()),
+            _ => None,
+        });
+        let accept = PushAccept::parse(&answer).unwrap();
+        assert_eq!(accept.status, NtStatus::SUCCESS);
+        (qp, PushConnection(accept.push_connection_id.0))
+    }
+
+    fn refused(&mut self, private_data: &[u8]) -> NtStatus {
+        self.dial(private_data);
+        let (reason, said) = self.until(|event| match event {
+            Event::ConnectFailed { reason, private_data, .. } => {
+                Some((*reason, private_data.clone()))
+            }
+            _ => None,
+        });
+        assert_eq!(reason, ConnectFailure::PeerRejected);
+        PushAccept::parse(&said).unwrap().status
+    }
+}
+
+fn request(token: [u8; 32]) -> Vec<u8> {
+    let mut out = Vec::new();
+    PushConnect { token: PushToken::new(token) }.emit(&mut out);
+    out
+}
+
+fn memory() -> Arc<dyn Medium> {
+    pmem::anonymous(8192).unwrap()
+}
+
+#[test]
+fn an_admitted_peer_writes_into_what_is_registered_and_into_nothing_after() {
+    let mut fixture = Fixture::start();
+    let (qp, connection) = fixture.connect();
+    let medium = memory();
+    let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let registered = fixture.handle.register(connection, Arc::clone(&medium), 4096..8192, access);
+    let region = fixture.runtime.block_on(registered).unwrap();
+    assert_eq!(region.len, 4096);
+    let write = |bytes| Operation::Write {
+        payload: Payload::Inline(bytes),
+        rkey: region.rkey,
+        remote_addr: region.remote_addr_base + 8,
+    };
+    fixture.client.post_send(qp, WorkRequest::signaled(1, write(b"first"))).unwrap();
+    // A read is answered after what came before it was placed.
+    let sink = memory();
+    let local = fixture.client.register(qp, sink, 0..8192, Access::LOCAL_WRITE).unwrap();
+    let read = Operation::Read {
+        local: local.slice(0, 5),
+        rkey: region.rkey,
+        remote_addr: region.remote_addr_base + 8,
+    };
+    fixture.client.post_send(qp, WorkRequest::signaled(2, read)).unwrap();
+    let is_read = fixture.until(|event| match event {
+        Event::Completion(done) if done.wr_id == 2 => Some(done.is_success()),
+        _ => None,
+    });
+    assert!(is_read);
+    let mut placed = [0; 5];
+    medium.try_read(4104, &mut placed).unwrap();
+    assert_eq!(&placed, b"first");
+
+    let ended = fixture.handle.deregister(connection, region.rkey);
+    fixture.runtime.block_on(ended).unwrap();
+    let again = fixture.handle.deregister(connection, region.rkey);
+    fixture.runtime.block_on(again).unwrap();
+    fixture.client.post_send(qp, WorkRequest::signaled(3, write(b"later"))).unwrap();
+    fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
+    medium.try_read(4104, &mut placed).unwrap();
+    assert_eq!(&placed, b"first", "a write after deregistration ends its connection, no more");
+    // Returns at once, or when the connection is gone: the gate knows by then.
+    fixture.runtime.block_on(fixture.handle.disconnect(connection)).unwrap();
+    assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
+}
+
+#[test]
+fn wrong_tokens_and_other_versions_are_refused_with_the_reason() {
+    let mut fixture = Fixture::start();
+    assert_eq!(fixture.refused(&request([8; 32])), NtStatus::ACCESS_DENIED);
+    let mut newer = request(TOKEN);
+    newer[4] = 9;
+    assert_eq!(fixture.refused(&newer), NtStatus::REVISION_MISMATCH);
+    assert_eq!(fixture.refused(b"LFPC"), NtStatus::INVALID_PARAMETER);
+    assert!(fixture.gate.admitted.lock().unwrap().is_empty());
+    fixture.connect();
+}
+
+#[test]
+fn disconnect_returns_when_the_connection_is_gone_and_registers_nothing_after() {
+    let mut fixture = Fixture::start();
+    let (_, connection) = fixture.connect();
+    let handle = fixture.handle.clone();
+    fixture.runtime.block_on(handle.disconnect(connection)).unwrap();
+    assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
+    let late = handle.register(connection, memory(), 0..4096, Access::REMOTE_READ);
+    assert_eq!(fixture.runtime.block_on(late).unwrap_err(), HandleError::PeerGone);
+    fixture.runtime.block_on(handle.disconnect(connection)).unwrap();
+    fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
+}
+
+#[test]
+fn a_registration_nobody_waits_for_does_not_stay() {
+    let mut fixture = Fixture::start();
+    let (_, connection) = fixture.connect();
+    let medium = memory();
+    let handle = fixture.handle.clone();
+    {
+        let registering =
+            handle.register(connection, Arc::clone(&medium), 0..4096, Access::REMOTE_READ);
+        let mut registering = std::pin::pin!(registering);
+        let mut context = Context::from_waker(Waker::noop());
+        // The command is queued; whether it is answered before the future goes is a race, and
+        // must not matter. (If it is so fast that we hear of it, it is ours to end.)
+        if let Poll::Ready(region) = registering.as_mut().poll(&mut context) {
+            let ended = handle.deregister(connection, region.unwrap().rkey);
+            fixture.runtime.block_on(ended).unwrap();
+        }
+    }
+    // Commands are carried out in order: after the second of these everything before is done.
+    for _ in 0..2 {
+        let registered = handle.register(connection, memory(), 0..4096, Access::REMOTE_READ);
+        let region = fixture.runtime.block_on(registered).unwrap();
+        fixture.runtime.block_on(handle.deregister(connection, region.rkey)).unwrap();
+    }
+    assert_eq!(Arc::strong_count(&medium), 1);
+}
+
+#[test]
+fn stopping_ends_every_connection_and_answers_whoever_still_asks() {
+    let mut fixture = Fixture::start();
+    let (_, connection) = fixture.connect();
+    let medium = memory();
+    let registered =
+        fixture.handle.register(connection, Arc::clone(&medium), 0..8192, Access::REMOTE_WRITE);
+    fixture.runtime.block_on(registered).unwrap();
+    fixture.thread.take().unwrap().stop();
+    assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
+    assert_eq!(Arc::strong_count(&medium), 1, "nothing refers to the region any more");
+    let late = fixture.handle.disconnect(connection);
+    assert_eq!(fixture.runtime.block_on(late), Err(HandleError::EngineStopped));
+    fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,217 @@
+//! The engine thread itself: one turn after another.
+//!
+//! ```text
+//!   turn:  commands -> poll -> events -> answers posted      something happened: next turn
+//!                                                            nothing: wait
+//! ```
+//!
+//! What is posted in a turn is transmitted by the poll of the next one, all together: the RDMA
+//! Write of a READ and its answer leave in one segment.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rdma::{ConnectionId, DisconnectReason, Engine, Event, QpConfig, QpId};
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use super::command::{COMMANDS_PER_TURN, Command};
+use super::gate::Gate;
+use super::owners::{Owner, Owners};
+use super::push_side::PushSide;
+use super::request::{self, Wanted};
+use crate::transport::direct::{Direct, Request};
+
+/// Everything that lives on the thread.
+#[derive(Debug)]
+pub(super) struct Thread {
+    engine: Box<dyn Engine>,
+    commands: mpsc::Receiver<Command>,
+    stop: Arc<AtomicBool>,
+    gate: Arc<dyn Gate>,
+    push: PushSide,
+    direct: Direct,
+    owners: Owners,
+    events: Vec<Event>,
+    stopping: bool,
+}
+
+impl Thread {
+    pub(super) fn new(
+        engine: Box<dyn Engine>,
+        commands: mpsc::Receiver<Command>,
+        stop: Arc<AtomicBool>,
+        gate: Arc<dyn Gate>,
+        direct: Direct,
+    ) -> Self {
+        Self {
+            engine,
+            commands,
+            stop,
+            gate,
+            push: PushSide::default(),
+            direct,
+            owners: Owners::default(),
+            events: Vec::with_capacity(EVENTS_START),
+            stopping: false,
+        }
+    }
+
+    /// Works until told to stop, then ends what there is.
+    pub(super) fn run(mut self) {
+        while !self.stop.load(Ordering::Acquire) {
+            if !self.turn() {
+                let patience = self.direct.patience(Instant::now());
+                self.engine.wait(patience);
+            }
+        }
+        self.stopping = true;
+        // What is asked from here on is answered by the queue being closed.
+        self.commands.close();
+        self.push.disconnect_all(&mut *self.engine);
+        self.direct.disconnect_all(&mut *self.engine);
+        let end = Instant::now() + STOP_GRACE;
+        while !self.owners.is_empty() {
+            let now = Instant::now();
+            if now >= end {
+                warn!("some RDMA connections did not end in time");
+                break;
+            }
+            if !self.turn() {
+                self.engine.wait(Some(end - now));
+            }
+        }
+    }
+
+    /// Does what there is to do; `false` if there was nothing.
+    fn turn(&mut self) -> bool {
+        let mut worked = self.take_commands();
+        self.engine.poll(&mut self.events);
+        let now = Instant::now();
+        let mut events = mem::take(&mut self.events);
+        worked |= !events.is_empty();
+        for event in events.drain(..) {
+            self.handle(event, now);
+        }
+        self.events = events;
+        worked |= self.direct.answer_calls();
+        worked |= self.direct.check_deadlines(&mut *self.engine, now);
+        worked |= self.direct.flush(&mut *self.engine, now);
+        worked
+    }
+
+    fn take_commands(&mut self) -> bool {
+        for taken in 0..COMMANDS_PER_TURN {
+            let Ok(command) = self.commands.try_recv() else { return taken > 0 };
+            self.push.carry_out(&mut *self.engine, command);
+        }
+        true
+    }
+
+    fn handle(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::ConnectRequest { id, peer, local, private_data } => {
+                self.requested(Request { id, peer, local, private_data }, now);
+            }
+            Event::Completion(completion) => match self.owners.of(completion.qp) {
+                Some(Owner::Direct(direct)) => {
+                    self.direct.completed(&mut *self.engine, direct, &completion, now);
+                }
+                // A push connection posts nothing from this side.
+                Some(Owner::Push(_)) | None => {}
+            },
+            Event::Established { qp, .. } => match self.owners.of(qp) {
+                Some(Owner::Direct(direct)) => {
+                    self.direct.established(&mut *self.engine, direct, now)
+                }
+                Some(Owner::Push(connection)) => debug!(%connection, "established"),
+                None => {}
+            },
+            Event::Deregistered { qp, rkey } => self.push.deregistered(qp, rkey),
+            Event::Disconnected { qp, reason } => self.disconnected(qp, reason),
+            // Withdrawn before it was answered, which here happens in the turn it comes; and this
+            // side dials nobody.
+            Event::ConnectRequestGone { .. } | Event::ConnectFailed { .. } => {}
+        }
+    }
+
+    fn requested(&mut self, request: Request, now: Instant) {
+        if self.stopping {
+            self.engine.reject(request.id, &[]);
+            return;
+        }
+        match request::wanted(&request.private_data) {
+            Wanted::SmbDirect => {
+                if let Some((qp, direct)) = self.direct.accept(&mut *self.engine, &request, now) {
+                    self.owners.insert(qp, Owner::Direct(direct));
+                }
+            }
+            Wanted::Push => self.push_requested(&request),
+            Wanted::Refuse(status) => {
+                info!(peer = %request.peer, %status, "push connection refused");
+                self.engine.reject(request.id, &request::refusal(status));
+            }
+        }
+    }
+
+    fn push_requested(&mut self, request: &Request) {
+        let Request { id, peer, private_data, .. } = request;
+        let connection = self.push.next_name();
+        match self.gate.admit(private_data, *peer, connection) {
+            Ok(answer) => {
+                if let Some(qp) = self.accept_push(*id, &answer) {
+                    debug!(%peer, %connection, "admitted");
+                    self.push.add(connection, qp);
+                    self.owners.insert(qp, Owner::Push(connection));
+                } else {
+                    self.gate.gone(connection);
+                }
+            }
+            Err(answer) => {
+                info!(%peer, "push connection refused");
+                self.engine.reject(*id, &answer);
+            }
+        }
+    }
+
+    fn accept_push(&mut self, id: ConnectionId, answer: &[u8]) -> Option<QpId> {
+        match self.engine.accept(id, PUSH_QP, answer) {
+            Ok(qp) => Some(qp),
+            Err(error) => {
+                warn!(%error, "push connection not accepted");
+                self.engine.reject(id, &request::refusal(smb::NtStatus::INSUFFICIENT_RESOURCES));
+                None
+            }
+        }
+    }
+
+    fn disconnected(&mut self, qp: QpId, reason: DisconnectReason) {
+        match self.owners.remove(qp) {
+            Some(Owner::Push(connection)) => {
+                debug!(%connection, ?reason, "ended");
+                // The gate first: whoever waits for the end may rely on what it then says.
+                self.gate.gone(connection);
+                self.push.gone(connection, qp);
+            }
+            Some(Owner::Direct(direct)) => self.direct.disconnected(direct, reason),
+            None => {}
+        }
+    }
+}
+
+/// A push peer writes, reads and flushes up to 128 deep; this side posts nothing at all.
+const PUSH_QP: QpConfig = QpConfig {
+    send_depth: 1,
+    recv_depth: 1,
+    ird: 128,
+    ord: 0,
+    crc: true,
+    announce: true,
+    fpdu_max: u16::MAX,
+};
+/// Room for events before the vector grows.
+const EVENTS_START: usize = 256;
+/// How long connections may take to end when the thread stops.
+const STOP_GRACE: Duration = Duration::from_secs(2);

@@ -1,0 +1,179 @@
+//! From receive buffers to handled requests.
+//!
+//! A slot is posted anew as soon as its message was copied out, so the peer's credits come back
+//! whatever becomes of the request. Only a peer that does not take its answers is kept short.
+
+use std::mem;
+
+use super::error::End;
+use super::inspect::{self, Fetch, Look, Place};
+use super::mailbox::{Fetched, Item};
+use super::peer::{Home, Peer, Stage, Turn};
+use super::transfers::{Pull, PullEnd};
+use crate::limits::UNAUTHENTICATED_FRAME_MAX;
+use crate::state::Frame;
+
+/// A request that waits for the SMB side to come home.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    frame: Vec<u8>,
+    place: Place,
+    fetched: Option<Fetched>,
+}
+
+impl Peer {
+    /// Takes a message out of its slot and does what it asks.
+    pub(super) fn received(&mut self, turn: &mut Turn<'_>, slot: u16, len: u32) -> Result<(), End> {
+        // Scratch of the thread, so that no connection needs its own.
+        let mut message = mem::take(&mut turn.shared.message);
+        let mut frame = mem::take(&mut turn.shared.frame);
+        message.resize(usize::try_from(len).expect("32 bits fit usize"), 0);
+        let outcome = self.take_in(turn, slot, &mut message, &mut frame);
+        turn.shared.message = message;
+        if frame.capacity() <= FRAME_KEEP_MAX {
+            turn.shared.frame = frame;
+        }
+        outcome
+    }
+
+    fn take_in(
+        &mut self,
+        turn: &mut Turn<'_>,
+        slot: u16,
+        message: &mut [u8],
+        frame: &mut Vec<u8>,
+    ) -> Result<(), End> {
+        self.receives.read(slot, message)?;
+        let Stage::Up(connection) = &mut self.stage else {
+            return self.negotiate(turn, slot, message);
+        };
+        let whole = connection.handle_receive(turn.now, message)?;
+        let is_whole = whole.is_some();
+        if let Some(whole) = whole {
+            frame.clear();
+            frame.extend_from_slice(whole);
+        }
+        if self.is_congested() {
+            self.receives.withhold(slot);
+        } else {
+            self.receives.post(turn.engine, slot)?;
+            self.receives_posted(1);
+        }
+        if is_whole { self.request(turn, frame) } else { Ok(()) }
+    }
+
+    /// A whole frame of the peer's.
+    fn request(&mut self, turn: &mut Turn<'_>, frame: &mut [u8]) -> Result<(), End> {
+        if !self.is_authenticated && frame.len() > UNAUTHENTICATED_FRAME_MAX {
+            return Err(End::PeerLongUnauthenticated(frame.len()));
+        }
+        let Look { place, invalidate, fetch } = inspect::look(frame);
+        if let Some((message_id, token)) = invalidate {
+            self.invalidations.note(message_id, token)?;
+        }
+        if let Some(Fetch { cursor, len }) = fetch.filter(|_| self.is_authenticated) {
+            let end = PullEnd::Request(frame.to_vec());
+            self.transfers.begin(Pull::new(cursor, len, end));
+            return Ok(());
+        }
+        self.handle(turn, frame, place, None)
+    }
+
+    /// An RDMA Read has ended.
+    pub(super) fn read_done(&mut self, turn: &mut Turn<'_>, slot: u16) -> Result<(), End> {
+        let Some(pull) = self.transfers.read_done(slot)? else { return Ok(()) };
+        self.transfers.yield_staging(turn.engine, &mut turn.shared.budget);
+        match pull.into_parts() {
+            (data, PullEnd::Reply(reply)) => {
+                // Whoever asked may be gone.
+                let _ = reply.send(Ok(data));
+                Ok(())
+            }
+            (data, PullEnd::Request(mut frame)) => {
+                let fetched = inspect::descriptors(&frame)
+                    .map(|descriptors| Fetched { descriptors: descriptors.to_vec(), data });
+                self.handle(turn, &mut frame, Place::Here, fetched)
+            }
+        }
+    }
+
+    /// Handles a frame, or keeps it until the SMB side is home and its turn has come.
+    pub(super) fn handle(
+        &mut self,
+        turn: &mut Turn<'_>,
+        frame: &mut [u8],
+        place: Place,
+        fetched: Option<Fetched>,
+    ) -> Result<(), End> {
+        if self.smb.is_none() || !self.backlog.is_empty() {
+            self.backlog_bytes += frame.len();
+            self.backlog.push_back(Waiting { frame: frame.to_vec(), place, fetched });
+            return Ok(());
+        }
+        match place {
+            Place::Here => self.handle_here(turn, frame, fetched),
+            Place::Away => {
+                self.send_away(turn, frame.to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    fn handle_here(
+        &mut self,
+        turn: &mut Turn<'_>,
+        frame: &mut [u8],
+        fetched: Option<Fetched>,
+    ) -> Result<(), End> {
+        let Some(smb) = &mut self.smb else { return Ok(()) };
+        self.mailbox.attend(fetched);
+        let mut out = self.spare.pop().unwrap_or_default();
+        let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
+        // What the handling posted, an RDMA Write above all, comes before its answer.
+        self.mailbox.collect(&mut self.items);
+        self.items.push_back(Item::Frames(out));
+        outcome?;
+        self.note_authentication(turn)
+    }
+
+    fn send_away(&mut self, turn: &Turn<'_>, frame: Vec<u8>) {
+        let Some(mut smb) = self.smb.take() else { return };
+        let mailbox = self.mailbox.clone();
+        turn.shared.core.runtime.spawn(async move {
+            let mut out = Vec::new();
+            let outcome = smb.handle(Frame::Owned(frame), &mut out);
+            let home = Box::new(Home { smb, out, outcome });
+            if let Err(Item::Home(home)) = mailbox.post(Item::Home(home)) {
+                // The peer is gone meanwhile.
+                tokio::task::spawn_blocking(|| home.smb.end());
+            }
+        });
+    }
+
+    /// Handles what came while the SMB side was away; `true` if there was something.
+    pub(super) fn work_off_backlog(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let mut worked = false;
+        while self.smb.is_some()
+            && let Some(Waiting { mut frame, place, fetched }) = self.backlog.pop_front()
+        {
+            worked = true;
+            self.backlog_bytes -= frame.len();
+            match place {
+                Place::Here => self.handle_here(turn, &mut frame, fetched)?,
+                Place::Away => self.send_away(turn, frame),
+            }
+        }
+        Ok(worked)
+    }
+
+    /// Whether the peer has to take answers before it gets more credits.
+    pub(super) fn is_congested(&self) -> bool {
+        self.queued_bytes + self.backlog_bytes > CONGESTED_AT
+    }
+}
+
+/// Bytes of answers and of waiting requests from which on a peer gets no more credits: several
+/// times what is under way on a fast link.
+const CONGESTED_AT: usize = 4 << 20;
+/// A frame buffer larger than this is not kept.
+const FRAME_KEEP_MAX: usize = 1 << 20;

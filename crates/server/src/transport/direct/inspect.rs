@@ -1,0 +1,125 @@
+//! A first look at a request, to decide where it is handled.
+//!
+//! ```text
+//!  READ, WRITE up to 64 KiB, FLUSH, ECHO, CANCEL   here, on the engine thread
+//!   .. WRITE whose bytes are in the peer's memory   here, after they were fetched
+//!  everything else, compounds, sealed frames        away, on a task
+//! ```
+//!
+//! Nothing is decided here but the place: the same code handles the request in both. What cannot
+//! be parsed goes where it is refused.
+
+use smb::{Channel, Command, Header, Protocol, ReadRequest, WriteRequest, compound};
+use smbdirect::Token;
+
+use super::cursor::Cursor;
+
+/// Where a request is handled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// On the engine thread: it takes microseconds and waits for nothing.
+    Here,
+    /// On a task: it may take its time.
+    Away,
+}
+
+/// What a first look found.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// Where to handle it.
+    pub(super) place: Place,
+    /// The message whose answer invalidates the token.
+    pub(super) invalidate: Option<(u64, Token)>,
+    /// What to fetch from the peer's memory first.
+    pub(super) fetch: Option<Fetch>,
+}
+
+/// Bytes of a WRITE that lie in the peer's memory.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub(super) cursor: Cursor,
+    pub(super) len: u32,
+}
+
+const AWAY: Look = Look { place: Place::Away, invalidate: None, fetch: None };
+const HERE: Look = Look { place: Place::Here, invalidate: None, fetch: None };
+
+/// Looks at a whole frame.
+pub(super) fn look(frame: &[u8]) -> Look {
+    let Ok(Protocol::Smb2) = Protocol::of(frame) else { return AWAY };
+    let Ok(header) = Header::parse(frame) else { return AWAY };
+    if header.next_command != 0 {
+        return look_at_compound(frame, &header);
+    }
+    let mut look = match header.command {
+        Command::READ => look_at_read(frame),
+        Command::WRITE => look_at_write(frame),
+        Command::FLUSH | Command::ECHO | Command::CANCEL => HERE,
+        _ => AWAY,
+    };
+    look.invalidate = token_of(&header, frame).map(|token| (header.message_id.0, token));
+    look
+}
+
+// The frame is answered by one frame, which begins with the answer to its first request and can
+// invalidate one token.
+fn look_at_compound(frame: &[u8], first: &Header) -> Look {
+    let token = compound::walk(frame)
+        .map_while(Result::ok)
+        .find_map(|(range, header)| token_of(&header, frame.get(range)?));
+    Look { invalidate: token.map(|token| (first.message_id.0, token)), ..AWAY }
+}
+
+fn look_at_read(pdu: &[u8]) -> Look {
+    match ReadRequest::parse(pdu) {
+        Ok(request) if request.length > HERE_MAX => AWAY,
+        Ok(_) | Err(_) => HERE,
+    }
+}
+
+fn look_at_write(pdu: &[u8]) -> Look {
+    let Ok(request) = WriteRequest::parse(pdu) else { return HERE };
+    if !is_remote(request.channel) {
+        let is_small = u32::try_from(request.data.len()).is_ok_and(|len| len <= HERE_MAX);
+        return if is_small { HERE } else { AWAY };
+    }
+    let len = request.remaining_bytes;
+    if len > HERE_MAX {
+        return AWAY;
+    }
+    // Descriptors that are no good are refused where the request is handled.
+    let fetch = Cursor::new(request.channel_info, u64::from(len)).ok();
+    let fetch = fetch.filter(|cursor| !cursor.is_done()).map(|cursor| Fetch { cursor, len });
+    Look { fetch, ..HERE }
+}
+
+fn token_of(header: &Header, pdu: &[u8]) -> Option<Token> {
+    let (channel, descriptors) = match header.command {
+        Command::READ => {
+            let request = ReadRequest::parse(pdu).ok()?;
+            (request.channel, request.descriptors())
+        }
+        Command::WRITE => {
+            let request = WriteRequest::parse(pdu).ok()?;
+            (request.channel, request.descriptors())
+        }
+        _ => return None,
+    };
+    if channel != Channel::RDMA_V1_INVALIDATE {
+        return None;
+    }
+    descriptors.ok()?.map(|descriptors| descriptors.first_token())
+}
+
+/// The descriptors of a WRITE, as bytes.
+pub(super) fn descriptors(pdu: &[u8]) -> Option<&[u8]> {
+    WriteRequest::parse(pdu).ok().map(|request| request.channel_info)
+}
+
+fn is_remote(channel: Channel) -> bool {
+    matches!(channel, Channel::RDMA_V1 | Channel::RDMA_V1_INVALIDATE)
+}
+
+/// Longest READ and WRITE handled on the engine thread: copying it takes about 10 µs, less than
+/// going to a task and back.
+const HERE_MAX: u32 = 64 * 1024;

@@ -1,0 +1,150 @@
+//! How other threads reach a peer: a queue of its own, and one bell for the engine thread.
+//!
+//! ```text
+//!   task: post(item) --> queue --> rung already, or attended? nothing more to do
+//!                                  else: id into the doorbell, wake the engine
+//!   engine: collect() takes all items, in order
+//! ```
+//!
+//! The lock is held for a push or a swap and is shared by one connection's tasks and the engine
+//! thread, never by two connections. The doorbell is lock-free and holds each peer at most once.
+//! What bounds the queue: every frame answers a request that took a credit or breaks a lease
+//! once, and transfers take room first (`remote`).
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdma::Waker;
+
+use super::peer::Home;
+use super::table::DirectId;
+use super::transfers::{Pull, Push};
+
+/// Something for a peer to do, in order.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Frames to send, each with its length prefix.
+    Frames(Vec<u8>),
+    /// Bytes into the peer's memory; what is queued later leaves later.
+    Push(Push),
+    /// Bytes out of the peer's memory.
+    Pull(Pull),
+    /// The SMB side of the connection is back from a task.
+    Home(Box<Home>),
+    /// Ends the connection when what is before it has left.
+    Close,
+}
+
+/// The queue of one peer.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    id: DirectId,
+    doorbell: Arc<Doorbell>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    items: VecDeque<Item>,
+    /// The engine thread knows that there is something.
+    noticed: bool,
+    closed: bool,
+    fetched: Option<Fetched>,
+}
+
+/// The bytes of the WRITE that is being handled.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) descriptors: Vec<u8>,
+    pub(super) data: Vec<u8>,
+}
+
+impl Mailbox {
+    pub(super) fn new(id: DirectId, doorbell: Arc<Doorbell>) -> Self {
+        Self { id, doorbell, state: Mutex::default() }
+    }
+
+    /// Queues an item; it comes back when the connection has ended.
+    pub(super) fn post(&self, item: Item) -> Result<(), Item> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(item);
+        }
+        state.items.push_back(item);
+        let ring = !mem::replace(&mut state.noticed, true);
+        drop(state);
+        if ring {
+            self.doorbell.ring(self.id);
+        }
+        Ok(())
+    }
+
+    /// The engine thread is about to handle a request: what that posts needs no bell.
+    pub(super) fn attend(&self, fetched: Option<Fetched>) {
+        let mut state = self.state();
+        state.noticed = true;
+        state.fetched = fetched;
+    }
+
+    /// Moves what was posted to `items`; from here on the bell is needed.
+    pub(super) fn collect(&self, items: &mut VecDeque<Item>) {
+        let mut state = self.state();
+        items.append(&mut state.items);
+        state.noticed = false;
+        state.fetched = None;
+    }
+
+    /// The bytes that were fetched for the request being handled, if it is the one that asks.
+    pub(super) fn take_fetched(&self, len: usize, descriptors: &[u8]) -> Option<Vec<u8>> {
+        let fits =
+            |fetched: &mut Fetched| fetched.data.len() == len && fetched.descriptors == descriptors;
+        self.state().fetched.take_if(fits).map(|fetched| fetched.data)
+    }
+
+    /// The connection has ended. Hands out what was not done.
+    pub(super) fn close(&self) -> VecDeque<Item> {
+        let mut state = self.state();
+        state.closed = true;
+        state.fetched = None;
+        mem::take(&mut state.items)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the engine thread which peers have something in their mailbox.
+#[derive(Debug)]
+pub(super) struct Doorbell {
+    calls: SyncSender<DirectId>,
+    overflow: AtomicBool,
+    waker: Waker,
+}
+
+impl Doorbell {
+    /// A bell and the list of those who rang.
+    pub(super) fn new(waker: Waker) -> (Self, Receiver<DirectId>) {
+        let (calls, list) = sync_channel(CALLS_MAX);
+        (Self { calls, overflow: AtomicBool::new(false), waker }, list)
+    }
+
+    fn ring(&self, id: DirectId) {
+        if self.calls.try_send(id).is_err() {
+            self.overflow.store(true, Ordering::Release);
+        }
+        self.waker.wake();
+    }
+
+    /// Whether calls were lost, so that everybody has to be asked.
+    pub(super) fn take_overflow(&self) -> bool {
+        self.overflow.load(Ordering::Relaxed) && self.overflow.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// Calls remembered one by one; beyond that all peers are asked. A peer calls once until it is
+/// heard, so this is about busy peers, not about requests.
+const CALLS_MAX: usize = 4096;

@@ -1,0 +1,172 @@
+//! From answers to Sends: what is queued leaves in order, as far as credits and the queue pair
+//! allow.
+//!
+//! ```text
+//!   items:  Push -----> RDMA Write posted ----+
+//!           Frames --------------------------> smbdirect queue --credits--> Send posted
+//!           Pull -----> transfers --> RDMA Read posted
+//!   what the queue pair refuses waits; the next completion makes room
+//! ```
+
+use std::mem;
+
+use rdma::{Operation, Payload, PostError, Rkey, WorkRequest};
+use smb::NtStatus;
+use smb::framing;
+use smbdirect::SendError;
+
+use super::error::End;
+use super::inspect::Place;
+use super::mailbox::Item;
+use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
+
+impl Peer {
+    /// Does everything that can be done now.
+    pub(super) fn pump(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        self.mailbox.collect(&mut self.items);
+        loop {
+            self.work_off_items(turn)?;
+            self.post_reads(turn)?;
+            self.post_sends(turn)?;
+            if !self.work_off_backlog(turn)? {
+                break;
+            }
+        }
+        if !self.is_congested() {
+            let posted = self.receives.post_withheld(turn.engine)?;
+            if posted > 0 {
+                self.receives_posted(posted);
+                self.post_sends(turn)?;
+            }
+        }
+        let is_drained = self.items.is_empty() && self.stalled.is_none() && self.queued_bytes == 0;
+        if self.closing.is_some() && is_drained { Err(End::LocalClosed) } else { Ok(()) }
+    }
+
+    /// Whether a completion makes room for something that waits.
+    pub(super) fn wants_room(&self) -> bool {
+        self.stalled.is_some() || !self.items.is_empty() || self.transfers.has_waiting()
+    }
+
+    fn work_off_items(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        while let Some(item) = self.items.pop_front() {
+            match item {
+                Item::Frames(frames) => self.queue_frames(frames)?,
+                Item::Push(mut push) => {
+                    if !push.post(turn.engine, self.qp, turn.shared.inline_max)? {
+                        self.items.push_front(Item::Push(push));
+                        return Ok(());
+                    }
+                }
+                Item::Pull(pull) => self.transfers.begin(pull),
+                Item::Home(home) => {
+                    let Home { smb, out, outcome } = *home;
+                    self.smb = Some(smb);
+                    self.queue_frames(out)?;
+                    outcome?;
+                    self.note_authentication(turn)?;
+                }
+                Item::Close => {
+                    self.closing.get_or_insert(turn.now + CLOSING_GRACE);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the length prefixes off, which SMB Direct has no use for, and queues the messages.
+    fn queue_frames(&mut self, mut frames: Vec<u8>) -> Result<(), End> {
+        while let Some(&prefix) = frames.first_chunk::<{ framing::PREFIX_LEN }>() {
+            let len = framing::frame_len(prefix, framing::FRAME_LEN_MAX);
+            let end = framing::PREFIX_LEN + len.map_err(|_| End::LocalFrame)?;
+            if end > frames.len() {
+                return Err(End::LocalFrame);
+            }
+            // Almost always there is one frame, and a short one: moving it is cheaper than
+            // teaching the whole server two ways to begin an answer.
+            let rest = frames.split_off(end);
+            frames.drain(..framing::PREFIX_LEN);
+            self.queue_message(mem::replace(&mut frames, rest))?;
+        }
+        self.keep_spare(frames);
+        Ok(())
+    }
+
+    fn queue_message(&mut self, message: Vec<u8>) -> Result<(), End> {
+        let Stage::Up(connection) = &mut self.stage else { return Ok(()) };
+        let invalidate = self.invalidations.take(&message);
+        let len = message.len();
+        connection.send(message, invalidate).map_err(|unsent| match unsent.reason {
+            SendError::ConfigTooLong { len, max } => End::PeerAskedTooMuch { len, max },
+            SendError::Closed(reason) => End::Smbd(reason),
+            _ => End::PeerTakesNothing { queued: self.queued_bytes },
+        })?;
+        self.queued_bytes += len;
+        if self.queued_bytes > QUEUED_MAX {
+            return Err(End::PeerTakesNothing { queued: self.queued_bytes });
+        }
+        Ok(())
+    }
+
+    fn post_reads(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        loop {
+            let who = (self.qp, self.id);
+            let budget = &mut turn.shared.budget;
+            let Some(refused) = self.transfers.advance(turn.engine, budget, who)? else {
+                return Ok(());
+            };
+            // Its bytes cannot be had; handling the request finds that out and says so.
+            if let Some(mut frame) = refused.fail(NtStatus::NOT_SUPPORTED) {
+                self.handle(turn, &mut frame, Place::Away, None)?;
+            }
+        }
+    }
+
+    fn post_sends(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Stage::Up(connection) = &mut self.stage else { return Ok(()) };
+        loop {
+            let stalled = self.stalled.take();
+            let next = stalled.or_else(|| {
+                let transmit = connection.poll_transmit(&mut self.transmit)?;
+                if let Some(message) = transmit.finished {
+                    self.queued_bytes -= message.len();
+                    keep(&mut self.spare, message);
+                }
+                Some((transmit.len, transmit.invalidate))
+            });
+            let Some((len, invalidate)) = next else { return Ok(()) };
+            let operation = Operation::Send {
+                payload: Payload::Inline(&self.transmit[..len]),
+                invalidate: invalidate.map(|token| Rkey(token.0)),
+                solicited: false,
+            };
+            match turn.engine.post_send(self.qp, WorkRequest::signaled(0, operation)) {
+                Ok(()) => {}
+                Err(PostError::QueueFull) => {
+                    self.stalled = Some((len, invalidate));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn keep_spare(&mut self, buffer: Vec<u8>) {
+        keep(&mut self.spare, buffer);
+    }
+}
+
+fn keep(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
+    let is_useful = (1..=SPARE_LEN_MAX).contains(&buffer.capacity());
+    if is_useful && spare.len() < SPARES_MAX {
+        buffer.clear();
+        spare.push(buffer);
+    }
+}
+
+/// Bytes of answers one peer may leave untaken before it is dropped.
+const QUEUED_MAX: usize = 64 << 20;
+/// Buffers kept for the next answers.
+const SPARES_MAX: usize = 8;
+/// A buffer larger than this is not kept.
+const SPARE_LEN_MAX: usize = 16 * 1024;

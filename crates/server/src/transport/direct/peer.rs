@@ -1,0 +1,278 @@
+//! One SMB Direct connection: what it is made of, how it begins and how it ends.
+//!
+//! ```text
+//!   accept      Established, request      answer        first session          any End
+//!   ------> Negotiating ----------> Negotiating ----> Up ------> authenticated -------> ending
+//!              few receives posted                      all receives posted        (Disconnected:
+//!                                                                                    gone)
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdma::{Engine, Operation, Payload, QpId, WorkRequest};
+use smbdirect::{Acceptor, NegotiateResponse, Token};
+use tokio::sync::Semaphore;
+
+use super::error::End;
+use super::incoming::Waiting;
+use super::invalidations::Invalidations;
+use super::mailbox::{Item, Mailbox};
+use super::receives::{Receives, SLOTS_UNAUTHENTICATED};
+use super::staging::Budget;
+use super::table::{DirectId, Shared};
+use super::transfers::Transfers;
+use crate::state::{Connection, Frame};
+use crate::transport::tcp::Admission;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) id: DirectId,
+    pub(super) qp: QpId,
+    pub(super) address: SocketAddr,
+    pub(super) stage: Stage,
+    pub(super) receives: Receives,
+    /// `None` while it is away on a task.
+    pub(super) smb: Option<Box<Smb>>,
+    pub(super) is_authenticated: bool,
+    pub(super) mailbox: Arc<Mailbox>,
+    /// From the mailbox, in order, not done yet.
+    pub(super) items: VecDeque<Item>,
+    /// Requests that came while the SMB side was away.
+    pub(super) backlog: VecDeque<Waiting>,
+    pub(super) backlog_bytes: usize,
+    /// Bytes of answers that have not left.
+    pub(super) queued_bytes: usize,
+    pub(super) transmit: Vec<u8>,
+    /// A message in `transmit` that the queue pair did not take yet.
+    pub(super) stalled: Option<(usize, Option<Token>)>,
+    pub(super) transfers: Transfers,
+    pub(super) invalidations: Invalidations,
+    /// Buffers of answers that have left, for the next ones.
+    pub(super) spare: Vec<Vec<u8>>,
+    /// Set when the server wants the connection to end, with the latest time for that.
+    pub(super) closing: Option<Instant>,
+    /// In the table's list of those that have work.
+    pub(super) is_dirty: bool,
+    /// `disconnect` was called: nothing is done any more until the queue pair is gone.
+    pub(super) is_ending: bool,
+    room: Arc<Semaphore>,
+    is_established: bool,
+    early: Vec<(u16, u32)>,
+    authenticate_by: Instant,
+}
+
+/// How far SMB Direct has come.
+pub(super) enum Stage {
+    Negotiating(Acceptor),
+    Up(Box<smbdirect::Connection>),
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Negotiating(_) => "Negotiating",
+            Self::Up(_) => "Up",
+        })
+    }
+}
+
+/// The SMB side of a connection, in one piece so that it can leave the thread.
+#[derive(Debug)]
+pub(super) struct Smb {
+    pub(super) connection: Connection,
+    pub(super) admission: Admission,
+}
+
+impl Smb {
+    /// Handles a frame. A bug that panics costs the connection whose request found it, not the
+    /// thread that serves all.
+    pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
+        let connection = &mut self.connection;
+        let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
+        outcome.map_err(|_| End::LocalPanic)?.map_err(End::from)
+    }
+
+    /// Ends what the connection had open. Blocks while files are closed.
+    pub(super) fn end(self) {
+        let Self { connection, admission } = self;
+        connection.end();
+        drop(admission);
+    }
+}
+
+/// The SMB side as it comes back from a task.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) smb: Box<Smb>,
+    pub(super) out: Vec<u8>,
+    pub(super) outcome: Result<(), End>,
+}
+
+/// What a peer is made of.
+#[derive(Debug)]
+pub(super) struct PeerParts {
+    pub(super) id: DirectId,
+    pub(super) qp: QpId,
+    pub(super) address: SocketAddr,
+    pub(super) acceptor: Acceptor,
+    pub(super) smb: Box<Smb>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) room: Arc<Semaphore>,
+    pub(super) authenticate_by: Instant,
+    pub(super) requests_max: usize,
+}
+
+impl Peer {
+    /// Prepares a connection that was accepted a moment ago.
+    pub(super) fn new(parts: PeerParts, engine: &mut dyn Engine) -> Result<Self, End> {
+        let PeerParts { id, qp, address, mut acceptor, smb, .. } = parts;
+        let receives = Receives::new(engine, qp)?;
+        // One of them is for the negotiation request itself.
+        acceptor.receives_posted(SLOTS_UNAUTHENTICATED - 1);
+        Ok(Self {
+            id,
+            qp,
+            address,
+            stage: Stage::Negotiating(acceptor),
+            receives,
+            smb: Some(smb),
+            is_authenticated: false,
+            mailbox: parts.mailbox,
+            items: VecDeque::new(),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            queued_bytes: 0,
+            transmit: Vec::new(),
+            stalled: None,
+            transfers: Transfers::default(),
+            invalidations: Invalidations::new(parts.requests_max),
+            spare: Vec::new(),
+            closing: None,
+            is_dirty: false,
+            is_ending: false,
+            room: parts.room,
+            is_established: false,
+            early: Vec::new(),
+            authenticate_by: parts.authenticate_by,
+        })
+    }
+
+    /// The peer may be sent to.
+    pub(super) fn established(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        self.is_established = true;
+        for (slot, len) in std::mem::take(&mut self.early) {
+            self.received(turn, slot, len)?;
+        }
+        Ok(())
+    }
+
+    /// A message is in a slot. Some adapters say so before they say that the connection stands.
+    pub(super) fn arrived(&mut self, turn: &mut Turn<'_>, slot: u16, len: u32) -> Result<(), End> {
+        if self.is_established {
+            return self.received(turn, slot, len);
+        }
+        self.early.push((slot, len));
+        Ok(())
+    }
+
+    /// Takes the negotiation request and answers it.
+    pub(super) fn negotiate(
+        &mut self,
+        turn: &mut Turn<'_>,
+        slot: u16,
+        message: &[u8],
+    ) -> Result<(), End> {
+        let Stage::Negotiating(acceptor) = &mut self.stage else { return Ok(()) };
+        acceptor.handle_receive(turn.now, message)?;
+        self.receives.post(turn.engine, slot)?;
+        acceptor.receives_posted(1);
+        if let Some(response) = acceptor.poll_transmit() {
+            let mut out = [0; NegotiateResponse::LEN];
+            response.emit(&mut out);
+            let payload = Payload::Inline(&out);
+            let operation = Operation::Send { payload, invalidate: None, solicited: false };
+            turn.engine.post_send(self.qp, WorkRequest::signaled(0, operation))?;
+        }
+        match acceptor.outcome() {
+            None => Ok(()),
+            Some(Err(reason)) => Err(reason.into()),
+            Some(Ok(agreement)) => {
+                let size = usize::try_from(agreement.send_size_max).expect("32 bits fit usize");
+                self.transmit = vec![0; size.max(TRANSMIT_FLOOR)];
+                let connection = smbdirect::Connection::new(agreement, turn.now);
+                self.stage = Stage::Up(Box::new(connection));
+                Ok(())
+            }
+        }
+    }
+
+    /// The peer has a session: it gets all the buffers it may have.
+    pub(super) fn note_authentication(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Some(smb) = self.smb.as_mut().filter(|_| !self.is_authenticated) else {
+            return Ok(());
+        };
+        if smb.connection.is_authenticated() {
+            smb.admission.authenticated();
+            self.is_authenticated = true;
+            let added = self.receives.post_all(turn.engine)?;
+            self.receives_posted(added);
+        }
+        Ok(())
+    }
+
+    /// Buffers were posted that SMB Direct may grant as credits.
+    pub(super) fn receives_posted(&mut self, count: u16) {
+        match &mut self.stage {
+            Stage::Negotiating(acceptor) => acceptor.receives_posted(count),
+            Stage::Up(connection) => connection.receives_posted(count),
+        }
+    }
+
+    /// Looks at the clock.
+    pub(super) fn check_deadlines(&mut self, now: Instant) -> Result<(), End> {
+        if self.closing.is_some_and(|deadline| deadline <= now) {
+            return Err(End::LocalClosed);
+        }
+        if !self.is_authenticated && self.authenticate_by <= now {
+            return Err(End::PeerSlowToAuthenticate);
+        }
+        match &mut self.stage {
+            Stage::Negotiating(acceptor) => {
+                acceptor.handle_timeout(now);
+                acceptor.outcome().map_or(Ok(()), |outcome| Ok(outcome.map(drop)?))
+            }
+            Stage::Up(connection) => Ok(connection.handle_timeout(now)?),
+        }
+    }
+
+    /// The queue pair is gone. Hands out what has to be ended where blocking is allowed.
+    pub(super) fn end(mut self, budget: &mut Budget) -> Option<Box<Smb>> {
+        budget.forget(self.id);
+        self.transfers.end(budget);
+        self.room.close();
+        self.items.append(&mut self.mailbox.close());
+        let came_home = self.items.into_iter().find_map(|item| match item {
+            Item::Home(home) => Some(home.smb),
+            _ => None,
+        });
+        self.smb.or(came_home)
+    }
+}
+
+/// What a peer works with while its turn lasts.
+pub(super) struct Turn<'a> {
+    pub(super) engine: &'a mut dyn Engine,
+    pub(super) shared: &'a mut Shared,
+    pub(super) now: Instant,
+}
+
+/// How long answers may take to leave when the server ends a connection.
+pub(super) const CLOSING_GRACE: Duration = Duration::from_secs(5);
+/// The least a transmit buffer has to hold, whatever was agreed.
+const TRANSMIT_FLOOR: usize = 128;

@@ -1,0 +1,85 @@
+//! The receive buffers of one connection: one registered region, cut into slots.
+//!
+//! A few are posted for a peer that has not authenticated, the rest once it has. Memory is taken
+//! from the system slot by slot as messages arrive, so a stranger costs what it has sent.
+
+use std::sync::Arc;
+
+use pmem::Medium;
+use rdma::{Access, Engine, MemoryRegion, QpId};
+
+use super::error::End;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Receives {
+    qp: QpId,
+    medium: Arc<dyn Medium>,
+    region: MemoryRegion,
+    /// Slots `0..used` are posted, being read, or withheld.
+    used: u16,
+    withheld: Vec<u16>,
+}
+
+impl Receives {
+    /// Registers the buffers and posts those for the beginning.
+    pub(super) fn new(engine: &mut dyn Engine, qp: QpId) -> Result<Self, End> {
+        let len = u64::from(SLOTS) * u64::from(SLOT_LEN);
+        let medium = pmem::anonymous(len)?;
+        let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::LOCAL_WRITE)?;
+        let mut receives = Self { qp, medium, region, used: 0, withheld: Vec::new() };
+        receives.post_up_to(engine, SLOTS_UNAUTHENTICATED)?;
+        Ok(receives)
+    }
+
+    /// Posts all slots there are; returns how many that added.
+    pub(super) fn post_all(&mut self, engine: &mut dyn Engine) -> Result<u16, End> {
+        self.post_up_to(engine, SLOTS)
+    }
+
+    fn post_up_to(&mut self, engine: &mut dyn Engine, count: u16) -> Result<u16, End> {
+        let added = count.saturating_sub(self.used);
+        for _ in 0..added {
+            self.post(engine, self.used)?;
+            self.used += 1;
+        }
+        Ok(added)
+    }
+
+    /// Posts a slot whose message was dealt with.
+    pub(super) fn post(&self, engine: &mut dyn Engine, slot: u16) -> Result<(), End> {
+        let buffer = self.region.slice(place(slot), SLOT_LEN);
+        Ok(engine.post_recv(self.qp, u64::from(slot), buffer)?)
+    }
+
+    /// Keeps a slot back, because the peer does not take its answers.
+    pub(super) fn withhold(&mut self, slot: u16) {
+        self.withheld.push(slot);
+    }
+
+    /// Posts what was kept back; returns how many that were.
+    pub(super) fn post_withheld(&mut self, engine: &mut dyn Engine) -> Result<u16, End> {
+        let mut count = 0;
+        while let Some(slot) = self.withheld.pop() {
+            self.post(engine, slot)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Copies a received message out; `out` is as long as the message.
+    pub(super) fn read(&self, slot: u16, out: &mut [u8]) -> Result<(), End> {
+        Ok(self.medium.try_read(place(slot), out)?)
+    }
+}
+
+fn place(slot: u16) -> u64 {
+    u64::from(slot) * u64::from(SLOT_LEN)
+}
+
+/// The size of a receive buffer, what Windows uses as well: holds a request with its descriptors.
+pub(super) const SLOT_LEN: u32 = 8192;
+/// Receive buffers of a connection: the credits Linux and Windows ask for. 2 MiB.
+pub(super) const SLOTS: u16 = 255;
+/// Receive buffers before authentication: one for each of the few messages that takes, 128 KiB.
+pub(super) const SLOTS_UNAUTHENTICATED: u16 = 16;

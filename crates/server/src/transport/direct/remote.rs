@@ -1,0 +1,101 @@
+//! The peer as the rest of the server sees it: where answers go, and the memory it offers.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use smb::NtStatus;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::cursor::Cursor;
+use super::mailbox::{Item, Mailbox};
+use super::transfers::{Pull, PullEnd, Push};
+use crate::transport::{Outbox, RemoteMemory, Transfer};
+
+/// Answers, by way of the mailbox.
+#[derive(Debug)]
+pub(super) struct Answers(pub(super) Arc<Mailbox>);
+
+impl Outbox for Answers {
+    fn deliver(&self, frame: Vec<u8>) {
+        // The connection may have ended: then nobody waits for the answer.
+        let _ = self.0.post(Item::Frames(frame));
+    }
+
+    fn close(&self) {
+        let _ = self.0.post(Item::Close);
+    }
+}
+
+/// The buffers a peer names in READ and WRITE.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    mailbox: Arc<Mailbox>,
+    room: Arc<Semaphore>,
+}
+
+impl Buffers {
+    pub(super) fn new(mailbox: Arc<Mailbox>, room: Arc<Semaphore>) -> Self {
+        Self { mailbox, room }
+    }
+
+    /// Room for the bytes of pushes that are not posted yet, in KiB. Closed with the connection.
+    pub(super) fn room() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(PUSH_ROOM_KIB))
+    }
+}
+
+impl RemoteMemory for Buffers {
+    // Done when the bytes are queued: RDMA keeps them before any answer that is queued later.
+    fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()> {
+        let len = u64::try_from(data.len()).expect("lengths fit 64 bits");
+        let cursor = match Cursor::new(descriptors, len) {
+            Ok(cursor) => cursor,
+            Err(status) => return Box::pin(ready(Err(status))),
+        };
+        let kib = u32::try_from(data.len().div_ceil(1024).min(PUSH_ROOM_KIB))
+            .expect("bounded by a small constant");
+        let mailbox = Arc::clone(&self.mailbox);
+        match Arc::clone(&self.room).try_acquire_many_owned(kib) {
+            Ok(room) => Box::pin(ready(post(&mailbox, cursor, data, room))),
+            Err(_) => {
+                let room = Arc::clone(&self.room);
+                Box::pin(async move {
+                    let room = room.acquire_many_owned(kib).await;
+                    let room = room.map_err(|_| NtStatus::CONNECTION_DISCONNECTED)?;
+                    post(&mailbox, cursor, data, room)
+                })
+            }
+        }
+    }
+
+    fn pull(&self, len: u32, descriptors: &[u8]) -> Transfer<Vec<u8>> {
+        let bytes = usize::try_from(len).expect("32 bits fit usize");
+        if let Some(data) = self.mailbox.take_fetched(bytes, descriptors) {
+            return Box::pin(ready(Ok(data)));
+        }
+        let cursor = match Cursor::new(descriptors, u64::from(len)) {
+            Ok(cursor) if cursor.is_done() => return Box::pin(ready(Ok(Vec::new()))),
+            Ok(cursor) => cursor,
+            Err(status) => return Box::pin(ready(Err(status))),
+        };
+        let (reply, answer) = oneshot::channel();
+        let pull = Pull::new(cursor, len, PullEnd::Reply(reply));
+        // A mailbox that is closed drops the pull, and with it the reply.
+        let _ = self.mailbox.post(Item::Pull(pull));
+        Box::pin(async move { answer.await.unwrap_or(Err(NtStatus::CONNECTION_DISCONNECTED)) })
+    }
+}
+
+fn post(
+    mailbox: &Mailbox,
+    cursor: Cursor,
+    data: Vec<u8>,
+    room: OwnedSemaphorePermit,
+) -> Result<(), NtStatus> {
+    let push = Push { cursor, data, _room: room };
+    mailbox.post(Item::Push(push)).map_err(|_| NtStatus::CONNECTION_DISCONNECTED)
+}
+
+/// Bytes of pushes that wait in a connection's queue: 16 MiB. The next READ waits for room, and
+/// while it does it keeps its credits.
+const PUSH_ROOM_KIB: usize = 16 * 1024;

@@ -1,0 +1,356 @@
+//! All SMB Direct connections of one engine thread, and which of them have work to do.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use rdma::{
+    ConnectionId, DisconnectReason, Engine, QpConfig, QpId, Waker, WcOpcode, WorkCompletion,
+};
+use smbdirect::{Acceptor, Config};
+use tracing::{debug, info, warn};
+
+use super::error::End;
+use super::mailbox::{Doorbell, Mailbox};
+use super::peer::{Peer, PeerParts, Smb, Turn};
+use super::private_data;
+use super::receives::{SLOT_LEN, SLOTS};
+use super::remote::{Answers, Buffers};
+use super::staging::Budget;
+use crate::service::Core;
+use crate::state::{Connection, Link};
+use crate::transport::tcp::Admission;
+
+/// One connection of the table; one that is gone is never mistaken for a later one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct DirectId {
+    index: usize,
+    generation: u64,
+}
+
+/// A peer asks for a connection.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What to answer to.
+    pub(crate) id: ConnectionId,
+    /// The peer's address.
+    pub(crate) peer: SocketAddr,
+    /// The address it dialled.
+    pub(crate) local: SocketAddr,
+    /// What it said.
+    pub(crate) private_data: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    peers: Vec<Option<Box<Peer>>>,
+    free: Vec<usize>,
+    generation: u64,
+    dirty: Vec<DirectId>,
+    doorbell: Arc<Doorbell>,
+    calls: Receiver<DirectId>,
+    shared: Shared,
+    next_tick: Option<Instant>,
+}
+
+/// What all peers of the thread use, one at a time.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) core: Arc<Core>,
+    pub(super) budget: Budget,
+    pub(super) inline_max: usize,
+    pub(super) message: Vec<u8>,
+    pub(super) frame: Vec<u8>,
+}
+
+impl Direct {
+    /// No connections yet, for the engine that `waker` wakes.
+    pub(crate) fn new(core: Arc<Core>, waker: Waker, inline_max: usize) -> Self {
+        let (doorbell, calls) = Doorbell::new(waker);
+        let budget = Budget::default();
+        let (message, frame) = (Vec::new(), Vec::new());
+        Self {
+            peers: Vec::new(),
+            free: Vec::new(),
+            generation: 0,
+            dirty: Vec::new(),
+            doorbell: Arc::new(doorbell),
+            calls,
+            shared: Shared { core, budget, inline_max, message, frame },
+            next_tick: None,
+        }
+    }
+
+    /// Answers a connection request; `None`: with no.
+    pub(crate) fn accept(
+        &mut self,
+        engine: &mut dyn Engine,
+        request: &Request,
+        now: Instant,
+    ) -> Option<(QpId, DirectId)> {
+        let core = &self.shared.core;
+        let Some(admission) = Admission::ask(core) else {
+            engine.reject(request.id, &[]);
+            return None;
+        };
+        let config = Config { read_write_size_max: core.limits.io_size_max, ..SMB_DIRECT };
+        let acceptor = Acceptor::new(config, now)
+            .inspect_err(|error| warn!(%error, "SMB Direct refused"))
+            .ok();
+        let answer = private_data::answer_to(&request.private_data);
+        let qp = acceptor.as_ref().and_then(|_| {
+            let accepted = engine.accept(request.id, QP, answer);
+            accepted.inspect_err(|error| warn!(%error, "SMB Direct connection refused")).ok()
+        });
+        let (Some(acceptor), Some(qp)) = (acceptor, qp) else {
+            engine.reject(request.id, &[]);
+            return None;
+        };
+        let id = self.next_id();
+        let mailbox = Arc::new(Mailbox::new(id, Arc::clone(&self.doorbell)));
+        let smb = self.smb_side(&mailbox, request, admission);
+        let (smb, room) = smb;
+        let limits = &self.shared.core.limits;
+        let parts = PeerParts {
+            id,
+            qp,
+            address: request.peer,
+            acceptor,
+            smb,
+            mailbox,
+            room,
+            authenticate_by: now + limits.authentication_timeout,
+            requests_max: usize::from(limits.credits_max),
+        };
+        match Peer::new(parts, engine) {
+            Ok(peer) => {
+                debug!(peer = %request.peer, "SMB Direct connection accepted");
+                self.insert(id, peer);
+                self.next_tick.get_or_insert(now + TICK);
+                Some((qp, id))
+            }
+            Err(error) => {
+                warn!(%error, "SMB Direct connection not set up");
+                engine.disconnect(qp);
+                None
+            }
+        }
+    }
+
+    fn smb_side(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        request: &Request,
+        admission: Admission,
+    ) -> (Box<Smb>, Arc<tokio::sync::Semaphore>) {
+        let room = Buffers::room();
+        let buffers = Buffers::new(Arc::clone(mailbox), Arc::clone(&room));
+        let link = Link::new(
+            Arc::clone(&self.shared.core),
+            request.peer,
+            request.local,
+            Box::new(Answers(Arc::clone(mailbox))),
+            Some(Arc::new(buffers)),
+        );
+        let connection = Connection::new(Arc::new(link));
+        (Box::new(Smb { connection, admission }), room)
+    }
+
+    /// The peer may be sent to.
+    pub(crate) fn established(&mut self, engine: &mut dyn Engine, id: DirectId, now: Instant) {
+        self.with(engine, id, now, |peer, turn| peer.established(turn));
+    }
+
+    /// A work request of a connection has ended.
+    pub(crate) fn completed(
+        &mut self,
+        engine: &mut dyn Engine,
+        id: DirectId,
+        completion: &WorkCompletion,
+        now: Instant,
+    ) {
+        if !completion.is_success() {
+            // The queue pair is going: its end is reported by itself.
+            return;
+        }
+        let slot = u16::try_from(completion.wr_id).unwrap_or(u16::MAX);
+        match completion.opcode {
+            WcOpcode::Recv => {
+                let len = completion.len;
+                self.with(engine, id, now, |peer, turn| peer.arrived(turn, slot, len));
+            }
+            WcOpcode::Read => {
+                self.with(engine, id, now, |peer, turn| peer.read_done(turn, slot));
+            }
+            _ if self.peer_mut(id).is_some_and(|peer| peer.wants_room()) => self.mark_dirty(id),
+            _ => {}
+        }
+    }
+
+    /// A queue pair is gone.
+    pub(crate) fn disconnected(&mut self, id: DirectId, reason: DisconnectReason) {
+        let Some(peer) = self.remove(id) else { return };
+        debug!(peer = %peer.address, ?reason, "SMB Direct connection ended");
+        if let Some(smb) = peer.end(&mut self.shared.budget) {
+            // Closing files may block.
+            self.shared.core.runtime.spawn_blocking(move || smb.end());
+        }
+        if self.free.len() == self.peers.len() {
+            self.next_tick = None;
+        }
+    }
+
+    /// Takes note of who has something in the mailbox; `true` if anybody has.
+    pub(crate) fn answer_calls(&mut self) -> bool {
+        let mut called = false;
+        while let Ok(id) = self.calls.try_recv() {
+            self.mark_dirty(id);
+            called = true;
+        }
+        if self.doorbell.take_overflow() {
+            let all: Vec<DirectId> = self.peers.iter().flatten().map(|peer| peer.id).collect();
+            all.into_iter().for_each(|id| self.mark_dirty(id));
+            called = true;
+        }
+        called
+    }
+
+    /// Looks at the clock, once a second; `true` if that was due.
+    pub(crate) fn check_deadlines(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
+        if self.next_tick.is_none_or(|tick| now < tick) {
+            return false;
+        }
+        self.next_tick = Some(now + TICK);
+        for index in 0..self.peers.len() {
+            let Some(id) = self.peers.get(index).and_then(Option::as_ref).map(|peer| peer.id)
+            else {
+                continue;
+            };
+            self.with(engine, id, now, |peer, turn| peer.check_deadlines(turn.now));
+        }
+        true
+    }
+
+    /// How long the engine may wait.
+    pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
+        self.next_tick.map(|tick| tick.saturating_duration_since(now))
+    }
+
+    /// Posts what there is to post; `true` if anybody had something.
+    pub(crate) fn flush(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
+        let mut dirty = mem::take(&mut self.dirty);
+        let worked = !dirty.is_empty();
+        for id in dirty.drain(..) {
+            if let Some(peer) = self.peer_mut(id) {
+                peer.is_dirty = false;
+            }
+            self.run(engine, id, now, |peer, turn| peer.pump(turn));
+        }
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+        while let Some(id) = self.shared.budget.take_woken() {
+            self.mark_dirty(id);
+        }
+        worked
+    }
+
+    /// Ends all connections; each is gone when its event comes.
+    pub(crate) fn disconnect_all(&mut self, engine: &mut dyn Engine) {
+        for peer in self.peers.iter_mut().flatten() {
+            peer.is_ending = true;
+            engine.disconnect(peer.qp);
+        }
+    }
+
+    /// Lets a peer do something that may leave it with something to post.
+    fn with(
+        &mut self,
+        engine: &mut dyn Engine,
+        id: DirectId,
+        now: Instant,
+        work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
+    ) {
+        self.mark_dirty(id);
+        self.run(engine, id, now, work);
+    }
+
+    fn run(
+        &mut self,
+        engine: &mut dyn Engine,
+        id: DirectId,
+        now: Instant,
+        work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
+    ) {
+        let place = self.peers.get_mut(id.index).and_then(Option::as_mut);
+        let Some(peer) = place.filter(|peer| peer.id == id && !peer.is_ending) else { return };
+        let mut turn = Turn { engine, shared: &mut self.shared, now };
+        if let Err(end) = work(peer, &mut turn) {
+            info!(peer = %peer.address, reason = %end, "SMB Direct connection dropped");
+            peer.is_ending = true;
+            engine.disconnect(peer.qp);
+        }
+    }
+
+    fn mark_dirty(&mut self, id: DirectId) {
+        if let Some(peer) = self.peer_mut(id)
+            && !mem::replace(&mut peer.is_dirty, true)
+        {
+            self.dirty.push(id);
+        }
+    }
+
+    fn peer_mut(&mut self, id: DirectId) -> Option<&mut Peer> {
+        let peer = self.peers.get_mut(id.index)?.as_deref_mut()?;
+        (peer.id == id).then_some(peer)
+    }
+
+    fn next_id(&mut self) -> DirectId {
+        self.generation += 1;
+        let index = self.free.last().copied().unwrap_or(self.peers.len());
+        DirectId { index, generation: self.generation }
+    }
+
+    fn insert(&mut self, id: DirectId, peer: Peer) {
+        if self.free.last() == Some(&id.index) {
+            self.free.pop();
+        } else {
+            self.peers.push(None);
+        }
+        self.peers[id.index] = Some(Box::new(peer));
+    }
+
+    fn remove(&mut self, id: DirectId) -> Option<Peer> {
+        self.peer_mut(id)?;
+        let peer = self.peers.get_mut(id.index)?.take()?;
+        self.free.push(id.index);
+        Some(*peer)
+    }
+}
+
+/// What this side brings to every SMB Direct connection.
+const SMB_DIRECT: Config = Config {
+    send_credit_target: SLOTS,
+    receive_credit_max: SLOTS,
+    send_size_max: SLOT_LEN,
+    receive_size_max: SLOT_LEN,
+    // Half of what the receive buffers hold: what can be kept, see smbdirect's `Config`.
+    fragmented_receive_size_max: SLOTS as u32 * SLOT_LEN / 2,
+    read_write_size_max: 8 << 20,
+};
+/// 16 Reads, and Sends and Writes as deep as SMB Direct credits go.
+const QP: QpConfig = QpConfig {
+    send_depth: 512,
+    recv_depth: SLOTS + 1,
+    // Peers read nothing of ours, but may announce themselves with a read of no bytes.
+    ird: 4,
+    ord: 32,
+    crc: true,
+    announce: true,
+    fpdu_max: u16::MAX,
+};
+/// How often deadlines are looked at: the shortest is five seconds.
+const TICK: Duration = Duration::from_secs(1);

@@ -1,0 +1,219 @@
+//! RDMA Reads and Writes of one connection, in bounded pieces.
+//!
+//! ```text
+//!   Pull: descriptors --> RDMA Reads into free slots --> completions --> bytes in order --> done
+//!   Push: bytes --> RDMA Writes, inline --> posted: whatever is sent later comes after them
+//! ```
+//!
+//! A Write needs no completion before its answer is sent: RDMA keeps the order (RFC 5040 §5.5).
+//! A Read's bytes are there only with its completion.
+
+use std::collections::VecDeque;
+
+use rdma::{Engine, Operation, Payload, PostError, QpId, WorkRequest};
+use smb::NtStatus;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::cursor::Cursor;
+use super::error::End;
+use super::staging::{Budget, STAGING_SLOT_LEN, STAGING_SLOTS, Staging};
+use super::table::DirectId;
+
+/// Bytes on their way from the peer's memory.
+#[derive(Debug)]
+pub(super) struct Pull {
+    serial: u64,
+    cursor: Cursor,
+    len: usize,
+    missing: usize,
+    data: Vec<u8>,
+    pub(super) end: PullEnd,
+}
+
+/// What happens with the bytes.
+#[derive(Debug)]
+pub(super) enum PullEnd {
+    /// Somebody asked for them.
+    Reply(oneshot::Sender<Result<Vec<u8>, NtStatus>>),
+    /// The WRITE request they belong to is handled with them at hand.
+    Request(Vec<u8>),
+}
+
+impl Pull {
+    /// Fetches `len` bytes from where `cursor` points.
+    pub(super) fn new(cursor: Cursor, len: u32, end: PullEnd) -> Self {
+        let len = usize::try_from(len).expect("32 bits fit usize");
+        Self { serial: 0, cursor, len, missing: len, data: Vec::new(), end }
+    }
+
+    /// Ends it without bytes.
+    pub(super) fn fail(self, status: NtStatus) -> Option<Vec<u8>> {
+        match self.end {
+            PullEnd::Reply(reply) => {
+                let _ = reply.send(Err(status));
+                None
+            }
+            PullEnd::Request(request) => Some(request),
+        }
+    }
+
+    /// Takes the bytes out when all have come.
+    pub(super) fn into_parts(self) -> (Vec<u8>, PullEnd) {
+        (self.data, self.end)
+    }
+}
+
+/// Bytes on their way into the peer's memory.
+#[derive(Debug)]
+pub(super) struct Push {
+    pub(super) cursor: Cursor,
+    pub(super) data: Vec<u8>,
+    /// The room they take until all are posted.
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+impl Push {
+    /// Posts what the queue pair takes; `true` when that was all.
+    pub(super) fn post(
+        &mut self,
+        engine: &mut dyn Engine,
+        qp: QpId,
+        inline_max: usize,
+    ) -> Result<bool, End> {
+        let len_max = WRITE_LEN_MAX.min(u32::try_from(inline_max).unwrap_or(WRITE_LEN_MAX));
+        while let Some(chunk) = self.cursor.next_chunk(len_max) {
+            let len = usize::try_from(chunk.len).expect("32 bits fit usize");
+            let operation = Operation::Write {
+                payload: Payload::Inline(&self.data[chunk.position..chunk.position + len]),
+                rkey: chunk.rkey,
+                remote_addr: chunk.remote_addr,
+            };
+            match engine.post_send(qp, WorkRequest::signaled(0, operation)) {
+                Ok(()) => self.cursor.advance(chunk.len),
+                Err(PostError::QueueFull) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The Reads of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    pulls: VecDeque<Pull>,
+    /// What each slot of the staging memory is for.
+    reads: [Option<Read>; STAGING_SLOTS as usize],
+    staging: Option<Staging>,
+    last: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    pull: u64,
+    position: usize,
+    len: usize,
+}
+
+impl Transfers {
+    /// Queues a pull; its Reads are posted by [`Transfers::advance`].
+    pub(super) fn begin(&mut self, mut pull: Pull) {
+        self.last += 1;
+        pull.serial = self.last;
+        self.pulls.push_back(pull);
+    }
+
+    /// Whether Reads wait to be posted.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.pulls.iter().any(|pull| !pull.cursor.is_done())
+    }
+
+    /// Posts the Reads there is room for, oldest pull first. Hands out a pull that can never be
+    /// carried out.
+    pub(super) fn advance(
+        &mut self,
+        engine: &mut dyn Engine,
+        budget: &mut Budget,
+        (qp, id): (QpId, DirectId),
+    ) -> Result<Option<Pull>, End> {
+        loop {
+            let next = self.pulls.iter().position(|pull| !pull.cursor.is_done());
+            let Some(pull) = next.and_then(|index| self.pulls.get_mut(index)) else {
+                return Ok(None);
+            };
+            if self.staging.is_none() {
+                self.staging = budget.take(engine, qp, id)?;
+            }
+            let Some(staging) = &mut self.staging else { return Ok(None) };
+            let Some(slot) = staging.take() else { return Ok(None) };
+            let Some(chunk) = pull.cursor.next_chunk(STAGING_SLOT_LEN) else { return Ok(None) };
+            let operation = Operation::Read {
+                local: staging.slice(slot, chunk.len),
+                rkey: chunk.rkey,
+                remote_addr: chunk.remote_addr,
+            };
+            match engine.post_send(qp, WorkRequest::signaled(u64::from(slot), operation)) {
+                Ok(()) => {
+                    // Memory is taken when bytes are on their way, not when they were announced.
+                    pull.data.resize(pull.len, 0);
+                    pull.cursor.advance(chunk.len);
+                    let len = usize::try_from(chunk.len).expect("32 bits fit usize");
+                    let read = Read { pull: pull.serial, position: chunk.position, len };
+                    self.reads[usize::from(slot)] = Some(read);
+                }
+                Err(refused) => {
+                    staging.give_back(slot);
+                    return match (refused, next) {
+                        (PostError::QueueFull, _) => Ok(None),
+                        // The peer allows no Reads at all.
+                        (PostError::PeerUnsupported, Some(index)) => Ok(self.pulls.remove(index)),
+                        (error, _) => Err(error.into()),
+                    };
+                }
+            }
+        }
+    }
+
+    /// A Read's bytes are in its slot. Hands out the pull that is complete with them.
+    pub(super) fn read_done(&mut self, slot: u16) -> Result<Option<Pull>, End> {
+        let place = self.reads.get_mut(usize::from(slot));
+        let (Some(read), Some(staging)) = (place.and_then(Option::take), &mut self.staging) else {
+            return Ok(None);
+        };
+        let index = self.pulls.iter().position(|pull| pull.serial == read.pull);
+        if let Some(pull) = index.and_then(|index| self.pulls.get_mut(index)) {
+            staging.read(slot, &mut pull.data[read.position..read.position + read.len])?;
+            pull.missing -= read.len;
+        }
+        staging.give_back(slot);
+        let done = index.filter(|index| self.pulls.get(*index).is_some_and(Pull::is_complete));
+        Ok(done.and_then(|index| self.pulls.remove(index)))
+    }
+
+    /// Gives staging memory up that is idle while others wait for some.
+    pub(super) fn yield_staging(&mut self, engine: &mut dyn Engine, budget: &mut Budget) {
+        if self.pulls.is_empty()
+            && budget.has_waiters()
+            && let Some(staging) = self.staging.take()
+        {
+            budget.give_back(Some(engine), staging);
+        }
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(self, budget: &mut Budget) {
+        if let Some(staging) = self.staging {
+            budget.give_back(None, staging);
+        }
+    }
+}
+
+impl Pull {
+    fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+}
+
+/// Longest RDMA Write, in bytes: half of what a queue pair takes inline, so that one piece can
+/// be queued while another one leaves.
+const WRITE_LEN_MAX: u32 = 32 * 1024;
