@@ -40,7 +40,7 @@ fn request(command: Command, pdu: &[u8]) {
     match command {
         Command::NEGOTIATE => stable_pdu!(NegotiateRequest<'_>, pdu),
         Command::SESSION_SETUP => stable_pdu!(SessionSetupRequest<'_>, pdu),
-        Command::TREE_CONNECT => stable_pdu!(TreeConnectRequest, pdu),
+        Command::TREE_CONNECT => tree_connect(pdu),
         Command::CREATE => stable_pdu!(CreateRequest<'_>, pdu),
         Command::CLOSE => stable_pdu!(CloseRequest, pdu),
         Command::FLUSH => stable_pdu!(FlushRequest, pdu),
@@ -56,6 +56,15 @@ fn request(command: Command, pdu: &[u8]) {
         // LOGOFF, TREE_DISCONNECT, ECHO, CANCEL, and what nobody knows.
         _ => stable_pdu!(Empty, pdu),
     }
+}
+
+fn tree_connect(pdu: &[u8]) {
+    let Ok(request) = TreeConnectRequest::parse(pdu) else { return };
+    let mut again = pdu[..Header::LEN].to_vec();
+    request.emit(&mut again);
+    // The extension is read over and never written, so its flag does not survive.
+    let without = TreeConnectRequest { flags: request.flags & !4, ..request };
+    assert_eq!(TreeConnectRequest::parse(&again), Ok(without));
 }
 
 fn response(command: Command, pdu: &[u8]) {
