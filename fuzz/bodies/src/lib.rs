@@ -34,6 +34,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("smb_beginning", smb::frame::beginning),
     ("smb_compound", smb::frame::compound),
     ("smb_create", smb::commands::create),
+    ("smb_fsctl", smb::fsctl::fsctl),
     ("smb_info", smb::info::fixed),
     ("smb_info_lists", smb::info::lists),
     ("smb_initiator", smb::auth::initiator),

@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 pub(crate) mod commands;
 pub(crate) mod frame;
+pub(crate) mod fsctl;
 pub(crate) mod info;
 pub(crate) mod push;
 pub(crate) mod sealing;
