@@ -4,7 +4,9 @@
 //! block of RDMA round trips there is a block of plain ones on another connection: as many bytes
 //! there and back, received into a buffer, placed in the same kind of medium, fenced, answered.
 //!
-//! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS]]`
+//! Then the same writes and flushes with sixteen of them open at a time.
+//!
+//! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS [nocrc]]]`
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +19,7 @@ use std::time::Instant;
 use pmem::{Medium, OpenOptions};
 use rdma::{
     Access, Engine, EngineConfig, EngineStats, Event, MemoryRegion, Operation, Payload, Placement,
-    PollPolicy, Provider, QpConfig, QpId, SoftProvider, WorkRequest,
+    PollPolicy, PostError, Provider, QpConfig, QpId, SoftProvider, WorkRequest,
 };
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -61,11 +63,17 @@ fn main() -> Result<(), Failure> {
             spent = client.engine.stats() - before;
         }
     }
+    let per_second = client.pipeline(&page, rounds)?;
     stop.store(true, Ordering::Release);
     turn.rdma.store(false, Ordering::Release);
     drop(plain);
     let served = server_thread.join().map_err(|_| "the server panicked")??;
     report(size, &mut floor_ns, &mut rdma_ns);
+    let one_by_one = 1e9 / (rdma_ns.iter().sum::<u64>() as f64 / rdma_ns.len() as f64);
+    println!(
+        "{DEPTH} open at a time: {per_second:.0} per second, {:.2} times the {one_by_one:.0} of one",
+        per_second / one_by_one
+    );
     let (per_op, ops) = (|count: u64, ops: usize| count as f64 / ops as f64, BLOCK);
     println!(
         "client per operation: {:.2} recv ({:.2} empty), {:.2} send, {:.2} frames out, {:.0} bytes copied",
@@ -137,6 +145,32 @@ impl Client {
             other => return Err(format!("unexpected: {other:?}").into()),
         }
         Ok(u64::try_from(elapsed.as_nanos())?)
+    }
+}
+
+impl Client {
+    /// Writes and flushes with [`DEPTH`] open; returns how many per second.
+    fn pipeline(&mut self, page: &[u8], rounds: usize) -> Result<f64, Failure> {
+        let (len, kind) = (u32::try_from(page.len())?, Placement::Persistence);
+        let (rkey, base) = (self.region.rkey, self.region.remote_addr_base);
+        let (mut posted, mut done) = (0, 0);
+        let start = Instant::now();
+        while done < rounds {
+            while posted < rounds && posted - done < DEPTH {
+                let remote_addr = base + u64::from(len) * u64::try_from(posted % DEPTH)?;
+                let write = Operation::Write { payload: Payload::Inline(page), rkey, remote_addr };
+                let flush = Operation::Flush { rkey, remote_addr, len, kind };
+                match self.engine.post_send(self.qp, WorkRequest::unsignaled(1, write)) {
+                    Err(PostError::QueueFull) => break,
+                    result => result?,
+                }
+                self.engine.post_send(self.qp, WorkRequest::signaled(2, flush))?;
+                posted += 1;
+            }
+            done += self.engine.poll(&mut self.events);
+            self.events.clear();
+        }
+        Ok(rounds as f64 / start.elapsed().as_secs_f64())
     }
 }
 
@@ -262,3 +296,4 @@ fn request_len(size: usize) -> usize {
 
 const ANSWER_LEN: usize = 24;
 const BLOCK: usize = 2000;
+const DEPTH: usize = 16;

@@ -8,31 +8,31 @@
 //!                                          +-----------------------^
 //! ```
 //!
-//! Spec: RFC 5044 §7.1, RFC 6581 §9; timeouts as `facts` measured them on siw.
+//! Spec: RFC 5044 §7.1, RFC 6581 §9.
 
 use std::mem;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use iwarp::Agreement;
 use iwarp::mpa::MULPDU_FLOOR;
 
 use super::byte_queue::ByteQueue;
 use super::dial::{Dialing, Dialled, start_config};
-use super::engine::{SoftEngine, status_of};
+use super::engine::SoftEngine;
+use super::farewell::LINGER_MAX;
 use super::incoming::{Asked, Incoming};
 use super::linger::Linger;
 use super::link::Link;
 use super::poller::{Interest, Poller, host_io};
-use super::qp::{End, Phase, Qp};
-use super::receive::code_of;
-use super::socket::{Listener, Socket};
+use super::qp::{Phase, Qp};
+use super::socket::Listener;
 use super::table::{Key, Table};
 use super::timers::Due;
 use super::token::Token;
 use crate::verbs::{
     ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, IRD_ORD_MAX,
-    PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpConfig, QpId, TerminateCode, WcStatus,
+    PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpConfig, QpId,
 };
 
 /// Everything that is not a queue pair yet, or no more.
@@ -40,9 +40,9 @@ use crate::verbs::{
 pub(super) struct Connections {
     listeners: Vec<Listener>,
     incoming: Table<Incoming>,
-    lingering: Table<Linger>,
+    pub(super) lingering: Table<Linger>,
     /// Queue pairs that are dialling.
-    dialling: usize,
+    pub(super) dialling: usize,
     next_number: u64,
 }
 
@@ -290,132 +290,6 @@ impl SoftEngine {
         self.context.events.push(Event::ConnectFailed { qp, reason, private_data });
     }
 
-    /// Ends a connection for good: tells the peer, flushes, lets go.
-    pub(super) fn end(&mut self, key: Key, end: End) {
-        let Some(qp) = self.qps.get_mut(key) else { return };
-        let placeholder = Phase::Draining(DisconnectReason::Local);
-        let mut link = match mem::replace(&mut qp.phase, placeholder) {
-            Phase::Up(link) => link,
-            Phase::Draining(reason) => {
-                qp.phase = Phase::Draining(reason);
-                return;
-            }
-            Phase::Dialing(dialing) => {
-                self.connections.dialling -= 1;
-                let number = dialing.number;
-                drop(dialing);
-                self.closed(number);
-                self.flush(key, DisconnectReason::Local, WcStatus::Flushed);
-                return;
-            }
-        };
-        let (reason, status) = match end {
-            End::Fault(fault) => {
-                let (cause, segment) = fault.cause(&link.stream);
-                let terminate = link.stream.terminate(cause, segment);
-                let code = terminate.map(|terminate| code_of(terminate.code));
-                if let Some(terminate) = terminate {
-                    link.frame_terminate(&terminate, &mut self.context);
-                }
-                let unspoken = TerminateCode { layer: 0, etype: 0, code: 0 };
-                (fault.reason(code.unwrap_or(unspoken)), fault.status())
-            }
-            End::Reason(reason @ DisconnectReason::PeerTerminated(code)) => {
-                (reason, status_of(code))
-            }
-            End::Reason(reason) => (reason, WcStatus::Flushed),
-        };
-        self.active.retain(|index| *index != key.index);
-        let Link { socket, number, transmit, .. } = *link;
-        if matches!(reason, DisconnectReason::HostIo { .. }) {
-            self.context.poller.remove(&socket);
-            self.closed(number);
-        } else {
-            self.linger(socket, number, transmit);
-        }
-        self.flush(key, reason, status);
-    }
-
-    /// Completes everything, and the queue pair itself unless a worker is still at it.
-    fn flush(&mut self, key: Key, reason: DisconnectReason, status: WcStatus) {
-        let Some(qp) = self.qps.get_mut(key) else { return };
-        let id = qp.id();
-        qp.requester.flush(id, status, &mut self.context.events);
-        qp.receives.flush(id, &mut self.context.events);
-        qp.responder.forget();
-        qp.deferral.forget();
-        qp.phase = Phase::Draining(reason);
-        if !qp.deferral.is_running() {
-            self.drained(key);
-        }
-    }
-
-    /// The last batch of a queue pair that is over has come back, or there was none.
-    pub(super) fn drained(&mut self, key: Key) {
-        let Some(qp) = self.qps.remove(key) else { return };
-        self.context.regions.drop_all(qp.id());
-        if let Phase::Draining(reason) = qp.phase {
-            self.context.events.push(Event::Disconnected { qp: qp.id(), reason });
-        }
-    }
-
-    /// Sends the last bytes of a connection and waits a while for the peer to close.
-    fn linger(&mut self, socket: Socket, number: u64, transmit: ByteQueue) {
-        self.context.poller.remove(&socket);
-        let linger = Linger::new(socket, number, transmit);
-        let Some(key) = self.connections.lingering.insert_with(|_| linger) else {
-            // Too many at once: this one is closed as it is.
-            self.closed(number);
-            return;
-        };
-        if !self.step_linger(key) {
-            return;
-        }
-        let Some(linger) = self.connections.lingering.get(key) else { return };
-        let interest = Interest { read: true, write: linger.is_sending() };
-        let token = Token::Linger(key.index).to_bits();
-        if self.context.poller.add(&linger.socket, token, interest).is_err() {
-            self.drop_linger(key);
-            return;
-        }
-        self.timers.at(Instant::now() + LINGER_TIMEOUT, Due::linger(key));
-    }
-
-    /// Sends and drops what goes; `false`: the connection is closed.
-    fn step_linger(&mut self, key: Key) -> bool {
-        let Some(linger) = self.connections.lingering.get_mut(key) else { return false };
-        let (hook, number) = (self.context.hook.clone(), linger.number);
-        let sent = |bytes: &[u8]| {
-            if let Some(hook) = &hook {
-                hook.sent(number, bytes);
-            }
-        };
-        let goes_on = linger.advance(&mut self.context.bounce, sent);
-        if !goes_on {
-            self.drop_linger(key);
-        }
-        goes_on
-    }
-
-    pub(super) fn advance_linger(&mut self, index: u32) -> bool {
-        let Some((key, _)) = self.connections.lingering.at(index) else { return false };
-        if self.step_linger(key)
-            && let Some(linger) = self.connections.lingering.get(key)
-            && !linger.is_sending()
-        {
-            let token = Token::Linger(key.index).to_bits();
-            self.context.poller.modify(&linger.socket, token, Interest::READ);
-        }
-        true
-    }
-
-    fn drop_linger(&mut self, key: Key) {
-        if let Some(linger) = self.connections.lingering.remove(key) {
-            self.context.poller.remove(&linger.socket);
-            self.closed(linger.number);
-        }
-    }
-
     /// Does what is due.
     pub(super) fn fire_timers(&mut self) -> bool {
         let now = Instant::now();
@@ -452,7 +326,7 @@ impl SoftEngine {
         worked
     }
 
-    fn closed(&self, number: u64) {
+    pub(super) fn closed(&self, number: u64) {
         if let Some(hook) = &self.context.hook {
             hook.closed(number);
         }
@@ -482,7 +356,3 @@ fn check(config: &QpConfig, private_data: &[u8]) -> Result<(), EngineError> {
 
 /// Connections taken off one listener in a round.
 const ACCEPTS_PER_ROUND: usize = 16;
-/// Connections that say goodbye at once; each keeps its socket and what it could not send yet.
-const LINGER_MAX: u32 = 256;
-/// How long a goodbye may take.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,13 +1,4 @@
-//! The engine: its owner's calls, and one round of work after another.
-//!
-//! ```text
-//!   round:  batches that came back -> what was posted -> input -> (now and then) epoll, timers
-//! ```
-//!
-//! With one or two connections each round asks their sockets directly: a `recv` that finds
-//! nothing costs 0.18 us, and one that finds something needs no `epoll_wait` before it. With more,
-//! the round asks epoll. A round gives each queue pair one `recv` and two `send`s at most, so that
-//! none can hold up the others.
+//! The engine: its owner's calls, and waiting.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use pmem::Medium;
 
-use super::batch::Batch;
 use super::connections::Connections;
 use super::context::Context;
 use super::link::RECEIVE_LEN;
@@ -32,7 +22,7 @@ use super::workers::Workers;
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     LocalSlice, MemoryRegion, PostError, QpCapabilities, QpConfig, QpId, RegisterError, Rkey,
-    WakeReceiver, Waker, WcStatus, WorkRequest,
+    WakeReceiver, Waker, WorkRequest,
 };
 
 /// See the module.
@@ -49,7 +39,7 @@ pub(super) struct SoftEngine {
     pub(super) timers: Timers,
     wake: WakeReceiver,
     window: PollWindow,
-    rounds: u32,
+    pub(super) rounds: u32,
 }
 
 impl SoftEngine {
@@ -78,187 +68,6 @@ impl SoftEngine {
             rounds: 0,
             config,
         })
-    }
-
-    /// One round of work. `true`: something was done.
-    fn round(&mut self) -> bool {
-        self.context.stats.polls += 1;
-        self.rounds = self.rounds.wrapping_add(1);
-        let mut worked = self.collect_batches();
-        worked |= self.transmit_dirty();
-        let direct = self.active.len() <= DIRECT_MAX;
-        if direct {
-            let mut place = 0;
-            while let Some(index) = self.active.get(place).copied() {
-                worked |= self.receive(index);
-                // Whoever ended made room for the last of the list.
-                if self.active.get(place) == Some(&index) {
-                    place += 1;
-                }
-            }
-        }
-        let due = self.rounds.is_multiple_of(LOOK_ROUNDS);
-        if !direct || due || self.connections.are_busy() || self.is_any_blocked() {
-            self.context.stats.epoll_calls += 1;
-            let count = self.context.poller.poll(Some(Duration::ZERO));
-            worked |= self.serve_ready(count, direct);
-        }
-        if due && !self.timers.is_empty() {
-            worked |= self.fire_timers();
-        }
-        worked
-    }
-
-    /// Whether a connection among those asked directly waits for TCP to take more.
-    fn is_any_blocked(&mut self) -> bool {
-        if self.active.len() > DIRECT_MAX {
-            return false;
-        }
-        let mut blocked = false;
-        for place in 0..self.active.len() {
-            let index = self.active.get(place).copied().unwrap_or(u32::MAX);
-            blocked |=
-                self.qps.at(index).and_then(|(_, qp)| qp.link()).is_some_and(|link| link.blocked);
-        }
-        blocked
-    }
-
-    fn is_up(&mut self, index: u32) -> bool {
-        self.qps.at(index).is_some_and(|(_, qp)| qp.link().is_some())
-    }
-
-    /// Serves what epoll reported. `direct`: input of queue pairs was looked at already.
-    fn serve_ready(&mut self, count: usize, direct: bool) -> bool {
-        let mut worked = false;
-        for place in 0..count {
-            let Some(ready) = self.context.poller.ready(place) else { break };
-            match Token::from_bits(ready.token) {
-                Some(Token::Qp(index)) => {
-                    if ready.writable {
-                        worked |= self.writable(index);
-                    }
-                    if ready.readable && !(direct && self.is_up(index)) {
-                        worked |= self.receive(index);
-                    }
-                }
-                Some(Token::Listener(index)) => {
-                    self.accept_connections(index);
-                    worked = true;
-                }
-                Some(Token::Request(index)) => worked |= self.advance_incoming(index),
-                Some(Token::Linger(index)) => worked |= self.advance_linger(index),
-                Some(Token::Waker) | None => {}
-            }
-        }
-        worked
-    }
-
-    /// One queue pair's share of input, and what follows from it.
-    fn receive(&mut self, index: u32) -> bool {
-        let Some((key, qp)) = self.qps.at(index) else { return false };
-        if matches!(qp.phase, Phase::Dialing(_)) {
-            return self.advance_dial(key);
-        }
-        match qp.receive(&mut self.context) {
-            Ok(false) => false,
-            Ok(true) => {
-                self.transmit(key);
-                true
-            }
-            Err(end) => {
-                self.end(key, end);
-                true
-            }
-        }
-    }
-
-    /// TCP takes bytes again, or a dialled connection is there.
-    fn writable(&mut self, index: u32) -> bool {
-        let Some((key, qp)) = self.qps.at(index) else { return false };
-        if matches!(qp.phase, Phase::Dialing(_)) {
-            return self.advance_dial(key);
-        }
-        let Some(link) = qp.link() else { return false };
-        if !link.blocked {
-            return false;
-        }
-        link.blocked = false;
-        link.watch(&self.context, key);
-        self.transmit(key);
-        true
-    }
-
-    /// Frames and sends what a queue pair has, and gives workers what it cannot do itself.
-    pub(super) fn transmit(&mut self, key: Key) {
-        let Some(qp) = self.qps.get_mut(key) else { return };
-        let outcome = qp.transmit(&mut self.context).and_then(|more| {
-            qp.submit(&mut self.context)?;
-            Ok(more)
-        });
-        match outcome {
-            Ok(more) => {
-                if let Some(link) = qp.link()
-                    && link.transmit.tail_position() > 0
-                {
-                    link.arm_kick(key, &mut self.timers);
-                }
-                if more {
-                    self.mark_dirty(key);
-                }
-            }
-            Err(end) => self.end(key, end),
-        }
-    }
-
-    pub(super) fn mark_dirty(&mut self, key: Key) {
-        if let Some(qp) = self.qps.get_mut(key)
-            && !qp.dirty
-        {
-            qp.dirty = true;
-            self.dirty.push(key);
-        }
-    }
-
-    /// Transmits for those that posted since the last round.
-    fn transmit_dirty(&mut self) -> bool {
-        // Whoever gets dirty meanwhile has its turn in the next round.
-        let count = self.dirty.len();
-        for place in 0..count {
-            let Some(key) = self.dirty.get(place).copied() else { break };
-            if let Some(qp) = self.qps.get_mut(key) {
-                qp.dirty = false;
-                self.transmit(key);
-            }
-        }
-        self.dirty.drain(..count);
-        count > 0
-    }
-
-    /// Takes back what workers have done.
-    fn collect_batches(&mut self) -> bool {
-        let mut worked = false;
-        while let Some(batch) = self.context.workers.collect() {
-            self.batch_returned(batch);
-            worked = true;
-        }
-        worked
-    }
-
-    fn batch_returned(&mut self, batch: Box<Batch>) {
-        let key = batch.qp;
-        let Some(qp) = self.qps.get_mut(key) else { return };
-        let mut outcome = qp.batch_returned(batch, &mut self.context);
-        if matches!(qp.phase, Phase::Draining(_)) {
-            self.drained(key);
-            return;
-        }
-        if outcome.is_ok() {
-            outcome = qp.resume(&mut self.context);
-        }
-        match outcome {
-            Ok(()) => self.transmit(key),
-            Err(end) => self.end(key, end),
-        }
     }
 
     fn key_of(QpId { index, generation }: QpId) -> Key {
@@ -434,18 +243,4 @@ impl Engine for SoftEngine {
     }
 }
 
-/// Status of the oldest unanswered request when the peer reports an error.
-pub(super) fn status_of(code: crate::verbs::TerminateCode) -> WcStatus {
-    // RFC 5040 §4.8, RFC 5041 §7.2: type 1 of layers 0 and 1 is about memory.
-    if code.layer <= 1 && code.etype == 1 {
-        WcStatus::RemoteAccess
-    } else {
-        WcStatus::RemoteOperation
-    }
-}
-
-/// Up to so many connections are asked directly.
-const DIRECT_MAX: usize = 2;
-/// Every so many rounds epoll and the timers are looked at in any case.
-const LOOK_ROUNDS: u32 = 64;
 const EVENTS_START: usize = 256;

@@ -1,9 +1,10 @@
 //! Provider `soft`: RDMA in user space, iWARP over TCP sockets of the host.
 //!
 //! ```text
-//!   engine          the owner's calls; one round of work; waiting
-//!   connections     listening, dialling, answering, saying goodbye
-//!     incoming, dial, linger
+//!   engine          the owner's calls, and waiting
+//!   round           one round of work
+//!   connections     listening, dialling, answering: incoming, dial
+//!   farewell        ending, and saying goodbye: linger
 //!   qp              one queue pair: both halves and the connection
 //!     link          socket, stream machine, byte queues
 //!     receive       bytes -> frames -> operations
@@ -26,6 +27,7 @@ mod context;
 mod deferral;
 mod dial;
 mod engine;
+mod farewell;
 mod fault;
 mod incoming;
 mod keys;
@@ -39,6 +41,7 @@ mod receive_queue;
 mod regions;
 mod requester;
 mod responder;
+mod round;
 mod scope;
 mod socket;
 mod table;

@@ -1,0 +1,167 @@
+//! How a connection ends: the peer is told, the owner gets everything back, the last bytes leave.
+//!
+//! ```text
+//!   Up --end--> flush: requests, receives --> (a worker's last batch) --> Disconnected
+//!    \--------> Linger: Terminate or what was queued, FIN --> peer's FIN, or time over --> closed
+//! ```
+//!
+//! Spec: RFC 5040 §4.8 (nothing follows a Terminate), RFC 5044 §7.4 (graceful close).
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use super::byte_queue::ByteQueue;
+use super::engine::SoftEngine;
+use super::linger::Linger;
+use super::link::Link;
+use super::poller::Interest;
+use super::qp::{End, Phase};
+use super::receive::code_of;
+use super::socket::Socket;
+use super::table::Key;
+use super::timers::Due;
+use super::token::Token;
+use crate::verbs::{DisconnectReason, Event, TerminateCode, WcStatus};
+
+impl SoftEngine {
+    /// Ends a connection for good: tells the peer, flushes, lets go.
+    pub(super) fn end(&mut self, key: Key, end: End) {
+        let Some(qp) = self.qps.get_mut(key) else { return };
+        let placeholder = Phase::Draining(DisconnectReason::Local);
+        let mut link = match mem::replace(&mut qp.phase, placeholder) {
+            Phase::Up(link) => link,
+            Phase::Draining(reason) => {
+                qp.phase = Phase::Draining(reason);
+                return;
+            }
+            Phase::Dialing(dialing) => {
+                self.connections.dialling -= 1;
+                let number = dialing.number;
+                drop(dialing);
+                self.closed(number);
+                self.flush(key, DisconnectReason::Local, WcStatus::Flushed);
+                return;
+            }
+        };
+        let (reason, status) = match end {
+            End::Fault(fault) => {
+                let (cause, segment) = fault.cause(&link.stream);
+                let terminate = link.stream.terminate(cause, segment);
+                let code = terminate.map(|terminate| code_of(terminate.code));
+                if let Some(terminate) = terminate {
+                    link.frame_terminate(&terminate, &mut self.context);
+                }
+                let unspoken = TerminateCode { layer: 0, etype: 0, code: 0 };
+                (fault.reason(code.unwrap_or(unspoken)), fault.status())
+            }
+            End::Reason(reason @ DisconnectReason::PeerTerminated(code)) => {
+                (reason, status_of(code))
+            }
+            End::Reason(reason) => (reason, WcStatus::Flushed),
+        };
+        self.active.retain(|index| *index != key.index);
+        let Link { socket, number, transmit, .. } = *link;
+        if matches!(reason, DisconnectReason::HostIo { .. }) {
+            self.context.poller.remove(&socket);
+            self.closed(number);
+        } else {
+            self.linger(socket, number, transmit);
+        }
+        self.flush(key, reason, status);
+    }
+
+    /// Completes everything, and the queue pair itself unless a worker is still at it.
+    fn flush(&mut self, key: Key, reason: DisconnectReason, status: WcStatus) {
+        let Some(qp) = self.qps.get_mut(key) else { return };
+        let id = qp.id();
+        qp.requester.flush(id, status, &mut self.context.events);
+        qp.receives.flush(id, &mut self.context.events);
+        qp.responder.forget();
+        qp.deferral.forget();
+        qp.phase = Phase::Draining(reason);
+        if !qp.deferral.is_running() {
+            self.drained(key);
+        }
+    }
+
+    /// The last batch of a queue pair that is over has come back, or there was none.
+    pub(super) fn drained(&mut self, key: Key) {
+        let Some(qp) = self.qps.remove(key) else { return };
+        self.context.regions.drop_all(qp.id());
+        if let Phase::Draining(reason) = qp.phase {
+            self.context.events.push(Event::Disconnected { qp: qp.id(), reason });
+        }
+    }
+
+    /// Sends the last bytes of a connection and waits a while for the peer to close.
+    pub(super) fn linger(&mut self, socket: Socket, number: u64, transmit: ByteQueue) {
+        self.context.poller.remove(&socket);
+        let linger = Linger::new(socket, number, transmit);
+        let Some(key) = self.connections.lingering.insert_with(|_| linger) else {
+            // Too many at once: this one is closed as it is.
+            self.closed(number);
+            return;
+        };
+        if !self.step_linger(key) {
+            return;
+        }
+        let Some(linger) = self.connections.lingering.get(key) else { return };
+        let interest = Interest { read: true, write: linger.is_sending() };
+        let token = Token::Linger(key.index).to_bits();
+        if self.context.poller.add(&linger.socket, token, interest).is_err() {
+            self.drop_linger(key);
+            return;
+        }
+        self.timers.at(Instant::now() + LINGER_TIMEOUT, Due::linger(key));
+    }
+
+    /// Sends and drops what goes; `false`: the connection is closed.
+    fn step_linger(&mut self, key: Key) -> bool {
+        let Some(linger) = self.connections.lingering.get_mut(key) else { return false };
+        let (hook, number) = (self.context.hook.clone(), linger.number);
+        let sent = |bytes: &[u8]| {
+            if let Some(hook) = &hook {
+                hook.sent(number, bytes);
+            }
+        };
+        let goes_on = linger.advance(&mut self.context.bounce, sent);
+        if !goes_on {
+            self.drop_linger(key);
+        }
+        goes_on
+    }
+
+    pub(super) fn advance_linger(&mut self, index: u32) -> bool {
+        let Some((key, _)) = self.connections.lingering.at(index) else { return false };
+        if self.step_linger(key)
+            && let Some(linger) = self.connections.lingering.get(key)
+            && !linger.is_sending()
+        {
+            let token = Token::Linger(key.index).to_bits();
+            self.context.poller.modify(&linger.socket, token, Interest::READ);
+        }
+        true
+    }
+
+    pub(super) fn drop_linger(&mut self, key: Key) {
+        if let Some(linger) = self.connections.lingering.remove(key) {
+            self.context.poller.remove(&linger.socket);
+            self.closed(linger.number);
+        }
+    }
+}
+
+/// Status of the oldest unanswered request when the peer reports an error.
+fn status_of(code: TerminateCode) -> WcStatus {
+    // RFC 5040 §4.8, RFC 5041 §7.2: type 1 of layers 0 and 1 is about memory.
+    if code.layer <= 1 && code.etype == 1 {
+        WcStatus::RemoteAccess
+    } else {
+        WcStatus::RemoteOperation
+    }
+}
+
+/// Connections that say goodbye at once; each keeps its socket and what it could not send yet.
+pub(super) const LINGER_MAX: u32 = 256;
+/// How long a goodbye may take.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
