@@ -48,6 +48,21 @@ impl Asker<'_> {
         Ok(())
     }
 
+    /// Whether the data of a READ or WRITE may travel that way. What RDMA moves is not sealed, so
+    /// a sealed request may not ask for it: nobody gets less protection than it negotiated.
+    pub(crate) fn check_channel(&self, channel: smb::Channel) -> Result<(), NtStatus> {
+        match channel {
+            smb::Channel::NONE => Ok(()),
+            smb::Channel::RDMA_V1 | smb::Channel::RDMA_V1_INVALIDATE
+                if !self.sealed && self.link.remote_memory().is_some() =>
+            {
+                Ok(())
+            }
+            // MS-SMB2 §3.3.5.12 and §3.3.5.13: not on this connection, or not known here.
+            _ => Err(NtStatus::INVALID_PARAMETER),
+        }
+    }
+
     /// MS-SMB2 §3.3.5.2.5: each credit pays for 64 KiB sent or received.
     pub(crate) fn check_charge(&self, bytes: u32) -> Result<(), NtStatus> {
         let paid = u32::from(self.header.credit_charge.max(1)).saturating_mul(64 * 1024);

@@ -99,9 +99,7 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
         return Err(NtStatus::INVALID_PARAMETER);
     }
     asker.check_charge(request.length)?;
-    if request.channel != Channel::NONE && asker.link.remote_memory().is_none() {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    asker.check_channel(request.channel)?;
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }

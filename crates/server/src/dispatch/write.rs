@@ -95,9 +95,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     if len > asker.link.core.limits.io_size_max {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if is_remote && asker.link.remote_memory().is_none() {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    asker.check_channel(request.channel)?;
     asker.check_charge(len)?;
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
