@@ -53,9 +53,7 @@ impl Peer {
             frame.clear();
             frame.extend_from_slice(whole);
         }
-        if self.is_congested() {
-            self.receives.withhold(slot);
-        } else {
+        if !(self.is_congested() && self.receives.withhold(slot)) {
             self.receives.post(turn.engine, slot)?;
             self.receives_posted(1);
         }
@@ -73,8 +71,7 @@ impl Peer {
         }
         if let Some(Fetch { cursor, len }) = fetch.filter(|_| self.is_authenticated) {
             let end = PullEnd::Request(frame.to_vec());
-            self.transfers.begin(Pull::new(cursor, len, end));
-            return Ok(());
+            return self.transfers.begin(Pull::new(cursor, len, end));
         }
         self.handle(turn, frame, place, None)
     }
@@ -106,7 +103,10 @@ impl Peer {
         fetched: Option<Fetched>,
     ) -> Result<(), End> {
         if self.smb.is_none() || !self.backlog.is_empty() {
-            self.backlog_bytes += frame.len();
+            self.backlog_bytes += frame.len() + WAITING_COST;
+            if self.backlog_bytes > BACKLOG_MAX {
+                return Err(End::PeerTooManyRequests);
+            }
             self.backlog.push_back(Waiting { frame: frame.to_vec(), place, fetched });
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl Peer {
             && let Some(Waiting { mut frame, place, fetched }) = self.backlog.pop_front()
         {
             worked = true;
-            self.backlog_bytes -= frame.len();
+            self.backlog_bytes -= frame.len() + WAITING_COST;
             match place {
                 Place::Here => self.handle_here(turn, &mut frame, fetched)?,
                 Place::Away => self.send_away(turn, frame),
@@ -175,5 +175,10 @@ impl Peer {
 /// Bytes of answers and of waiting requests from which on a peer gets no more credits: several
 /// times what is under way on a fast link.
 const CONGESTED_AT: usize = 4 << 20;
+/// Bytes of requests that may wait for one that is handled on a task: as much as a peer with all
+/// its SMB2 credits can have under way.
+const BACKLOG_MAX: usize = 32 << 20;
+/// What a waiting request costs beside its bytes, so that empty ones count too.
+const WAITING_COST: usize = 128;
 /// A frame buffer larger than this is not kept.
 const FRAME_KEEP_MAX: usize = 1 << 20;

@@ -58,7 +58,7 @@ impl Peer {
                         return Ok(());
                     }
                 }
-                Item::Pull(pull) => self.transfers.begin(pull),
+                Item::Pull(pull) => self.transfers.begin(pull)?,
                 Item::Home(home) => {
                     let Home { smb, out, outcome } = *home;
                     self.smb = Some(smb);

@@ -150,7 +150,7 @@ impl Peer {
             queued_bytes: 0,
             transmit: Vec::new(),
             stalled: None,
-            transfers: Transfers::default(),
+            transfers: Transfers::new(parts.requests_max),
             invalidations: Invalidations::new(parts.requests_max),
             spare: Vec::new(),
             closing: None,

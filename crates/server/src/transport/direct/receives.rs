@@ -52,9 +52,15 @@ impl Receives {
         Ok(engine.post_recv(self.qp, u64::from(slot), buffer)?)
     }
 
-    /// Keeps a slot back, because the peer does not take its answers.
-    pub(super) fn withhold(&mut self, slot: u16) {
-        self.withheld.push(slot);
+    /// Keeps a slot back, because the peer does not take its answers; `false` if half of them
+    /// are kept back already. With none left, neither side could send what ends the wait: our
+    /// last send credit is for a message that grants one (MS-SMBD §3.1.5.1).
+    pub(super) fn withhold(&mut self, slot: u16) -> bool {
+        let may = self.withheld.len() < usize::from(self.used / 2);
+        if may {
+            self.withheld.push(slot);
+        }
+        may
     }
 
     /// Posts what was kept back; returns how many that were.

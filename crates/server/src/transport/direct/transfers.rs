@@ -99,9 +99,10 @@ impl Push {
 }
 
 /// The Reads of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Transfers {
     pulls: VecDeque<Pull>,
+    max: usize,
     /// What each slot of the staging memory is for.
     reads: [Option<Read>; STAGING_SLOTS as usize],
     staging: Option<Staging>,
@@ -116,11 +117,22 @@ struct Read {
 }
 
 impl Transfers {
+    /// For a peer that may have `max` requests under way.
+    pub(super) fn new(max: usize) -> Self {
+        let reads = [const { None }; STAGING_SLOTS as usize];
+        Self { pulls: VecDeque::new(), max, reads, staging: None, last: 0 }
+    }
+
     /// Queues a pull; its Reads are posted by [`Transfers::advance`].
-    pub(super) fn begin(&mut self, mut pull: Pull) {
+    pub(super) fn begin(&mut self, mut pull: Pull) -> Result<(), End> {
+        if self.pulls.len() >= self.max {
+            // More WRITE requests than it has SMB2 credits, none of which it lets us fetch.
+            return Err(End::PeerTooManyRequests);
+        }
         self.last += 1;
         pull.serial = self.last;
         self.pulls.push_back(pull);
+        Ok(())
     }
 
     /// Whether Reads wait to be posted.
@@ -217,3 +229,24 @@ impl Pull {
 /// Longest RDMA Write, in bytes: half of what a queue pair takes inline, so that one piece can
 /// be queued while another one leaves.
 const WRITE_LEN_MAX: u32 = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use smbdirect::{BufferDescriptor, Token};
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_lets_nothing_be_fetched_cannot_make_the_queue_grow() {
+        let mut bytes = [0; BufferDescriptor::LEN];
+        BufferDescriptor { offset: 0, token: Token(1), length: 8 }.emit(&mut bytes);
+        let pull = || {
+            let cursor = Cursor::new(&bytes, 8).unwrap();
+            Pull::new(cursor, 8, PullEnd::Request(Vec::new()))
+        };
+        let mut transfers = Transfers::new(2);
+        transfers.begin(pull()).unwrap();
+        transfers.begin(pull()).unwrap();
+        assert!(matches!(transfers.begin(pull()), Err(End::PeerTooManyRequests)));
+    }
+}
