@@ -64,7 +64,8 @@ class SmbDirect:
                 self._more.notify_all()
 
     def send(self, header):
-        message = bytes(header)
+        # Sealed messages come as a structure, others as bytes.
+        message = header.pack() if hasattr(header, "pack") else bytes(header)
         require(len(message) <= self._fragmented_max, f"{len(message)} bytes are too many")
         for offset in range(0, len(message), self._room):
             piece = message[offset : offset + self._room]

@@ -22,6 +22,8 @@ from report import Report, arguments, expect, pattern
 from smbprotocol_client import Client, life_of_a_file
 
 V1, V1_INVALIDATE = 1, 2
+# Below the least MaxFragmentedSize there may be (MS-SMBD §3.1.5.6: 131,072), headers left out.
+INLINE_MAX = 130_000
 CHANNELS = {"V1": V1, "V1_INVALIDATE": V1_INVALIDATE}
 
 
@@ -56,9 +58,15 @@ class Regions:
             self.stream.regions.pop(stag, None)
 
 
-def exchange(client, handle, request):
+def exchange(client, request, length):
     session, tree = client.session.session_id, client.tree.tree_connect_id
-    sent = client.connection.send(request, session, tree)
+    # MS-SMB2 §3.2.4.1.5: each credit pays for 64 KiB, by whatever way they travel; smbprotocol
+    # counts what is in the message.
+    client.connection._calculate_credit_charge = lambda message: max(1, -(-length // 65536))
+    try:
+        sent = client.connection.send(request, session, tree)
+    finally:
+        del client.connection._calculate_credit_charge
     return client.connection.receive(sent)["data"].get_value()
 
 
@@ -73,7 +81,7 @@ def write_by_rdma(client, handle, data, lengths, channel):
     request["channel"] = channel
     request["buffer_channel_info"] = regions.descriptors()
     response = SMB2WriteResponse()
-    response.unpack(exchange(client, handle, request))
+    response.unpack(exchange(client, request, len(data)))
     expect(response["count"].get_value(), len(data), "bytes written")
     regions.release(channel)
 
@@ -88,7 +96,7 @@ def read_by_rdma(client, handle, length, lengths, channel):
     request["channel"] = channel
     request["buffer"] = regions.descriptors()
     response = SMB2ReadResponse()
-    response.unpack(exchange(client, handle, request))
+    response.unpack(exchange(client, request, length))
     expect(response["data_length"].get_value(), 0, "DataLength")
     expect(response["data_remaining"].get_value(), length, "DataRemaining")
     expect(stream.placed - placed, length, "bytes placed by RDMA Write")
@@ -122,6 +130,9 @@ def main():
     for name, encrypt in (("signed", False), ("encrypted", True)):
         with report.check(f"SMB Direct inline {name}"):
             with Client(options, encrypt=encrypt) as client:
+                # What does not go by RDMA has to fit what either side puts together.
+                client.connection.max_read_size = INLINE_MAX
+                client.connection.max_write_size = INLINE_MAX
                 life_of_a_file(client, f"smbdirect-{name}")
                 transport = smbdirect.SmbDirect.opened[-1]
                 expect(transport.fragments_received > 100, True, "fragments received")
