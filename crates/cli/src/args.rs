@@ -104,7 +104,8 @@ pub(crate) struct Put {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = BENCH_EXAMPLES)]
 pub(crate) struct Bench {
-    /// smb://USER:PASSWORD@HOST:PORT/SHARE[/FILE]; the file is made if it is not there
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE[/FILE]; every mode and thread makes a file of its own,
+    /// FILE.MODE.THREAD, if it is not there
     pub(crate) url: String,
     /// Block size: bytes, or with K or M
     #[arg(short = 'b', default_value = "4K", value_parser = crate::bench::plan::size)]

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 
-use pmem::DurabilityClass;
 use server::{PushPolicy, Server, ServerConfig, ShareConfig, Users};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -14,9 +13,6 @@ use crate::failure::Failure;
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let settings = Settings::gather(options)?;
-    for share in &settings.shares {
-        introduce(share, settings.emulate_persistence)?;
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -65,24 +61,4 @@ fn server_config(settings: &Settings) -> ServerConfig {
         push,
         ..ServerConfig::new(settings.listen)
     }
-}
-
-/// Says what a commit on this share is worth, loudly where it is worth less than it seems.
-fn introduce(share: &Share, emulate_persistence: bool) -> Result<(), Failure> {
-    let probe = tempfile::tempfile_in(&share.path)
-        .map_err(Failure::local("cannot write to the share", &share.path))?;
-    let class = pmem::classify(&probe).map_err(|source| Failure::Child {
-        process: "the share's file system",
-        what: source.to_string(),
-    })?;
-    let Share { name, path, .. } = share;
-    eprintln!("share {name}: {} (durability class {class})", path.display());
-    if class == DurabilityClass::Volatile && emulate_persistence {
-        eprintln!(
-            "  WARNING: persistence is EMULATED: commits succeed, a power failure loses them"
-        );
-    } else if class == DurabilityClass::Volatile {
-        eprintln!("  commits of push mode are refused: a power failure would lose them");
-    }
-    Ok(())
 }

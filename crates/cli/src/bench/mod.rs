@@ -59,7 +59,6 @@ pub(crate) fn measure(options: &Bench) -> Result<Report, Failure> {
         None
     };
     let floor = options.floor.or_else(|| responder.as_ref().map(floor::Responder::address));
-    smb::prepare(&url, &plan)?;
     let addresses = Addresses { server: remote::address(&url)?, floor };
     let measurements = thread::scope(|scope| {
         let workers: Vec<Worker> = (0..plan.threads)
@@ -169,7 +168,9 @@ fn serve_turns(
     inbox: &Receiver<Turn>,
     outbox: &SyncSender<Result<Recording, Failure>>,
 ) {
-    let connect = |mode: &Mode| -> Result<Box<dyn Arm>, Failure> { open(*mode, plan, url, floor) };
+    let connect = |mode: &Mode| -> Result<Box<dyn Arm>, Failure> {
+        open(*mode, plan, &own_file(url, *mode, index), floor)
+    };
     let mut arms: Vec<(Box<dyn Arm>, Operations)> = Vec::new();
     for mode in &plan.modes {
         match connect(mode) {
@@ -190,12 +191,20 @@ fn serve_turns(
     }
 }
 
+/// Every arm of every thread has a file of its own: push mode wants the lease of its file alone.
+fn own_file(url: &SmbUrl, mode: Mode, thread: usize) -> SmbUrl {
+    SmbUrl { path: format!("{}.{}.{thread}", url.path, name(mode)), ..url.clone() }
+}
+
 fn open(
     mode: Mode,
     plan: &Plan,
     url: &SmbUrl,
     floor: Option<SocketAddr>,
 ) -> Result<Box<dyn Arm>, Failure> {
+    if mode != Mode::Floor {
+        smb::prepare(url, plan)?;
+    }
     match mode {
         Mode::Floor => {
             let address = floor.expect("a responder was started or named for the floor mode");

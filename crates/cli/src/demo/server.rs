@@ -27,7 +27,9 @@ impl Server {
         if emulate_persistence {
             command.arg("--emulate-persistence");
         }
+        // What it would warn of, emulated persistence, the demonstration says itself.
         let mut child = command
+            .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
             .spawn()
             .map_err(Failure::system("cannot start the server"))?;
