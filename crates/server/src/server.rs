@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rdma::{EngineConfig, EngineError, SoftProvider};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb::Guid;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -26,10 +27,12 @@ pub struct Server;
 
 impl Server {
     /// Starts a server on the calling tokio runtime. It serves until it is shut down or dropped.
+    /// Raises the process's soft limit of open files to the hard one.
     ///
     /// # Errors
     /// A share cannot be exported, an address cannot be listened on.
     pub async fn start(config: ServerConfig) -> Result<Running, StartError> {
+        raise_open_files();
         let mut shares: Vec<Arc<Share>> = Vec::with_capacity(config.shares.len());
         for wanted in &config.shares {
             let share = Share::open(wanted)?;
@@ -80,6 +83,16 @@ fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThread, Star
     let thread = engine.run(Arc::clone(core), bridge).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
     Ok(thread)
+}
+
+// Every connection and every open takes a descriptor, and the customary soft limit of 1,024 exists
+// for programs that use select(2).
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!(%error, "the limit of open files stays at {:?}", limit.current);
+    }
 }
 
 fn announce(share: &Share, path: &std::path::Path) {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Accepted, Acceptor, IdentityKind, SpnegoAcceptor};
-use smb::crypto::{KeySchedule, PreauthHash, Role};
+use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys};
 use smb::negotiate::{Dialect, SecurityMode};
 use smb::{Header, HeaderFlags, SessionId};
 use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
@@ -19,7 +19,7 @@ use crate::config::SigningPolicy;
 use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
-use crate::state::{Authentication, Channel, Connection, Identity, Session, Violation};
+use crate::state::{Agreed, Authentication, Channel, Connection, Identity, Session, Violation};
 
 /// What one leg came to.
 struct Leg {
@@ -226,19 +226,7 @@ fn finish(
         debug!(peer = %link.peer, session = id, "authenticated again");
         return leg(channel, accepted.token);
     }
-    let keys = accepted.session_key.as_ref().map(|key| {
-        let encryption = agreed.cipher.is_some();
-        let schedule = match agreed.dialect {
-            Dialect::SMB_3_1_1 => KeySchedule::Smb311 {
-                preauth: going.preauth,
-                signing: agreed.signing,
-                cipher: agreed.cipher,
-            },
-            dialect if dialect >= Dialect::SMB_3_0 => KeySchedule::Smb30 { encryption },
-            _ => KeySchedule::Smb2,
-        };
-        schedule.derive(key, Role::Server)
-    });
+    let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
     let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());
     if link.core.encrypt_required && !can_seal {
         warn!(peer = %link.peer, "logon refused: this server requires encryption");
@@ -267,6 +255,19 @@ fn finish(
     link.add_channel(Arc::clone(&channel));
     end_previous(connection, previous, &channel.session);
     leg(channel, accepted.token)
+}
+
+// MS-SMB2 §3.3.5.5.3: which keys there are follows from the dialect.
+fn derive(agreed: &Agreed, preauth: PreauthHash, key: &SessionKey) -> SessionKeys {
+    let (signing, cipher) = (agreed.signing, agreed.cipher);
+    let schedule = match agreed.dialect {
+        Dialect::SMB_3_1_1 => KeySchedule::Smb311 { preauth, signing, cipher },
+        dialect if dialect >= Dialect::SMB_3_0 => {
+            KeySchedule::Smb30 { encryption: cipher.is_some() }
+        }
+        _ => KeySchedule::Smb2,
+    };
+    schedule.derive(key, Role::Server)
 }
 
 // MS-SMB2 §3.3.5.5.3: a client that lost its connection ends what it left behind, if it is the
