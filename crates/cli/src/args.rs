@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rdma::PollPolicy;
 
 /// Remote persistent memory as a file service.
 #[derive(Debug, Parser)]
@@ -70,6 +71,9 @@ pub(crate) struct Serve {
     /// durable. For measurements and tests only: nothing survives a reboot
     #[arg(long)]
     pub(crate) emulate_persistence: bool,
+    /// How the RDMA engine waits for work
+    #[arg(long, default_value = "adaptive")]
+    pub(crate) poll: Poll,
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
@@ -131,7 +135,7 @@ pub(crate) struct Bench {
     /// What to measure, in turn within one run
     #[arg(long, value_delimiter = ',', default_value = "floor,smb,smb-direct,push")]
     pub(crate) mode: Vec<Mode>,
-    /// How both ends of the RDMA arms wait
+    /// How this end of the RDMA arms, and both ends of the floor, wait
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: Poll,
     /// Address of a `landfast floor` responder [default: one is started on loopback]
@@ -164,6 +168,17 @@ pub(crate) enum Poll {
     Spin,
     /// Always sleep
     Block,
+}
+
+impl Poll {
+    /// The engine's word for it.
+    pub(crate) fn policy(self) -> PollPolicy {
+        match self {
+            Self::Adaptive => PollPolicy::Adaptive,
+            Self::Spin => PollPolicy::Spin,
+            Self::Block => PollPolicy::Block,
+        }
+    }
 }
 
 /// Options of `landfast demo`.

@@ -17,13 +17,13 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::system("cannot start the runtime"))?;
-    runtime.block_on(serve(&settings))
+    runtime.block_on(serve(&settings, options))
 }
 
-async fn serve(settings: &Settings) -> Result<(), Failure> {
+async fn serve(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let failed = Failure::system("cannot listen for signals");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let running = Server::start(server_config(settings)).await?;
+    let running = Server::start(server_config(settings, options)).await?;
     announce(&running);
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: stopping"),
@@ -42,7 +42,7 @@ fn announce(running: &server::Running) {
     let _ = out.flush();
 }
 
-fn server_config(settings: &Settings) -> ServerConfig {
+fn server_config(settings: &Settings, options: &Serve) -> ServerConfig {
     let mut push = PushPolicy::default();
     if let Some(grace) = settings.recall_grace {
         push.grace = grace;
@@ -56,6 +56,8 @@ fn server_config(settings: &Settings) -> ServerConfig {
     let users = settings.users.iter().map(|user| (user.name.as_str(), user.password.as_str()));
     ServerConfig {
         rdma_listen: Some(settings.rdma_listen),
+        rdma_polling: options.poll.policy(),
+        rdma_capture: options.pcap.clone(),
         shares: settings.shares.iter().map(share).collect(),
         users: Users::with_passwords(users),
         push,

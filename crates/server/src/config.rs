@@ -1,9 +1,11 @@
 //! What an operator decides.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdma::PollPolicy;
 use smb::auth::{UserList, UserStore};
 
 use crate::limits::Limits;
@@ -16,6 +18,10 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where RDMA clients connect (SMB Direct and push), if at all.
     pub rdma_listen: Option<SocketAddr>,
+    /// How the RDMA engine waits for work.
+    pub rdma_polling: PollPolicy,
+    /// A capture file for everything that RDMA clients send and get. For looking, not for speed.
+    pub rdma_capture: Option<PathBuf>,
     /// What is exported.
     pub shares: Vec<ShareConfig>,
     /// Who may log on.
@@ -36,6 +42,8 @@ impl ServerConfig {
         Self {
             listen,
             rdma_listen: None,
+            rdma_polling: PollPolicy::Adaptive,
+            rdma_capture: None,
             shares: Vec::new(),
             users: Users::default(),
             signing: SigningPolicy::Required,

@@ -1,10 +1,11 @@
 //! Starting, watching and stopping a server.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rdma::{EngineConfig, EngineError, SoftProvider};
+use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, SoftProvider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb::Guid;
 use thiserror::Error;
@@ -47,7 +48,8 @@ impl Server {
         let listener =
             TcpListener::bind(config.listen).await.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
-        let engine = config.rdma_listen.map(open_engine).transpose()?;
+        let open = |listen| open_engine(listen, &config);
+        let engine = config.rdma_listen.map(open).transpose()?;
         let mut guid = [0; 16];
         getrandom::fill(&mut guid).map_err(StartError::HostRandom)?;
         let core = Arc::new(Core::new(CoreParts {
@@ -68,10 +70,16 @@ impl Server {
     }
 }
 
-fn open_engine(listen: SocketAddr) -> Result<OpenEngine, StartError> {
-    let options =
-        EngineOptions { listen, provider: Arc::new(SoftProvider), engine: EngineConfig::default() };
-    OpenEngine::open(options)
+fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, StartError> {
+    let provider: Arc<dyn Provider> = match &config.rdma_capture {
+        Some(path) => Arc::new(
+            Pcap::create(SoftProvider, path)
+                .map_err(|source| StartError::ConfigCapture { path: path.clone(), source })?,
+        ),
+        None => Arc::new(SoftProvider),
+    };
+    let engine = EngineConfig { polling: config.rdma_polling, ..EngineConfig::default() };
+    OpenEngine::open(EngineOptions { listen, provider, engine })
         .map_err(|source| StartError::ConfigRdmaListen { address: listen, source })
 }
 
@@ -217,6 +225,14 @@ pub enum StartError {
         address: SocketAddr,
         /// Why not.
         source: EngineError,
+    },
+    /// The capture file cannot be written.
+    #[error("{}: {source}", path.display())]
+    ConfigCapture {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: PcapError,
     },
     /// The host gives no thread.
     #[error("no thread for the RDMA engine: {0}")]

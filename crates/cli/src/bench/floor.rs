@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Instant;
 
 use pmem::Medium;
-use rdma::{PollPolicy, PollWindow};
+use rdma::PollWindow;
 
 use super::arm::{Arm, Recording};
 use super::plan::{Operation, Operations, Plan};
@@ -216,13 +216,8 @@ impl Wire {
     fn new(stream: TcpStream, poll: Poll) -> Result<Self, Failure> {
         let failed = Failure::system("cannot set up a socket");
         stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(failed)?;
-        let policy = match poll {
-            Poll::Adaptive => PollPolicy::Adaptive,
-            Poll::Spin => PollPolicy::Spin,
-            Poll::Block => PollPolicy::Block,
-        };
         let buffer = vec![0; 2 * (WRITE_HEADER + BLOCK_MAX)];
-        Ok(Self { stream, window: PollWindow::new(policy), buffer, start: 0, end: 0 })
+        Ok(Self { stream, window: PollWindow::new(poll.policy()), buffer, start: 0, end: 0 })
     }
 
     /// What has arrived and is not consumed.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rdma::PollPolicy;
-
 use crate::args::{Bench, Mode, Poll};
 use crate::failure::Failure;
 
@@ -64,15 +62,6 @@ impl Plan {
             slice: total / slices,
             poll: options.poll,
         })
-    }
-
-    /// How the engines of this process wait.
-    pub(crate) fn polling(&self) -> PollPolicy {
-        match self.poll {
-            Poll::Adaptive => PollPolicy::Adaptive,
-            Poll::Spin => PollPolicy::Spin,
-            Poll::Block => PollPolicy::Block,
-        }
     }
 
     /// The operations of one thread.

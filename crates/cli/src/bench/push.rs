@@ -25,7 +25,7 @@ impl Push {
     /// this name would be a lie.
     pub(crate) fn connect(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let settings = RegionSettings {
-            polling: plan.polling(),
+            polling: plan.poll.policy(),
             outstanding_max: plan.outstanding,
             ..RegionSettings::default()
         };
