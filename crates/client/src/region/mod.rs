@@ -309,7 +309,11 @@ impl Region {
 
     /// [`Region::finish`] that returns at once; `None` if the oldest is not over.
     pub fn try_finish(&mut self, out: &mut [u8]) -> Result<Option<Finished>, RegionError> {
-        self.progress()?;
+        // What came with the last look is handed out before the next: requests that are submitted
+        // meanwhile leave together.
+        if self.pending.front().is_some_and(|oldest| oldest.outcome.is_none()) {
+            self.progress()?;
+        }
         let oldest = self.pending.front().ok_or(RegionError::NothingOutstanding)?;
         if oldest.outcome.is_none() {
             return Ok(None);
