@@ -61,7 +61,11 @@ impl Floor {
         self.request[4..8].copy_from_slice(&length.to_le_bytes());
         self.request[8..16].copy_from_slice(&offset.to_le_bytes());
         let end = if code == WRITE { header + self.block } else { header };
-        self.wire.send(&self.request[..end])?;
+        if self.outstanding == 1 {
+            self.wire.send(&self.request[..end])?;
+        } else {
+            self.wire.queue(&self.request[..end]);
+        }
         Ok(answer)
     }
 }
@@ -189,11 +193,11 @@ fn answer(mut wire: Wire, medium: &dyn Medium) -> Result<(), Failure> {
             medium.place(offset, block).map_err(failed)?;
             medium.persist(offset, field_len(length)).map_err(failed)?;
             wire.consume(WRITE_HEADER + length);
-            wire.send(&reply[..WRITE_ANSWER])?;
+            wire.queue(&reply[..WRITE_ANSWER]);
         } else {
             wire.consume(READ_HEADER);
             medium.read(offset, &mut reply[READ_ANSWER..READ_ANSWER + length]).map_err(failed)?;
-            wire.send(&reply[..READ_ANSWER + length])?;
+            wire.queue(&reply[..READ_ANSWER + length]);
         }
     }
 }
@@ -210,6 +214,8 @@ struct Wire {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// Leaves in one piece before the next look for input, as an engine's frames do.
+    out: Vec<u8>,
 }
 
 impl Wire {
@@ -217,7 +223,14 @@ impl Wire {
         let failed = Failure::system("cannot set up a socket");
         stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(failed)?;
         let buffer = vec![0; 2 * (WRITE_HEADER + BLOCK_MAX)];
-        Ok(Self { stream, window: PollWindow::new(poll.policy()), buffer, start: 0, end: 0 })
+        Ok(Self {
+            stream,
+            window: PollWindow::new(poll.policy()),
+            buffer,
+            start: 0,
+            end: 0,
+            out: Vec::new(),
+        })
     }
 
     /// What has arrived and is not consumed.
@@ -246,6 +259,11 @@ impl Wire {
 
     /// Spins or sleeps, as the window says, until something was received.
     fn receive(&mut self) -> Result<(), Failure> {
+        let queued = std::mem::take(&mut self.out);
+        self.send(&queued)?;
+        // Handed back with its memory.
+        self.out = queued;
+        self.out.clear();
         let Self { stream, window, buffer, end, .. } = self;
         let failed = Failure::system("floor connection");
         let mut got = Err(ErrorKind::WouldBlock.into());
@@ -273,6 +291,12 @@ impl Wire {
         }
     }
 
+    /// Sends the bytes before the next wait for input.
+    fn queue(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Sends the bytes now.
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
