@@ -162,7 +162,10 @@ class Stream:
         ready, _, _ = select.select([self._socket], [], [], timeout)
         if not ready:
             raise TimeoutError("nothing received")
-        first = self._socket.recv(1)
+        try:
+            first = self._socket.recv(1)
+        except OSError:
+            first = b""  # closed by another thread of ours
         if not first:
             return None
         head = first + self._exactly(1)
