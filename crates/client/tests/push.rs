@@ -2,63 +2,13 @@
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
-use std::os::unix::fs::FileExt;
-use std::path::Path as FilePath;
+#[path = "support/fixture.rs"]
+mod fixture;
+
 use std::time::Duration;
 
-use client::{ConnectOptions, OpenOptions, Path, RegionSettings, SmbUrl, blocking};
-use server::{Running, Server, ServerConfig, ShareConfig, Users};
-use smb::push::{Durability, PushRequest, Rights};
-
-struct Fixture {
-    running: Running,
-    runtime: tokio::runtime::Runtime,
-    share: tempfile::TempDir,
-}
-
-impl Fixture {
-    /// A server whose share lies in `parent`, emulating persistence where there is none.
-    fn start(parent: &str, change: impl FnOnce(&mut ServerConfig)) -> Self {
-        let share = tempfile::tempdir_in(parent).unwrap();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
-        config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
-        let mut exported = ShareConfig::new("share", share.path());
-        exported.emulate_persistence = true;
-        config.shares.push(exported);
-        config.users = Users::with_passwords([("user", "secret")]);
-        change(&mut config);
-        let running = runtime.block_on(Server::start(config)).unwrap();
-        Self { running, runtime, share }
-    }
-
-    fn client(&self) -> blocking::Client {
-        let port = self.running.tcp_address().port();
-        let url: SmbUrl = format!("smb://user:secret@127.0.0.1:{port}/share").parse().unwrap();
-        blocking::Client::connect(&url, &ConnectOptions::default()).unwrap()
-    }
-
-    fn file(&self, len: u64) -> std::path::PathBuf {
-        let path = self.share.path().join("region");
-        std::fs::File::create(&path).unwrap().set_len(len).unwrap();
-        path
-    }
-}
-
-fn pushing() -> OpenOptions {
-    OpenOptions::read_write().with_push(PushRequest {
-        rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
-        durability: Durability::ANY,
-        accept_emulated: true,
-        regions_max: 1,
-    })
-}
-
-fn bytes_at(path: &FilePath, offset: u64, len: usize) -> Vec<u8> {
-    let mut out = vec![0; len];
-    std::fs::File::open(path).unwrap().read_exact_at(&mut out, offset).unwrap();
-    out
-}
+use client::{OpenOptions, Path, RegionSettings};
+use fixture::{Fixture, bytes_at, pushing};
 
 fn pushes_and_commits(parent: &str) {
     let fixture = Fixture::start(parent, |_| {});

@@ -1,0 +1,72 @@
+//! A server with one share in this process, and clients of it.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use client::{ConnectOptions, OpenOptions, SmbUrl, blocking};
+use server::{Running, Server, ServerConfig, ShareConfig, Users};
+use smb::push::{Durability, PushRequest, Rights};
+
+pub(crate) struct Fixture {
+    pub(crate) running: Running,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) share: tempfile::TempDir,
+}
+
+impl Fixture {
+    /// A server whose share lies in `parent`, emulating persistence where there is none.
+    pub(crate) fn start(parent: &str, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let share = tempfile::tempdir_in(parent).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
+        let mut exported = ShareConfig::new("share", share.path());
+        exported.emulate_persistence = true;
+        config.shares.push(exported);
+        config.users = Users::with_passwords([("user", "secret")]);
+        change(&mut config);
+        let running = runtime.block_on(Server::start(config)).unwrap();
+        Self { running, runtime, share }
+    }
+
+    pub(crate) fn url(&self) -> SmbUrl {
+        let port = self.running.tcp_address().port();
+        format!("smb://user:secret@127.0.0.1:{port}/share").parse().unwrap()
+    }
+
+    pub(crate) fn client(&self) -> blocking::Client {
+        blocking::Client::connect(&self.url(), &ConnectOptions::default()).unwrap()
+    }
+
+    /// The file `region`, all zeros.
+    pub(crate) fn file(&self, len: u64) -> PathBuf {
+        self.file_named("region", len)
+    }
+
+    pub(crate) fn file_named(&self, name: &str, len: u64) -> PathBuf {
+        let path = self.share.path().join(name);
+        std::fs::File::create(&path).unwrap().set_len(len).unwrap();
+        path
+    }
+}
+
+pub(crate) fn pushing() -> OpenOptions {
+    pushing_with(Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE)
+}
+
+pub(crate) fn pushing_with(rights: Rights) -> OpenOptions {
+    OpenOptions::read_write().with_push(PushRequest {
+        rights,
+        durability: Durability::ANY,
+        accept_emulated: true,
+        regions_max: 1,
+    })
+}
+
+pub(crate) fn bytes_at(path: &Path, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    std::fs::File::open(path).unwrap().read_exact_at(&mut out, offset).unwrap();
+    out
+}
