@@ -159,13 +159,13 @@ class Stream:
             return message
 
     def _receive_fpdu(self, timeout):
-        ready, _, _ = select.select([self._socket], [], [], timeout)
-        if not ready:
-            raise TimeoutError("nothing received")
         try:
-            first = self._socket.recv(1)
-        except OSError:
-            first = b""  # closed by another thread of ours
+            ready, _, _ = select.select([self._socket], [], [], timeout)
+            first = self._socket.recv(1) if ready else None
+        except (OSError, ValueError):
+            return None  # closed by another thread of ours
+        if first is None:
+            raise TimeoutError("nothing received")
         if not first:
             return None
         head = first + self._exactly(1)

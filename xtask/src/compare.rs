@@ -1,14 +1,13 @@
 //! Our server and Samba's smbd side by side: the same client, the same kind of directory, taking
 //! turns, so that whatever else the machine does hits both.
 
-use std::time::Duration;
-
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
-use crate::landfast::{Landfast, bench, number};
+use crate::landfast::{Landfast, bench_on, number};
 use crate::machine::Watch;
 use crate::peer::Address;
+use crate::placement::Placement;
 use crate::samba::Samba;
 use crate::workspace;
 
@@ -28,11 +27,23 @@ pub(crate) struct Options {
 
 /// Measures both and prints the ratios. Without `--assert-ratio` only a malfunction is a failure.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let [ours, theirs] = [workspace::scratch_on_tmpfs()?, workspace::scratch_on_tmpfs()?];
-    let landfast = Landfast::start(ours.path(), &["--emulate-persistence"])?;
-    let smbd = Samba::start(theirs.path())?;
     let watch = Watch::start();
     let mut tally = Tally::default();
+    for placement in [Placement::Together, Placement::Apart] {
+        placement.check()?;
+        tally.add(compare(options, placement)?);
+    }
+    println!("  {}", watch.conditions());
+    Ok(tally)
+}
+
+fn compare(options: &Options, placement: Placement) -> Outcome {
+    let [ours, theirs] = [workspace::scratch_on_tmpfs()?, workspace::scratch_on_tmpfs()?];
+    let core = placement.server();
+    let landfast = Landfast::start_on(core, ours.path(), &["--emulate-persistence"])?;
+    let smbd = Samba::start_on(core, theirs.path())?;
+    let mut tally = Tally::default();
+    println!("  p50 in us over {} rounds, client and server {placement}:", options.rounds);
     for request in REQUESTS {
         let mut samples = [Vec::new(), Vec::new()];
         for round in 0..options.rounds {
@@ -42,12 +53,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
                 turns.reverse();
             }
             for (address, server) in turns {
-                samples[server].push(p50(address, request, options.seconds)?);
+                samples[server].push(p50(placement, address, request, options.seconds)?);
             }
         }
         tally.add(judge(request, &mut samples, options.assert_ratio));
     }
-    println!("  {}", watch.conditions());
     Ok(tally)
 }
 
@@ -59,11 +69,16 @@ struct Request {
 }
 
 /// Median latency in microseconds of one run.
-fn p50(address: &Address, request: Request, seconds: f64) -> Result<f64, Failure> {
+fn p50(
+    placement: Placement,
+    address: &Address,
+    request: Request,
+    seconds: f64,
+) -> Result<f64, Failure> {
     let seconds = seconds.to_string();
     let shape = ["--mode", "smb", "-b", "4K", "-o", "1", "-t", "1", "-r", "--file-size", "16M"];
     let args = [&shape[..], &["-w", request.write_percent, "-d", &seconds]].concat();
-    let report = bench(&address.url("compared"), &args, Duration::from_secs(120))?;
+    let report = bench_on(placement.client(), &address.url("compared"), &args)?;
     number(&report, &["modes", "smb", "latency_us", "p50"])
 }
 
@@ -71,8 +86,7 @@ fn judge(request: Request, samples: &mut [Vec<f64>; 2], limit: Option<f64>) -> T
     let [ours, theirs] = samples.each_mut().map(|samples| Spread::of(samples));
     let ratio = ours.median / theirs.median;
     let note = format!("{} {:.1}/{:.1} us = {ratio:.2}", request.name, ours.median, theirs.median);
-    println!("  {:<12} p50 in us over {} rounds, ours / smbd:", request.name, samples[0].len());
-    println!("    ours {ours}   smbd {theirs}   ratio {ratio:.3}");
+    println!("    {:<12} ours {ours}   smbd {theirs}   ratio {ratio:.3}", request.name);
     let within = match limit {
         Some(limit) if ratio > limit => Err(format!("ratio {ratio:.3}, at most {limit}")),
         _ => Ok(()),

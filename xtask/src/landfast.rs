@@ -35,6 +35,19 @@ pub(crate) struct Landfast {
 impl Landfast {
     /// Serves `directory` with `extra` arguments and waits for the line with the addresses.
     pub(crate) fn start(directory: &Path, extra: &[&str]) -> Result<Self, Failure> {
+        Self::start_as(directory, extra, |step| step)
+    }
+
+    /// The same on one core.
+    pub(crate) fn start_on(core: usize, directory: &Path, extra: &[&str]) -> Result<Self, Failure> {
+        Self::start_as(directory, extra, |step| step.on_core(core))
+    }
+
+    fn start_as(
+        directory: &Path,
+        extra: &[&str],
+        placed: impl FnOnce(Step) -> Step,
+    ) -> Result<Self, Failure> {
         let binary = workspace::landfast()?;
         let log = workspace::kept("logs")?.join("landfast-serve.log");
         let step = Step::new(binary)
@@ -44,26 +57,46 @@ impl Landfast {
             .args(["--listen", &format!("127.0.0.1:{}", free_port()?)])
             .args(["--rdma-listen", &format!("127.0.0.1:{}", free_port()?)])
             .args(extra);
-        let mut running = step.serve(&log, true)?;
-        let lines = running.stdout().map(lines).ok_or_else(|| Failure::new("no pipe"))?;
-        let listening = wait_for_line(&lines).map_err(|reason| {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            Failure::new(format!("landfast serve: {reason}{}", tail(&text)))
-                .remedy(format!("read {}", log.display()))
-        })?;
+        let mut running = placed(step).serve(&log, true)?;
+        let listening = announced(&mut running, &log, parse_listening)?;
         let address =
             Address { smb: listening.smb, rdma: listening.rdma, directory: directory.to_owned() };
         Ok(Self { running, address, log })
     }
 }
 
+/// The other end of `bench --mode floor`, as a process that can be placed. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    /// Where it answers.
+    pub(crate) address: SocketAddr,
+    _running: Running,
+}
+
+impl Floor {
+    /// Starts it on `core`, writing to a file in `directory`.
+    pub(crate) fn start_on(core: usize, directory: &Path) -> Result<Self, Failure> {
+        let log = workspace::kept("logs")?.join("landfast-floor.log");
+        let step = Step::new(workspace::landfast()?).args(["floor", "--directory"]).arg(directory);
+        let mut running = step.on_core(core).hold_input().serve(&log, true)?;
+        let address = announced(&mut running, &log, |line| line.trim().parse().ok())?;
+        Ok(Self { address, _running: running })
+    }
+}
+
 /// One run of `landfast bench` against any SMB server: its `--json` object.
-pub(crate) fn bench(url: &str, args: &[&str], limit: Duration) -> Result<Value, Failure> {
-    let step = Step::new(workspace::landfast()?)
-        .args(["bench", url])
-        .args(args)
-        .arg("--json")
-        .limit(limit);
+pub(crate) fn bench(url: &str, args: &[&str]) -> Result<Value, Failure> {
+    report_of(Step::new(workspace::landfast()?).args(["bench", url]).args(args))
+}
+
+/// The same with the client on one core.
+pub(crate) fn bench_on(core: usize, url: &str, args: &[&str]) -> Result<Value, Failure> {
+    let step = Step::new(workspace::landfast()?).args(["bench", url]).args(args);
+    report_of(step.on_core(core).quiet())
+}
+
+fn report_of(step: Step) -> Result<Value, Failure> {
+    let step = step.arg("--json").limit(BENCH_LIMIT);
     let shown = step.shown();
     let output = step.output()?;
     serde_json::from_str(&output).map_err(|error| {
@@ -107,15 +140,32 @@ fn lines(pipe: ChildStdout) -> Receiver<String> {
     receiver
 }
 
-fn wait_for_line(lines: &Receiver<String>) -> Result<Listening, String> {
+/// What a server says on standard output once it is ready, as `parse` understands it.
+fn announced<T>(
+    running: &mut Running,
+    log: &Path,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, Failure> {
+    let lines = running.stdout().map(lines).ok_or_else(|| Failure::new("no pipe"))?;
+    wait_for_line(&lines, parse).map_err(|reason| {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        Failure::new(format!("landfast: {reason}{}", tail(&text)))
+            .remedy(format!("read {}", log.display()))
+    })
+}
+
+fn wait_for_line<T>(
+    lines: &Receiver<String>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, String> {
     loop {
         match lines.recv_timeout(START_LIMIT) {
-            Ok(line) => match parse_listening(&line) {
-                Some(listening) => return Ok(listening),
+            Ok(line) => match parse(&line) {
+                Some(ready) => return Ok(ready),
                 None => println!("  landfast: {line}"),
             },
             Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("no `listening` line within {} s", START_LIMIT.as_secs()));
+                return Err(format!("not ready within {} s", START_LIMIT.as_secs()));
             }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err("ended before it listened".to_owned());
@@ -123,6 +173,9 @@ fn wait_for_line(lines: &Receiver<String>) -> Result<Listening, String> {
         }
     }
 }
+
+/// Longest a run of the bench may take: it is asked for seconds.
+const BENCH_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,14 @@
 //! The promise of push mode as ratios within one interleaved run: near the floor, far from SMB,
-//! and faster the more is outstanding.
+//! and faster the more is outstanding. Client and server have a core each.
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
-use crate::landfast::{Landfast, bench, number};
+use crate::landfast::{Floor, Landfast, bench_on, number};
 use crate::machine::Watch;
-use crate::peer::Address;
+use crate::placement::Placement;
 use crate::workspace;
 
 /// Options of `cargo xtask latency`.
@@ -28,11 +28,16 @@ pub(crate) struct Options {
 /// Measures on tmpfs with persistence emulated, so that no disk hides the protocol.
 pub(crate) fn run(options: &Options) -> Outcome {
     let share = workspace::scratch_on_tmpfs()?;
-    let server = Landfast::start(share.path(), &["--emulate-persistence"])?;
+    let placement = Placement::Apart;
+    placement.check()?;
+    let core = placement.server();
+    let server = Landfast::start_on(core, share.path(), &["--emulate-persistence"])?;
+    let floor = Floor::start_on(core, share.path())?;
+    let ends = Ends { placement, url: server.address.url("latency"), floor: floor.address };
     let watch = Watch::start();
     let mut samples: [Vec<f64>; GOALS.len()] = Default::default();
     for round in 1..=options.rounds {
-        let ratios = measure(&server.address, options.seconds)?;
+        let ratios = measure(&ends, options.seconds)?;
         println!("  round {round}: {ratios:.3?}");
         samples.iter_mut().zip(ratios).for_each(|(samples, ratio)| samples.push(ratio));
     }
@@ -53,13 +58,20 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(tally)
 }
 
+/// What a measurement runs between.
+struct Ends {
+    placement: Placement,
+    url: String,
+    floor: SocketAddr,
+}
+
 /// The ratios in the order of [`GOALS`].
-fn measure(address: &Address, seconds: f64) -> Result<[f64; GOALS.len()], Failure> {
-    let seconds = seconds.to_string();
-    let url = address.url("latency");
+fn measure(ends: &Ends, seconds: f64) -> Result<[f64; GOALS.len()], Failure> {
+    let (seconds, floor) = (seconds.to_string(), ends.floor.to_string());
     let run = |mode: &str, outstanding: &str| {
         let shape = ["--mode", mode, "-o", outstanding, "-b", "4K", "-t", "1", "-w", "100", "-r"];
-        bench(&url, &[&shape[..], &["-d", &seconds]].concat(), Duration::from_secs(120))
+        let more = ["-d", &seconds, "--floor", &floor];
+        bench_on(ends.placement.client(), &ends.url, &[&shape[..], &more[..]].concat())
     };
     let one = run("floor,smb,push", "1")?;
     let p50 = |mode: &str| number(&one, &["modes", mode, "latency_us", "p50"]);

@@ -15,7 +15,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Notes the counters.
     pub(crate) fn start() -> Self {
-        Self { begin: Instant::now(), waited: run_delay(), stolen: stolen() }
+        Self { begin: Instant::now(), waited: waited(), stolen: stolen() }
     }
 
     /// What the machine was, and how busy it was since [`Watch::start`].
@@ -29,7 +29,7 @@ impl Watch {
             kernel: first_line("/proc/sys/kernel/osrelease"),
             load: first_line("/proc/loadavg"),
             seconds: self.begin.elapsed(),
-            run_delay: run_delay().saturating_sub(self.waited),
+            waited: waited().saturating_sub(self.waited),
             stolen: stolen().saturating_sub(self.stolen),
         }
     }
@@ -42,27 +42,33 @@ pub(crate) struct Conditions {
     kernel: String,
     load: String,
     seconds: Duration,
-    run_delay: Duration,
+    waited: Duration,
     stolen: Duration,
 }
 
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cores, kernel, load, seconds, run_delay, stolen } = self;
+        let Self { cores, kernel, load, seconds, waited, stolen } = self;
         write!(
             f,
             "{cores} cores, Linux {kernel}, load {load}; in {:.1} s ",
             seconds.as_secs_f64()
         )?;
-        write!(f, "tasks waited {:.2} s for a core, ", run_delay.as_secs_f64())?;
+        write!(f, "some task waited for a core during {:.2} s, ", waited.as_secs_f64())?;
         write!(f, "{:.2} s stolen by the hypervisor", stolen.as_secs_f64())
     }
 }
 
-/// Time all tasks together were ready to run and did not (/proc/schedstat, 8th number of a cpu).
-fn run_delay() -> Duration {
-    let text = fs::read_to_string("/proc/schedstat").unwrap_or_default();
-    Duration::from_nanos(sum_of_cpus(&text, 8))
+/// Time in which at least one task was ready to run and did not (/proc/pressure/cpu).
+fn waited() -> Duration {
+    parse_pressure(&fs::read_to_string("/proc/pressure/cpu").unwrap_or_default())
+}
+
+/// `some avg10=1.00 avg60=2.00 avg300=3.00 total=4` counts microseconds.
+fn parse_pressure(text: &str) -> Duration {
+    let some = text.lines().find(|line| line.starts_with("some ")).unwrap_or_default();
+    let total = some.rsplit_once("total=").and_then(|(_, total)| total.parse().ok());
+    Duration::from_micros(total.unwrap_or(0))
 }
 
 /// Time the hypervisor gave to others (/proc/stat, 8th number of the sum, in hundredths).
@@ -70,10 +76,6 @@ fn stolen() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let total = text.lines().next().unwrap_or_default();
     Duration::from_millis(field(total, 8).saturating_mul(10))
-}
-
-fn sum_of_cpus(text: &str, index: usize) -> u64 {
-    text.lines().filter(|line| line.starts_with("cpu")).map(|line| field(line, index)).sum()
 }
 
 fn field(line: &str, index: usize) -> u64 {
@@ -85,8 +87,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_run_delay_is_summed_over_the_cores() {
-        let text = "version 15\ntimestamp 1\ncpu0 0 0 0 0 0 0 70 5 9\ndomain0 3 1\ncpu1 0 0 0 0 0 0 8 6 9\n";
-        assert_eq!(sum_of_cpus(text, 8), 11);
+    fn the_pressure_is_that_of_some_tasks() {
+        let text = "some avg10=39.89 avg60=25.11 avg300=33.76 total=3546574744\n\
+                    full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(parse_pressure(text), Duration::from_micros(3_546_574_744));
+        assert_eq!(parse_pressure(""), Duration::ZERO);
     }
 }

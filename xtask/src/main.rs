@@ -16,6 +16,7 @@ mod landfast;
 mod latency;
 mod machine;
 mod peer;
+mod placement;
 mod process;
 mod samba;
 mod suite;

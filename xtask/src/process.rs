@@ -28,6 +28,7 @@ pub(crate) struct Step {
     dir: Option<PathBuf>,
     limit: Duration,
     quiet: bool,
+    holds_input: bool,
 }
 
 /// What a finished command left behind.
@@ -52,6 +53,7 @@ impl Step {
             dir: None,
             limit: LIMIT_DEFAULT,
             quiet: false,
+            holds_input: false,
         }
     }
 
@@ -88,6 +90,20 @@ impl Step {
     /// Replaces the time limit.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Runs on one core only.
+    pub(crate) fn on_core(mut self, core: usize) -> Self {
+        let program = std::mem::replace(&mut self.program, "taskset".into());
+        let pinned = ["-c".into(), core.to_string().into(), program];
+        self.args.splice(0..0, pinned);
+        self
+    }
+
+    /// Keeps standard input open instead of empty: for programs that end with it.
+    pub(crate) fn hold_input(mut self) -> Self {
+        self.holds_input = true;
         self
     }
 
@@ -183,7 +199,8 @@ impl Step {
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }
-        command.process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let stdin = if self.holds_input { Stdio::piped() } else { Stdio::null() };
+        command.process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
         let child = command.spawn().map_err(|error| {
             Failure::new(format!("starting `{shown}` through setpriv: {error}"))
                 .remedy("apt-get install util-linux")
@@ -322,6 +339,11 @@ mod tests {
         let step =
             Step::new("echo").arg("two words").arg("it's").env("A", "1").secret_env("P", "x");
         assert_eq!(step.shown(), r"A=1 P=... echo 'two words' 'it'\''s'");
+    }
+
+    #[test]
+    fn a_pinned_command_keeps_its_arguments() {
+        assert_eq!(Step::new("echo").arg("a").on_core(1).arg("b").shown(), "taskset -c 1 echo a b");
     }
 
     #[test]

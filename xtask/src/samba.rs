@@ -33,6 +33,15 @@ pub(crate) struct Samba {
 impl Samba {
     /// Serves `directory` and waits until the port answers.
     pub(crate) fn start(directory: &Path) -> Result<Self, Failure> {
+        Self::start_as(directory, |step| step)
+    }
+
+    /// The same on one core.
+    pub(crate) fn start_on(core: usize, directory: &Path) -> Result<Self, Failure> {
+        Self::start_as(directory, |step| step.on_core(core))
+    }
+
+    fn start_as(directory: &Path, placed: impl FnOnce(Step) -> Step) -> Result<Self, Failure> {
         if !workspace::is_root() {
             return Err(Failure::new("smbd serves files as their owner and so must start as root")
                 .remedy("run this as root, for instance in a container"));
@@ -43,11 +52,11 @@ impl Samba {
         let config = configure(state.path(), directory, port)?;
         set_password(&config)?;
         let log = workspace::kept("logs")?.join("smbd.log");
-        let mut running = Step::new("smbd")
+        let step = Step::new("smbd")
             .args(["--foreground", "--no-process-group", "--debug-stdout"])
             .arg("--configfile")
-            .arg(&config)
-            .serve(&log, false)?;
+            .arg(&config);
+        let mut running = placed(step).serve(&log, false)?;
         let smb = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         wait_for_port(smb, || match running.ended() {
             None => Ok(()),

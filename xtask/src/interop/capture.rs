@@ -87,7 +87,7 @@ fn traffic(address: &Address) -> Result<(), Failure> {
     let url = address.url("captured");
     let common = ["--mode", "smb-direct,push", "--file-size", "4M", "-w", "50", "-r", "-o", "1"];
     for shape in [["-b", "4K", "-d", "0.1"], ["-b", "16K", "-d", "0.05"]] {
-        bench(&url, &[&common[..], &shape[..]].concat(), Duration::from_secs(60))?;
+        bench(&url, &[&common[..], &shape[..]].concat())?;
     }
     Ok(())
 }
