@@ -44,10 +44,10 @@ impl Channel {
         private_data: &[u8],
     ) -> Result<(Self, Vec<u8>), FallbackReason> {
         let config = EngineConfig { polling, ..EngineConfig::default() };
-        let mut engine = provider.open_engine(config).map_err(|_| FallbackReason::PeerIncapable)?;
+        let mut engine = provider.open_engine(config).map_err(FallbackReason::Host)?;
         let qp = engine
             .connect(address, QpConfig::default(), private_data)
-            .map_err(|_| FallbackReason::PeerIncapable)?;
+            .map_err(FallbackReason::Host)?;
         let reply = await_connection(&mut *engine, qp)?;
         let capabilities = engine.capabilities(qp).ok_or(FallbackReason::Silent)?;
         let staging = Staging::register(&mut *engine, qp)?;
@@ -289,12 +289,12 @@ struct Staging {
 
 impl Staging {
     fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, FallbackReason> {
-        let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| FallbackReason::PeerIncapable)?;
+        let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| FallbackReason::HostMemory)?;
         // Present before the first answer arrives: an engine never waits for a page.
-        medium.prepare(0, STAGING_BYTES).map_err(|_| FallbackReason::PeerIncapable)?;
+        medium.prepare(0, STAGING_BYTES).map_err(|_| FallbackReason::HostMemory)?;
         let region = engine
             .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
-            .map_err(|_| FallbackReason::PeerIncapable)?;
+            .map_err(|_| FallbackReason::HostMemory)?;
         Ok(Self { medium, region, next: 0, used: 0 })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, Slot};
+use super::channel::{Channel, READ_MAX, Slot};
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
 use super::{Kind, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Pending, Region, RegionError, Ticket, wide};
@@ -77,6 +77,20 @@ impl Region {
             self.empty_oldest_slot()?;
         }
         Ok(None)
+    }
+
+    /// The hash of bytes that a peer without Verify sends us to hash.
+    pub(super) fn hash_what_is_read(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        let mut piece = vec![0; usize::try_from(READ_MAX.min(len)).expect("1 MiB")];
+        let (mut at, end) = (offset, offset + u64::from(len));
+        while at < end {
+            let taken = usize::try_from(end - at).unwrap_or(piece.len()).min(piece.len());
+            self.read(at, &mut piece[..taken])?;
+            digest.update(&piece[..taken]);
+            at += wide(taken);
+        }
+        Ok(u32::try_from(digest.finalize()).expect("a CRC-32C has 32 bits"))
     }
 
     /// Waits for the newest submitted operation, leaves the older ones to their takers.

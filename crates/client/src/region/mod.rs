@@ -233,15 +233,15 @@ impl Region {
         })
     }
 
-    /// CRC-32C of the bytes as the server has them.
+    /// CRC-32C of the bytes as the server has them, hashed there where it can.
     pub fn verify(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
         self.begin(offset, u64::from(len))?;
-        self.submit(Kind::Verify(offset..offset + u64::from(len)), |channel, sequence| {
-            if channel.has_verify() {
-                channel.verify(sequence, offset, len)
-            } else {
-                Err(FallbackReason::PeerIncapable)
-            }
+        if self.channel.as_ref().is_some_and(|channel| !channel.has_verify()) {
+            return self.hash_what_is_read(offset, len);
+        }
+        let range = offset..offset + u64::from(len);
+        self.submit(Kind::Verify(range), |channel, sequence| {
+            channel.verify(sequence, offset, len)
         })?;
         let hash = self.finish_last(&mut [])?;
         Ok(u32::try_from(hash).expect("a CRC-32C has 32 bits"))

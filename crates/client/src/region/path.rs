@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pmem::DurabilityClass;
-use rdma::{ConnectFailure, DisconnectReason};
+use rdma::{ConnectFailure, DisconnectReason, EngineError};
 use smb::NtStatus;
 use smb::push::Refusal;
 
@@ -48,6 +48,10 @@ pub enum FallbackReason {
     Refused(NtStatus),
     /// The SMB connection failed under such a request.
     ControlLost,
+    /// This machine gave no RDMA engine.
+    Host(EngineError),
+    /// This machine gave no memory for answers.
+    HostMemory,
     /// The server's push connection cannot flush, or its answer to the mapping makes no sense.
     PeerIncapable,
 }
@@ -83,6 +87,8 @@ impl fmt::Display for FallbackReason {
             Self::PeerUnaware => f.write_str("the server does not know push mode"),
             Self::Refused(status) => write!(f, "the server refused push mode: {status}"),
             Self::ControlLost => f.write_str("the SMB connection failed"),
+            Self::Host(error) => write!(f, "no RDMA on this machine: {error}"),
+            Self::HostMemory => f.write_str("this machine gave no memory for RDMA"),
             Self::PeerIncapable => f.write_str("the server's push connection cannot do it"),
         }
     }
