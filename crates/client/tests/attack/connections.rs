@@ -76,8 +76,9 @@ fn stray_bytes_instead_of_a_start_up_are_hung_up_on() {
     assert_eq!(fixture.running.status().push_connections, 1);
 }
 
+// The newest are refused: whoever dials meanwhile works over SMB until some have timed out.
 #[test]
-fn half_open_start_ups_are_bounded_and_keep_nobody_out() {
+fn half_open_start_ups_are_bounded_and_a_newcomer_is_pushed_when_they_time_out() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
     let address = fixture.running.rdma_address().unwrap();

@@ -1,10 +1,10 @@
 //! Controls with lengths, names and rights that are not the caller's.
 
-use smb::push::{PushConnectionId, Rights};
+use smb::push::{Capabilities, Durability, PushConnectionId, Rights};
 use smb::{ControlCode, NtStatus};
 
 use crate::fixture::Fixture;
-use crate::peer::{Honest, LEN, Opened};
+use crate::peer::{Deed, Honest, LEN, Opened};
 use crate::{ALL, PAGE};
 
 #[test]
@@ -117,4 +117,17 @@ fn a_commit_needs_the_right_to_flush() {
     let mapped = evil.map(link.id, Rights::READ | Rights::WRITE, 0, PAGE).unwrap();
     assert_eq!(evil.commit(&mapped, &[]), Err(NtStatus::ACCESS_DENIED));
     honest.still_works();
+}
+
+#[test]
+fn memory_that_forgets_commits_nothing_unless_the_operator_has_emulation_on() {
+    let fixture = Fixture::start("/dev/shm", |config| config.shares[0].emulate_persistence = false);
+    let evil = Opened::new(&fixture, "evil", ALL);
+    let link = evil.dial();
+    let mapped = evil.map(link.id, ALL, 0, PAGE).unwrap();
+    assert_eq!(mapped.durability, Durability::VOLATILE);
+    assert!(!mapped.capabilities.contains(Capabilities::EMULATED_PERSISTENCE));
+    assert_eq!(evil.commit(&mapped, &[]), Err(NtStatus::NOT_SUPPORTED));
+    assert_eq!(link.ended_by(Deed::Flush(0, 8), &mapped), (0, 1, 2));
+    evil.has_not_noticed();
 }
