@@ -63,7 +63,10 @@ fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
         (other, file, out)
     });
     let mut last = 1;
+    // Well before the server gives up on the holder: it has to answer the break.
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !opening.is_finished() {
+        assert!(std::time::Instant::now() < deadline, "the break is acknowledged");
         last = 1 + last % 200;
         region.write_commit(4096, &[last; 4096]).unwrap();
     }

@@ -219,7 +219,9 @@ impl Watcher {
         let Some(lease) = lease.as_mut() else { return };
         let mut registration = self.shared.registration.subscribe();
         let mapper = Arc::clone(&self.shared.mapper());
-        let found = tokio::select! {
+        let mut found = tokio::select! {
+            // A conflict is announced both ways; this one wants an answer.
+            biased;
             found = lease.next_break() => found.ok(),
             _ = wait_recall(&mapper) => None,
             _ = registration.wait_for(Option::is_none) => return,
@@ -230,6 +232,14 @@ impl Watcher {
         if tokio::time::timeout(self.grace / 2, given_back).await.is_err() && self.recall.leave() {
             // An owner that makes no calls: the region goes back in its name.
             let _ = self.shared.unmap().await;
+        }
+        if found.is_none() {
+            // The recall may have overtaken the break it came with. Not acknowledged, that would
+            // keep the other client waiting for the server's whole patience.
+            found = tokio::time::timeout(BREAK_BEHIND, lease.next_break())
+                .await
+                .ok()
+                .and_then(Result::ok);
         }
         if let Some(found) = found
             && let Err(error) = lease.acknowledge(found).await
@@ -268,6 +278,8 @@ fn malformed(error: ParseError) -> ClientError {
     ClientError::PeerMalformed { command: Command::IOCTL, error }
 }
 
+// How far behind its recall a lease break may arrive: both leave the server together.
+const BREAK_BEHIND: Duration = Duration::from_secs(1);
 // The fixed part and the most descriptors.
 const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
 const RECALL_OUTPUT_MAX: u32 = 64 * 1024;
