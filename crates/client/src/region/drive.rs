@@ -140,7 +140,9 @@ impl Region {
                 Kind::Commit(range) => {
                     if !has_flush {
                         // The writes are placed; SMB2 FLUSH makes them durable.
-                        self.control.flush().inspect_err(|_| self.is_broken = true)?;
+                        if let Err(error) = self.control.flush() {
+                            return Err(self.break_off(error.into()));
+                        }
                     }
                     self.journal.committed(pending.sequence, range);
                     0

@@ -33,36 +33,55 @@ impl Region {
         }
         self.path = Path::Smb { reason };
         self.map_later();
-        // Else the control task has unmapped in our name.
-        if self.recall.leave() {
-            self.control.unmap().inspect_err(|_| self.is_broken = true)?;
-        }
-        Ok(())
+        // The control task may be unmapping in our name and not be answered yet: whoever asked
+        // first, this one waits. A second UNMAP is answered when the first is.
+        self.recall.leave();
+        let unmapped = self.control.unmap();
+        unmapped.map_err(|error| self.break_off(error.into()))
     }
 
-    /// Carries out the journal's writes and the unanswered operations, merged by sequence.
+    /// Nothing can be confirmed any more: every operation without an outcome ends now, so that
+    /// nobody waits for an answer that will not come.
+    pub(super) fn break_off(&mut self, error: RegionError) -> RegionError {
+        self.is_broken = true;
+        for pending in self.pending.iter_mut().filter(|pending| pending.outcome.is_none()) {
+            pending.outcome = Some(Err(RegionError::Broken));
+        }
+        error
+    }
+
+    /// Carries out the journal's writes and the unanswered operations, merged by sequence. The
+    /// first failure ends it: no later commit may vouch for a write that failed, and nothing that
+    /// follows a commit, as a published pointer does, may happen without it.
     fn replay(&mut self) -> Result<(), RegionError> {
+        match self.replay_in_order() {
+            Ok(()) => {
+                self.journal.clear();
+                self.carry_out_pending()
+            }
+            Err(error) => Err(self.break_off(error)),
+        }
+    }
+
+    fn replay_in_order(&mut self) -> Result<(), RegionError> {
         let mut next = 0;
-        let mut outcome = Ok(());
         let unanswered = self.pending.iter().filter(|pending| pending.outcome.is_none());
         let unanswered: Vec<Sequence> = unanswered.map(|pending| pending.sequence).collect();
         for (sequence, offset, pieces) in self.journal.replay(&unanswered) {
+            let first = next;
             next = carry_out_before(&mut self.pending, next, sequence, |pending| {
                 over_smb(&mut *self.control, self.file_offset, pending)
             });
+            if self.pending.range(first..next).any(Pending::is_failed_commit) {
+                return Err(RegionError::Broken);
+            }
             let mut at = self.file_offset + offset;
             for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-                outcome = outcome.and_then(|()| self.control.write(at, piece));
+                self.control.write(at, piece)?;
                 at += wide(piece.len());
             }
         }
-        let flushed = outcome.and_then(|()| self.control.flush());
-        if let Err(error) = flushed {
-            self.is_broken = true;
-            return Err(error.into());
-        }
-        self.journal.clear();
-        self.carry_out_pending()
+        Ok(self.control.flush()?)
     }
 
     /// Carries out over SMB whatever has no outcome yet, in order.
@@ -70,6 +89,8 @@ impl Region {
         carry_out_before(&mut self.pending, 0, Sequence(u64::MAX), |pending| {
             over_smb(&mut *self.control, self.file_offset, pending)
         });
+        // What is asked from here on may rely on it.
+        self.is_broken |= self.pending.iter().any(Pending::is_failed_commit);
         Ok(())
     }
 
@@ -105,6 +126,12 @@ impl Region {
             }
         }
         false
+    }
+}
+
+impl Pending {
+    fn is_failed_commit(&self) -> bool {
+        matches!((&self.kind, &self.outcome), (Kind::Commit(_), Some(Err(_))))
     }
 }
 

@@ -312,7 +312,11 @@ impl Region {
         // What came with the last look is handed out before the next: requests that are submitted
         // meanwhile leave together.
         if self.pending.front().is_some_and(|oldest| oldest.outcome.is_none()) {
-            self.progress()?;
+            // Every operation without an outcome failed with it; the oldest says why.
+            if let Err(error) = self.progress() {
+                let oldest = self.pending.front_mut().ok_or(RegionError::NothingOutstanding)?;
+                oldest.outcome = Some(Err(error));
+            }
         }
         let oldest = self.pending.front().ok_or(RegionError::NothingOutstanding)?;
         if oldest.outcome.is_none() {

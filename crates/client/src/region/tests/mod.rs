@@ -108,6 +108,66 @@ fn when_both_ways_fail_the_region_says_so_for_good() {
 }
 
 #[test]
+fn a_commit_does_not_vouch_for_a_write_that_failed_in_the_replay() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.submit_write_commit(0, &[1; 8]).unwrap();
+    peer.smb_writes_fail.store(true, Ordering::SeqCst);
+    region.retire(FallbackReason::Silent).unwrap_err();
+    assert!(region.finish(&mut []).is_err(), "its write never arrived");
+}
+
+#[test]
+fn a_pointer_is_not_published_behind_a_commit_that_failed_in_the_replay() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.submit_write_commit(0, &[1; 8]).unwrap();
+    region.atomic_write(64, 7).unwrap();
+    peer.flushes_fail.store(true, Ordering::SeqCst);
+    region.retire(FallbackReason::Silent).unwrap_err();
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 1, "what it points to, not the pointer");
+}
+
+#[test]
+fn a_pointer_is_not_published_over_smb_behind_a_commit_that_failed() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.retire(FallbackReason::Silent).unwrap();
+    peer.flushes_fail.store(true, Ordering::SeqCst);
+    region.submit_write_commit(0, &[1; 8]).unwrap();
+    assert!(matches!(region.atomic_write(64, 7), Err(RegionError::Broken)));
+    assert!(matches!(region.finish(&mut []), Err(RegionError::Server(_))));
+}
+
+#[test]
+fn what_is_outstanding_when_both_ways_fail_ends_with_an_error() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    for _ in 0..3 {
+        region.submit_write_commit(0, &[1; 8]).unwrap();
+    }
+    peer.smb_fails.store(true, Ordering::SeqCst);
+    region.retire(FallbackReason::Silent).unwrap_err();
+    for _ in 0..3 {
+        assert!(matches!(region.finish(&mut []), Err(RegionError::Broken)));
+    }
+    assert_eq!(region.outstanding(), 0);
+}
+
+#[test]
+fn a_region_the_control_task_gives_back_is_not_written_over_smb_before_it_is_gone() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write(0, &[1; 8]).unwrap();
+    // The control task has taken the step and waits for the server's answer.
+    peer.recall();
+    assert!(region.recall.leave());
+    region.write(0, &[2; 8]).unwrap();
+    assert_eq!(peer.unmaps.load(Ordering::SeqCst), 1, "the owner has waited for an answer too");
+    assert_eq!(peer.bytes(0, 8), [2; 8]);
+}
+
+#[test]
 fn ranges_and_sizes_beyond_the_region_are_refused() {
     let peer = Peer::start();
     let mut region = peer.region();

@@ -40,6 +40,8 @@ pub(super) struct Peer {
     pub(super) smb_writes: AtomicU64,
     pub(super) unmaps: AtomicU64,
     pub(super) smb_fails: AtomicBool,
+    pub(super) smb_writes_fail: AtomicBool,
+    pub(super) flushes_fail: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -73,6 +75,8 @@ impl Peer {
             smb_writes: AtomicU64::new(0),
             unmaps: AtomicU64::new(0),
             smb_fails: AtomicBool::new(false),
+            smb_writes_fail: AtomicBool::new(false),
+            flushes_fail: AtomicBool::new(false),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -177,12 +181,12 @@ struct Fake(Arc<Peer>);
 
 impl Fake {
     fn works(&self) -> Result<(), ClientError> {
-        if self.0.smb_fails.load(Ordering::SeqCst) {
-            Err(ClientError::PeerNegotiation)
-        } else {
-            Ok(())
-        }
+        fails(&self.0.smb_fails)
     }
+}
+
+fn fails(cue: &AtomicBool) -> Result<(), ClientError> {
+    if cue.load(Ordering::SeqCst) { Err(ClientError::PeerNegotiation) } else { Ok(()) }
 }
 
 impl Control for Fake {
@@ -217,12 +221,14 @@ impl Control for Fake {
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
         self.works()?;
+        fails(&self.0.smb_writes_fail)?;
         self.0.smb_writes.fetch_add(1, Ordering::SeqCst);
         self.0.file.place(file_offset, bytes).unwrap();
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
+        fails(&self.0.flushes_fail)?;
         self.works()
     }
 }
