@@ -80,6 +80,20 @@ fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_region_that_is_not_mapped_keeps_nobody_waiting_for_its_lease() {
+    let fixture = Fixture::start("/dev/shm", |config| config.rdma_listen = None);
+    fixture.file(1 << 20);
+    let holder = fixture.client();
+    let region = holder.map("region", &pushing(), 0..(1 << 20), RegionSettings::default()).unwrap();
+    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    let began = std::time::Instant::now();
+    let other = fixture.client();
+    let _file = other.open("region", &OpenOptions::read_write()).unwrap();
+    // Far below the 35 seconds after which a server takes a lease by force.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.push.grace = Duration::from_millis(100);

@@ -10,6 +10,8 @@
 //!                                         acknowledges the lease break
 //! ```
 //!
+//! While nothing is mapped a break is acknowledged at once: whoever waits for it waits for no more.
+//!
 //! A token opens one push connection. The first comes with the open itself; for a further one the
 //! file is opened once more under the same lease key, which breaks no lease of ours
 //! (MS-SMB2 §3.3.5.9.8), and the new open carries the registrations.
@@ -33,6 +35,7 @@ use super::control::{Control, Invitation, Mapping};
 use super::path::FallbackReason;
 use super::recall::Recall;
 use crate::client::Client;
+use crate::connection::LeaseBreak;
 use crate::error::ClientError;
 use crate::file::{File, Lease, OpenOptions};
 
@@ -84,7 +87,7 @@ impl FileControl {
             registration: watch::Sender::new(None),
             lease: tokio::sync::Mutex::new(lease),
         };
-        Self {
+        let control = Self {
             runtime,
             client,
             path: path.to_owned(),
@@ -95,7 +98,14 @@ impl FileControl {
             grace: Duration::ZERO,
             shared: Arc::new(shared),
             alive: watch::Sender::new(()),
-        }
+        };
+        let shared = Arc::clone(&control.shared);
+        control.while_alive(async move {
+            if let Some(lease) = shared.lease.lock().await.as_mut() {
+                shared.acknowledge_while_unmapped(lease).await;
+            }
+        });
+        control
     }
 
     /// Opens the file once more under the same lease, for a fresh token.
@@ -113,10 +123,14 @@ impl FileControl {
             recall: Arc::clone(recall),
             grace: self.grace,
         };
+        self.while_alive(watcher.run());
+    }
+
+    fn while_alive(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut alive = self.alive.subscribe();
         self.runtime.spawn(async move {
             tokio::select! {
-                () = watcher.run() => {}
+                () = task => {}
                 _ = alive.changed() => {}
             }
         });
@@ -191,11 +205,29 @@ impl Shared {
         UnmapRequest { registration, generation }.emit(&mut input);
         let mapper = Arc::clone(&self.mapper());
         let answer = mapper.ioctl(ControlCode::UNMAP_REMOTE_REGION, &input, 0).await;
-        self.registration.send_replace(None);
+        // Owner and watcher may both ask; the region may be mapped anew when the later answer comes.
+        self.registration.send_if_modified(|present| {
+            let is_ours = *present == Some((registration, generation));
+            present.take_if(|_| is_ours).is_some()
+        });
         match answer {
             // The server has ended it before us: as good as unmapped.
             Err(error) if error.status() == Some(NtStatus::NOT_FOUND) => Ok(()),
             other => other.map(drop),
+        }
+    }
+
+    /// Answers breaks until the region is mapped again, which needs the lease for its watcher.
+    async fn acknowledge_while_unmapped(&self, lease: &mut Lease) {
+        let mut registration = self.registration.subscribe();
+        loop {
+            let found = tokio::select! {
+                biased;
+                _ = registration.wait_for(Option::is_some) => return,
+                found = lease.next_break() => found,
+            };
+            let Ok(found) = found else { return };
+            acknowledge(lease, found).await;
         }
     }
 
@@ -219,33 +251,36 @@ impl Watcher {
         let Some(lease) = lease.as_mut() else { return };
         let mut registration = self.shared.registration.subscribe();
         let mapper = Arc::clone(&self.shared.mapper());
-        let mut found = tokio::select! {
+        let recalled = tokio::select! {
             // A conflict is announced both ways; this one wants an answer.
             biased;
-            found = lease.next_break() => found.ok(),
-            _ = wait_recall(&mapper) => None,
-            _ = registration.wait_for(Option::is_none) => return,
+            found = lease.next_break() => Some(found.ok()),
+            // The lease break of the same conflict may be on its way.
+            _ = wait_recall(&mapper) => Some(None),
+            _ = registration.wait_for(Option::is_none) => None,
         };
-        debug!(?found, "the server recalls the region");
-        self.recall.ask();
-        let given_back = registration.wait_for(Option::is_none);
-        if tokio::time::timeout(self.grace / 2, given_back).await.is_err() && self.recall.leave() {
-            // An owner that makes no calls: the region goes back in its name.
-            let _ = self.shared.unmap().await;
+        if let Some(found) = recalled {
+            debug!(?found, "the server recalls the region");
+            self.recall.ask();
+            let given_back = registration.wait_for(Option::is_none);
+            let given_back = tokio::time::timeout(self.grace / 2, given_back).await.is_ok();
+            if !given_back {
+                // An owner that makes no calls: the region goes back in its name. One that is
+                // about to give it back: the lease is not acknowledged before it has.
+                self.recall.leave();
+                let _ = self.shared.unmap().await;
+            }
+            if let Some(found) = found {
+                acknowledge(lease, found).await;
+            }
         }
-        if found.is_none() {
-            // The recall may have overtaken the break it came with. Not acknowledged, that would
-            // keep the other client waiting for the server's whole patience.
-            found = tokio::time::timeout(BREAK_BEHIND, lease.next_break())
-                .await
-                .ok()
-                .and_then(Result::ok);
-        }
-        if let Some(found) = found
-            && let Err(error) = lease.acknowledge(found).await
-        {
-            debug!(%error, "the lease break was not acknowledged");
-        }
+        self.shared.acknowledge_while_unmapped(lease).await;
+    }
+}
+
+async fn acknowledge(lease: &mut Lease, found: LeaseBreak) {
+    if let Err(error) = lease.acknowledge(found).await {
+        debug!(%error, "the lease break was not acknowledged");
     }
 }
 
@@ -278,8 +313,6 @@ fn malformed(error: ParseError) -> ClientError {
     ClientError::PeerMalformed { command: Command::IOCTL, error }
 }
 
-// How far behind its recall a lease break may arrive: both leave the server together.
-const BREAK_BEHIND: Duration = Duration::from_secs(1);
 // The fixed part and the most descriptors.
 const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
 const RECALL_OUTPUT_MAX: u32 = 64 * 1024;
