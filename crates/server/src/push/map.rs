@@ -165,6 +165,11 @@ fn enter(
         return Err(NtStatus::OPLOCK_NOT_GRANTED);
     }
     let mut tables = core.push.lock();
+    // A CLOSE that came meanwhile has looked for its regions, under this lock, and not found this
+    // one; the lease may live on with another open of the same key.
+    if open.is_closed() {
+        return Err(NtStatus::FILE_CLOSED);
+    }
     let limit = |max: u32| usize::try_from(max).unwrap_or(usize::MAX);
     let of_open = tables.regions.values().filter(|other| other.open_serial == open.serial).count();
     if of_open >= limit(core.push.policy.regions_per_open_max)
