@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use pmem::{Medium, MediumError, OpenOptions};
+use pmem::{DurabilityClass, Medium, MediumError, OpenOptions};
 use rdma::{Access, MemoryRegion};
 use smb::create::AccessMask;
 use smb::push::{
@@ -117,6 +117,7 @@ async fn medium(
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
     let writes = asked.rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE | Rights::ATOMIC);
+    let promised = share.class();
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
         if writes {
             entry.reserve(offset, length).map_err(|error| match error {
@@ -125,12 +126,25 @@ async fn medium(
             })?;
         }
         let file = entry.duplicate()?;
-        pmem::map_file(&file, offset + length, options).map_err(|error| {
+        let medium = pmem::map_file(&file, offset + length, options).map_err(|error| {
             warn!(%error, "a file cannot be mapped");
             NtStatus::INSUFFICIENT_RESOURCES
-        })
+        })?;
+        check_class(promised, medium.class())?;
+        Ok(medium)
     };
     call.blocking(InlineIo::CachedReads, work).await?
+}
+
+// The class was promised for the share as a whole; below it another file system may be mounted, or
+// a file be kept off DAX. It is then not mapped rather than called what it is not.
+fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
+    use DurabilityClass::{Pmem, Storage, Volatile};
+    if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
+        warn!(%promised, %found, "a file of a weaker durability class than its share is not mapped");
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    Ok(())
 }
 
 // From here on whoever wants to change the file finds the region in its node and waits for it.
@@ -332,3 +346,17 @@ const DESCRIPTOR_LENGTH_MAX: u64 = (1 << 32) - 4096;
 pub(super) const REGION_LENGTH_MAX: u64 = DESCRIPTOR_LENGTH_MAX * MAP_DESCRIPTORS_MAX as u64;
 const MAP_FIXED: u64 = 56;
 const DESCRIPTOR_LEN: u64 = BufferDescriptor::LEN as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_not_mapped_under_a_better_class_than_it_has() {
+        let (pmem, storage) = (DurabilityClass::Pmem, DurabilityClass::Storage);
+        assert_eq!(check_class(storage, storage), Ok(()));
+        assert_eq!(check_class(storage, pmem), Ok(()));
+        assert_eq!(check_class(pmem, storage), Err(NtStatus::NOT_SUPPORTED));
+        assert_eq!(check_class(storage, DurabilityClass::Volatile), Err(NtStatus::NOT_SUPPORTED));
+    }
+}
