@@ -43,8 +43,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
 
 /// The type of the file system below `path`. On one that forgets, the run would prove nothing.
 fn file_system(path: &std::path::Path) -> Result<String, Failure> {
-    let output = Step::new("stat").args(["-f", "-c", "%T"]).arg(path).quiet().output()?;
-    let kind = output.trim().to_owned();
+    // Not stat, which cannot tell ext4 from its ancestors.
+    let output = Step::new("df").arg("--output=fstype").arg(path).quiet().output()?;
+    let kind = output.lines().last().unwrap_or_default().trim().to_owned();
     if FORGETFUL.contains(&kind.as_str()) {
         return Err(Failure::new(format!("{} is on {kind}", path.display()))
             .remedy("set CARGO_TARGET_DIR to a directory on a disk file system"));
@@ -54,5 +55,5 @@ fn file_system(path: &std::path::Path) -> Result<String, Failure> {
 
 /// Longest one stream, kill, restart and verification may take.
 const ROUND_LIMIT: Duration = Duration::from_secs(20);
-/// File systems without a disk, as stat names them.
+/// File systems without a disk.
 const FORGETFUL: [&str; 2] = ["tmpfs", "ramfs"];
