@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections at once, authenticated or not. One more is closed at once.
     pub connections_max: usize,
-    /// Connections that have not authenticated yet. One more is closed at once.
+    /// Connections that have not authenticated yet. For one more the oldest is closed.
     pub unauthenticated_max: usize,
     /// From accepting a connection to its first authenticated session.
     pub authentication_timeout: Duration,

@@ -140,7 +140,7 @@ impl Running {
         let sessions = self.core.all_sessions();
         Status {
             connections: counters.connections.load(Ordering::Acquire),
-            unauthenticated: counters.unauthenticated.load(Ordering::Acquire),
+            unauthenticated: self.core.waiting.len(),
             connections_refused: counters.refused.load(Ordering::Relaxed),
             logons_failed: counters.logons_failed.load(Ordering::Relaxed),
             sessions: sessions.len(),

@@ -20,6 +20,7 @@ use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
 use crate::state::{Nodes, OpenSerial, Session};
+use crate::transport::admission::WaitingRoom;
 
 /// Everything connections share.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct Core {
     pub(crate) push: Push,
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) counters: Counters,
+    pub(crate) waiting: WaitingRoom,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     next_serial: AtomicU64,
 }
@@ -42,7 +44,6 @@ pub(crate) struct Core {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) connections: AtomicUsize,
-    pub(crate) unauthenticated: AtomicUsize,
     pub(crate) refused: AtomicU64,
     pub(crate) logons_failed: AtomicU64,
 }
@@ -75,6 +76,7 @@ impl Core {
             push,
             runtime,
             counters: Counters::default(),
+            waiting: WaitingRoom::default(),
             sessions: Mutex::default(),
             next_serial: AtomicU64::new(1),
         }

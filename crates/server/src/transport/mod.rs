@@ -8,6 +8,7 @@ use std::pin::Pin;
 
 use smb::NtStatus;
 
+pub(crate) mod admission;
 pub(crate) mod direct;
 pub(crate) mod tcp;
 

@@ -18,7 +18,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smb::framing;
@@ -31,6 +30,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Outbox;
+use super::admission::Admission;
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::service::Core;
 use crate::state::{Connection, Frame, Link, Violation};
@@ -68,48 +68,6 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watc
 // The server stops, or is gone, which is the same.
 async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-/// A place among the connections, given back when dropped.
-#[derive(Debug)]
-pub(super) struct Admission {
-    core: Arc<Core>,
-    unauthenticated: bool,
-}
-
-impl Admission {
-    // `None`: too many. The socket is closed by being dropped, at the cost of one accept.
-    pub(super) fn ask(core: &Arc<Core>) -> Option<Self> {
-        let counters = &core.counters;
-        let take = |counter: &AtomicUsize, max: usize| {
-            let more = |count: usize| (count < max).then_some(count + 1);
-            counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
-        };
-        if !take(&counters.connections, core.limits.connections_max) {
-            counters.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        let mut admission = Self { core: Arc::clone(core), unauthenticated: false };
-        if !take(&counters.unauthenticated, core.limits.unauthenticated_max) {
-            counters.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        admission.unauthenticated = true;
-        Some(admission)
-    }
-
-    pub(super) fn authenticated(&mut self) {
-        if std::mem::take(&mut self.unauthenticated) {
-            self.core.counters.unauthenticated.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.authenticated();
-        self.core.counters.connections.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// What others put into a connection's queue.
@@ -188,8 +146,11 @@ impl Peer {
                     self.handle_input().await?;
                 }
                 Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
-                () = tokio::time::sleep_until(deadline), if self.admission.unauthenticated => {
+                () = tokio::time::sleep_until(deadline), if self.admission.is_waiting() => {
                     return Err(End::PeerSlowToAuthenticate);
+                }
+                () = self.admission.evicted(), if self.admission.is_waiting() => {
+                    return Err(End::Evicted);
                 }
                 () = told(&mut stop) => return Err(End::ServerStops),
             }
@@ -197,7 +158,7 @@ impl Peer {
     }
 
     async fn handle_input(&mut self) -> Result<(), End> {
-        let limit = if self.admission.unauthenticated {
+        let limit = if self.admission.is_waiting() {
             UNAUTHENTICATED_FRAME_MAX
         } else {
             let io_size = self.admission.core.limits.io_size_max;
@@ -211,7 +172,7 @@ impl Peer {
                 self.write().await?;
             }
         }
-        if self.admission.unauthenticated && self.connection.is_authenticated() {
+        if self.admission.is_waiting() && self.connection.is_authenticated() {
             self.admission.authenticated();
         }
         // What finished meanwhile travels with it.
@@ -339,6 +300,8 @@ enum End {
     Violation(#[from] Violation),
     #[error("peer did not authenticate in time")]
     PeerSlowToAuthenticate,
+    #[error("too many connections that have not authenticated: the oldest makes room")]
+    Evicted,
     #[error("peer does not take its answers")]
     PeerDoesNotRead,
     #[error("{0}")]

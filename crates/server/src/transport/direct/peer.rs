@@ -27,7 +27,7 @@ use super::staging::Budget;
 use super::table::{DirectId, Shared};
 use super::transfers::Transfers;
 use crate::state::{Connection, Frame};
-use crate::transport::tcp::Admission;
+use crate::transport::admission::Admission;
 
 /// See the module.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::remote::{Answers, Buffers};
 use super::staging::Budget;
 use crate::service::Core;
 use crate::state::{Connection, Link};
-use crate::transport::tcp::Admission;
+use crate::transport::admission::Admission;
 
 /// One connection of the table; one that is gone is never mistaken for a later one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,7 +92,7 @@ impl Direct {
         now: Instant,
     ) -> Option<(QpId, DirectId)> {
         let core = &self.shared.core;
-        let Some(admission) = Admission::ask(core) else {
+        let Some(admission) = Admission::ask_steady(core) else {
             engine.reject(request.id, &[]);
             return None;
         };
