@@ -115,8 +115,8 @@ pub enum ConfigError {
 
 /// Smallest message size every implementation accepts (MS-SMBD §3.1.5.6), in bytes.
 pub const MESSAGE_SIZE_FLOOR: u32 = 128;
-/// Largest single message we send or receive: bounds one receive buffer. Linux and Windows stay
-/// below 8 KiB; 128 KiB leaves room for tests with very few, very large buffers.
+/// Largest single message we send or receive: bounds one receive buffer. Captured Linux peers use
+/// 1364 bytes; 128 KiB leaves room for tests with very few, very large buffers.
 pub const MESSAGE_SIZE_MAX: u32 = 128 << 10;
 /// Smallest `MaxFragmentedSize` an implementation may advertise (MS-SMBD §3.1.5.6), in bytes.
 pub const FRAGMENTED_SIZE_FLOOR: u32 = 131_072;
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn linux_defaults_support_what_linux_now_advertises() {
-        // 255 buffers of 1364 bytes: Linux 6.18 and later advertise 173,910 (captured).
+        // 255 buffers of 1364 bytes: Linux 6.12 and 7.2 advertise 173,910 (captured).
         assert_eq!(honest_fragmented_size(255, 1364), 173_910);
         let linux = Config {
             send_size_max: 1364,

@@ -227,7 +227,7 @@ pub enum DescriptorError {
     },
 }
 
-/// Most descriptors in one request. Linux sends one; Windows splits 8 MiB into few. Each costs
+/// Most descriptors in one request. Captured Linux peers send one. Each costs
 /// one RDMA operation, so the cap also bounds what a request can make us queue.
 pub const DESCRIPTORS_MAX: usize = 256;
 

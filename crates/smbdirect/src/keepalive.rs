@@ -76,7 +76,7 @@ impl Keepalive {
 
 /// How long a peer may say nothing before it is asked (MS-SMBD §3.1.2.2; Windows and Linux alike).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a peer may take to answer. MS-SMBD leaves it open; Linux allows the same.
+/// How long a peer may take to answer. Our choice.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
