@@ -1,6 +1,6 @@
 //! What the tests of the whole crate share: hexadecimal, agreements, a wire that strips markers.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test program uses its part")]
 
 pub(crate) mod unmark;
 
