@@ -9,14 +9,25 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use pmem::Medium;
-    use rdma::{Access, Deregistration, DisconnectReason, Event, Operation, Payload, WcStatus};
+    use rdma::{
+        Access, Deregistration, DisconnectReason, EngineConfig, Event, MemoryRegion, Operation,
+        Payload, QpId, WcStatus,
+    };
 
     use super::support::slow::{Blocks, Slow};
     use super::support::{End, Pair, bytes_of, flush, memory, pattern, until, write};
 
-    fn target(pair: &mut Pair, medium: &Arc<Slow>) -> rdma::MemoryRegion {
+    fn target(pair: &mut Pair, medium: &Arc<Slow>) -> MemoryRegion {
         let medium: Arc<dyn Medium> = medium.clone();
         pair.target(&medium)
+    }
+
+    /// One more connection, and a region of `medium` for it.
+    fn another_target(pair: &mut Pair, medium: &Arc<dyn Medium>) -> (QpId, MemoryRegion) {
+        let (client_qp, server_qp) = pair.another();
+        let (medium, range) = (Arc::clone(medium), 0..medium.len());
+        let engine = &mut pair.server.engine;
+        (client_qp, engine.register(server_qp, medium, range, Access::all()).unwrap())
     }
 
     #[test]
@@ -174,6 +185,45 @@ mod tests {
         let reason = pair.until(|client, _| client.disconnected(client_qp));
         assert_eq!(reason, DisconnectReason::PeerTerminated(code));
         assert_eq!(slow.log(), "w", "the pointer was never published");
+    }
+
+    #[test]
+    fn a_flush_ahead_of_a_placement_that_fails_is_still_carried_out() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let shrunk = Slow::new(4096, Blocks::ALL);
+        shrunk.broken.store(true, Ordering::SeqCst);
+        let (region, lost) = (target(&mut pair, &slow), target(&mut pair, &shrunk));
+        pair.post(1, flush(region.rkey, region.remote_addr_base, 1));
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        pair.post(2, write(b"kept", region, 0));
+        pair.post(3, flush(region.rkey, region.remote_addr_base, 4));
+        pair.post(4, write(b"lost", lost, 0));
+        pair.until(|_, server| (server.engine.stats().frames_received >= 5).then_some(()));
+        permit.send(()).unwrap();
+        permit.send(()).unwrap();
+        let qp = pair.server_qp;
+        let reason = pair.until(|_, server| server.disconnected(qp));
+        assert!(matches!(reason, DisconnectReason::MediaFailed(_)), "{reason:?}");
+        assert_eq!(slow.log(), "pwp");
+    }
+
+    #[test]
+    fn a_medium_that_panics_costs_its_connection_and_not_the_worker() {
+        let mut pair = Pair::served(EngineConfig { workers_max: 1, ..EngineConfig::default() });
+        let mad = Slow::new(4096, Blocks::PERSIST);
+        mad.panics.store(true, Ordering::SeqCst);
+        let region = target(&mut pair, &mad);
+        let calm: Arc<dyn Medium> = Slow::new(4096, Blocks::PERSIST);
+        let (other, quiet) = another_target(&mut pair, &calm);
+        let qp = pair.server_qp;
+        pair.post(1, flush(region.rkey, region.remote_addr_base, 8));
+        let reason = pair.until(|_, server| server.disconnected(qp));
+        assert!(matches!(reason, DisconnectReason::LocalFault(_)), "{reason:?}");
+        assert!(!pair.completion().is_success());
+        pair.client.post(other, 2, flush(quiet.rkey, quiet.remote_addr_base, 8));
+        let completion = pair.completion();
+        assert_eq!((completion.qp, completion.is_success()), (other, true));
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl From<Failure> for Fault {
         match failure {
             Failure::Medium(error) => Self::Medium(error),
             Failure::HashDiffers => Self::RefusedLater(Protection::PeerHashMismatch),
+            Failure::Panicked => Self::Local(WcStatus::LocalMedia),
         }
     }
 }

@@ -78,8 +78,25 @@ impl Pair {
         server_config: QpConfig,
     ) -> Self {
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
-        let mut client = End::open(client_provider, config.clone());
-        let mut server = End::open(server_provider, config);
+        let client = End::open(client_provider, config.clone());
+        let server = End::open(server_provider, config);
+        Self::between(client, server, client_config, server_config)
+    }
+
+    /// A pair whose server is configured.
+    pub(crate) fn served(config: EngineConfig) -> Self {
+        let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let client = End::open(&SoftProvider, blocks);
+        let server = End::open(&SoftProvider, config);
+        Self::between(client, server, QpConfig::default(), QpConfig::default())
+    }
+
+    fn between(
+        mut client: End,
+        mut server: End,
+        client_config: QpConfig,
+        server_config: QpConfig,
+    ) -> Self {
         let addr = server.engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let client_qp = client.engine.connect(addr, client_config, b"hello").unwrap();
         let request = until(&mut client, &mut server, |_, server| {

@@ -18,6 +18,8 @@ pub(crate) struct Slow {
     pub(crate) begun: AtomicU64,
     /// Everything fails from now on.
     pub(crate) broken: AtomicBool,
+    /// Everything panics from now on.
+    pub(crate) panics: AtomicBool,
     /// What was carried out, in order: 'w' place, 'p' persist, 'a' atomic, 'r' read.
     pub(crate) log: Mutex<String>,
 }
@@ -54,6 +56,7 @@ impl Slow {
             gate,
             begun: AtomicU64::new(0),
             broken: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
             log: Mutex::new(String::new()),
         })
     }
@@ -63,6 +66,7 @@ impl Slow {
     }
 
     fn note(&self, what: char) -> Result<(), MediumError> {
+        assert!(!self.panics.load(Ordering::SeqCst), "a bug of the medium's");
         if self.broken.load(Ordering::SeqCst) {
             return Err(MediumError::MediaIo(5));
         }

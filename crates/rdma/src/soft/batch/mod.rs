@@ -13,6 +13,7 @@
 //! it is carried out or answered.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError};
@@ -99,6 +100,8 @@ pub(super) enum Failure {
     Medium(MediumError),
     /// A verify found another hash.
     HashDiffers,
+    /// The medium panicked: nobody knows how far it came, so nothing of the batch counts.
+    Panicked,
 }
 
 impl Batch {
@@ -129,12 +132,15 @@ impl Batch {
         self.operations.len() >= OPERATIONS_MAX || self.payload.len() >= PAYLOAD_MAX
     }
 
-    /// Carries out everything that succeeds. Called on a worker; blocks.
+    /// Carries out everything that succeeds. Called on a worker; blocks. A medium that panics
+    /// costs the connection whose batch it is, not the worker.
     pub(super) fn run(&mut self) {
-        if let Err((index, failure)) = self.run_in_order() {
-            self.succeeded = index;
-            self.failure = Some(failure);
-        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run_and_settle()));
+        (self.succeeded, self.failure) = match outcome {
+            Ok(Ok(())) => (self.operations.len(), None),
+            Ok(Err((index, failure))) => (index, Some(failure)),
+            Err(_) => (0, Some(Failure::Panicked)),
+        };
     }
 
     /// What a [`Work::Fetch`] of this batch fetched.
@@ -159,12 +165,20 @@ impl Batch {
         }
     }
 
+    /// A flush ahead of a failed operation succeeded only if it is settled. Behind a failed flush
+    /// none is left to settle, so that none is ever tried again.
+    fn run_and_settle(&mut self) -> Result<(), (usize, Failure)> {
+        let ran = self.run_in_order();
+        self.flushes.settle(&mut self.persists)?;
+        ran
+    }
+
     fn run_in_order(&mut self) -> Result<(), (usize, Failure)> {
         for index in 0..self.operations.len() {
             let Some(operation) = self.operations.get_mut(index) else { break };
             let Some(target) = &operation.target else { continue };
             if matches!(operation.work, Work::Atomic(_) | Work::Hash(_)) {
-                self.persists += self.flushes.settle()?;
+                self.flushes.settle(&mut self.persists)?;
             }
             let failed = |error| (index, Failure::Medium(error));
             match operation.work.clone() {
@@ -194,8 +208,6 @@ impl Batch {
                 }
             }
         }
-        self.persists += self.flushes.settle()?;
-        self.succeeded = self.operations.len();
         Ok(())
     }
 }
@@ -243,17 +255,16 @@ impl Flushes {
         }
     }
 
-    /// Makes all of them durable. A failure counts against the first flush that needed the range.
-    fn settle(&mut self) -> Result<u64, (usize, Failure)> {
-        let mut persists = 0;
-        for Flush { first_index, medium, start, end } in &self.ranges {
-            persists += 1;
+    /// Makes all of them durable. A failure counts against the first flush that needed the range,
+    /// and ends the others unflushed: after it nothing is flushed into success.
+    fn settle(&mut self, persists: &mut u64) -> Result<(), (usize, Failure)> {
+        for Flush { first_index, medium, start, end } in self.ranges.drain(..) {
+            *persists += 1;
             medium
-                .persist(*start, end - start)
-                .map_err(|error| (*first_index, Failure::Medium(error)))?;
+                .persist(start, end - start)
+                .map_err(|error| (first_index, Failure::Medium(error)))?;
         }
-        self.ranges.clear();
-        Ok(persists)
+        Ok(())
     }
 }
 
@@ -297,3 +308,6 @@ pub(super) const PAYLOAD_MAX: usize = 256 * 1024;
 /// Most bytes of one [`Work::Fetch`].
 pub(super) const FETCH_MAX: u64 = 64 * 1024;
 const HASH_PIECE: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests;

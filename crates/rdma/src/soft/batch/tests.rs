@@ -1,0 +1,134 @@
+//! What counts as done when a batch fails half way.
+
+use std::sync::Mutex;
+
+use pmem::StoreGranularity;
+
+use super::*;
+
+/// Memory whose flushes end as they are told, and that is shorter than it says.
+#[derive(Debug)]
+struct Scripted {
+    persists: Mutex<Vec<Result<(), MediumError>>>,
+    persisted: Mutex<Vec<u64>>,
+}
+
+const LEN: u64 = 64;
+const SHRUNK: Failure = Failure::Medium(MediumError::Truncated);
+const LOST: Failure = Failure::Medium(MediumError::MediaIo(5));
+
+impl Scripted {
+    /// Flushes end like this, the first one first; those after it well.
+    fn new(persists: &[Result<(), MediumError>]) -> Arc<Self> {
+        let persists = Mutex::new(persists.iter().rev().copied().collect());
+        Arc::new(Self { persists, persisted: Mutex::default() })
+    }
+
+    /// Where the flushes that were tried began.
+    fn persisted(&self) -> Vec<u64> {
+        self.persisted.lock().unwrap().clone()
+    }
+
+    fn reach(offset: u64) -> Result<(), MediumError> {
+        if offset < LEN { Ok(()) } else { Err(MediumError::Truncated) }
+    }
+}
+
+impl Medium for Scripted {
+    fn class(&self) -> DurabilityClass {
+        DurabilityClass::Pmem
+    }
+
+    fn store_granularity(&self) -> StoreGranularity {
+        StoreGranularity::CacheLine
+    }
+
+    fn len(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn try_place(&self, _offset: u64, _bytes: &[u8]) -> Result<(), MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn try_read(&self, _offset: u64, _out: &mut [u8]) -> Result<(), MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn try_persist(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn try_atomic(&self, _offset: u64, _op: AtomicOp) -> Result<u64, MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn place(&self, offset: u64, _bytes: &[u8]) -> Result<(), MediumError> {
+        Self::reach(offset)
+    }
+
+    fn read(&self, offset: u64, _out: &mut [u8]) -> Result<(), MediumError> {
+        Self::reach(offset)
+    }
+
+    fn persist(&self, offset: u64, _len: u64) -> Result<(), MediumError> {
+        self.persisted.lock().unwrap().push(offset);
+        self.persists.lock().unwrap().pop().unwrap_or(Ok(()))
+    }
+
+    fn atomic(&self, offset: u64, _op: AtomicOp) -> Result<u64, MediumError> {
+        Self::reach(offset).map(|()| 7)
+    }
+
+    fn prepare(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        Ok(())
+    }
+}
+
+/// A batch of one-word operations, each on its own medium, carried out.
+fn ran(operations: &[(&Arc<Scripted>, u64, Work)]) -> Batch {
+    let mut batch = Batch::new(Key { index: 0, generation: 0 });
+    batch.payload.extend_from_slice(&[1; 8]);
+    for (medium, offset, work) in operations {
+        let medium: Arc<dyn Medium> = Arc::clone(medium) as _;
+        let target = Target { tag: 1, medium, offset: *offset, len: 8 };
+        let (work, after) = (work.clone(), After::Answer);
+        batch.operations.push(Deferred { target: Some(target), work, after, result: 0 });
+    }
+    batch.run();
+    batch
+}
+
+#[test]
+fn a_flush_ahead_of_an_operation_that_fails_is_done_before_it_counts() {
+    let medium = Scripted::new(&[]);
+    let batch = ran(&[(&medium, 8, Work::Persist), (&medium, LEN, Work::Place(0..8))]);
+    assert_eq!((batch.succeeded, batch.failure), (1, Some(SHRUNK)));
+    assert_eq!(medium.persisted(), [8], "what counts as succeeded is durable");
+    assert_eq!(batch.persists, 1);
+}
+
+#[test]
+fn a_flush_that_fails_is_the_failure_although_a_later_operation_failed_first() {
+    let medium = Scripted::new(&[Err(MediumError::MediaIo(5))]);
+    let flush = (&medium, 8, Work::Persist);
+    let batch = ran(&[(&medium, 0, Work::Place(0..8)), flush, (&medium, LEN, Work::Place(0..8))]);
+    assert_eq!((batch.succeeded, batch.failure), (1, Some(LOST)));
+    assert_eq!(medium.persisted(), [8]);
+}
+
+#[test]
+fn after_a_failed_flush_nothing_is_flushed_and_nothing_is_tried_again() {
+    let broken = Scripted::new(&[Err(MediumError::MediaIo(5))]);
+    let store = Work::Atomic(AtomicOp::Store(1));
+    // The second range is not next to the first, so that it is a flush of its own.
+    let flushes = [(&broken, 0, Work::Persist), (&broken, 32, Work::Persist)];
+    let batch = ran(&[flushes[0].clone(), flushes[1].clone(), (&broken, 40, store)]);
+    assert_eq!((batch.succeeded, batch.failure), (0, Some(LOST)));
+    assert_eq!(broken.persisted(), [0]);
+    let broken = Scripted::new(&[Ok(()), Err(MediumError::MediaIo(5))]);
+    let flushes = [(&broken, 0, Work::Persist), (&broken, 32, Work::Persist)];
+    let batch = ran(&flushes);
+    assert_eq!((batch.succeeded, batch.failure), (1, Some(LOST)));
+    assert_eq!(broken.persisted(), [0, 32], "and the first of them did succeed");
+}
