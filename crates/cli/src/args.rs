@@ -141,9 +141,24 @@ pub(crate) struct Bench {
     /// Address of a `landfast floor` responder [default: one is started on loopback]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) floor: Option<SocketAddr>,
+    /// On which cores client and server run, where the server is this user's, on this machine: it
+    /// is moved for the time of the run
+    #[arg(long, default_value = "free")]
+    pub(crate) placement: Placement,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Where the two ends of a measurement run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Placement {
+    /// Where the scheduler puts them: a round trip then differs severalfold from run to run
+    Free,
+    /// On cores of their own, as on two machines
+    Apart,
+    /// On one core
+    Together,
 }
 
 /// An arm of the benchmark.
@@ -259,6 +274,8 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   The four modes at 4 KiB, one outstanding, 10 s each:
       landfast bench smb://alice:secret@127.0.0.1:4450/data
+  The same with client and server on cores of their own, as on two machines:
+      landfast bench smb://alice:secret@127.0.0.1:4450/data --placement apart
   Push mode only, 16 outstanding, random, 70 % reads, as JSON:
       landfast bench smb://alice:secret@127.0.0.1:4450/data --mode push -o 16 -r -w 30 --json
 

@@ -12,6 +12,7 @@
 //! not is idle, and the adaptive engines behind it sleep.
 
 mod arm;
+mod cores;
 pub(crate) mod floor;
 pub(crate) mod plan;
 pub(crate) mod process;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 use client::SmbUrl;
 
 use self::arm::{Arm, Recording};
+use self::cores::Placed;
 use self::plan::{Operations, Plan};
 use self::process::Usage;
 use self::report::{Conditions, Measurement, Report};
@@ -60,6 +62,9 @@ pub(crate) fn measure(options: &Bench) -> Result<Report, Failure> {
     };
     let floor = options.floor.or_else(|| responder.as_ref().map(floor::Responder::address));
     let addresses = Addresses { server: remote::address(&url)?, floor };
+    let servers: Vec<Option<u32>> =
+        plan.modes.iter().map(|mode| addresses.of(*mode).and_then(process::listener)).collect();
+    let placed = Placed::put(plan.placement, &servers)?;
     let measurements = thread::scope(|scope| {
         let workers: Vec<Worker> = (0..plan.threads)
             .map(|index| {
@@ -70,9 +75,12 @@ pub(crate) fn measure(options: &Bench) -> Result<Report, Failure> {
                 Worker { turns, results }
             })
             .collect();
-        take_turns(&plan, addresses, &workers, !options.json)
+        take_turns(&plan, &servers, &workers, !options.json)
     })?;
-    Ok(Report { measurements, conditions: conditions(&plan) })
+    let placement = placed.description.clone();
+    // Before the conditions are written down: they count the cores this process may use.
+    drop(placed);
+    Ok(Report { measurements, conditions: conditions(&plan, placement) })
 }
 
 /// Where the processes under test listen.
@@ -103,14 +111,12 @@ struct Turn {
 
 fn take_turns(
     plan: &Plan,
-    addresses: Addresses,
+    servers: &[Option<u32>],
     workers: &[Worker],
     talk: bool,
 ) -> Result<Vec<Measurement>, Failure> {
     let mut measurements: Vec<Measurement> =
         plan.modes.iter().map(|mode| Measurement::new(name(*mode))).collect();
-    let servers: Vec<Option<u32>> =
-        plan.modes.iter().map(|mode| addresses.of(*mode).and_then(process::listener)).collect();
     for (mode, _) in plan.modes.iter().enumerate() {
         // One uncounted turn: connections, page faults and branch predictors warm up.
         one_turn(workers, Turn { mode, length: WARM_UP }, None, &mut Measurement::new("warm-up"))?;
@@ -225,7 +231,7 @@ fn name(mode: Mode) -> &'static str {
     }
 }
 
-fn conditions(plan: &Plan) -> Conditions {
+fn conditions(plan: &Plan, placement: String) -> Conditions {
     let line = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     Conditions {
         block: plan.block,
@@ -234,6 +240,7 @@ fn conditions(plan: &Plan) -> Conditions {
         write_percent: plan.write_percent,
         random: plan.random,
         poll: format!("{:?}", plan.poll).to_lowercase(),
+        placement,
         cores: thread::available_parallelism().map_or(1, usize::from),
         kernel: line("/proc/sys/kernel/osrelease"),
         load_average: line("/proc/loadavg"),

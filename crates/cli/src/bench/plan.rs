@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::args::{Bench, Mode, Poll};
+use crate::args::{Bench, Mode, Placement, Poll};
 use crate::failure::Failure;
 
 /// One benchmark, checked.
@@ -18,6 +18,7 @@ pub(crate) struct Plan {
     pub(crate) slices: u32,
     pub(crate) slice: Duration,
     pub(crate) poll: Poll,
+    pub(crate) placement: Placement,
 }
 
 impl Plan {
@@ -61,6 +62,7 @@ impl Plan {
             slices,
             slice: total / slices,
             poll: options.poll,
+            placement: options.placement,
         })
     }
 
@@ -171,6 +173,7 @@ mod tests {
             slices: 1,
             slice: Duration::from_secs(1),
             poll: Poll::Adaptive,
+            placement: Placement::Free,
         };
         let mut operations = plan.operations(0);
         for _ in 0..1000 {

@@ -88,6 +88,7 @@ pub(crate) struct Conditions {
     pub(crate) write_percent: u8,
     pub(crate) random: bool,
     pub(crate) poll: String,
+    pub(crate) placement: String,
     pub(crate) cores: usize,
     pub(crate) kernel: String,
     pub(crate) load_average: String,
@@ -143,8 +144,9 @@ impl Report {
         let order = if random { "random" } else { "sequential" };
         format!(
             "{block} B, {threads} thread(s) x {outstanding} outstanding, {write_percent} % writes (each \
-             committed), {order}, {} polling\n{} cores, Linux {}, load {}\n",
+             committed), {order}, {} polling\n{}\n{} cores, Linux {}, load {}\n",
             self.conditions.poll,
+            self.conditions.placement,
             self.conditions.cores,
             self.conditions.kernel,
             self.conditions.load_average,
@@ -246,6 +248,7 @@ mod tests {
             write_percent: 100,
             random: false,
             poll: "adaptive".into(),
+            placement: "free".into(),
             cores: 2,
             kernel: "6".into(),
             load_average: "0".into(),

@@ -20,7 +20,7 @@ use pmem::DurabilityClass;
 
 use self::ledger::{BLOCK, Ledger};
 use self::server::Server;
-use crate::args::{Bench, Demo, Mode, Poll};
+use crate::args::{Bench, Demo, Mode, Placement, Poll};
 use crate::failure::Failure;
 use crate::{bench, remote};
 
@@ -67,6 +67,7 @@ impl Stage<'_> {
             mode: vec![Mode::Floor, Mode::Smb, Mode::SmbDirect, Mode::Push],
             poll: Poll::Adaptive,
             floor: None,
+            placement: placement(),
             json: false,
         };
         print!("{}", bench::measure(&plan)?.table());
@@ -215,6 +216,12 @@ fn class_of(directory: &Path) -> Result<DurabilityClass, Failure> {
     let probe = tempfile::tempfile_in(directory).map_err(failed)?;
     pmem::classify(&probe)
         .map_err(|source| Failure::Child { process: "the file system", what: source.to_string() })
+}
+
+/// As on two machines, where this one has the cores.
+fn placement() -> Placement {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    if cores > 1 { Placement::Apart } else { Placement::Free }
 }
 
 fn random_life() -> Result<Duration, Failure> {
