@@ -10,6 +10,7 @@ mod deps;
 mod failure;
 mod flood;
 mod fuzz;
+mod guest;
 mod interop;
 mod kill9;
 mod landfast;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::failure::Outcome;
+use crate::failure::Failure;
 use crate::interop::samples::Spread;
 use crate::peer::Against;
 
@@ -57,6 +58,8 @@ enum Task {
     Kill9(kill9::Options),
     /// Hold thousands of unfinished connections open and look at memory and other clients.
     Flood(flood::Options),
+    /// Run a command, or a test, on a real Linux kernel in an emulated machine.
+    Guest(guest::Options),
     /// Fuzz one target, or each in turn.
     Fuzz(fuzz::Options),
     /// Everything in its short form: what CI runs.
@@ -89,17 +92,15 @@ enum Interop {
 }
 
 fn main() -> ExitCode {
-    match carry_out(&Arguments::parse().task) {
-        Ok(tally) => suite::conclude(&tally),
-        Err(failure) => {
-            eprintln!("failed: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    carry_out(&Arguments::parse().task).unwrap_or_else(|failure| {
+        eprintln!("failed: {failure}");
+        ExitCode::FAILURE
+    })
 }
 
-fn carry_out(task: &Task) -> Outcome {
-    match task {
+fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
+    let tally = match task {
+        Task::Guest(options) => return guest::run(options),
         Task::Deps => deps::run(),
         Task::Check => check::run(),
         Task::Tidy => check::tidy(),
@@ -116,5 +117,6 @@ fn carry_out(task: &Task) -> Outcome {
         Task::Flood(options) => flood::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
-    }
+    }?;
+    Ok(suite::conclude(&tally))
 }

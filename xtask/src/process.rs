@@ -312,7 +312,8 @@ fn joined(reader: Option<thread::JoinHandle<String>>) -> String {
     reader.and_then(|handle| handle.join().ok()).unwrap_or_default()
 }
 
-fn quoted(word: &str) -> String {
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

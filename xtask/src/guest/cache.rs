@@ -1,0 +1,179 @@
+//! What a guest is made of, made once and kept in `target/guest`.
+//!
+//! ```text
+//! target/guest/tools      QEMU and its libraries
+//!              root       the guest's user land
+//!              kernel     Debian's kernel, headers, sources; modules built from them
+//!              disk.img, initramfs    made of root and kernel
+//! ```
+//!
+//! Each part has a stamp that says what it was made from; a part whose stamp differs is made anew.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::guest::image;
+use crate::guest::kernel::{self, Kernel};
+use crate::guest::packages::Apt;
+use crate::process::Step;
+use crate::workspace;
+
+/// A complete cache.
+#[derive(Debug)]
+pub(super) struct Cache {
+    dir: PathBuf,
+    kernel: Kernel,
+}
+
+impl Cache {
+    /// Makes what is missing: two to four minutes from nothing, and 300 MiB to download.
+    pub(super) fn ready() -> Result<Self, Failure> {
+        let dir = workspace::target().join("guest");
+        fs::create_dir_all(&dir).map_err(Failure::io("creating", &dir))?;
+        // Several guests may run at once, but only one may build.
+        let lock = dir.join("lock");
+        let lock = fs::File::create(&lock).map_err(Failure::io("creating", &lock))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+            .map_err(|error| Failure::new(format!("locking the cache of guests: {error}")))?;
+        let parts = Parts { dir: &dir };
+        parts.make("tools", &TOOLS.join(" "), |apt, into| apt.unpack_closure(TOOLS, into))?;
+        parts
+            .make("root", &USER_LAND.join(" "), |apt, into| apt.unpack_closure(USER_LAND, into))?;
+        parts
+            .make("kernel", &kernel::recipe(), |apt, into| Kernel::prepare(apt, into).map(drop))?;
+        let kernel = Kernel::find(&dir.join("kernel"))?;
+        let cache = Self { dir: dir.clone(), kernel };
+        let recipe = cache.image_recipe()?;
+        if !parts.is_made("disk.img", &recipe) {
+            image::make(&dir.join("root"), &cache.kernel, &cache.disk(), &cache.initramfs())?;
+            parts.stamp("disk.img", &recipe)?;
+        }
+        Ok(cache)
+    }
+
+    /// The kernel's image.
+    pub(super) fn image(&self) -> &Path {
+        &self.kernel.image
+    }
+
+    /// The guest's disk; never written to.
+    pub(super) fn disk(&self) -> PathBuf {
+        self.dir.join("disk.img")
+    }
+
+    /// The guest's first file system.
+    pub(super) fn initramfs(&self) -> PathBuf {
+        self.dir.join("initramfs")
+    }
+
+    /// The tree that holds QEMU.
+    pub(super) fn tools(&self) -> PathBuf {
+        self.dir.join("tools")
+    }
+
+    fn image_recipe(&self) -> Result<String, Failure> {
+        let mut hasher = DefaultHasher::new();
+        image::start_script()?.hash(&mut hasher);
+        let script = hasher.finish();
+        Ok(format!(
+            "{} {} {script:x} {}",
+            self.kernel.release,
+            USER_LAND.join(" "),
+            image::recipe()
+        ))
+    }
+}
+
+/// The parts of a cache and their stamps.
+struct Parts<'a> {
+    dir: &'a Path,
+}
+
+impl Parts<'_> {
+    fn make(
+        &self,
+        name: &str,
+        recipe: &str,
+        build: impl FnOnce(&Apt, &Path) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.is_made(name, recipe) {
+            return Ok(());
+        }
+        println!("  making the guest's {name} in {}", self.dir.display());
+        needed()?;
+        let apt = Apt::open(&self.dir.join("apt"))?;
+        build(&apt, &self.dir.join(name))?;
+        self.stamp(name, recipe)
+    }
+
+    fn is_made(&self, name: &str, recipe: &str) -> bool {
+        let stamp = fs::read_to_string(self.stamp_path(name));
+        self.dir.join(name).exists() && stamp.is_ok_and(|stamp| stamp == recipe)
+    }
+
+    fn stamp(&self, name: &str, recipe: &str) -> Result<(), Failure> {
+        let path = self.stamp_path(name);
+        fs::write(&path, recipe).map_err(Failure::io("writing", &path))
+    }
+
+    fn stamp_path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.stamp"))
+    }
+}
+
+/// Names every program that is missing at once.
+fn needed() -> Result<(), Failure> {
+    let script = "PATH=$PATH:/usr/sbin:/sbin; for p in \"$@\"; do command -v \"$p\" >/dev/null || echo \"$p\"; done";
+    let programs = NEEDED.map(|(program, _)| program);
+    let missing = Step::new("sh").args(["-c", script, "needed"]).args(programs).quiet().output()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<_> = NEEDED
+        .iter()
+        .filter(|(program, _)| missing.lines().any(|line| line == *program))
+        .map(|(_, package)| *package)
+        .collect();
+    let missing: Vec<_> = missing.lines().collect();
+    Err(Failure::new(format!("to make a guest these programs are missing: {}", missing.join(" ")))
+        .remedy(format!("apt-get install {}", packages.join(" "))))
+}
+
+/// What the machine itself must have, with the package that brings it.
+const NEEDED: [(&str, &str); 8] = [
+    ("apt-get", "apt"),
+    ("dpkg-deb", "dpkg"),
+    ("tar", "tar"),
+    ("xz", "xz-utils"),
+    ("make", "make"),
+    ("cc", "gcc"),
+    ("mke2fs", "e2fsprogs"),
+    ("truncate", "coreutils"),
+];
+/// QEMU alone: no display, no sound.
+const TOOLS: &[&str] = &["qemu-system-x86"];
+/// What the guest's commands are made of.
+const USER_LAND: &[&str] = &[
+    "base-files",
+    "bash",
+    "busybox-static",
+    "cifs-utils",
+    "coreutils",
+    "e2fsprogs",
+    "fio",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "kmod",
+    "liblzma5",
+    "mount",
+    "ndctl",
+    "nftables",
+    "rdma-core",
+    "rdmacm-utils",
+    "tcpdump",
+    "util-linux",
+    "xfsprogs",
+];

@@ -1,0 +1,74 @@
+//! A real Linux kernel as peer, in an emulated machine.
+//!
+//! A stock Debian kernel boots under QEMU with siw, rxe, cifs.ko and, if asked, emulated persistent
+//! memory. It takes some seconds, no root and no device of the machine's; see docs/testing.md.
+
+mod cache;
+mod image;
+mod kernel;
+mod machine;
+mod packages;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::guest::machine::{Guest, How, Setup};
+use crate::process::quoted;
+
+/// Options of `cargo xtask guest`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Seconds until the guest is killed
+    #[arg(long, default_value_t = 300)]
+    limit: u64,
+    /// A directory that the guest sees as /host
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// A file that becomes the machine's persistent memory
+    #[arg(long, value_name = "FILE")]
+    pmem: Option<PathBuf>,
+    /// A loopback port that leads into the guest; may be given several times
+    #[arg(long = "forward", value_name = "PORT")]
+    forwarded: Vec<u16>,
+    /// Where to write the guest's network traffic, for tshark
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// What to run there, as root; `landfast` is there too. Its exit status is ours; 124 says that
+    /// the time was over, 125 that the guest died
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Runs a command.
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    let setup = Setup {
+        share: options.share.clone(),
+        persistent_memory: options.pmem.clone(),
+        forwarded: options.forwarded.clone(),
+        capture: options.pcap.clone(),
+        memory_mib: None,
+    };
+    let words: Vec<_> = options.command.iter().map(|word| quoted(word)).collect();
+    let guest = Guest::start(&setup, &words.join(" "), Duration::from_secs(options.limit))?;
+    let ended = guest.finish(|line| println!("{line}"));
+    Ok(match ended.how {
+        How::Exited(status) => u8::try_from(status).unwrap_or(u8::MAX).into(),
+        How::TimedOut => {
+            eprintln!("failed: the guest was killed after {} s", options.limit);
+            TIMED_OUT.into()
+        }
+        How::Died => {
+            ended.succeeded("died").map_or_else(|failure| eprintln!("failed: {failure}"), drop);
+            DIED.into()
+        }
+    })
+}
+
+/// As timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+/// As timeout(1) has it when it fails itself.
+const DIED: u8 = 125;
