@@ -80,7 +80,10 @@ fn split_port(host: &str) -> Result<(&str, u16), UrlError> {
     let (host, port) = match host.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or(UrlError::ConfigHost)?;
-            (host, rest.strip_prefix(':'))
+            match rest.strip_prefix(':') {
+                None if !rest.is_empty() => return Err(UrlError::ConfigHost),
+                port => (host, port),
+            }
         }
         None => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
     };
@@ -158,6 +161,7 @@ mod tests {
             ("smb://host", UrlError::ConfigShare),
             ("smb://host/", UrlError::ConfigShare),
             ("smb://host:x/share", UrlError::ConfigPort),
+            ("smb://[::1]4450/share", UrlError::ConfigHost),
             ("smb://host/sh%2", UrlError::ConfigEscape),
         ] {
             assert_eq!(text.parse::<SmbUrl>().unwrap_err(), error);

@@ -16,6 +16,8 @@
 mod config;
 mod dispatch;
 mod engine;
+#[doc(hidden)]
+pub mod fuzzing;
 mod limits;
 mod push;
 mod server;

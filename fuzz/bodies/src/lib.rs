@@ -10,8 +10,10 @@
 
 #![forbid(unsafe_code)]
 
+mod client;
 mod input;
 mod iwarp;
+mod server;
 mod smb;
 mod smbdirect;
 
@@ -22,6 +24,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("client_url", client::url),
     ("iwarp_ddp", iwarp::headers::ddp),
     ("iwarp_fpdu", iwarp::start::fpdu),
     ("iwarp_handshake", iwarp::handshake::handshake),
@@ -30,6 +33,9 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_rdmap", iwarp::headers::rdmap),
     ("iwarp_start_frame", iwarp::start::start_frame),
     ("iwarp_stream", iwarp::stream::stream),
+    ("server_first_look", server::direct::first_look),
+    ("server_path", server::names::path),
+    ("server_pattern", server::names::pattern),
     ("smb_acceptor", smb::auth::acceptor),
     ("smb_beginning", smb::frame::beginning),
     ("smb_compound", smb::frame::compound),

@@ -61,6 +61,22 @@ pub(super) fn look(frame: &[u8]) -> Look {
     look
 }
 
+/// Looks at a frame, walks what it would have fetched in chunks of at most `len_max` bytes, and
+/// panics where a promise to the rest of this module is broken. For the fuzz targets.
+pub fn first_look(frame: &[u8], len_max: u32) {
+    let look = look(frame);
+    let Some(Fetch { mut cursor, len }) = look.fetch else { return };
+    assert!(look.place == Place::Here && (1..=HERE_MAX).contains(&len));
+    let mut done = 0;
+    while let Some(chunk) = cursor.next_chunk(len_max) {
+        assert!(chunk.position == done && (1..=len_max).contains(&chunk.len));
+        assert!(chunk.remote_addr.checked_add(u64::from(chunk.len)).is_some());
+        done += usize::try_from(chunk.len).expect("at most HERE_MAX");
+        cursor.advance(chunk.len);
+    }
+    assert!(cursor.is_done() && u32::try_from(done) == Ok(len));
+}
+
 // The frame is answered by one frame, which begins with the answer to its first request and can
 // invalidate one token.
 fn look_at_compound(frame: &[u8], first: &Header) -> Look {

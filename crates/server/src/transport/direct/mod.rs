@@ -43,4 +43,5 @@ mod staging;
 mod table;
 mod transfers;
 
+pub use inspect::first_look;
 pub(crate) use table::{Direct, DirectId, Request};

@@ -1,0 +1,29 @@
+//! The client: addresses as users write them.
+
+use client::{SmbUrl, UrlError};
+
+/// Text that may be an address.
+pub(crate) fn url(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(url) = text.parse::<SmbUrl>() else { return };
+    assert!(!url.host.is_empty() && !url.share.is_empty());
+    let again = format!(
+        "smb://{};{}:{}@{}:{}/{}/{}",
+        escape(&url.domain),
+        escape(&url.user),
+        escape(&url.password),
+        bracket(&url.host),
+        url.port,
+        escape(&url.share),
+        escape(&url.path),
+    );
+    assert_eq!(again.parse::<SmbUrl>(), Ok::<_, UrlError>(url));
+}
+
+fn escape(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+fn bracket(host: &str) -> String {
+    if host.contains(':') || host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
+}
