@@ -103,6 +103,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("dumpcap", "tshark"),
     ("tshark", "tshark"),
     ("setpriv", "util-linux"),
+    ("iperf3", "iperf3"),
 ];
 /// The pinned Python packages.
 const REQUIREMENTS: &str = "tests/interop/requirements.txt";

@@ -141,7 +141,7 @@ fn lines(pipe: ChildStdout) -> Receiver<String> {
 }
 
 /// What a server says on standard output once it is ready, as `parse` understands it.
-fn announced<T>(
+pub(crate) fn announced<T>(
     running: &mut Running,
     log: &Path,
     parse: impl Fn(&str) -> Option<T>,
@@ -149,7 +149,7 @@ fn announced<T>(
     let lines = running.stdout().map(lines).ok_or_else(|| Failure::new("no pipe"))?;
     wait_for_line(&lines, parse).map_err(|reason| {
         let text = std::fs::read_to_string(log).unwrap_or_default();
-        Failure::new(format!("landfast: {reason}{}", tail(&text)))
+        Failure::new(format!("a server did not start: {reason}{}", tail(&text)))
             .remedy(format!("read {}", log.display()))
     })
 }

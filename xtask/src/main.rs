@@ -3,6 +3,7 @@
 //! `cargo xtask test` does all of them in their short form and is what CI runs. Each is also a
 //! command of its own; every program a command starts is printed as it could be typed by hand.
 
+mod bulk;
 mod check;
 mod compare;
 mod demo;
@@ -18,6 +19,7 @@ mod latency;
 mod machine;
 mod peer;
 mod placement;
+mod polling;
 mod process;
 mod samba;
 mod suite;
@@ -54,6 +56,10 @@ enum Task {
     CompareSmbd(compare::Options),
     /// Ratios of push mode to the floor and to SMB, within one interleaved run.
     Latency(latency::Options),
+    /// What the software iWARP moves over loopback, next to iperf3.
+    Bulk(bulk::Options),
+    /// What spinning, sleeping and adaptive polling cost, by queue depth and pause.
+    Polling(polling::Options),
     /// Kill the server at random moments of a stream and look for lost commits.
     Kill9(kill9::Options),
     /// Hold thousands of unfinished connections open and look at memory and other clients.
@@ -113,6 +119,8 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
         Task::CompareSmbd(options) => compare::run(options),
         Task::Latency(options) => latency::run(options),
+        Task::Bulk(options) => bulk::run(options),
+        Task::Polling(options) => polling::run(options),
         Task::Kill9(options) => kill9::run(options),
         Task::Flood(options) => flood::run(options),
         Task::Fuzz(options) => fuzz::run(options),

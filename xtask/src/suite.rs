@@ -8,7 +8,9 @@ use crate::failure::{Failure, Outcome, Tally};
 use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
-use crate::{check, compare, demo, deps, flood, fuzz, interop, kill9, latency, workspace};
+use crate::{
+    bulk, check, compare, demo, deps, flood, fuzz, interop, kill9, latency, polling, workspace,
+};
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Clone, Debug)]
@@ -134,7 +136,7 @@ fn step_names() -> Vec<&'static str> {
 }
 
 /// The steps, quickest answer first.
-const STEPS: [SuiteStep; 13] = [
+const STEPS: [SuiteStep; 15] = [
     SuiteStep {
         name: "deps",
         about: "programs and Python packages the tests start",
@@ -205,6 +207,18 @@ const STEPS: [SuiteStep; 13] = [
         name: "latency",
         about: "ratios of push mode to the floor and to SMB (shown, not judged: a busy machine)",
         run: || latency::run(&latency::Options { rounds: 1, seconds: 0.5, assert: false }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "bulk",
+        about: "bytes per second of the software iWARP next to iperf3 (shown, not judged)",
+        run: || bulk::run(&bulk::Options { rounds: 1, seconds: 1.0, assert: false }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "polling",
+        about: "what each way of waiting costs (shown, not judged)",
+        run: || polling::run(&polling::Options::short()),
         needed_by_all: false,
     },
     SuiteStep {

@@ -126,6 +126,10 @@ pub(crate) struct Bench {
     /// Seconds of measurement per mode
     #[arg(short = 'd', default_value_t = 10.0)]
     pub(crate) duration_s: f64,
+    /// Microseconds of pause before an outstanding operation is followed by the next, on average:
+    /// exponentially distributed. Push mode only
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub(crate) think: u32,
     /// Random offsets instead of sequential ones
     #[arg(short = 'r')]
     pub(crate) random: bool,
@@ -183,6 +187,8 @@ pub(crate) enum Poll {
     Spin,
     /// Always sleep
     Block,
+    /// Spin for 50 us, then sleep: what moderation of a fixed length does
+    Fixed,
 }
 
 impl Poll {
@@ -192,6 +198,7 @@ impl Poll {
             Self::Adaptive => PollPolicy::Adaptive,
             Self::Spin => PollPolicy::Spin,
             Self::Block => PollPolicy::Block,
+            Self::Fixed => PollPolicy::Fixed(FIXED_US),
         }
     }
 }
@@ -240,6 +247,9 @@ pub(crate) struct Man {
     /// Where to write landfast.1 and one page per command
     pub(crate) directory: PathBuf,
 }
+
+// The control arm of comparisons of polling.
+const FIXED_US: u32 = 50;
 
 const LONG_ABOUT: &str = "\
 Remote persistent memory as a file service.

@@ -14,6 +14,7 @@
 mod arm;
 mod cores;
 pub(crate) mod floor;
+mod pace;
 pub(crate) mod plan;
 pub(crate) mod process;
 mod push;
@@ -238,6 +239,7 @@ fn conditions(plan: &Plan, placement: String) -> Conditions {
         threads: plan.threads,
         outstanding: plan.outstanding,
         write_percent: plan.write_percent,
+        think_us: plan.think.as_micros(),
         random: plan.random,
         poll: format!("{:?}", plan.poll).to_lowercase(),
         placement,

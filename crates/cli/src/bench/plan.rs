@@ -13,6 +13,7 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) outstanding: usize,
     pub(crate) write_percent: u8,
+    pub(crate) think: Duration,
     pub(crate) random: bool,
     pub(crate) file_size: u64,
     pub(crate) slices: u32,
@@ -39,6 +40,10 @@ impl Plan {
             let value = options.file_size.to_string();
             return Err(refused("--file-size", value, "smaller than one block"));
         }
+        if options.think > 0 && options.mode != [Mode::Push] {
+            let value = options.think.to_string();
+            return Err(refused("--think", value, "only push mode pauses: add --mode push"));
+        }
         if !(options.duration_s > 0.0 && options.duration_s <= DURATION_S_MAX) {
             return Err(refused("-d", options.duration_s.to_string(), "up to 86,400 seconds"));
         }
@@ -57,6 +62,7 @@ impl Plan {
             threads: options.threads,
             outstanding: options.outstanding,
             write_percent: options.write_percent,
+            think: Duration::from_micros(options.think.into()),
             random: options.random,
             file_size: options.file_size,
             slices,
@@ -76,7 +82,7 @@ impl Plan {
             next: 0,
             random: self.random,
             write_percent: u64::from(self.write_percent),
-            state: SEED ^ thread,
+            dice: Dice::new(thread),
         }
     }
 }
@@ -89,7 +95,7 @@ pub(crate) struct Operations {
     next: u64,
     random: bool,
     write_percent: u64,
-    state: u64,
+    dice: Dice,
 }
 
 /// One operation on one block.
@@ -104,23 +110,41 @@ pub(crate) enum Operation {
 impl Operations {
     /// The operation to issue next.
     pub(crate) fn draw(&mut self) -> Operation {
-        let index = if self.random { self.dice() % self.blocks } else { self.next };
+        let index = if self.random { self.dice.throw() % self.blocks } else { self.next };
         self.next = (self.next + 1) % self.blocks;
         let offset = index * self.block;
-        if self.dice() % 100 < self.write_percent {
+        if self.dice.throw() % 100 < self.write_percent {
             Operation::WriteCommit(offset)
         } else {
             Operation::Read(offset)
         }
     }
+}
 
-    /// SplitMix64: enough to spread offsets, and the same on every machine.
-    fn dice(&mut self) -> u64 {
+/// SplitMix64: enough to spread offsets, and the same on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice {
+    state: u64,
+}
+
+impl Dice {
+    /// A series of its own for each `stream`.
+    pub(crate) fn new(stream: u64) -> Self {
+        Self { state: SEED ^ stream }
+    }
+
+    fn throw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+
+    /// More than 0, at most 1.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        let drawn = u32::try_from(self.throw() >> 32).expect("32 bits");
+        (f64::from(drawn) + 1.0) / (f64::from(u32::MAX) + 1.0)
     }
 }
 
@@ -168,6 +192,7 @@ mod tests {
             threads: 1,
             outstanding: 1,
             write_percent: 50,
+            think: Duration::ZERO,
             random: true,
             file_size: 100 * 4096 + 17,
             slices: 1,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use client::{Region, RegionSettings, SmbUrl};
 
 use super::arm::{Arm, Recording};
+use super::pace::Pace;
 use super::plan::{Operation, Operations, Plan};
 use crate::failure::Failure;
 use crate::remote;
@@ -14,7 +15,7 @@ use crate::remote;
 #[derive(Debug)]
 pub(crate) struct Push {
     region: Region,
-    outstanding: usize,
+    pace: Pace,
     payload: Vec<u8>,
     answer: Vec<u8>,
     issued: VecDeque<Instant>,
@@ -32,7 +33,7 @@ impl Push {
         let region = remote::map(url, 0..plan.file_size, settings)?;
         let push = Self {
             region,
-            outstanding: plan.outstanding,
+            pace: Pace::new(plan.outstanding, plan.think),
             payload: vec![0x5a; plan.block],
             answer: vec![0; plan.block],
             issued: VecDeque::with_capacity(plan.outstanding),
@@ -70,14 +71,32 @@ impl Arm for Push {
         recording: &mut Recording,
     ) -> Result<(), Failure> {
         loop {
-            while self.issued.len() < self.outstanding && Instant::now() < until {
-                let issued = Instant::now();
+            let mut now = Instant::now();
+            while now < until && self.pace.take(now) {
                 self.submit(operations.draw())?;
-                self.issued.push_back(issued);
+                self.issued.push_back(now);
+                now = Instant::now();
             }
-            let Some(issued) = self.issued.pop_front() else { break };
-            self.region.finish(&mut self.answer)?;
-            recording.finished(issued, self.payload.len());
+            let patience = self.pace.until_next(now);
+            if self.issued.is_empty() {
+                if now >= until {
+                    break;
+                }
+                // A pause of microseconds: a sleep would be longer than it.
+                std::hint::spin_loop();
+                continue;
+            }
+            let is_over = match patience {
+                None => self.region.finish(&mut self.answer).map(Some)?,
+                Some(_) => self.region.try_finish(&mut self.answer)?,
+            };
+            if is_over.is_some() {
+                let issued = self.issued.pop_front().expect("as many as the region has");
+                recording.finished(issued, self.payload.len());
+                self.pace.give_back(Instant::now());
+            } else if let Some(patience) = patience {
+                self.region.wait(patience);
+            }
         }
         self.insist()
     }

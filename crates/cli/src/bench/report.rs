@@ -86,6 +86,7 @@ pub(crate) struct Conditions {
     pub(crate) threads: usize,
     pub(crate) outstanding: usize,
     pub(crate) write_percent: u8,
+    pub(crate) think_us: u128,
     pub(crate) random: bool,
     pub(crate) poll: String,
     pub(crate) placement: String,
@@ -141,10 +142,14 @@ impl Report {
 
     fn heading(&self) -> String {
         let Conditions { block, threads, outstanding, write_percent, random, .. } = self.conditions;
+        let think = match self.conditions.think_us {
+            0 => String::new(),
+            pause => format!("{pause} us of pause on average, "),
+        };
         let order = if random { "random" } else { "sequential" };
         format!(
             "{block} B, {threads} thread(s) x {outstanding} outstanding, {write_percent} % writes (each \
-             committed), {order}, {} polling\n{}\n{} cores, Linux {}, load {}\n",
+             committed), {order}, {think}{} polling\n{}\n{} cores, Linux {}, load {}\n",
             self.conditions.poll,
             self.conditions.placement,
             self.conditions.cores,
@@ -246,6 +251,7 @@ mod tests {
             threads: 1,
             outstanding: 1,
             write_percent: 100,
+            think_us: 0,
             random: false,
             poll: "adaptive".into(),
             placement: "free".into(),

@@ -61,6 +61,7 @@ impl Stage<'_> {
             threads: 1,
             outstanding: 1,
             write_percent: 100,
+            think: 0,
             duration_s: options.duration_s,
             random: true,
             file_size: 16 << 20,

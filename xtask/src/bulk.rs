@@ -1,0 +1,159 @@
+//! How much the software iWARP moves over loopback, next to what plain TCP moves.
+//!
+//! iperf3 and `crates/rdma/examples/perf.rs` take turns: one stream, server and client on a core each.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::landfast::announced;
+use crate::machine::Watch;
+use crate::peer::free_port;
+use crate::placement::Placement;
+use crate::process::{Running, Step};
+use crate::workspace;
+
+/// Options of `cargo xtask bulk`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// How often everything is measured; the middle value counts.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// Seconds of each turn.
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+    /// Fail if a goal is missed.
+    #[arg(long)]
+    pub(crate) assert: bool,
+}
+
+/// Measures all shapes in rounds and prints the middle ratios.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let placement = Placement::Apart;
+    placement.check()?;
+    let ends = Ends { placement, perf: built()?, seconds: options.seconds.max(1.0) };
+    let watch = Watch::start();
+    let mut samples: [Vec<[f64; 2]>; SHAPES.len()] = Default::default();
+    let mut plain = Vec::new();
+    for _ in 0..options.rounds {
+        let floor = ends.iperf3()?;
+        plain.push(floor);
+        for (shape, samples) in SHAPES.iter().zip(&mut samples) {
+            let [bytes, messages] = ends.perf(shape)?;
+            samples.push([bytes / floor, messages]);
+        }
+    }
+    println!("  iperf3, one stream: {:.2} GB/s", middle(&mut plain) / 1e9);
+    let mut tally = Tally::default();
+    for (shape, samples) in SHAPES.iter().zip(&samples) {
+        let column = |place: usize| -> Vec<f64> { samples.iter().map(|s| s[place]).collect() };
+        let (ratio, messages) = (middle(&mut column(0)), middle(&mut column(1)));
+        let (value, unit) = if shape.size < 1024 {
+            (messages / 1e6, "million messages/s")
+        } else {
+            (ratio, "of iperf3")
+        };
+        println!("  {:<28} {value:>6.2} {unit}, goal {:.2}", shape.name, shape.goal);
+        let met = value >= shape.goal || !options.assert;
+        let why = format!("{value:.2} {unit}, goal {:.2}", shape.goal);
+        tally.count(shape.name, if met { Ok(()) } else { Err(why) });
+        let separator = if tally.note.is_empty() { "" } else { ", " };
+        tally.note.push_str(&format!("{separator}{} {value:.2}", shape.name));
+    }
+    println!("  {}", watch.conditions());
+    Ok(tally)
+}
+
+/// One kind of transfer, 16 of them open (64 of the small ones).
+struct Shape {
+    name: &'static str,
+    operation: &'static str,
+    size: u32,
+    crc: bool,
+    /// A part of iperf3's rate, or million messages a second.
+    goal: f64,
+}
+
+const SHAPES: [Shape; 9] = [
+    Shape { name: "write 64 KiB, CRC", operation: "write", size: 64 << 10, crc: true, goal: 0.7 },
+    Shape { name: "write 1 MiB, CRC", operation: "write", size: 1 << 20, crc: true, goal: 0.7 },
+    Shape { name: "write 64 KiB", operation: "write", size: 64 << 10, crc: false, goal: 0.85 },
+    Shape { name: "write 1 MiB", operation: "write", size: 1 << 20, crc: false, goal: 0.85 },
+    Shape { name: "read 64 KiB, CRC", operation: "read", size: 64 << 10, crc: true, goal: 0.7 },
+    Shape { name: "read 1 MiB, CRC", operation: "read", size: 1 << 20, crc: true, goal: 0.7 },
+    Shape { name: "read 64 KiB", operation: "read", size: 64 << 10, crc: false, goal: 0.85 },
+    Shape { name: "read 1 MiB", operation: "read", size: 1 << 20, crc: false, goal: 0.85 },
+    Shape { name: "send 64 B, CRC", operation: "send", size: 64, crc: true, goal: 1.0 },
+];
+
+struct Ends {
+    placement: Placement,
+    perf: PathBuf,
+    seconds: f64,
+}
+
+impl Ends {
+    /// Bytes per second of one TCP stream.
+    fn iperf3(&self) -> Result<f64, Failure> {
+        let port = free_port()?.to_string();
+        let log = workspace::kept("logs")?.join("iperf3.log");
+        let server = ["--server", "--one-off", "--bind", "127.0.0.1", "--port", &port];
+        let server = Step::new("iperf3").args(server).arg("--forceflush");
+        let mut running = server.on_core(self.placement.server()).quiet().serve(&log, true)?;
+        announced(&mut running, &log, |line| line.contains("listening").then_some(()))?;
+        let seconds = format!("{:.0}", self.seconds.ceil());
+        let client = ["--client", "127.0.0.1", "--port", &port, "--time", &seconds, "--json"];
+        let client = Step::new("iperf3").args(client).on_core(self.placement.client()).quiet();
+        let report: Value = serde_json::from_str(&client.limit(LIMIT).output()?)
+            .map_err(|error| Failure::new(format!("iperf3 printed no JSON: {error}")))?;
+        let bits = report.pointer("/end/sum_received/bits_per_second").and_then(Value::as_f64);
+        bits.map(|bits| bits / 8.0).ok_or_else(|| Failure::new("iperf3 said no rate"))
+    }
+
+    /// Bytes and messages per second.
+    fn perf(&self, shape: &Shape) -> Result<[f64; 2], Failure> {
+        let crc = if shape.crc { "crc" } else { "nocrc" };
+        let log = workspace::kept("logs")?.join("rdma-perf.log");
+        let server = Step::new(&self.perf).args(["serve", crc]).hold_input();
+        let mut running: Running =
+            server.on_core(self.placement.server()).quiet().serve(&log, true)?;
+        let address = announced(&mut running, &log, |line| Some(line.trim().to_owned()))?;
+        let depth = if shape.size < 1024 { "64" } else { "16" };
+        let (size, seconds) = (shape.size.to_string(), self.seconds.to_string());
+        let client = [shape.operation, &address, &size, depth, &seconds, crc];
+        let client = Step::new(&self.perf).args(client).on_core(self.placement.client()).quiet();
+        let line = client.limit(LIMIT).output()?;
+        let field = |name: &str| {
+            let mut pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+            let found = pairs.find(|(key, _)| *key == name)?;
+            found.1.parse::<f64>().ok()
+        };
+        match (field("bytes_per_s"), field("messages_per_s")) {
+            (Some(bytes), Some(messages)) => Ok([bytes, messages]),
+            _ => Err(Failure::new(format!("perf printed {line:?}"))),
+        }
+    }
+}
+
+/// The example program, built.
+fn built() -> Result<PathBuf, Failure> {
+    let package = ["--package", "landfast-rdma", "--example", "perf"];
+    Step::new("cargo")
+        .args(["build", "--release", "--quiet"])
+        .args(package)
+        .dir(&workspace::root())
+        .limit(BUILD_LIMIT)
+        .run()?;
+    Ok(workspace::target().join(Path::new("release/examples/perf")))
+}
+
+fn middle(samples: &mut [f64]) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+const BUILD_LIMIT: Duration = Duration::from_secs(600);
