@@ -60,10 +60,6 @@ pub(crate) fn read(capture: &Path) -> Outcome {
     for (opcode, count) in &dissection.opcodes {
         println!("  {name}: RDMAP {opcode:#04x}  {:<32} {count:>8}", opcode_name(*opcode));
     }
-    if dissection.misread_hints > 0 {
-        let count = dissection.misread_hints;
-        println!("  {name}: {count} NegTokenInit2 whose hints tshark takes for a MIC, as Samba's");
-    }
     let malformed = match dissection.malformed.first() {
         None => Ok(()),
         Some(first) => Err(format!("{} frames, first: {first}", dissection.malformed.len())),
@@ -147,7 +143,6 @@ struct Dissection {
     stacks: BTreeMap<String, u64>,
     opcodes: BTreeMap<u8, u64>,
     malformed: Vec<String>,
-    misread_hints: u64,
 }
 
 impl Dissection {
@@ -162,9 +157,7 @@ impl Dissection {
         for (low, high) in numbers(opcodes).zip(numbers(reserved)) {
             *self.opcodes.entry(low | high << 4).or_default() += 1;
         }
-        if stack.ends_with(":spnego") && expert == MISREAD_HINT {
-            self.misread_hints += 1;
-        } else if !malformed.is_empty() {
+        if !malformed.is_empty() {
             self.malformed.push(format!("frame {number} ({stack}) {expert}"));
         }
     }
@@ -251,10 +244,6 @@ const FIELDS: [&str; 6] = [
     "frame.number",
     "_ws.expert.message",
 ];
-/// What tshark 4.0 says of the negHints (MS-SPNG §2.2.1) in any server's NEGOTIATE response, be it
-/// Samba's, ksmbd's or ours: it takes them for the mechListMIC that RFC 4178 has in their place.
-const MISREAD_HINT: &str =
-    "BER Error: OctetString expected but class:UNIVERSAL(0) Constructed tag:16 was unexpected";
 /// dumpcap's kernel buffer: a whole run, should it never be scheduled.
 const BUFFER_MIB: &str = "256";
 
@@ -284,9 +273,5 @@ mod tests {
         assert_eq!(dissection.frames_with("smb2"), 1);
         assert_eq!(dissection.opcodes.keys().copied().collect::<Vec<_>>(), [0x00, 0x03, 0x13]);
         assert_eq!(dissection.malformed.len(), 1);
-        // And reading smbclient against Samba 4.17.
-        let hint = format!("eth:smb2:gss-api:spnego\t_ws.malformed\t\t\t6\t{MISREAD_HINT}");
-        dissection.take(&hint);
-        assert_eq!((dissection.malformed.len(), dissection.misread_hints), (1, 1));
     }
 }

@@ -181,12 +181,13 @@ const SPNEGO_OID: &[u8] = &[0x2b, 6, 1, 5, 5, 2];
 /// 1.3.6.1.4.1.311.2.2.10.
 const NTLM_OID: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
 
-/// What a NEGOTIATE response carries: "we speak NTLMSSP", in a NegTokenInit2.
+/// What a NEGOTIATE response carries: "we speak NTLMSSP", and nothing else.
 ///
-/// The hint name is the one MS-SPNG §2.2.1 makes every server send.
-pub const NEGOTIATE_HINT: &[u8; 74] = b"\x60\x48\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x3e\x30\x3c\
-    \xa0\x0e\x30\x0c\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x0a\
-    \xa3\x2a\x30\x28\xa0\x26\x1b\x24not_defined_in_RFC4178@please_ignore";
+/// MS-SPNG §2.2.1: a NegTokenInit2 may leave its negHints out. Their one use is to carry the name
+/// `not_defined_in_RFC4178@please_ignore`, and they stand where RFC 4178 §4.2.1 has the
+/// mechListMIC, for which readers of the RFC (tshark) take them. impacket's server sends none either.
+pub const NEGOTIATE_HINT: &[u8; 30] = b"\x60\x1c\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x12\x30\x10\
+    \xa0\x0e\x30\x0c\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x0a";
 
 #[cfg(test)]
 mod tests {
@@ -226,9 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn our_hint_is_a_list_of_one_mechanism() {
+    fn our_hint_is_a_list_of_one_mechanism_and_nothing_else() {
         let init = NegTokenInit::parse(NEGOTIATE_HINT).unwrap();
         assert_eq!((init.ntlm_at, init.mech_token), (Some(0), None));
+        assert!(NEGOTIATE_HINT.ends_with(init.mech_list), "no negHints behind the list");
     }
 
     #[test]
