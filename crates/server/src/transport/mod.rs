@@ -11,6 +11,7 @@ use smb::NtStatus;
 pub(crate) mod admission;
 pub(crate) mod direct;
 pub(crate) mod tcp;
+mod write_buffer;
 
 /// Where answers that are not given at once go. Frames carry their four-byte length prefix.
 pub(crate) trait Outbox: Debug + Send + Sync {

@@ -31,6 +31,7 @@ use tracing::{debug, info, warn};
 
 use super::Outbox;
 use super::admission::Admission;
+use super::write_buffer::{self, WriteBuffer};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::service::Core;
 use crate::state::{Connection, Frame, Link, Violation};
@@ -99,7 +100,7 @@ struct Peer {
     connection: Connection,
     queue: UnboundedReceiver<Outgoing>,
     input: Input,
-    out: Vec<u8>,
+    out: WriteBuffer,
     admission: Admission,
 }
 
@@ -116,7 +117,7 @@ impl Peer {
             connection: Connection::new(Arc::new(link)),
             queue,
             input: Input::new(),
-            out: Vec::new(),
+            out: WriteBuffer::default(),
             admission,
         }
     }
@@ -152,6 +153,9 @@ impl Peer {
                 () = self.admission.evicted(), if self.admission.is_waiting() => {
                     return Err(End::Evicted);
                 }
+                () = tokio::time::sleep(write_buffer::IDLE), if self.out.is_large() => {
+                    self.out.idle();
+                }
                 () = told(&mut stop) => return Err(End::ServerStops),
             }
         }
@@ -167,8 +171,8 @@ impl Peer {
                 .saturating_add(framing::FRAME_OVERHEAD_MAX)
         };
         while let Some(frame) = self.input.next_frame(limit)? {
-            self.connection.handle(frame, &mut self.out)?;
-            if self.out.len() > WRITE_AT {
+            self.connection.handle(frame, self.out.bytes())?;
+            if self.out.as_slice().len() > WRITE_AT {
                 self.write().await?;
             }
         }
@@ -178,7 +182,7 @@ impl Peer {
         // What finished meanwhile travels with it.
         while let Ok(outgoing) = self.queue.try_recv() {
             match outgoing {
-                Outgoing::Frame(frame) => self.out.extend_from_slice(&frame),
+                Outgoing::Frame(frame) => self.out.bytes().extend_from_slice(&frame),
                 Outgoing::Close => return Err(End::Closed),
             }
         }
@@ -190,11 +194,11 @@ impl Peer {
         while let Some(outgoing) = next {
             match outgoing {
                 // A large answer is not copied: it leaves behind what was gathered.
-                Outgoing::Frame(frame) if frame.len() > WRITE_AT || self.out.is_empty() => {
+                Outgoing::Frame(frame) if frame.len() > WRITE_AT => {
                     self.write().await?;
-                    self.out = frame;
+                    self.out.replace(frame);
                 }
-                Outgoing::Frame(frame) => self.out.extend_from_slice(&frame),
+                Outgoing::Frame(frame) => self.out.bytes().extend_from_slice(&frame),
                 Outgoing::Close => {
                     self.write().await?;
                     return Err(End::Closed);
@@ -206,23 +210,21 @@ impl Peer {
     }
 
     async fn write(&mut self) -> Result<(), End> {
-        if self.out.is_empty() {
+        let out = self.out.as_slice();
+        if out.is_empty() {
             return Ok(());
         }
         // Almost always the kernel takes it all at once, and no timer is needed.
-        let sent = match self.stream.try_write(&self.out) {
+        let sent = match self.stream.try_write(out) {
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
         };
-        if sent < self.out.len() {
-            let rest = self.stream.write_all(&self.out[sent..]);
+        if sent < out.len() {
+            let rest = self.stream.write_all(&out[sent..]);
             tokio::time::timeout(WRITE_TIMEOUT, rest).await.map_err(|_| End::PeerDoesNotRead)??;
         }
-        self.out.clear();
-        if self.out.capacity() > OUT_KEEP_MAX {
-            self.out = Vec::new();
-        }
+        self.out.sent();
         Ok(())
     }
 }
@@ -321,8 +323,6 @@ const LARGE_FRAME: usize = 32 * 1024;
 const READ_ROOM_MIN: usize = 40 * 1024;
 /// Answers gathered before they are written, in bytes.
 const WRITE_AT: usize = 128 * 1024;
-/// A write buffer larger than this is not kept.
-const OUT_KEEP_MAX: usize = 2 << 20;
 /// A peer that takes nothing for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,125 @@
+//! What a connection has to send: memory that grows with the answers and goes when they get small.
+//!
+//! ```text
+//!  64 KiB      kept for as long as the connection lives
+//!  256 KiB     kept while it is used; given back once nothing was sent for a second
+//!  2 MiB       kept while large answers come: given back as well after 256 small ones in a row
+//!  beyond      never kept
+//! ```
+//!
+//! So a client that reads in small or in large pieces costs no allocation per answer, and one that
+//! read a large piece once does not hold its memory for ever.
+
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct WriteBuffer {
+    bytes: Vec<u8>,
+    small_in_a_row: u32,
+}
+
+impl WriteBuffer {
+    /// What is to be sent, for appending.
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// What is to be sent.
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes over a frame instead of copying it. Nothing else may be waiting.
+    pub(super) fn replace(&mut self, frame: Vec<u8>) {
+        debug_assert!(self.bytes.is_empty());
+        self.bytes = frame;
+    }
+
+    /// Everything was sent.
+    pub(super) fn sent(&mut self) {
+        let len = self.bytes.len();
+        self.bytes.clear();
+        let capacity = self.bytes.capacity();
+        self.small_in_a_row = if len > BUSY_KEEP { 0 } else { self.small_in_a_row + 1 };
+        if capacity > KEEP_MAX || (capacity > BUSY_KEEP && self.small_in_a_row >= SMALL_RUN) {
+            self.shrink(BUSY_KEEP);
+        }
+    }
+
+    /// Whether [`WriteBuffer::idle`] would give memory back.
+    pub(super) fn is_large(&self) -> bool {
+        self.bytes.capacity() > IDLE_KEEP
+    }
+
+    /// Nothing was sent for [`IDLE`].
+    pub(super) fn idle(&mut self) {
+        self.shrink(IDLE_KEEP);
+    }
+
+    fn shrink(&mut self, keep: usize) {
+        self.bytes.shrink_to(keep);
+        self.small_in_a_row = 0;
+    }
+}
+
+/// How long nothing has to be sent before memory is given back.
+pub(super) const IDLE: Duration = Duration::from_secs(1);
+/// Kept by a connection that does nothing.
+const IDLE_KEEP: usize = 64 * 1024;
+/// What gathering small answers takes: up to `WRITE_AT`, and one READ of 64 KiB more.
+const BUSY_KEEP: usize = 256 * 1024;
+/// Two answers of 1 MiB, the READ of most clients.
+const KEEP_MAX: usize = 2 << 20;
+/// Small answers in a row after which large ones are thought to be over.
+const SMALL_RUN: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(buffer: &mut WriteBuffer, len: usize) {
+        buffer.bytes().resize(len, 0);
+        buffer.sent();
+        assert!(buffer.as_slice().is_empty());
+    }
+
+    #[test]
+    fn one_large_answer_is_not_paid_for_ever() {
+        let mut buffer = WriteBuffer::default();
+        send(&mut buffer, 1 << 20);
+        for _ in 0..SMALL_RUN {
+            send(&mut buffer, 500);
+        }
+        assert!(buffer.bytes.capacity() <= BUSY_KEEP);
+    }
+
+    #[test]
+    fn a_connection_that_does_nothing_keeps_little() {
+        let mut buffer = WriteBuffer::default();
+        send(&mut buffer, 1 << 20);
+        assert!(buffer.is_large());
+        buffer.idle();
+        assert!(!buffer.is_large() && buffer.bytes.capacity() <= IDLE_KEEP);
+    }
+
+    #[test]
+    fn answers_of_one_size_take_no_new_memory() {
+        for len in [500, 64 * 1024, 200 * 1024, 1 << 20] {
+            let mut buffer = WriteBuffer::default();
+            send(&mut buffer, len);
+            let first = buffer.bytes.as_ptr();
+            for _ in 0..2 * SMALL_RUN {
+                send(&mut buffer, len);
+                assert_eq!(buffer.bytes.as_ptr(), first, "answers of {len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_giant_answer_is_never_kept() {
+        let mut buffer = WriteBuffer::default();
+        send(&mut buffer, KEEP_MAX + 1);
+        assert!(buffer.bytes.capacity() <= BUSY_KEEP);
+    }
+}
