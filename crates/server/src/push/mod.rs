@@ -8,7 +8,8 @@
 //! ```
 //!
 //! * [`offer`]: the create context; * [`token`]: one-time tokens; * `gate`: push connections;
-//! * [`map`]: MAP, UNMAP, COMMIT, QUERY; * [`recall`]: taking regions back, and telling the client;
+//! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
+//! * [`recall`]: taking regions back, and telling the client;
 //! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads.
 //!
 //! A region is in its file's node from before it is registered until nothing touches it any more,
@@ -18,6 +19,7 @@
 
 pub(crate) mod gate;
 mod map;
+mod mapped;
 mod offer;
 mod open;
 mod recall;
