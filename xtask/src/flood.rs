@@ -3,11 +3,17 @@
 //!
 //! They say nothing, or stop in the middle of a message whose head promised more, or send bytes of
 //! no protocol. Half go to the SMB port, half to the RDMA port.
+//!
+//! Then a storm on the RDMA port: connections that come as fast as they can for some seconds, each
+//! held until newer ones took its place, whole requests that lead nowhere among them. Push clients
+//! that start meanwhile must get their region mapped, and nothing else will do.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +21,7 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::failure::{Failure, Outcome, Tally};
-use crate::landfast::Landfast;
+use crate::landfast::{Landfast, bench};
 use crate::peer::Address;
 use crate::process::{Step, tail};
 use crate::workspace;
@@ -26,6 +32,9 @@ pub(crate) struct Options {
     /// How many connections are held open at once.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) connections: usize,
+    /// How many push clients start during the storm on the RDMA port, one after the other.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) newcomers: usize,
     /// How much the server's resident memory may grow by, in MiB.
     #[arg(long, default_value_t = 256)]
     pub(crate) growth_max_mib: u64,
@@ -53,18 +62,72 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let (connected, closed) = (held.len(), closed(&held));
 
     drop(held);
+    let storm = storm(&address, options.newcomers, &mut tally)?;
+    let stormed = resident_mib(server.running.id())?;
     tally.count("an honest client after them", honest(&address, &credentials)?);
     let ended = server.running.ended();
     tally.count("the server lives", ended.map_or(Ok(()), |status| Err(status.to_string())));
-    let grown = during.saturating_sub(before);
+    let grown = during.max(stormed).saturating_sub(before);
     let bounded = match grown <= options.growth_max_mib {
         true => Ok(()),
         false => Err(format!("{grown} MiB, {} at most", options.growth_max_mib)),
     };
     tally.count("memory stays bounded", bounded);
-    tally.note =
-        format!("{before} MiB resident, {during} with {connected} ({closed} closed again)");
+    tally.note = format!(
+        "{before} MiB resident, {during} with {connected} ({closed} closed again), {stormed} in \
+         the storm; {storm}"
+    );
     Ok(tally)
+}
+
+/// Lets push clients start, one after the other, while connections pour into the RDMA port.
+fn storm(address: &Address, newcomers: usize, tally: &mut Tally) -> Result<String, Failure> {
+    let port = address.rdma.ok_or_else(|| Failure::new("no RDMA port to flood"))?;
+    let (is_over, poured) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let begin = Instant::now();
+    let mut slowest = Duration::ZERO;
+    thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let (is_over, poured) = (&is_over, &poured);
+            scope.spawn(move || pour(port, worker, is_over, poured));
+        }
+        for index in 0..newcomers {
+            let begin = Instant::now();
+            tally.count("a push client that starts in the storm", push(address, index));
+            slowest = slowest.max(begin.elapsed());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let (took, slowest) = (begin.elapsed().as_secs_f64(), slowest.as_secs_f64());
+    let poured = poured.load(Ordering::Relaxed);
+    Ok(format!(
+        "{poured} connections in {took:.1} s, the slowest of {newcomers} push clients took \
+         {slowest:.2} s to start and to work for {PUSH_SECONDS} s"
+    ))
+}
+
+/// Opens connections until told to stop; the oldest are let go as newer ones come.
+fn pour(port: SocketAddr, worker: usize, is_over: &AtomicBool, poured: &AtomicUsize) {
+    let mut held = VecDeque::with_capacity(HELD_PER_WORKER);
+    let mut place = worker;
+    while !is_over.load(Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect_timeout(&port, CONNECT_LIMIT) else { continue };
+        let _ = stream.write_all(REQUESTS[place % REQUESTS.len()]);
+        place += 1;
+        poured.fetch_add(1, Ordering::Relaxed);
+        if held.len() == HELD_PER_WORKER {
+            held.pop_front();
+        }
+        held.push_back(stream);
+    }
+}
+
+/// Runs our own client for a second on a mapped region. It insists on push mode.
+fn push(address: &Address, index: usize) -> Result<(), String> {
+    let url = address.url(&format!("newcomer.{index}"));
+    let seconds = PUSH_SECONDS.to_string();
+    let args = ["--mode", "push", "-d", &seconds, "--file-size", "1M"];
+    bench(&url, &args).map(drop).map_err(|failure| failure.to_string())
 }
 
 /// Opens the connections and leaves each in its unfinished state. Several threads, since a server
@@ -148,6 +211,14 @@ fn raise_descriptor_limit(connections: usize) -> Result<(), Failure> {
 /// request cut in its key; bytes of no protocol.
 const OPENINGS: [&[u8]; 4] =
     [b"", b"\x00\x00\xff\xff\xfeSMB\x40\x00", b"MPA ID Req", b"GET / HTTP/1.1\r\n\r\n"];
+/// What a peer in the storm sends: nothing; a request cut in its key; a whole MPA request of
+/// revision 1 without private data, which is a beginning of SMB Direct.
+const REQUESTS: [&[u8]; 3] = [b"", b"MPA ID Req", b"MPA ID Req Frame\x40\x01\x00\x00"];
+/// Connections that each thread of the storm holds, together several times what the server keeps
+/// of half-open ones.
+const HELD_PER_WORKER: usize = 100;
+/// How long a push client of the storm works once it has its region.
+const PUSH_SECONDS: u32 = 1;
 /// How many threads open connections.
 const WORKERS: usize = 16;
 /// Descriptors beside those of the connections.

@@ -127,26 +127,96 @@ mod tests {
         assert_eq!(late, Err(rdma::EngineError::UnknownConnection(id)));
     }
 
+    /// A server whose handshakes never run out of time and that takes `max` of them.
+    fn crowded(max: u32) -> Pair {
+        Pair::served(EngineConfig {
+            handshakes_max: max,
+            handshake_timeout: Duration::from_secs(3600),
+            ..EngineConfig::default()
+        })
+    }
+
+    fn is_closed(stream: &mut TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        match stream.read(&mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+
     #[test]
     fn half_open_connections_are_bounded_and_served_ones_do_not_notice() {
         let mut pair = Pair::new();
         let medium = memory(4096);
         let region = pair.target(&medium);
         let mut mute: Vec<_> = (0..400).map(|_| TcpStream::connect(pair.addr).unwrap()).collect();
-        let max = u64::from(EngineConfig::default().handshakes_max);
-        pair.until(|_, server| {
-            (server.engine.stats().handshakes_refused >= 400 - max).then_some(())
-        });
+        let max = usize::try_from(EngineConfig::default().handshakes_max).unwrap();
+        let dropped = u64::try_from(400 - max).unwrap();
+        pair.until(|_, server| (server.engine.stats().handshakes_dropped >= dropped).then_some(()));
         pair.post(1, flush(region.rkey, region.remote_addr_base, 8));
         assert!(pair.completion().is_success());
-        // The oldest is still welcome to speak, and is closed for what it says.
-        mute[0].write_all(b"GET / HTTP/1.1\r\n\r\n..").unwrap();
-        mute[0].set_nonblocking(true).unwrap();
-        pair.until(|_, _| match mute[0].read(&mut [0]) {
-            Ok(0) => Some(()),
-            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => Some(()),
+        // The oldest made room. The newest is welcome to speak, and is closed for what it says.
+        pair.until(|_, _| mute[..400 - max].iter_mut().all(is_closed).then_some(()));
+        assert!(!mute[400 - max..].iter_mut().any(is_closed));
+        mute[399].write_all(b"GET / HTTP/1.1\r\n\r\n..").unwrap();
+        pair.until(|_, _| is_closed(&mut mute[399]).then_some(()));
+    }
+
+    #[test]
+    fn a_newcomer_is_let_in_while_every_place_is_taken_by_silence() {
+        let mut pair = crowded(8);
+        let mut mute = Vec::new();
+        for round in 1..=20 {
+            mute.extend((0..8).map(|_| TcpStream::connect(pair.addr).unwrap()));
+            pair.until(|_, server| {
+                (server.engine.stats().handshakes_dropped >= 8 * (round - 1)).then_some(())
+            });
+            // No deadline ever makes room here: without a place of its own it would wait for ever.
+            pair.another();
+        }
+    }
+
+    #[test]
+    fn who_has_asked_is_spared_by_a_flood_of_silence() {
+        let mut pair = crowded(8);
+        let client_qp = pair.client.engine.connect(pair.addr, QpConfig::default(), &[]).unwrap();
+        let id = pair.until(|_, server| request(server));
+        let mute: Vec<_> = (0..100).map(|_| TcpStream::connect(pair.addr).unwrap()).collect();
+        pair.until(|_, server| (server.engine.stats().handshakes_dropped >= 93).then_some(()));
+        pair.server.engine.accept(id, QpConfig::default(), &[]).unwrap();
+        pair.until(|client, _| super::support::established(client, client_qp));
+        drop(mute);
+    }
+
+    #[test]
+    fn a_flood_of_requests_nobody_answers_leaves_half_of_the_places_to_others() {
+        let mut pair = crowded(8);
+        let (mut asked, mut streams) = (Vec::new(), Vec::new());
+        let mut ask = |pair: &mut Pair| {
+            let mut stream = TcpStream::connect(pair.addr).unwrap();
+            // RFC 5044 §7.1.1: CRC wanted, revision 1, no private data.
+            stream.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").unwrap();
+            streams.push(stream);
+            asked.push(pair.until(|_, server| request(server)));
+        };
+        for _ in 0..5 {
+            ask(&mut pair);
+        }
+        let mut silent: Vec<_> = (0..3).map(|_| TcpStream::connect(pair.addr).unwrap()).collect();
+        // From here on each request finds the table full, with more than half of it asked.
+        for _ in 0..50 {
+            ask(&mut pair);
+        }
+        pair.until(|_, server| (server.engine.stats().handshakes_dropped >= 50).then_some(()));
+        assert!(!silent.iter_mut().any(is_closed), "they may still speak");
+        let mut gone = Vec::new();
+        while let Some(id) = pair.server.take(|event| match event {
+            Event::ConnectRequestGone { id } => Some(*id),
             _ => None,
-        });
+        }) {
+            gone.push(id);
+        }
+        assert_eq!(gone, asked[..50], "the oldest that asked went, each in its turn");
     }
 
     #[test]

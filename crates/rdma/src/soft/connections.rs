@@ -24,9 +24,10 @@ use super::farewell::LINGER_MAX;
 use super::incoming::{Asked, Incoming};
 use super::linger::Linger;
 use super::link::Link;
+use super::newcomers::Newcomers;
 use super::poller::{Interest, Poller, host_io};
 use super::qp::{Phase, Qp};
-use super::socket::Listener;
+use super::socket::{Listener, Socket};
 use super::table::{Key, Table};
 use super::timers::Due;
 use super::token::Token;
@@ -39,7 +40,7 @@ use crate::verbs::{
 #[derive(Debug)]
 pub(super) struct Connections {
     listeners: Vec<Listener>,
-    incoming: Table<Incoming>,
+    incoming: Newcomers,
     pub(super) lingering: Table<Linger>,
     /// Queue pairs that are dialling.
     pub(super) dialling: usize,
@@ -50,7 +51,7 @@ impl Connections {
     pub(super) fn new(handshakes_max: u32) -> Self {
         Self {
             listeners: Vec::new(),
-            incoming: Table::new(handshakes_max),
+            incoming: Newcomers::new(handshakes_max),
             lingering: Table::new(LINGER_MAX),
             dialling: 0,
             next_number: 0,
@@ -90,31 +91,58 @@ impl SoftEngine {
             let listener = usize::try_from(index).ok();
             let listener = listener.and_then(|index| self.connections.listeners.get(index));
             let Some(socket) = listener.and_then(Listener::accept) else { return };
-            // The newest is refused: those that came first may be about to finish.
-            if self.connections.incoming.is_full() {
-                self.context.stats.handshakes_refused += 1;
-                continue;
+            if let Some(oldest) = self.connections.incoming.in_the_way() {
+                self.context.stats.handshakes_dropped += 1;
+                self.drop_incoming(oldest);
             }
-            let number = self.connections.number();
-            let start = start_config(&QpConfig::default(), self.config.handshake_timeout);
-            let Some(incoming) = Incoming::new(socket, number, start) else { continue };
-            let (local, peer) = (incoming.local, incoming.peer);
-            let Some(key) = self.connections.incoming.insert_with(|_| incoming) else { continue };
-            let token = Token::Request(key.index).to_bits();
-            let added =
-                self.connections.incoming.get(key).map(|incoming| {
-                    self.context.poller.add(&incoming.socket, token, Interest::READ)
-                });
-            if !matches!(added, Some(Ok(()))) {
-                self.connections.incoming.remove(key);
-                continue;
-            }
-            if let Some(hook) = &self.context.hook {
-                hook.opened(number, local, peer, false);
-            }
-            let deadline = Instant::now() + self.config.handshake_timeout;
-            self.timers.at(deadline, Due::request(key));
+            self.take_in(socket);
         }
+    }
+
+    fn take_in(&mut self, socket: Socket) {
+        let number = self.connections.number();
+        let start = start_config(&QpConfig::default(), self.config.handshake_timeout);
+        let Some(incoming) = Incoming::new(socket, number, start) else { return };
+        let (local, peer) = (incoming.local, incoming.peer);
+        let Some(key) = self.connections.incoming.insert(incoming) else { return };
+        let token = Token::Request(key.index).to_bits();
+        let added = self
+            .connections
+            .incoming
+            .get(key)
+            .map(|incoming| self.context.poller.add(&incoming.socket, token, Interest::READ));
+        if !matches!(added, Some(Ok(()))) {
+            self.connections.incoming.remove(key);
+            return;
+        }
+        if let Some(hook) = &self.context.hook {
+            hook.opened(number, local, peer, false);
+        }
+        self.sweep_timers();
+        let deadline = Instant::now() + self.config.handshake_timeout;
+        self.timers.at(deadline, Due::request(key));
+        // Who dials speaks first, so its request may be here: then it is never half open.
+        self.advance_incoming(key.index);
+    }
+
+    /// Forgets the deadlines of those that did not live to see them.
+    fn sweep_timers(&mut self) {
+        let Self { connections, qps, timers, .. } = self;
+        let living = connections.incoming.len() + connections.lingering.len() + qps.len();
+        if timers.len() < TIMERS_PER_LIVING * living + TIMERS_SPARE {
+            return;
+        }
+        timers.retain(|due| match due {
+            Due::Request { index, generation } => {
+                connections.incoming.get(Key { index, generation }).is_some()
+            }
+            Due::Dial { index, generation } | Due::Kick { index, generation } => {
+                qps.get(Key { index, generation }).is_some()
+            }
+            Due::Linger { index, generation } => {
+                connections.lingering.get(Key { index, generation }).is_some()
+            }
+        });
     }
 
     /// An incoming connection has something to say.
@@ -124,6 +152,7 @@ impl SoftEngine {
             Asked::Pending => {}
             Asked::Ask(private_data) => {
                 let (peer, local) = (incoming.peer, incoming.local);
+                self.connections.incoming.asks(key);
                 let id = ConnectionId { index: key.index, generation: key.generation };
                 let request = Event::ConnectRequest { id, peer, local, private_data };
                 self.context.events.push(request);
@@ -356,3 +385,7 @@ fn check(config: &QpConfig, private_data: &[u8]) -> Result<(), EngineError> {
 
 /// Connections taken off one listener in a round.
 const ACCEPTS_PER_ROUND: usize = 16;
+/// Deadlines that a living connection may have in the heap, and those of the dead beyond which
+/// they are swept out.
+const TIMERS_PER_LIVING: usize = 4;
+const TIMERS_SPARE: usize = 1024;

@@ -59,10 +59,7 @@ impl Incoming {
             return Asked::Over;
         }
         match self.machine.request() {
-            Some(request) if !self.asked => {
-                self.asked = true;
-                Asked::Ask(request.private_data.to_vec())
-            }
+            Some(request) if !self.asked => Asked::Ask(request.private_data.to_vec()),
             _ => Asked::Pending,
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   engine          the owner's calls, and waiting
 //!   round           one round of work
-//!   connections     listening, dialling, answering: incoming, dial
+//!   connections     listening, dialling, answering: newcomers, incoming, dial
 //!   farewell        ending, and saying goodbye: linger
 //!   qp              one queue pair: both halves and the connection
 //!     link          socket, stream machine, byte queues
@@ -33,6 +33,7 @@ mod incoming;
 mod keys;
 mod linger;
 mod link;
+mod newcomers;
 mod poll_window;
 mod poller;
 mod qp;

@@ -1,7 +1,8 @@
 //! What has to happen later: deadlines in a heap, looked at only when one can be due.
 //!
 //! A deadline that is no longer wanted stays until its time; whoever it was for then finds that
-//! there is nothing to do. Each connection has a few at most, so the heap is bounded with them.
+//! there is nothing to do. Each connection has a few at most, and those of connections that are
+//! gone are swept out as they become many, so the heap is bounded with the connections.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,6 +50,15 @@ impl Due {
 impl Timers {
     pub(super) fn is_empty(&self) -> bool {
         self.heap.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Forgets all but those that are meant.
+    pub(super) fn retain(&mut self, is_meant: impl Fn(Due) -> bool) {
+        self.heap.retain(|Reverse((_, due))| is_meant(*due));
     }
 
     pub(super) fn at(&mut self, when: Instant, due: Due) {

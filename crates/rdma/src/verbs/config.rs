@@ -14,7 +14,8 @@ pub struct EngineConfig {
     /// Queue pairs at once.
     pub qps_max: u32,
     /// Accepted TCP connections that have not finished their handshake, or whose request the
-    /// owner has not answered. One more is closed at once. Each costs its socket and at most
+    /// owner has not answered. For one more the oldest is closed; those whose request the owner
+    /// has are spared while they are no more than half. Each costs its socket and at most
     /// [`HANDSHAKE_BYTES_MAX`] bytes.
     pub handshakes_max: u32,
     /// Registered regions at once, over all queue pairs.

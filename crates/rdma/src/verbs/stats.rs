@@ -35,8 +35,8 @@ pub struct EngineStats {
     pub deferred_operations: u64,
     /// Persist calls on media, on the engine or on a worker.
     pub persists: u64,
-    /// Connections closed because too many were in their handshake.
-    pub handshakes_refused: u64,
+    /// Connections closed in their handshake to make room for later ones.
+    pub handshakes_dropped: u64,
     /// Times a queue pair stopped reading because its peer did not drain its answers, or because
     /// as much work as it may have was waiting for a worker.
     pub parks: u64,
@@ -63,7 +63,7 @@ impl Sub for EngineStats {
             deferred_batches: self.deferred_batches - earlier.deferred_batches,
             deferred_operations: self.deferred_operations - earlier.deferred_operations,
             persists: self.persists - earlier.persists,
-            handshakes_refused: self.handshakes_refused - earlier.handshakes_refused,
+            handshakes_dropped: self.handshakes_dropped - earlier.handshakes_dropped,
             parks: self.parks - earlier.parks,
         }
     }

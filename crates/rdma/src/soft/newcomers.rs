@@ -1,0 +1,150 @@
+//! Incoming connections until they are answered: bounded, and who makes room for the next.
+//!
+//! ```text
+//!   accept(2) --> half open --whole request--> asked --owner's answer--> (gone from here)
+//!                     |                          |
+//!                     | oldest, when full        | oldest, when full and
+//!                     v                          v more than half are asked
+//!                   dropped                    dropped
+//! ```
+//!
+//! The oldest goes, not the newest. An honest peer's request is there a round trip after its
+//! connection, most often before the connection is even accepted; to drop it, a flood has to fill
+//! the whole table within that time. Were the newest refused, a table full of silence once per
+//! deadline would keep everybody out.
+//!
+//! Whoever has asked is about to be answered and is spared, up to half of the places: beyond that
+//! a flood of whole requests that the owner does not answer as fast would leave no place in which
+//! others can speak. Such a flood drops the oldest of those that asked.
+
+use std::collections::VecDeque;
+
+use super::incoming::Incoming;
+use super::table::{Key, Table};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Newcomers {
+    table: Table<Incoming>,
+    half_open: Ages,
+    asked: Ages,
+    asked_count: usize,
+    max: usize,
+}
+
+impl Newcomers {
+    pub(super) fn new(max: u32) -> Self {
+        Self {
+            table: Table::new(max),
+            half_open: Ages::default(),
+            asked: Ages::default(),
+            asked_count: 0,
+            max: usize::try_from(max).expect("32 bits fit usize"),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Takes one in; `None` when the table is full.
+    pub(super) fn insert(&mut self, incoming: Incoming) -> Option<Key> {
+        let key = self.table.insert_with(|_| incoming)?;
+        let table = &self.table;
+        self.half_open.note(key, self.max, |key| is_half_open(table, key));
+        Some(key)
+    }
+
+    /// Who has to go before another one comes; `None` while there is room.
+    pub(super) fn in_the_way(&mut self) -> Option<Key> {
+        if !self.table.is_full() {
+            return None;
+        }
+        let table = &self.table;
+        let half_open = self.half_open.oldest(|key| is_half_open(table, key));
+        let spared = self.asked_count <= self.max / 2;
+        half_open.filter(|_| spared).or_else(|| self.asked.oldest(|key| is_asked(table, key)))
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Incoming> {
+        self.table.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Incoming> {
+        self.table.get_mut(key)
+    }
+
+    pub(super) fn at(&mut self, index: u32) -> Option<(Key, &mut Incoming)> {
+        self.table.at(index)
+    }
+
+    /// The owner is being asked about this one.
+    pub(super) fn asks(&mut self, key: Key) {
+        let Some(incoming) = self.table.get_mut(key).filter(|incoming| !incoming.asked) else {
+            return;
+        };
+        incoming.asked = true;
+        self.asked_count += 1;
+        let table = &self.table;
+        self.asked.note(key, self.max, |key| is_asked(table, key));
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<Incoming> {
+        let incoming = self.table.remove(key)?;
+        self.asked_count -= usize::from(incoming.asked);
+        Some(incoming)
+    }
+}
+
+fn is_half_open(table: &Table<Incoming>, key: Key) -> bool {
+    table.get(key).is_some_and(|incoming| !incoming.asked)
+}
+
+fn is_asked(table: &Table<Incoming>, key: Key) -> bool {
+    table.get(key).is_some_and(|incoming| incoming.asked)
+}
+
+/// Keys in the order they came. One that is not meant any more stays until it is met, or until
+/// there are twice as many as the table has places: a few steps for each that came.
+#[derive(Debug, Default)]
+struct Ages {
+    keys: VecDeque<Key>,
+}
+
+impl Ages {
+    fn note(&mut self, key: Key, max: usize, is_meant: impl Fn(Key) -> bool) {
+        if self.keys.len() >= 2 * max {
+            self.keys.retain(|key| is_meant(*key));
+        }
+        self.keys.push_back(key);
+    }
+
+    fn oldest(&mut self, is_meant: impl Fn(Key) -> bool) -> Option<Key> {
+        while let Some(key) = self.keys.front().copied() {
+            if is_meant(key) {
+                return Some(key);
+            }
+            self.keys.pop_front();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_meant_any_more_does_not_pile_up() {
+        let mut ages = Ages::default();
+        let key = |index| Key { index, generation: 0 };
+        for index in 0..1000 {
+            // The first one stays, and everybody else is gone when the next comes.
+            ages.note(key(index), 4, |key| key.index == 0);
+            assert!(ages.keys.len() <= 8);
+        }
+        assert_eq!(ages.oldest(|key| key.index == 0), Some(key(0)));
+        assert_eq!(ages.oldest(|key| key.index == 999), Some(key(999)));
+        assert_eq!(ages.oldest(|_| false), None);
+    }
+}
