@@ -3,6 +3,7 @@
 //! Every queue and table is bounded by a constant here or by a field of [`Limits`]. Memory an
 //! unauthenticated connection can hold: one read buffer of [`UNAUTHENTICATED_FRAME_MAX`], one
 //! response, one half-done authentication; at the default of 1,024 such connections about 80 MiB.
+//! Over SMB Direct a queue pair with its buffers comes to that: 1,024 of them were 190 MiB.
 
 use std::time::Duration;
 

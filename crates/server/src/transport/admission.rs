@@ -12,6 +12,7 @@
 //! authenticate cannot keep newcomers out.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,8 +33,19 @@ struct Waiting {
 #[derive(Debug)]
 struct Entry {
     id: u64,
-    /// Rung when the connection has to go; none where nobody could hear it.
-    bell: Option<Arc<Notify>>,
+    bell: Arc<dyn Bell>,
+}
+
+/// How a connection hears that it has to go.
+pub(super) trait Bell: Debug + Send + Sync {
+    /// Says so, once; from any thread, and without waiting.
+    fn ring(&self);
+}
+
+impl Bell for Notify {
+    fn ring(&self) {
+        self.notify_one();
+    }
 }
 
 impl WaitingRoom {
@@ -42,20 +54,19 @@ impl WaitingRoom {
         self.lock().entries.len()
     }
 
-    /// Takes a place among at most `max`; the oldest that can be evicted makes room.
-    fn enter(&self, bell: Option<Arc<Notify>>, max: usize) -> Option<Entered> {
+    /// Takes a place among at most `max`; the oldest makes room, if it comes to that.
+    fn enter(&self, bell: Arc<dyn Bell>, max: usize) -> Entered {
         let mut waiting = self.lock();
-        let mut evicted = false;
-        if waiting.entries.len() >= max {
-            let oldest = waiting.entries.iter().position(|entry| entry.bell.is_some())?;
-            let entry = waiting.entries.remove(oldest)?;
-            entry.bell?.notify_one();
-            evicted = true;
-        }
+        let oldest = if waiting.entries.len() >= max { waiting.entries.pop_front() } else { None };
         let id = waiting.next;
         waiting.next += 1;
         waiting.entries.push_back(Entry { id, bell });
-        Some(Entered { id, evicted })
+        drop(waiting);
+        let evicted = oldest.is_some();
+        if let Some(oldest) = oldest {
+            oldest.bell.ring();
+        }
+        Entered { id, evicted }
     }
 
     fn leave(&self, id: u64) {
@@ -78,49 +89,29 @@ pub(crate) struct Admission {
     pub(crate) core: Arc<Core>,
     /// The place in the waiting room, until authenticated.
     waiting: Option<u64>,
-    bell: Arc<Notify>,
 }
 
 impl Admission {
-    /// A place for a connection that listens to [`Admission::evicted`].
+    /// A place for a connection that ends when `bell` is rung.
     ///
     /// `None`: too many. The socket is closed by being dropped, at the cost of one accept.
-    pub(super) fn ask(core: &Arc<Core>) -> Option<Self> {
-        let bell = Arc::new(Notify::new());
-        Self::enter(core, Arc::clone(&bell), Some(bell))
-    }
-
-    /// A place for a connection that is not evicted: where all are taken by such, one more is
-    /// refused.
-    pub(super) fn ask_steady(core: &Arc<Core>) -> Option<Self> {
-        Self::enter(core, Arc::new(Notify::new()), None)
-    }
-
-    fn enter(core: &Arc<Core>, own: Arc<Notify>, bell: Option<Arc<Notify>>) -> Option<Self> {
+    pub(super) fn ask(core: &Arc<Core>, bell: Arc<dyn Bell>) -> Option<Self> {
         let counters = &core.counters;
         let more = |count: usize| (count < core.limits.connections_max).then_some(count + 1);
         if counters.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
             counters.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        // From here on dropping it gives the connection's place back.
-        let mut admission = Self { core: Arc::clone(core), waiting: None, bell: own };
-        let entered = core.waiting.enter(bell, core.limits.unauthenticated_max);
-        if entered.as_ref().is_none_or(|entered| entered.evicted) {
+        let Entered { id, evicted } = core.waiting.enter(bell, core.limits.unauthenticated_max);
+        if evicted {
             counters.refused.fetch_add(1, Ordering::Relaxed);
         }
-        admission.waiting = Some(entered?.id);
-        Some(admission)
+        Some(Self { core: Arc::clone(core), waiting: Some(id) })
     }
 
     /// Whether the connection still has to authenticate.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
-    }
-
-    /// Resolves when the connection has to make room for a newcomer.
-    pub(super) async fn evicted(&self) {
-        self.bell.notified().await;
     }
 
     pub(super) fn authenticated(&mut self) {
@@ -142,27 +133,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room_and_the_steady_stay() {
+    fn the_oldest_makes_room_and_is_told() {
         let room = WaitingRoom::default();
-        let bells: Vec<_> = (0..2).map(|_| Arc::new(Notify::new())).collect();
-        assert!(room.enter(None, 3).is_some());
+        let bells: Vec<_> = (0..3).map(|_| Arc::new(Notify::new())).collect();
         for bell in &bells {
-            assert!(room.enter(Some(Arc::clone(bell)), 3).is_some());
+            assert!(!room.enter(Arc::clone(bell) as Arc<dyn Bell>, 3).evicted);
         }
-        let newcomer = room.enter(Some(Arc::new(Notify::new())), 3).unwrap();
+        let newcomer = room.enter(Arc::new(Notify::new()), 3);
         assert!(newcomer.evicted);
-        let oldest = bells[0].notified();
-        tokio::pin!(oldest);
-        assert!(oldest.as_mut().enable(), "the oldest that can hear it was told");
+        let heard = bells.iter().map(|bell| {
+            let notified = bell.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable()
+        });
+        assert_eq!(heard.collect::<Vec<_>>(), [true, false, false]);
         assert_eq!(room.len(), 3);
         room.leave(newcomer.id);
         assert_eq!(room.len(), 2);
-    }
-
-    #[test]
-    fn a_room_full_of_the_steady_refuses() {
-        let room = WaitingRoom::default();
-        assert!(room.enter(None, 1).is_some());
-        assert!(room.enter(Some(Arc::new(Notify::new())), 1).is_none());
     }
 }

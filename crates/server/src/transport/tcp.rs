@@ -23,6 +23,7 @@ use std::time::Duration;
 use smb::framing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -47,8 +48,9 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watc
         };
         match accepted {
             Ok((stream, peer)) => {
-                if let Some(admission) = Admission::ask(&core) {
-                    let peer = Peer::new(&core, stream, peer, admission);
+                let evicted = Arc::new(Notify::new());
+                if let Some(admission) = Admission::ask(&core, Arc::clone(&evicted) as _) {
+                    let peer = Peer::new(&core, stream, peer, (admission, evicted));
                     connections.spawn(peer.run(stop.clone()));
                 }
             }
@@ -102,10 +104,17 @@ struct Peer {
     input: Input,
     out: WriteBuffer,
     admission: Admission,
+    /// Rung when the connection has to make room for a newcomer.
+    evicted: Arc<Notify>,
 }
 
 impl Peer {
-    fn new(core: &Arc<Core>, stream: TcpStream, address: SocketAddr, admission: Admission) -> Self {
+    fn new(
+        core: &Arc<Core>,
+        stream: TcpStream,
+        address: SocketAddr,
+        (admission, evicted): (Admission, Arc<Notify>),
+    ) -> Self {
         let (sender, queue) = unbounded_channel();
         let local = stream.local_addr().unwrap_or(address);
         let link = Link::new(Arc::clone(core), address, local, Box::new(Queue(sender)), None);
@@ -119,6 +128,7 @@ impl Peer {
             input: Input::new(),
             out: WriteBuffer::default(),
             admission,
+            evicted,
         }
     }
 
@@ -150,7 +160,7 @@ impl Peer {
                 () = tokio::time::sleep_until(deadline), if self.admission.is_waiting() => {
                     return Err(End::PeerSlowToAuthenticate);
                 }
-                () = self.admission.evicted(), if self.admission.is_waiting() => {
+                () = self.evicted.notified(), if self.admission.is_waiting() => {
                     return Err(End::Evicted);
                 }
                 () = tokio::time::sleep(write_buffer::IDLE), if self.out.is_large() => {

@@ -315,6 +315,21 @@ fn broken_data_transfers_end_their_own_connection_and_no_other() {
 }
 
 #[test]
+fn connections_that_never_log_on_make_room_for_newcomers() {
+    let fixture = Fixture::start_with(|limits| limits.unauthenticated_max = 4);
+    let mut held: Vec<_> = (0..20).map(|_| Peer::dial(fixture.address())).collect();
+    // Neither has any timed out by now, nor is there a place that one of them does not give up.
+    let mut client = Client::log_on(fixture.address());
+    let file = client.open("served.bin");
+    assert_eq!(written(&client.write(file, 0, From::Message(b"here"))), 4);
+    for silent in &mut held[..17] {
+        silent.wait_for_end();
+    }
+    assert_eq!(fixture.running.as_ref().unwrap().status().unauthenticated, 3);
+    assert_eq!(written(&client.write(file, 0, From::Message(b"here"))), 4, "it has logged on");
+}
+
+#[test]
 fn a_peer_that_never_grants_credits_is_dropped_and_delays_nobody() {
     let fixture = Fixture::start_with(|limits| {
         limits.authentication_timeout = Duration::from_secs(1);
@@ -397,7 +412,7 @@ fn memory_the_peer_never_offered_ends_its_connection() {
 
 #[test]
 fn connections_beyond_the_limit_are_refused() {
-    let fixture = Fixture::start_with(|limits| limits.unauthenticated_max = 2);
+    let fixture = Fixture::start_with(|limits| limits.connections_max = 2);
     let first = Peer::dial(fixture.address());
     let _second = Peer::dial(fixture.address());
     assert!(Peer::try_dial(fixture.address(), &[]).is_none());

@@ -20,6 +20,9 @@ pub(super) enum End {
     /// No session within the time allowed.
     #[error("peer did not authenticate in time")]
     PeerSlowToAuthenticate,
+    /// One more connection than may wait for their first session.
+    #[error("too many connections that have not authenticated: the oldest makes room")]
+    Evicted,
     /// A message longer than an unauthenticated peer needs.
     #[error("peer sent a message of {0} bytes before it authenticated")]
     PeerLongUnauthenticated(usize),

@@ -22,6 +22,7 @@ use rdma::Waker;
 use super::peer::Home;
 use super::table::DirectId;
 use super::transfers::{Pull, Push};
+use crate::transport::admission::Bell;
 
 /// Something for a peer to do, in order.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(super) enum Item {
     Home(Box<Home>),
     /// Ends the connection when what is before it has left.
     Close,
+    /// Ends the connection at once if it has not authenticated: it makes room for a newcomer.
+    Evicted,
 }
 
 /// The queue of one peer.
@@ -114,6 +117,13 @@ impl Mailbox {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bell for Mailbox {
+    fn ring(&self) {
+        // A connection that has ended makes room as well.
+        let _ = self.post(Item::Evicted);
     }
 }
 

@@ -91,8 +91,10 @@ impl Direct {
         request: &Request,
         now: Instant,
     ) -> Option<(QpId, DirectId)> {
+        let id = self.next_id();
+        let mailbox = Arc::new(Mailbox::new(id, Arc::clone(&self.doorbell)));
         let core = &self.shared.core;
-        let Some(admission) = Admission::ask_steady(core) else {
+        let Some(admission) = Admission::ask(core, Arc::clone(&mailbox) as _) else {
             engine.reject(request.id, &[]);
             return None;
         };
@@ -109,10 +111,7 @@ impl Direct {
             engine.reject(request.id, &[]);
             return None;
         };
-        let id = self.next_id();
-        let mailbox = Arc::new(Mailbox::new(id, Arc::clone(&self.doorbell)));
-        let smb = self.smb_side(&mailbox, request, admission);
-        let (smb, room) = smb;
+        let (smb, room) = self.smb_side(&mailbox, request, admission);
         let limits = &self.shared.core.limits;
         let parts = PeerParts {
             id,
