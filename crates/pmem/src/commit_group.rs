@@ -32,7 +32,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::MediumError;
+use crate::{Backing, MediumError};
 
 /// Something with pages to write back.
 pub(crate) trait SyncTarget: Send + Sync + fmt::Debug {
@@ -170,6 +170,11 @@ impl CommitGroup {
             self.keep_poison();
         }
         outcome
+    }
+
+    pub(crate) fn backing(&self) -> Backing {
+        let (device, file) = self.group.target.key;
+        Backing { device, file }
     }
 
     pub(crate) fn group(&self) -> &Group<SyncedFile> {

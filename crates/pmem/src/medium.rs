@@ -45,6 +45,11 @@ pub trait Medium: Send + Sync + fmt::Debug {
         false
     }
 
+    /// What the plain forms may have to wait for; `None` where that is no device.
+    fn backing(&self) -> Option<Backing> {
+        None
+    }
+
     /// Places `bytes` at `offset`: visible to every reader on return, not durable.
     ///
     /// # Errors
@@ -149,6 +154,16 @@ pub trait Medium: Send + Sync + fmt::Debug {
     ///
     /// [`MediumError::OutOfBounds`], or what fetching the range met.
     fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError>;
+}
+
+/// Where bytes lie that one may have to wait for. Who waits for a file may be waiting for its
+/// whole device.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Backing {
+    /// The device, as `st_dev` names it.
+    pub device: u64,
+    /// The file on it, as `st_ino` names it.
+    pub file: u64,
 }
 
 /// What a successful persist is worth.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::commit_group::{CommitGroup, Group, SyncTarget};
 use crate::medium::{check_bounds, check_word, length_of};
-use crate::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
+use crate::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
 
 /// What can be done to a file: the verbs this medium is made of.
 ///
@@ -25,6 +25,10 @@ pub(crate) trait Device: Send + Sync + std::fmt::Debug {
     /// The commit that keeps poison; by default the group's own.
     fn persist(&self) -> Result<(), MediumError> {
         self.group().persist()
+    }
+    /// See [`Medium::backing`].
+    fn backing(&self) -> Option<Backing> {
+        None
     }
     /// Present length, which others may change.
     fn len(&self) -> io::Result<u64>;
@@ -100,6 +104,10 @@ impl<D: Device> Medium for StorageMedium<D> {
 
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.device.backing()
     }
 
     fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
@@ -198,6 +206,10 @@ impl Device for Disk {
 
     fn persist(&self) -> Result<(), MediumError> {
         self.group.persist()
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        Some(self.group.backing())
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -53,6 +53,92 @@ mod tests {
     }
 
     #[test]
+    fn more_waiting_connections_than_workers_delay_no_other_file_and_no_other_device() {
+        let mut pair = Pair::served(EngineConfig { workers_max: 4, ..EngineConfig::default() });
+        let (hung, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let hung = hung.on(1, 1);
+        let medium: Arc<dyn Medium> = hung.clone();
+        for wr_id in 0..20 {
+            let (qp, region) = another_target(&mut pair, &medium);
+            pair.client.post(qp, wr_id, flush(region.rkey, region.remote_addr_base, 8));
+        }
+        pair.until(|_, server| (server.engine.stats().deferred_batches == 20).then_some(()));
+        pair.until(|_, _| (hung.begun.load(Ordering::SeqCst) == 2).then_some(()));
+        for (device, file) in [(1, 2), (2, 1), (3, 1)] {
+            let quick: Arc<dyn Medium> = Slow::new(4096, Blocks::ALL).on(device, file);
+            let (qp, region) = another_target(&mut pair, &quick);
+            for wr_id in 100..120 {
+                pair.client.post(qp, wr_id, flush(region.rkey, region.remote_addr_base, 8));
+                let completion = pair.completion();
+                assert_eq!((completion.qp, completion.wr_id), (qp, wr_id), "{device}, {file}");
+                assert!(completion.is_success());
+            }
+        }
+        assert_eq!(hung.begun.load(Ordering::SeqCst), 2, "half of the workers for one file");
+        (0..20).for_each(|_| permit.send(()).unwrap());
+        for _ in 0..20 {
+            assert!(pair.completion().is_success());
+        }
+    }
+
+    #[test]
+    fn a_connection_on_two_devices_takes_no_worker_of_one_to_the_other() {
+        let mut pair = Pair::served(EngineConfig { workers_max: 1, ..EngineConfig::default() });
+        let quick = Slow::new(4096, Blocks::ALL).on(1, 1);
+        let (hung, permit) = Slow::gated(4096, Blocks::ALL);
+        let hung = hung.on(2, 1);
+        let (near, far) = (target(&mut pair, &quick), target(&mut pair, &hung));
+        let medium: Arc<dyn Medium> = quick.clone();
+        let (other, theirs) = another_target(&mut pair, &medium);
+        pair.post(1, write(b"one", near, 0));
+        pair.post(2, flush(near.rkey, near.remote_addr_base, 3));
+        pair.post(3, write(b"two", far, 0));
+        pair.post(4, flush(far.rkey, far.remote_addr_base, 3));
+        let (rkey, remote_addr) = (near.rkey, near.remote_addr_base + 8);
+        pair.post(5, Operation::AtomicWrite { rkey, remote_addr, value: 3 });
+        pair.until(|_, _| (hung.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        pair.client.post(other, 9, flush(theirs.rkey, theirs.remote_addr_base, 8));
+        let mut mine = Vec::new();
+        loop {
+            let completion = pair.completion();
+            if completion.qp == other {
+                assert!(completion.is_success());
+                break;
+            }
+            mine.push(completion.wr_id);
+        }
+        assert!(!quick.log().contains('a'), "what comes after a flush waits for it");
+        permit.send(()).unwrap();
+        while mine.len() < 5 {
+            mine.push(pair.completion().wr_id);
+        }
+        assert_eq!(mine, [1, 2, 3, 4, 5]);
+        assert_eq!((quick.log(), hung.log()), ("wppa".into(), "wp".into()));
+    }
+
+    #[test]
+    fn once_the_engine_is_gone_nothing_begins() {
+        let mut pair = Pair::new();
+        let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
+        let region = target(&mut pair, &slow);
+        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+        pair.post(1, flush(rkey, remote_addr, 8));
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 1).then_some(()));
+        pair.post(2, flush(rkey, remote_addr, 8));
+        pair.post(3, Operation::AtomicWrite { rkey, remote_addr, value: 1 });
+        pair.until(|_, server| (server.engine.stats().frames_received >= 4).then_some(()));
+        permit.send(()).unwrap();
+        pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 2).then_some(()));
+        drop(pair);
+        permit.send(()).unwrap();
+        // The worker lets go of the medium when it ends.
+        while Arc::strong_count(&slow) > 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!(slow.log(), "pp", "the flush had begun, the store behind it had not");
+    }
+
+    #[test]
     fn flushes_that_arrive_during_one_persist_share_the_next() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(1 << 16, Blocks::PERSIST);

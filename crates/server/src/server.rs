@@ -154,18 +154,29 @@ impl Running {
 
     /// Stops taking connections, ends those there are, closes every file, and returns when all is
     /// done or [`crate::Limits::shutdown_grace`] is over.
-    pub async fn shutdown(mut self) {
+    ///
+    /// `false`: some push connection has an operation inside a file that does not come back (a
+    /// device that hangs). Nothing else begins any more, but that one may still take effect:
+    /// whoever serves the same files again from this process has to reckon with it. The end of
+    /// the process waits for it, as it does for every system call.
+    pub async fn shutdown(mut self) -> bool {
         info!("stopping");
         // Nobody may be listening any more.
         let _ = self.stop.send(true);
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;
         }
+        let mut left = 0;
         if let Some(engine) = self.engine.take() {
             // Waits for the thread.
-            let _ = tokio::task::spawn_blocking(|| engine.stop()).await;
+            left = tokio::task::spawn_blocking(|| engine.stop()).await.unwrap_or(0);
         }
-        info!("stopped");
+        if left > 0 {
+            warn!(connections = left, "stopped, with operations inside files that do not end");
+        } else {
+            info!("stopped");
+        }
+        left == 0
     }
 }
 

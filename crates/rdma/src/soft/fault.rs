@@ -81,6 +81,7 @@ impl From<Failure> for Fault {
             Failure::Medium(error) => Self::Medium(error),
             Failure::HashDiffers => Self::RefusedLater(Protection::PeerHashMismatch),
             Failure::Panicked => Self::Local(WcStatus::LocalMedia),
+            Failure::Stopped => Self::Local(WcStatus::Flushed),
         }
     }
 }

@@ -11,7 +11,7 @@
 //!     requester     our work requests         work_frame   -> frames
 //!     responder     the peer's operations     answer_frame -> frames
 //!     receive_queue posted receives
-//!     deferral      what may block, in order; batch, workers: where it blocks
+//!     deferral      what may block, in order; batch, workers, lanes: where it blocks
 //!   regions, keys   memory by steering tag
 //!   poller, poll_window, timers, token, table, byte_queue, socket: the tools
 //! ```
@@ -31,6 +31,7 @@ mod farewell;
 mod fault;
 mod incoming;
 mod keys;
+mod lanes;
 mod linger;
 mod link;
 mod newcomers;

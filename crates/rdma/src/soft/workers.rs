@@ -1,135 +1,201 @@
 //! Threads that carry out batches which may block, so that the engine never does.
 //!
 //! ```text
-//!   engine --submit--> [jobs] --> worker --> [done] --collect--> engine
-//!                                    \--- waker.nudge() --^
+//!   engine --submit--> [lanes] --> workers of device 1 --\
+//!             \------> [lanes] --> workers of device 2 ---+--> [done] --collect--> engine
+//!                                                         \-- waker.nudge() --^
 //! ```
 //!
-//! A queue pair has at most one batch here, so both queues are bounded by the number of queue
-//! pairs. Threads start when a job finds none idle, up to the configured number. Both locks are
-//! held for a push or a pop and never while a medium works.
+//! A queue pair has at most one batch here, so all queues are bounded by the number of queue
+//! pairs. Each device has workers of its own, so that one which hangs takes none from another;
+//! among the files of a device `lanes` shares them out. Threads start when there is something to
+//! do for them, up to the configured number for each device. Locks are held for a push or a look
+//! over the lanes, one at a time, and never while a medium works.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::batch::Batch;
+use pmem::MediumError;
+
+use super::batch::{Batch, Failure, Site};
+use super::lanes::Lanes;
 use crate::verbs::Waker;
 
 /// One engine's workers.
 #[derive(Debug)]
 pub(super) struct Workers {
-    shared: Arc<Shared>,
-    started: u16,
-    max: u16,
+    pools: Vec<Pool>,
+    max: usize,
+    done: Arc<Done>,
     collected: VecDeque<Box<Batch>>,
 }
 
+/// The workers of one device.
 #[derive(Debug)]
-struct Shared {
-    jobs: Mutex<Jobs>,
-    available: Condvar,
-    done: Mutex<VecDeque<Box<Batch>>>,
-    any_done: AtomicBool,
-    waker: Waker,
+struct Pool {
+    device: u64,
+    jobs: Arc<Jobs>,
+    started: usize,
 }
 
 #[derive(Debug)]
 struct Jobs {
-    queue: VecDeque<Box<Batch>>,
+    state: Mutex<State>,
+    available: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    lanes: Lanes<Box<Batch>>,
     idle: usize,
-    stop: bool,
+}
+
+/// What all pools share.
+#[derive(Debug)]
+struct Done {
+    batches: Mutex<VecDeque<Box<Batch>>>,
+    any: AtomicBool,
+    waker: Waker,
+    /// The engine is gone.
+    stop: AtomicBool,
 }
 
 impl Workers {
+    /// At most `max` for each device.
     pub(super) fn new(max: u16, waker: Waker) -> Self {
-        let queue = VecDeque::with_capacity(QUEUE_START);
-        let shared = Shared {
-            jobs: Mutex::new(Jobs { queue, idle: 0, stop: false }),
-            available: Condvar::new(),
-            done: Mutex::new(VecDeque::with_capacity(QUEUE_START)),
-            any_done: AtomicBool::new(false),
+        let done = Done {
+            batches: Mutex::new(VecDeque::with_capacity(QUEUE_START)),
+            any: AtomicBool::new(false),
             waker,
+            stop: AtomicBool::new(false),
         };
-        let shared = Arc::new(shared);
         Self {
-            shared,
-            started: 0,
-            max: max.max(1),
+            pools: Vec::new(),
+            max: usize::from(max.max(1)),
+            done: Arc::new(done),
             collected: VecDeque::with_capacity(QUEUE_START),
         }
     }
 
     /// Queues a batch. Gives it back if no thread could be started to run it.
     pub(super) fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        let waiting = {
-            let jobs = lock(&self.shared.jobs);
-            jobs.queue.len() + 1 > jobs.idle
+        let Site { device, file } = batch.site();
+        let (max, done) = (self.max, &self.done);
+        let Some(pool) = pool_of(&mut self.pools, device, max) else { return Err(batch) };
+        let wanted = {
+            let mut state = lock(&pool.jobs.state);
+            state.lanes.push(file, batch);
+            state.lanes.wanted()
         };
-        if waiting && self.started < self.max {
-            let shared = Arc::clone(&self.shared);
-            let name = "rdma-worker".to_owned();
-            if thread::Builder::new().name(name).spawn(move || work(&shared)).is_ok() {
-                self.started += 1;
+        pool.jobs.available.notify_one();
+        if pool.started < wanted.min(max) {
+            pool.start_one(done);
+        }
+        if pool.started > 0 {
+            return Ok(());
+        }
+        // Nobody else takes it: it is alone there.
+        let mut state = lock(&pool.jobs.state);
+        match state.lanes.take() {
+            Some((lane, batch)) => {
+                state.lanes.done(lane);
+                Err(batch)
             }
+            None => Ok(()),
         }
-        if self.started == 0 {
-            return Err(batch);
-        }
-        lock(&self.shared.jobs).queue.push_back(batch);
-        self.shared.available.notify_one();
-        Ok(())
     }
 
     /// Whether a batch is done.
     pub(super) fn has_done(&self) -> bool {
-        !self.collected.is_empty() || self.shared.any_done.load(Ordering::Acquire)
+        !self.collected.is_empty() || self.done.any.load(Ordering::Acquire)
     }
 
     /// Takes one batch that is done. Costs a load while none is.
     pub(super) fn collect(&mut self) -> Option<Box<Batch>> {
-        if self.collected.is_empty() && self.shared.any_done.load(Ordering::Relaxed) {
-            let mut done = lock(&self.shared.done);
-            self.shared.any_done.store(false, Ordering::Relaxed);
-            std::mem::swap(&mut *done, &mut self.collected);
+        loop {
+            if self.collected.is_empty() && self.done.any.load(Ordering::Relaxed) {
+                let mut batches = lock(&self.done.batches);
+                self.done.any.store(false, Ordering::Relaxed);
+                std::mem::swap(&mut *batches, &mut self.collected);
+            }
+            let batch = self.collected.pop_front()?;
+            if batch.goes_on().is_none() {
+                return Some(batch);
+            }
+            // The rest is another device's.
+            if let Err(mut batch) = self.submit(batch) {
+                batch.fail(NO_THREAD);
+                return Some(batch);
+            }
         }
-        self.collected.pop_front()
+    }
+}
+
+/// The pool of a device; a new one while there are few.
+fn pool_of(pools: &mut Vec<Pool>, device: u64, max: usize) -> Option<&mut Pool> {
+    let known = pools.iter().position(|pool| pool.device == device);
+    let index = match known {
+        Some(index) => index,
+        None if pools.len() < DEVICES_MAX => {
+            let state = State { lanes: Lanes::new(max), idle: 0 };
+            let jobs = Jobs { state: Mutex::new(state), available: Condvar::new() };
+            pools.push(Pool { device, jobs: Arc::new(jobs), started: 0 });
+            pools.len() - 1
+        }
+        // So many devices share workers.
+        None => usize::try_from(device % DEVICES).expect("a small number"),
+    };
+    pools.get_mut(index)
+}
+
+impl Pool {
+    fn start_one(&mut self, done: &Arc<Done>) {
+        let (jobs, done) = (Arc::clone(&self.jobs), Arc::clone(done));
+        let name = "rdma-worker".to_owned();
+        if thread::Builder::new().name(name).spawn(move || work(&jobs, &done)).is_ok() {
+            self.started += 1;
+        }
     }
 }
 
 impl Drop for Workers {
-    /// Tells the threads to end after what they are doing. Nobody waits for them: a medium that
-    /// hangs must not hang whoever drops the engine.
+    /// Tells the threads to begin nothing more. Nobody waits for what they have begun: a medium
+    /// that hangs must not hang whoever drops the engine.
     fn drop(&mut self) {
-        let mut jobs = lock(&self.shared.jobs);
-        jobs.stop = true;
-        jobs.queue.clear();
-        self.shared.available.notify_all();
+        self.done.stop.store(true, Ordering::Release);
+        for pool in &self.pools {
+            lock(&pool.jobs.state).lanes.clear();
+            pool.jobs.available.notify_all();
+        }
     }
 }
 
-fn work(shared: &Shared) {
-    let mut jobs = lock(&shared.jobs);
-    loop {
-        if jobs.stop {
-            return;
-        }
-        let Some(mut batch) = jobs.queue.pop_front() else {
-            jobs.idle += 1;
-            jobs = shared.available.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-            jobs.idle -= 1;
+fn work(jobs: &Jobs, done: &Done) {
+    let mut state = lock(&jobs.state);
+    while !done.stop.load(Ordering::Acquire) {
+        let Some((lane, mut batch)) = state.lanes.take() else {
+            state.idle += 1;
+            state = jobs.available.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
             continue;
         };
-        drop(jobs);
-        batch.run();
-        {
-            let mut done = lock(&shared.done);
-            done.push_back(batch);
-            shared.any_done.store(true, Ordering::Release);
+        let is_more = state.idle > 0 && state.lanes.wanted() > state.lanes.at_work();
+        drop(state);
+        if is_more {
+            // A batch that is done may let more than one begin.
+            jobs.available.notify_one();
         }
-        shared.waker.nudge();
-        jobs = lock(&shared.jobs);
+        batch.run(&done.stop);
+        {
+            let mut batches = lock(&done.batches);
+            batches.push_back(batch);
+            done.any.store(true, Ordering::Release);
+        }
+        done.waker.nudge();
+        state = lock(&jobs.state);
+        state.lanes.done(lane);
     }
 }
 
@@ -139,3 +205,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const QUEUE_START: usize = 64;
+/// Devices with workers of their own: the file systems that a server exports are few.
+const DEVICES_MAX: usize = 16;
+const DEVICES: u64 = 16;
+/// EAGAIN of thread creation.
+const NO_THREAD: Failure = Failure::Medium(MediumError::MediaIo(11));

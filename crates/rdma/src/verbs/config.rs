@@ -20,7 +20,8 @@ pub struct EngineConfig {
     pub handshakes_max: u32,
     /// Registered regions at once, over all queue pairs.
     pub regions_max: u32,
-    /// Threads for operations that may block. Started when first needed.
+    /// Threads for operations that may block, for each device. Started when first needed. A file
+    /// gets one only while more are free than it has, so a slow one has half of them at most.
     pub workers_max: u16,
     /// How long a peer may take for its half of a handshake, and the owner to answer a request.
     pub handshake_timeout: Duration,
@@ -36,7 +37,7 @@ impl Default for EngineConfig {
             qps_max: 4096,
             handshakes_max: 256,
             regions_max: 65_536,
-            workers_max: 8,
+            workers_max: 16,
             handshake_timeout: Duration::from_secs(5),
             wire_hook: None,
         }

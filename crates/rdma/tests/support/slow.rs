@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
+use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
 
 /// A medium on which some things cannot be done without waiting.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct Slow {
     inner: Arc<dyn Medium>,
     /// Which of the `try_` forms say that they would block.
     pub(crate) blocks: Blocks,
+    /// Where it says that it lies.
+    pub(crate) backing: OnceLock<Backing>,
     /// Each persist takes one permit and waits for it.
     gate: Option<Mutex<Receiver<()>>>,
     /// Persists that began.
@@ -49,10 +51,17 @@ impl Slow {
         (Self::build(len, blocks, Some(Mutex::new(gate))), permit)
     }
 
+    /// The same, on a device.
+    pub(crate) fn on(self: Arc<Self>, device: u64, file: u64) -> Arc<Self> {
+        self.backing.set(Backing { device, file }).unwrap();
+        self
+    }
+
     fn build(len: u64, blocks: Blocks, gate: Option<Mutex<Receiver<()>>>) -> Arc<Self> {
         Arc::new(Self {
             inner: super::memory(len),
             blocks,
+            backing: OnceLock::new(),
             gate,
             begun: AtomicU64::new(0),
             broken: AtomicBool::new(false),
@@ -90,6 +99,10 @@ impl Medium for Slow {
 
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.backing.get().copied()
     }
 
     fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {

@@ -47,6 +47,11 @@ impl Owners {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
+
+    /// How many queue pairs there are.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
 }
 
 fn place(qp: QpId) -> usize {

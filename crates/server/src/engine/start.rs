@@ -56,11 +56,12 @@ impl OpenEngine {
     pub(crate) fn run(self, core: Arc<Core>, gate: Arc<dyn Gate>) -> io::Result<EngineThread> {
         let Self { engine, commands, handle: _ } = self;
         let waker = engine.waker();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, grace) = (Arc::new(AtomicBool::new(false)), core.limits.shutdown_grace);
         let direct = Direct::new(core, waker.clone(), engine.inline_max());
         let thread = Thread::new(engine, commands, Arc::clone(&stop), gate, direct);
-        let join =
-            std::thread::Builder::new().name("landfast-engine".into()).spawn(|| thread.run())?;
+        let join = std::thread::Builder::new()
+            .name("landfast-engine".into())
+            .spawn(move || thread.run(grace))?;
         Ok(EngineThread { stop, waker, join: Some(join) })
     }
 }
@@ -69,26 +70,31 @@ impl OpenEngine {
 pub(crate) struct EngineThread {
     stop: Arc<AtomicBool>,
     waker: Waker,
-    join: Option<JoinHandle<()>>,
+    join: Option<JoinHandle<usize>>,
 }
 
 impl EngineThread {
-    /// Ends every connection, then the thread, and waits for it. Blocks for a few seconds at
-    /// most.
-    pub(crate) fn stop(self) {
-        drop(self);
+    /// Ends every connection, then the thread, and waits for it, for as long as the limit of a
+    /// shutdown says. Returns how many connections have an operation inside a file that had not
+    /// come back by then: nothing else of theirs begins, but that one may still take effect.
+    pub(crate) fn stop(mut self) -> usize {
+        self.end()
+    }
+
+    fn end(&mut self) -> usize {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        let Some(join) = self.join.take() else { return 0 };
+        join.join().unwrap_or_else(|_| {
+            tracing::error!("the engine thread panicked");
+            0
+        })
     }
 }
 
 impl Drop for EngineThread {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-        if let Some(join) = self.join.take()
-            && join.join().is_err()
-        {
-            tracing::error!("the engine thread panicked");
-        }
+        self.end();
     }
 }
 

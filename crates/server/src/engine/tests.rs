@@ -2,14 +2,15 @@
 //! say.
 
 use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use pmem::Medium;
+use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 use rdma::{
-    Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, PollPolicy, Provider,
-    QpConfig, QpId, SoftProvider, WorkRequest,
+    Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, Placement, PollPolicy,
+    Provider, QpConfig, QpId, SoftProvider, WorkRequest,
 };
 use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
 use smb::{Guid, NtStatus};
@@ -57,9 +58,9 @@ impl Gate for TestGate {
     }
 }
 
-fn core(runtime: &tokio::runtime::Runtime) -> Arc<Core> {
+fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
     Arc::new(Core::new(CoreParts {
-        limits: Limits::default(),
+        limits,
         shares: Vec::new(),
         users: Users::default(),
         signing: SigningPolicy::Required,
@@ -81,6 +82,10 @@ struct Fixture {
 
 impl Fixture {
     fn start() -> Self {
+        Self::start_with(Limits::default())
+    }
+
+    fn start_with(limits: Limits) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
@@ -92,7 +97,7 @@ impl Fixture {
         let open = OpenEngine::open(options).unwrap();
         let handle = open.handle().clone();
         let gate = Arc::new(TestGate::default());
-        let thread = open.run(core(&runtime), Arc::clone(&gate) as Arc<dyn Gate>).unwrap();
+        let thread = open.run(core(&runtime, limits), Arc::clone(&gate) as Arc<dyn Gate>).unwrap();
         let client = SoftProvider.open_engine(config).unwrap();
         Self { runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
     }
@@ -256,12 +261,106 @@ fn stopping_ends_every_connection_and_answers_whoever_still_asks() {
     let registered =
         fixture.handle.register(connection, Arc::clone(&medium), 0..8192, Access::REMOTE_WRITE);
     fixture.runtime.block_on(registered).unwrap();
-    fixture.thread.take().unwrap().stop();
+    assert_eq!(fixture.thread.take().unwrap().stop(), 0);
     assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
     assert_eq!(Arc::strong_count(&medium), 1, "nothing refers to the region any more");
     let late = fixture.handle.disconnect(connection);
     assert_eq!(fixture.runtime.block_on(late), Err(HandleError::EngineStopped));
     fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
+}
+
+/// Memory whose flushes wait until the test drops its end of a channel.
+#[derive(Debug)]
+struct Hung {
+    memory: Arc<dyn Medium>,
+    begun: Sender<()>,
+    gate: Mutex<Receiver<()>>,
+}
+
+impl Medium for Hung {
+    fn class(&self) -> DurabilityClass {
+        DurabilityClass::Storage
+    }
+
+    fn store_granularity(&self) -> StoreGranularity {
+        StoreGranularity::Page
+    }
+
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.memory.try_place(offset, bytes)
+    }
+
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
+        self.memory.try_read(offset, out)
+    }
+
+    fn try_persist(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        Err(MediumError::WouldBlock)
+    }
+
+    fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
+        self.memory.try_atomic(offset, op)
+    }
+
+    fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.memory.place(offset, bytes)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
+        self.memory.read(offset, out)
+    }
+
+    fn persist(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
+        self.begun.send(()).unwrap();
+        // Ends with an error when the test lets go of the other end.
+        let _ = self.gate.lock().unwrap().recv();
+        Ok(())
+    }
+
+    fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
+        self.memory.atomic(offset, op)
+    }
+
+    fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.memory.prepare(offset, len)
+    }
+}
+
+#[test]
+fn stopping_says_how_many_connections_are_inside_a_file_that_does_not_answer() {
+    let limits = Limits { shutdown_grace: Duration::from_millis(20), ..Limits::default() };
+    let mut fixture = Fixture::start_with(limits);
+    let (begun, begins) = channel();
+    let (release, gate) = channel();
+    let hung = Arc::new(Hung { memory: memory(), begun, gate: Mutex::new(gate) });
+    let (qp, connection) = fixture.connect();
+    fixture.connect();
+    let access = Access::REMOTE_WRITE | Access::FLUSH_PERSISTENCE;
+    let medium: Arc<dyn Medium> = hung.clone();
+    let registered = fixture.handle.register(connection, medium, 0..8192, access);
+    let region = fixture.runtime.block_on(registered).unwrap();
+    let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+    let flush = Operation::Flush { rkey, remote_addr, len: 8, kind: Placement::Persistence };
+    // Has to wait for the flush.
+    let publish = Operation::AtomicWrite { rkey, remote_addr, value: u64::MAX };
+    for (wr_id, operation) in [(1, flush), (2, publish)] {
+        fixture.client.post_send(qp, WorkRequest::signaled(wr_id, operation)).unwrap();
+    }
+    while begins.try_recv().is_err() {
+        fixture.client.poll(&mut fixture.events);
+    }
+    assert_eq!(fixture.thread.take().unwrap().stop(), 1, "the idle one has ended");
+    drop(release);
+    while Arc::strong_count(&hung) > 1 {
+        std::thread::yield_now();
+    }
+    let mut word = [0; 8];
+    hung.try_read(0, &mut word).unwrap();
+    assert_eq!(word, [0; 8], "nothing began after the stop");
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

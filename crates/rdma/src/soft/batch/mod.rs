@@ -11,12 +11,16 @@
 //! of a batch run in order, except that a flush waits for the next one that depends on it: an
 //! atomic, a verify, or the end of the batch. A failed operation ends the batch: nothing behind
 //! it is carried out or answered.
+//!
+//! Each device has workers of its own. Where the next operation of a batch is another device's,
+//! this one's workers are done with the batch and those of the other go on with it.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmem::{AtomicOp, DurabilityClass, Medium, MediumError};
+use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError};
 
 use super::fault::Fault;
 use super::table::Key;
@@ -30,6 +34,8 @@ pub(super) struct Batch {
     pub(super) operations: Vec<Deferred>,
     /// What [`Work::Place`] places, and behind it what [`Work::Fetch`] fetched.
     pub(super) payload: Vec<u8>,
+    /// The first operation that nobody has looked at yet.
+    next: usize,
     /// How many operations succeeded, counted from the first.
     pub(super) succeeded: usize,
     /// Why the next one did not.
@@ -102,6 +108,17 @@ pub(super) enum Failure {
     HashDiffers,
     /// The medium panicked: nobody knows how far it came, so nothing of the batch counts.
     Panicked,
+    /// The engine is gone, and nothing begins any more.
+    Stopped,
+}
+
+/// Where an operation may have to wait.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Site {
+    /// The device; 0 for all that is no device.
+    pub(super) device: u64,
+    /// The file on it, or the medium where there is no file.
+    pub(super) file: u64,
 }
 
 impl Batch {
@@ -110,6 +127,7 @@ impl Batch {
             qp,
             operations: Vec::with_capacity(OPERATIONS_MAX),
             payload: Vec::new(),
+            next: 0,
             succeeded: 0,
             failure: None,
             persists: 0,
@@ -121,6 +139,7 @@ impl Batch {
     pub(super) fn clear(&mut self) {
         self.operations.clear();
         self.payload.clear();
+        self.next = 0;
         self.succeeded = 0;
         self.failure = None;
         self.persists = 0;
@@ -132,12 +151,32 @@ impl Batch {
         self.operations.len() >= OPERATIONS_MAX || self.payload.len() >= PAYLOAD_MAX
     }
 
-    /// Carries out everything that succeeds. Called on a worker; blocks. A medium that panics
-    /// costs the connection whose batch it is, not the worker.
-    pub(super) fn run(&mut self) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.run_and_settle()));
+    /// Where the rest of the batch has to go on; `None` when there is none, or nobody to do it.
+    pub(super) fn goes_on(&self) -> Option<Site> {
+        let is_over = self.failure.is_some() || self.next >= self.operations.len();
+        (!is_over).then(|| self.site())
+    }
+
+    /// Where the next operation may have to wait.
+    pub(super) fn site(&self) -> Site {
+        let rest = self.operations.get(self.next..).unwrap_or_default();
+        rest.iter()
+            .find_map(|operation| operation.target.as_ref())
+            .map_or_else(Site::default, site_of)
+    }
+
+    /// Ends the batch where it stands.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        (self.succeeded, self.failure) = (self.next, Some(failure));
+    }
+
+    /// Carries out everything that succeeds, up to the first operation of another device. Called
+    /// on a worker; blocks. A medium that panics costs the connection whose batch it is, not the
+    /// worker. Once `stop` is set no operation begins.
+    pub(super) fn run(&mut self, stop: &AtomicBool) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run_and_settle(stop)));
         (self.succeeded, self.failure) = match outcome {
-            Ok(Ok(())) => (self.operations.len(), None),
+            Ok(Ok(())) => (self.next, None),
             Ok(Err((index, failure))) => (index, Some(failure)),
             Err(_) => (0, Some(Failure::Panicked)),
         };
@@ -167,18 +206,29 @@ impl Batch {
 
     /// A flush ahead of a failed operation succeeded only if it is settled. Behind a failed flush
     /// none is left to settle, so that none is ever tried again.
-    fn run_and_settle(&mut self) -> Result<(), (usize, Failure)> {
-        let ran = self.run_in_order();
-        self.flushes.settle(&mut self.persists)?;
+    fn run_and_settle(&mut self, stop: &AtomicBool) -> Result<(), (usize, Failure)> {
+        let ran = self.run_in_order(stop);
+        self.flushes.settle(&mut self.persists, stop)?;
         ran
     }
 
-    fn run_in_order(&mut self) -> Result<(), (usize, Failure)> {
-        for index in 0..self.operations.len() {
-            let Some(operation) = self.operations.get_mut(index) else { break };
-            let Some(target) = &operation.target else { continue };
+    fn run_in_order(&mut self, stop: &AtomicBool) -> Result<(), (usize, Failure)> {
+        let home = self.site().device;
+        while let Some(operation) = self.operations.get_mut(self.next) {
+            let index = self.next;
+            let Some(target) = &operation.target else {
+                self.next += 1;
+                continue;
+            };
+            if site_of(target).device != home {
+                return Ok(());
+            }
+            self.next += 1;
             if matches!(operation.work, Work::Atomic(_) | Work::Hash(_)) {
-                self.flushes.settle(&mut self.persists)?;
+                self.flushes.settle(&mut self.persists, stop)?;
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err((index, Failure::Stopped));
             }
             let failed = |error| (index, Failure::Medium(error));
             match operation.work.clone() {
@@ -257,14 +307,27 @@ impl Flushes {
 
     /// Makes all of them durable. A failure counts against the first flush that needed the range,
     /// and ends the others unflushed: after it nothing is flushed into success.
-    fn settle(&mut self, persists: &mut u64) -> Result<(), (usize, Failure)> {
+    fn settle(&mut self, persists: &mut u64, stop: &AtomicBool) -> Result<(), (usize, Failure)> {
         for Flush { first_index, medium, start, end } in self.ranges.drain(..) {
+            if stop.load(Ordering::Relaxed) {
+                return Err((first_index, Failure::Stopped));
+            }
             *persists += 1;
             medium
                 .persist(start, end - start)
                 .map_err(|error| (first_index, Failure::Medium(error)))?;
         }
         Ok(())
+    }
+}
+
+fn site_of(target: &Target) -> Site {
+    match target.medium.backing() {
+        Some(Backing { device, file }) => Site { device, file },
+        None => {
+            let address = Arc::as_ptr(&target.medium).cast::<()>().addr();
+            Site { device: 0, file: u64::try_from(address).expect("addresses have 64 bits") }
+        }
     }
 }
 

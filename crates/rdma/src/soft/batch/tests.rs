@@ -95,7 +95,7 @@ fn ran(operations: &[(&Arc<Scripted>, u64, Work)]) -> Batch {
         let (work, after) = (work.clone(), After::Answer);
         batch.operations.push(Deferred { target: Some(target), work, after, result: 0 });
     }
-    batch.run();
+    batch.run(&AtomicBool::new(false));
     batch
 }
 
