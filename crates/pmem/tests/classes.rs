@@ -171,6 +171,18 @@ mod tests {
     }
 
     #[test]
+    fn storage_says_which_file_and_device_it_waits_for_and_memory_waits_for_none() {
+        let file = storage_file(LEN);
+        let (one, same, other) = (open(&file), open(&file), open(&storage_file(LEN)));
+        let backing = |medium: &Arc<dyn Medium>| medium.backing().unwrap();
+        assert_eq!(backing(&one), backing(&same));
+        assert_eq!(backing(&one).device, backing(&other).device);
+        assert_ne!(backing(&one).file, backing(&other).file);
+        assert_eq!(open(&volatile_file(LEN)).backing(), None);
+        assert_eq!(anonymous(LEN).unwrap().backing(), None);
+    }
+
+    #[test]
     fn two_media_of_one_storage_file_count_together() {
         let file = storage_file(LEN);
         let media = [open(&file), open(&file)];
