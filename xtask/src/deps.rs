@@ -100,6 +100,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("smbd", "samba"),
     ("smbpasswd", "samba-common-bin"),
     ("smbclient", "smbclient"),
+    ("rpcclient", "smbclient"),
     ("dumpcap", "tshark"),
     ("tshark", "tshark"),
     ("setpriv", "util-linux"),

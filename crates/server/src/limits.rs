@@ -47,6 +47,8 @@ pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
 pub(crate) const TRANSACT_SIZE_MAX: u32 = 1 << 20;
 /// Opens of one session.
 pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
+/// Pipes of one session; a client that browses has one or two.
+pub(crate) const PIPES_PER_SESSION_MAX: u32 = 64;
 /// Tree connects of one session.
 pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
 /// Sessions of one connection; Windows uses one per user.

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
 
 use crate::config::{SigningPolicy, Users};
@@ -31,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
     pub(crate) guid: Guid,
+    /// The machine's name, as lists of servers show it.
+    pub(crate) name: String,
     pub(crate) nodes: Nodes,
     pub(crate) push: Push,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -62,6 +65,25 @@ pub(crate) struct CoreParts {
 }
 
 impl Core {
+    /// The server as those who browse it see it.
+    pub(crate) fn host(&self) -> Host {
+        let directory = |share: &Arc<Share>| SharedResource {
+            name: share.name().to_owned(),
+            kind: SharedResource::DIRECTORY,
+            comment: String::new(),
+        };
+        let pipes = SharedResource {
+            name: "IPC$".to_owned(),
+            kind: SharedResource::PIPES,
+            comment: "services of the server".to_owned(),
+        };
+        Host {
+            name: self.name.clone(),
+            comment: COMMENT.to_owned(),
+            shares: self.shares.iter().map(directory).chain([pipes]).collect(),
+        }
+    }
+
     pub(crate) fn new(parts: CoreParts) -> Self {
         let CoreParts { limits, shares, users, signing, encrypt_required, guid, push, runtime } =
             parts;
@@ -73,6 +95,7 @@ impl Core {
             signing,
             encrypt_required,
             guid,
+            name: machine_name(),
             push,
             runtime,
             counters: Counters::default(),
@@ -141,3 +164,14 @@ pub(crate) fn now() -> FileTime {
     let ns = since.map_or(0, |elapsed| i128::try_from(elapsed.as_nanos()).unwrap_or(i128::MAX));
     FileTime::from_unix_ns(ns)
 }
+
+/// The host name up to its first dot, as machine names are shown.
+fn machine_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let short = name.trim().split('.').next().unwrap_or_default().to_uppercase();
+    if short.is_empty() { "LANDFAST".to_owned() } else { short.chars().take(NAME_MAX).collect() }
+}
+
+const COMMENT: &str = "Landfast";
+// Longest host name of Linux.
+const NAME_MAX: usize = 64;

@@ -14,7 +14,8 @@
 //! 4. [`create`] and [`negotiate`] carry contexts, [`info`] the information classes, [`fsctl`]
 //!    control payloads, [`push`] our own extension.
 //! 5. [`auth`] turns tokens into a user and a session key, [`crypto`] signs and seals with it.
-//! 6. A malformed message is a [`ParseError`], which knows the status to answer.
+//! 6. [`rpc`] is what clients speak on pipes to browse a server.
+//! 7. A malformed message is a [`ParseError`], which knows the status to answer.
 //!
 //! Spec: MS-SMB2, MS-FSCC, MS-DTYP, MS-ERREF. Little-endian throughout, but for TCP framing.
 
@@ -48,6 +49,7 @@ pub mod push;
 mod query_directory;
 mod query_info;
 mod read;
+pub mod rpc;
 mod session_setup;
 mod set_info;
 pub mod smb1;

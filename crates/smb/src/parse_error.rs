@@ -133,6 +133,8 @@ pub enum Field {
     ImpersonationLevel,
     /// Input of a query, a change or a control.
     Input,
+    /// Interfaces a remote procedure call binds.
+    Interfaces,
     /// Lock elements.
     Locks,
     /// A file, share or pattern name.

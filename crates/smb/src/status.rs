@@ -158,6 +158,8 @@ statuses! {
     INVALID_PIPE_STATE = 0xc000_00ad,
     /// The far end of the pipe is gone.
     PIPE_DISCONNECTED = 0xc000_00b0,
+    /// Nothing is in the pipe.
+    PIPE_EMPTY = 0xc000_00d9,
     /// The wait is over and nothing came.
     IO_TIMEOUT = 0xc000_00b5,
     /// A directory was found where a file was wanted.

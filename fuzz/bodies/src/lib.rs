@@ -47,6 +47,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("smb_negotiate", smb::commands::negotiate),
     ("smb_pdu", smb::frame::pdu),
     ("smb_push", smb::push::push),
+    ("smb_rpc", smb::rpc::rpc),
     ("smb_sealing", smb::sealing::sealing),
     ("smb_security", smb::info::security),
     ("smb_tokens", smb::auth::tokens),

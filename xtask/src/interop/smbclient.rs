@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::interop::samples::{self, Spread};
-use crate::peer::{Address, Against, Peer};
+use crate::peer::{Address, Against, Peer, SHARE};
 use crate::process::Step;
 use crate::workspace;
 
@@ -56,10 +56,16 @@ impl Session<'_> {
         let behind = self.address.directory.join(&remote);
         let back = scratch.join(&remote);
         fs::create_dir(&back).map_err(Failure::io("creating", &back))?;
+        let host = self.address.smb.ip().to_string();
         let mut tally = Tally::default();
         let count = |tally: &mut Tally, what: &str, result| {
             tally.count(&format!("smbclient {} {what}", self.protection), result);
         };
+
+        count(&mut tally, "list of shares", self.browse(&["smbclient", "--list", &host])?);
+        let calls = "srvinfo; netshareenum 1; netsharegetinfo share 1";
+        let asked = self.browse(&["rpcclient", "--command", calls, &host])?;
+        count(&mut tally, "server and shares by rpcclient", asked);
 
         let begin = Instant::now();
         let put = format!("mkdir {remote}; cd {remote}; lcd {}; mput *", self.source.display());
@@ -108,6 +114,24 @@ impl Session<'_> {
             None if !finished.status.success() => Err(format!("{}: {text}", finished.status)),
             None => Ok(text),
         })
+    }
+
+    /// Runs one of Samba's programs that ask what there is; the share must be in its answer.
+    fn browse(&self, command: &[&str]) -> Result<Result<(), String>, Failure> {
+        let [program, arguments @ ..] = command else { return Ok(Ok(())) };
+        let finished = Step::new(program)
+            .args(arguments)
+            .args(["--port", &self.address.smb.port().to_string()])
+            .arg("--authentication-file")
+            .arg(self.credentials)
+            .arg(format!("--client-protection={}", self.protection))
+            .args(["--configfile", "/dev/null"])
+            .limit(SESSION_LIMIT)
+            .finish()?;
+        let text = finished.stdout + &finished.stderr;
+        let is_refused = text.contains("NT_STATUS_") || text.contains("WERR_");
+        let is_there = text.lines().any(|line| line.split_whitespace().any(|word| word == SHARE));
+        Ok(if is_refused || !is_there { Err(text) } else { Ok(()) })
     }
 
     /// Every file stands in the listing with its size.

@@ -40,6 +40,11 @@ impl Asker<'_> {
         Ok(tree)
     }
 
+    /// Whether the tree a request names has pipes instead of files. Asked when no file was found.
+    pub(crate) fn is_on_pipes(&self) -> bool {
+        self.tree().is_ok_and(|tree| tree.share().is_none())
+    }
+
     // MS-SMB2 §3.3.5.2.11: a share that insists on encryption is not there for others.
     fn check_protection(&self, tree: &Tree) -> Result<(), NtStatus> {
         if tree.is_encrypt_required() && !self.sealed {

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::{interfaces, malformed, negotiate};
+use super::{interfaces, malformed, negotiate, pipe};
 use crate::limits::TRANSACT_SIZE_MAX;
 
 /// Carries out a control.
@@ -23,7 +23,14 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len_max)?;
+    let mut status = NtStatus::SUCCESS;
     let output = match code {
+        ControlCode::PIPE_TRANSCEIVE => {
+            let (output, how) = pipe::transceive(call, file_id, &input, len_max)?;
+            status = how;
+            output
+        }
+        ControlCode::PIPE_WAIT => pipe::wait(call, &input)?,
         ControlCode::VALIDATE_NEGOTIATE_INFO => validate_negotiate(call, &input)?,
         ControlCode::QUERY_NETWORK_INTERFACE_INFO => interfaces::query(call)?,
         ControlCode::MAP_REMOTE_REGION
@@ -45,7 +52,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
     IoctlResponse { code, file_id, output: &output }.emit(out);
-    Ok(NtStatus::SUCCESS)
+    Ok(status)
 }
 
 // MS-SMB2 §3.3.5.15: on an open that exists, the store says that it cannot.

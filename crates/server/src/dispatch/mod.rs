@@ -19,6 +19,7 @@ mod interfaces;
 mod ioctl;
 mod lock;
 mod logoff;
+mod pipe;
 mod query_directory;
 mod query_info;
 mod read;
@@ -73,6 +74,9 @@ pub(crate) fn answer_now(
 
 /// Answers a request that may take its time.
 pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    if pipe::is_meant(call) {
+        return pipe::handle(call, out);
+    }
     match call.header.command {
         Command::LOGOFF => logoff::handle(call, out).await,
         Command::TREE_CONNECT => tree::connect(call, out),

@@ -34,6 +34,7 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
     }
     let open = match asker.open(request.file_id) {
         Ok(open) => open,
+        Err(_) if asker.is_on_pipes() => return None,
         Err(status) => return Some(Err(status)),
     };
     let plan = match plan(asker, &request, open) {

@@ -7,7 +7,7 @@
 //!                            +-------+ <--- authenticated again, same keys      +--------+
 //! ```
 //!
-//! Lock order: sessions of the core, trees of a session, opens of a session; each is released
+//! Lock order: sessions of the core, trees of a session, pipes of a session, opens of a session; each is released
 //! before a node is locked.
 
 use std::collections::HashMap;
@@ -18,9 +18,10 @@ use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 
 use super::lease::Owner;
 use super::open::Open;
+use super::pipe::Pipe;
 use super::slab::{Full, Slab, SlabId};
 use super::tree::{Target, Tree};
-use crate::limits::{OPENS_PER_SESSION_MAX, TREES_PER_SESSION_MAX};
+use crate::limits::{OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESSION_MAX};
 use crate::service::Core;
 
 /// Who a session belongs to.
@@ -46,6 +47,7 @@ pub(crate) struct Session {
     trees: Mutex<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
     opens: Mutex<Slab<Arc<Open>>>,
+    pipes: Mutex<Slab<Arc<Pipe>>>,
     closed: AtomicBool,
 }
 
@@ -82,6 +84,7 @@ impl Session {
             trees: Mutex::default(),
             next_tree: AtomicU32::new(1),
             opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
+            pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
             closed: AtomicBool::new(false),
         }
     }
@@ -115,6 +118,7 @@ impl Session {
     /// Leaves a share; what was opened through it closes. May block.
     pub(crate) fn disconnect_tree(&self, core: &Arc<Core>, id: u32) -> bool {
         let Some(tree) = self.trees().remove(&id) else { return false };
+        self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
         let opens = self.opens().take_if(|open| open.tree.id == tree.id);
         for open in opens {
             log_close(&open, open.close(core));
@@ -131,6 +135,24 @@ impl Session {
     pub(crate) fn open(&self, persistent: u64, volatile: u64) -> Option<Arc<Open>> {
         let open = self.opens().get(SlabId(volatile)).cloned()?;
         (open.serial.0 == persistent).then_some(open)
+    }
+
+    /// Adds an open pipe.
+    pub(crate) fn add_pipe(&self, pipe: Arc<Pipe>) -> Result<SlabId, Full> {
+        self.pipes().insert_with(|_| pipe)
+    }
+
+    /// The pipe a client means by its two ids, which must both fit.
+    pub(crate) fn pipe(&self, persistent: u64, volatile: u64) -> Option<Arc<Pipe>> {
+        let pipe = self.pipes().get(SlabId(volatile)).cloned()?;
+        (pipe.serial.0 == persistent).then_some(pipe)
+    }
+
+    /// Closes a pipe.
+    pub(crate) fn remove_pipe(&self, persistent: u64, volatile: u64) -> Option<Arc<Pipe>> {
+        let mut pipes = self.pipes();
+        let matches = pipes.get(SlabId(volatile))?.serial.0 == persistent;
+        if matches { pipes.remove(SlabId(volatile)) } else { None }
     }
 
     /// Any open that holds this lease.
@@ -151,6 +173,7 @@ impl Session {
             return;
         }
         self.trees().clear();
+        self.pipes().drain();
         let opens = self.opens().drain();
         for open in opens {
             log_close(&open, open.close(core));
@@ -167,6 +190,10 @@ impl Session {
 
     fn trees(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tree>>> {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pipes(&self) -> MutexGuard<'_, Slab<Arc<Pipe>>> {
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn opens(&self) -> MutexGuard<'_, Slab<Arc<Open>>> {

@@ -20,7 +20,7 @@ pub(crate) struct Tree {
 pub(crate) enum Target {
     /// A directory tree.
     Disk(Arc<Share>),
-    /// Named pipes; none are served yet.
+    /// Named pipes: the server's own services.
     Pipes,
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod frame;
 pub(crate) mod fsctl;
 pub(crate) mod info;
 pub(crate) mod push;
+pub(crate) mod rpc;
 pub(crate) mod sealing;
 
 /// For a body that is parsed from a whole PDU and emitted behind its header.

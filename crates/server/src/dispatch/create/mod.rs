@@ -42,10 +42,7 @@ use crate::state::{Open, Tree};
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let tree = call.asker().tree()?;
     let request = CreateRequest::parse(call.pdu()).map_err(malformed)?;
-    let Some(share) = tree.share().cloned() else {
-        // No pipe is served yet: MS-SMB2 §3.3.5.9.1.
-        return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
-    };
+    let share = tree.share().cloned().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let client = call.link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;
     let serial = call.link.core.next_serial();
     let wish = Arc::new(Wish::check(&request, &tree, client, serial)?);

@@ -1,0 +1,182 @@
+use super::*;
+use crate::rpc::SharedResource;
+
+fn host() -> Host {
+    let share = |name: &str, kind| SharedResource { name: name.into(), kind, comment: "".into() };
+    Host {
+        name: "LF".into(),
+        comment: "Landfast".into(),
+        shares: vec![
+            share("data", SharedResource::DIRECTORY),
+            share("IPC$", SharedResource::PIPES),
+        ],
+    }
+}
+
+// As impacket sends it: fragments of 4280 bytes, srvsvc 3.0 in NDR under context 0.
+const BIND: [u8; 72] = [
+    5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0, // preamble
+    0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, // fragments, group, one context
+    0, 0, 1, 0, // context 0, one transfer syntax
+    0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88,
+    3, 0, 0, 0, //
+    0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48, 0x60,
+    2, 0, 0, 0,
+];
+
+fn request(flags: u8, call_id: u32, opnum: u16, stub: &[u8]) -> Vec<u8> {
+    let mut out = vec![5, 0, 0, flags, 0x10, 0, 0, 0];
+    out.extend_from_slice(&u16::try_from(24 + stub.len()).unwrap().to_le_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&call_id.to_le_bytes());
+    out.extend_from_slice(&[0; 6]);
+    out.extend_from_slice(&opnum.to_le_bytes());
+    out.extend_from_slice(stub);
+    out
+}
+
+// NetrShareEnum of level 1, no server name, no entries, any length, no resume handle.
+const SHARE_ENUM_1: [u8; 32] = [
+    0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
+    0, 0, 0, 0,
+];
+
+fn bound() -> Association {
+    let mut association = Association::new(Interface::Srvsvc);
+    association.write(&BIND, &host()).unwrap();
+    association.read(usize::MAX).unwrap();
+    association
+}
+
+#[test]
+fn a_bind_is_accepted_with_its_transfer_syntax() {
+    let mut association = Association::new(Interface::Srvsvc);
+    association.write(&BIND, &host()).unwrap();
+    let (ack, goes_on) = association.read(usize::MAX).unwrap();
+    assert!(!goes_on);
+    assert_eq!(ack[2], 12);
+    assert_eq!(ack[16..20], [0xb8, 0x10, 0xb8, 0x10], "the client's fragments suit us");
+    let result = ack.len() - 24;
+    assert_eq!(ack[result..result + 4], [0; 4], "accepted");
+    assert_eq!(ack[result + 4..], BIND[52..], "in NDR");
+    assert_eq!(association.read(1), None);
+}
+
+#[test]
+fn an_interface_of_another_pipe_is_rejected_and_cannot_be_called() {
+    let mut association = Association::new(Interface::Wkssvc);
+    association.write(&BIND, &host()).unwrap();
+    let (ack, _) = association.read(usize::MAX).unwrap();
+    let result = ack.len() - 24;
+    assert_eq!(ack[result..result + 4], [2, 0, 1, 0], "abstract syntax not supported");
+    association.write(&request(3, 2, 15, &SHARE_ENUM_1), &host()).unwrap();
+    let (fault, _) = association.read(usize::MAX).unwrap();
+    assert_eq!((fault[2], &fault[24..28]), (3, &Fault::NOT_BOUND.0.to_le_bytes()[..]));
+}
+
+#[test]
+fn the_shares_are_listed() {
+    let mut association = bound();
+    association.write(&request(3, 2, 15, &SHARE_ENUM_1), &host()).unwrap();
+    let (response, _) = association.read(usize::MAX).unwrap();
+    assert_eq!((response[2], response[3]), (2, 3));
+    // MS-SRVS §2.2.4.33, typed from its layout: two entries, then name and remark of each.
+    let mut expected: Vec<u8> = Vec::new();
+    let mut numbers = |numbers: &[u32]| {
+        expected.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    };
+    numbers(&[1, 1, 0x2_0004, 2, 0x2_0008, 2]);
+    numbers(&[0x2_000c, 0, 0x2_0010, 0x2_0014, 0x8000_0003, 0x2_0018]);
+    numbers(&[5, 0, 5, 0x0061_0064, 0x0061_0074, 0]);
+    numbers(&[1, 0, 1, 0]);
+    numbers(&[5, 0, 5, 0x0050_0049, 0x0024_0043, 0]);
+    numbers(&[1, 0, 1, 0]);
+    numbers(&[2, 0, 0]);
+    assert_eq!(response[24..], expected);
+}
+
+#[test]
+fn a_call_in_two_fragments_and_many_writes_is_one_call() {
+    let mut association = bound();
+    let first = request(1, 7, 15, &SHARE_ENUM_1[..16]);
+    let last = request(2, 7, 15, &SHARE_ENUM_1[16..]);
+    for byte in first.iter().chain(&last) {
+        assert_eq!(association.read(1), None);
+        association.write(&[*byte], &host()).unwrap();
+    }
+    let (response, _) = association.read(usize::MAX).unwrap();
+    assert_eq!(response[2], 2);
+}
+
+#[test]
+fn a_long_answer_comes_in_fragments_and_each_in_pieces() {
+    let mut many = host();
+    many.shares = (0..500)
+        .map(|number| SharedResource {
+            name: format!("share-{number:03}"),
+            kind: SharedResource::DIRECTORY,
+            comment: String::new(),
+        })
+        .collect();
+    let mut association = bound();
+    association.write(&request(3, 2, 15, &SHARE_ENUM_1), &many).unwrap();
+    let (mut stub, mut flags) = (Vec::new(), Vec::new());
+    while let Some((mut fragment, mut goes_on)) = association.read(1000) {
+        while goes_on {
+            let (piece, more) = association.read(1000).unwrap();
+            fragment.extend(piece);
+            goes_on = more;
+        }
+        assert!(fragment.len() <= 4280);
+        assert_eq!(usize::from(u16::from_le_bytes([fragment[8], fragment[9]])), fragment.len());
+        flags.push(fragment[3]);
+        stub.extend_from_slice(&fragment[24..]);
+    }
+    assert!(flags.len() > 2 && flags[0] == 1 && flags.last() == Some(&2));
+    assert_eq!(stub[12..16], 500_u32.to_le_bytes());
+    assert_eq!(stub[stub.len() - 4..], [0; 4], "success");
+}
+
+#[test]
+fn levels_with_paths_are_refused_and_unknown_ones_too() {
+    for (level, result) in [(2, 5), (502, 5), (77, 124)] {
+        let mut stub = SHARE_ENUM_1;
+        stub[4..8].copy_from_slice(&u32::to_le_bytes(level));
+        stub[8..12].copy_from_slice(&u32::to_le_bytes(level));
+        let mut association = bound();
+        association.write(&request(3, 2, 15, &stub), &host()).unwrap();
+        let (response, _) = association.read(usize::MAX).unwrap();
+        assert_eq!(response[response.len() - 4..], u32::to_le_bytes(result), "level {level}");
+    }
+}
+
+#[test]
+fn what_is_no_conversation_ends_it() {
+    let mut association = bound();
+    assert!(association.write(&[4; 16], &host()).is_err(), "another version");
+    let mut association = bound();
+    let mut response = request(3, 1, 15, &[]);
+    response[2] = 2;
+    let ended = association.write(&response, &host());
+    assert_eq!(ended, Err(AssociationError::PeerOrder(2)));
+    let mut association = bound();
+    let ended = (0..100_000).find_map(|_| association.write(&BIND, &host()).err());
+    assert!(matches!(ended, Some(AssociationError::PeerTooMuch(_))), "answers nobody fetches");
+}
+
+#[test]
+fn a_call_that_is_too_long_or_unknown_is_a_fault() {
+    let mut association = bound();
+    let flood = [0; 4000];
+    association.write(&request(1, 3, 15, &flood), &host()).unwrap();
+    let fault = (0..10).find_map(|_| {
+        association.write(&request(0, 3, 15, &flood), &host()).unwrap();
+        association.read(usize::MAX)
+    });
+    let (fault, _) = fault.expect("REQUEST_MAX is below 44,000 bytes");
+    assert_eq!(fault[24..28], Fault::PROTOCOL.0.to_le_bytes());
+    association.write(&request(3, 4, 999, &[]), &host()).unwrap();
+    while let Some((fault, _)) = association.read(usize::MAX) {
+        assert_eq!(fault[2], 3);
+    }
+}
