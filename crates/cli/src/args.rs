@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rdma::PollPolicy;
+use serde::Deserialize;
 
 /// Remote persistent memory as a file service.
 #[derive(Debug, Parser)]
@@ -71,12 +72,25 @@ pub(crate) struct Serve {
     /// durable. For measurements and tests only: nothing survives a reboot
     #[arg(long)]
     pub(crate) emulate_persistence: bool,
+    /// Which sessions are signed. Push mode is only for those that are [default: always]
+    #[arg(long)]
+    pub(crate) signing: Option<Signing>,
     /// How the RDMA engine waits for work
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: Poll,
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+}
+
+/// Which sessions must sign each message.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Signing {
+    /// Every session with a user behind it
+    Always,
+    /// Those whose client asks for it
+    WhenAsked,
 }
 
 /// A remote file or directory.
@@ -271,6 +285,7 @@ Examples:
 The config file holds the same settings:
   listen = \"127.0.0.1:4450\"
   rdma_listen = \"127.0.0.1:5445\"
+  signing = \"always\"
   [[share]]
   name = \"data\"
   path = \"/srv/data\"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::args::Serve;
+use crate::args::{Serve, Signing};
 use crate::failure::Failure;
 
 /// What `landfast serve` was told, from all sources.
@@ -15,6 +15,7 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) rdma_listen: SocketAddr,
     pub(crate) emulate_persistence: bool,
+    pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
@@ -73,6 +74,7 @@ impl Settings {
                 .or(file.rdma_listen)
                 .unwrap_or_else(|| loopback(RDMA_PORT)),
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
+            signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             shares,
             users,
@@ -88,6 +90,7 @@ struct File {
     rdma_listen: Option<SocketAddr>,
     #[serde(default)]
     emulate_persistence: bool,
+    signing: Option<Signing>,
     recall_grace_ms: Option<u64>,
     #[serde(default)]
     share: Vec<Share>,
@@ -150,19 +153,21 @@ mod tests {
         assert_eq!(settings.listen.to_string(), "127.0.0.1:4450");
         assert_eq!(settings.rdma_listen.to_string(), "127.0.0.1:5445");
         assert!(!settings.emulate_persistence);
+        assert_eq!(settings.signing, Signing::Always);
     }
 
     #[test]
     fn the_command_line_wins_over_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
-        let text = "listen = \"127.0.0.1:1\"\nrdma_listen = \"127.0.0.1:2\"\n\
+        let text = "listen = \"127.0.0.1:1\"\nrdma_listen = \"127.0.0.1:2\"\nsigning = \"when-asked\"\n\
             [[share]]\nname = \"x\"\npath = \"/x\"\n[[user]]\nname = \"u\"\npassword = \"p\"\n";
         std::fs::write(&path, text).unwrap();
         let settings =
             gather(&["--config", path.to_str().unwrap(), "--listen", "127.0.0.1:3"]).unwrap();
         assert_eq!(settings.listen.port(), 3);
         assert_eq!(settings.rdma_listen.port(), 2);
+        assert_eq!(settings.signing, Signing::WhenAsked);
         assert_eq!(settings.shares[0].name, "x");
     }
 

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use server::{PushPolicy, Server, ServerConfig, ShareConfig, Users};
+use server::{PushPolicy, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use crate::args::Serve;
+use crate::args::{Serve, Signing};
 use crate::config::{Settings, Share};
 use crate::failure::Failure;
 
@@ -55,6 +55,10 @@ fn server_config(settings: &Settings, options: &Serve) -> ServerConfig {
     };
     let users = settings.users.iter().map(|user| (user.name.as_str(), user.password.as_str()));
     ServerConfig {
+        signing: match settings.signing {
+            Signing::Always => SigningPolicy::Required,
+            Signing::WhenAsked => SigningPolicy::WhenAsked,
+        },
         rdma_listen: Some(settings.rdma_listen),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),
