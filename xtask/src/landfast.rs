@@ -35,16 +35,24 @@ pub(crate) struct Landfast {
 impl Landfast {
     /// Serves `directory` with `extra` arguments and waits for the line with the addresses.
     pub(crate) fn start(directory: &Path, extra: &[&str]) -> Result<Self, Failure> {
-        Self::start_as(directory, extra, |step| step)
+        Self::start_as(directory, [free_port()?, free_port()?], extra, |step| step)
+    }
+
+    /// The same where an earlier server listened.
+    pub(crate) fn start_again(address: &Address, extra: &[&str]) -> Result<Self, Failure> {
+        let rdma = address.rdma.map_or(0, |rdma| rdma.port());
+        Self::start_as(&address.directory, [address.smb.port(), rdma], extra, |step| step)
     }
 
     /// The same on one core.
     pub(crate) fn start_on(core: usize, directory: &Path, extra: &[&str]) -> Result<Self, Failure> {
-        Self::start_as(directory, extra, |step| step.on_core(core))
+        let ports = [free_port()?, free_port()?];
+        Self::start_as(directory, ports, extra, |step| step.on_core(core))
     }
 
     fn start_as(
         directory: &Path,
+        [smb, rdma]: [u16; 2],
         extra: &[&str],
         placed: impl FnOnce(Step) -> Step,
     ) -> Result<Self, Failure> {
@@ -54,8 +62,8 @@ impl Landfast {
             .arg("serve")
             .args(["--share", &format!("{SHARE}={}", directory.display())])
             .args(["--user", &format!("{USER}:{PASSWORD}")])
-            .args(["--listen", &format!("127.0.0.1:{}", free_port()?)])
-            .args(["--rdma-listen", &format!("127.0.0.1:{}", free_port()?)])
+            .args(["--listen", &format!("127.0.0.1:{smb}")])
+            .args(["--rdma-listen", &format!("127.0.0.1:{rdma}")])
             .args(extra);
         let mut running = placed(step).serve(&log, true)?;
         let listening = announced(&mut running, &log, parse_listening)?;

@@ -77,12 +77,8 @@ impl Cache {
         let mut hasher = DefaultHasher::new();
         image::start_script()?.hash(&mut hasher);
         let script = hasher.finish();
-        Ok(format!(
-            "{} {} {script:x} {}",
-            self.kernel.release,
-            USER_LAND.join(" "),
-            image::recipe()
-        ))
+        let (release, kernel, image) = (&self.kernel.release, kernel::recipe(), image::recipe());
+        Ok(format!("{release} {kernel} {} {script:x} {image}", USER_LAND.join(" ")))
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) struct Guest {
     lines: Receiver<String>,
     job: TempDir,
     deadline: Instant,
+    said: String,
 }
 
 /// How a command ended.
@@ -54,7 +55,7 @@ pub(super) struct Guest {
 pub(super) struct Ended {
     /// Its exit status, or why there is none.
     pub(super) how: How,
-    /// What it printed .
+    /// What it printed.
     pub(super) output: String,
 }
 
@@ -89,39 +90,69 @@ impl Guest {
                 line.clear();
             }
         });
-        Ok(Self { running, lines, job, deadline: Instant::now() + limit })
+        Ok(Self { running, lines, job, deadline: Instant::now() + limit, said: String::new() })
+    }
+
+    /// Waits for a line that begins with `word` and hands back what follows it. All lines are
+    /// shown.
+    pub(super) fn wait_for(&mut self, word: &str) -> Result<String, Failure> {
+        loop {
+            match self.next_line() {
+                Next::Line(line) => {
+                    println!("  guest: {line}");
+                    if let Some(rest) = line.strip_prefix(word) {
+                        return Ok(rest.trim().to_owned());
+                    }
+                }
+                Next::End | Next::TimeOver => {
+                    let ended = self.ended();
+                    let what = format!("{:?} without having said `{word}`", ended.how);
+                    return Err(ended.failure(&what));
+                }
+            }
+        }
+    }
+
+    /// Tells the command something: it sees the file /job/NAME.
+    pub(super) fn tell(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.job.path().join(name);
+        let unseen = self.job.path().join(format!("{name}.part"));
+        fs::write(&unseen, text).map_err(Failure::io("writing", &unseen))?;
+        fs::rename(&unseen, &path).map_err(Failure::io("renaming", &unseen))
     }
 
     /// Waits for the end of the command, handing each line it prints to `show`.
     pub(super) fn finish(mut self, mut show: impl FnMut(&str)) -> Ended {
-        let mut output = String::new();
         while let Next::Line(line) = self.next_line() {
             show(&line);
-            output.push_str(&line);
-            output.push('\n');
         }
-        self.ended(output)
+        self.ended()
     }
 
-    fn next_line(&self) -> Next {
+    fn next_line(&mut self) -> Next {
         let left = self.deadline.saturating_duration_since(Instant::now());
         match self.lines.recv_timeout(left) {
-            Ok(line) => Next::Line(line),
+            Ok(line) => {
+                self.said.push_str(&line);
+                self.said.push('\n');
+                Next::Line(line)
+            }
             Err(RecvTimeoutError::Disconnected) => Next::End,
             Err(RecvTimeoutError::Timeout) => Next::TimeOver,
         }
     }
 
-    fn ended(&mut self, output: String) -> Ended {
+    fn ended(&mut self) -> Ended {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let in_time = self.running.wait(left).is_ok();
         self.keep_logs();
-        let read = |name: &str| fs::read_to_string(self.job.path().join(name)).unwrap_or_default();
-        let how = match read("status").trim().parse() {
+        let status = fs::read_to_string(self.job.path().join("status")).unwrap_or_default();
+        let how = match status.trim().parse() {
             Ok(status) => How::Exited(status),
             Err(_) if in_time => How::Died,
             Err(_) => How::TimedOut,
         };
+        let output = std::mem::take(&mut self.said);
         Ended { how, output }
     }
 

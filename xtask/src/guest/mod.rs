@@ -4,6 +4,7 @@
 //! memory. It takes some seconds, no root and no device of the machine's; see docs/testing.md.
 
 mod cache;
+mod cifs;
 mod image;
 mod kernel;
 mod machine;
@@ -13,15 +14,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 use crate::guest::machine::{Guest, How, Setup};
 use crate::process::quoted;
+use crate::suite;
 
 /// Options of `cargo xtask guest`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    test: Option<Test>,
     /// Seconds until the guest is killed
     #[arg(long, default_value_t = 300)]
     limit: u64,
@@ -43,8 +48,23 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// Runs a command.
+/// The tests that need a kernel.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Test {
+    /// The kernel's SMB client against our server
+    Cifs(cifs::Options),
+}
+
+/// Runs a command, or one of the tests.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    let tally = match &options.test {
+        None => return command(options),
+        Some(Test::Cifs(options)) => cifs::run(options),
+    }?;
+    Ok(suite::conclude(&tally))
+}
+
+fn command(options: &Options) -> Result<ExitCode, Failure> {
     let setup = Setup {
         share: options.share.clone(),
         persistent_memory: options.pmem.clone(),

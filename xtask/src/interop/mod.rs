@@ -2,5 +2,6 @@
 
 pub(crate) mod capture;
 pub(crate) mod python;
+pub(crate) mod report;
 pub(crate) mod samples;
 pub(crate) mod smbclient;

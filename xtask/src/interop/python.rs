@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::deps;
 use crate::failure::{Outcome, Tally};
+use crate::interop::report;
 use crate::peer::{Against, PASSWORD, Peer, SHARE, USER};
 use crate::process::{Step, tail};
 use crate::workspace;
@@ -32,7 +33,7 @@ pub(crate) fn run(against: Against) -> Outcome {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .limit(Duration::from_secs(180))
             .tee()?;
-        let found = read(&finished.stdout);
+        let found = report::read(&finished.stdout);
         if !finished.status.success() && found.failed.is_empty() {
             let evidence = format!("{}{}", finished.status, tail(&finished.stdout));
             tally.count(script, Err(evidence));
@@ -42,20 +43,6 @@ pub(crate) fn run(against: Against) -> Outcome {
     }
     tally.note = format!("{} scripts", SCRIPTS.len());
     Ok(tally)
-}
-
-/// Counts the lines a script printed (tests/interop/report.py).
-fn read(output: &str) -> Tally {
-    let mut tally = Tally::default();
-    for line in output.lines() {
-        match line.split_once(' ') {
-            Some(("ok", _)) => tally.passed += 1,
-            Some(("FAIL", evidence)) => tally.failed.push(evidence.to_owned()),
-            Some(("gap", reason)) => tally.skipped.push(format!("known gap: {reason}")),
-            _ => {}
-        }
-    }
-    tally
 }
 
 /// Which of a server's ports a script talks to.
@@ -71,15 +58,3 @@ const SCRIPTS: [(&str, Port); 3] = [
     ("impacket_client.py", Port::Smb),
     ("smbdirect_client.py", Port::Rdma),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_and_a_gap_are_told_apart() {
-        let tally = read("ok a\nFAIL b: because\ngap c: not yet\nnoise\n");
-        assert_eq!((tally.passed, tally.failed.len(), tally.skipped.len()), (1, 1, 1));
-        assert_eq!(tally.skipped[0], "known gap: c: not yet");
-    }
-}

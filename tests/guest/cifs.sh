@@ -1,0 +1,113 @@
+# The kernel's SMB client against a server of the host's: files both ways, in each protection.
+# usage: cifs.sh tcp|rdma PORT SHARE USER PASSWORD MODE...
+. /tests/report.sh
+wire=$1 port=$2 share=$3 user=$4 password=$5
+shift 5
+
+options() {
+  local options=vers=3.1.1,username=$user,password=$password,port=$port,cache=none,echo_interval=5
+  case $1 in
+  plain) options=$options,sec=ntlmssp ;;
+  signed) options=$options,sec=ntlmsspi ;;
+  sealed) options=$options,sec=ntlmssp,seal ;;
+  esac
+  [ "$wire" = rdma ] && options=$options,rdma
+  # Where nothing moves by RDMA, cifs.ko of 6.12 makes messages longer than the connection takes,
+  # unless they are signed only.
+  [ "$wire $1" = "rdma sealed" ] && options=$options,rsize=65536,wsize=65536
+  echo "$options"
+}
+
+attach() {
+  timeout 60 mount -t cifs "//$HOST/$share" /mnt -o "$(options "$1")"
+}
+
+# What the kernel says of its session must be what was asked for.
+protected() {
+  local state
+  state=$(cat /proc/fs/cifs/DebugData)
+  case $1 in
+  plain) ! grep -qwE 'signed|encrypted' <<< "$state" ;;
+  signed) grep -qw signed <<< "$state" ;;
+  sealed) grep -qw encrypted <<< "$state" ;;
+  esac || { echo "$state" | tr '\n' ' '; return 1; }
+}
+
+by_rdma() {
+  [ "$wire" = tcp ] || grep -q 'RDMA\|SMBDirect' /proc/fs/cifs/DebugData
+}
+
+download() {
+  rm -rf /tmp/down
+  cp -r /mnt/down /tmp/down && (cd /tmp/down && sha256sum --quiet -c /mnt/down.sha256)
+}
+
+# The host checks the sums.
+upload() {
+  cp -r "$tree" "/mnt/up-$1" && (cd "$tree" && find . -type f -exec sha256sum {} +) > "/mnt/up-$1.sha256"
+}
+
+sizes() {
+  local size file
+  for size in 0 1 4095 4096 65537 1048576 8388608; do
+    file=/tmp/size-$size
+    head -c $size /dev/urandom > $file
+    dd if=$file of=/mnt/size-$size bs=8M 2> /dev/null && cmp $file /mnt/size-$size || return 1
+    rm $file /mnt/size-$size || return 1
+  done
+}
+
+operations() {
+  set -e
+  rm -rf /mnt/work
+  mkdir -p /mnt/work/a/b "/mnt/work/ä ö +"
+  echo one > /mnt/work/a/one
+  echo two >> /mnt/work/a/one
+  [ "$(cat /mnt/work/a/one)" = $'one\ntwo' ]
+  mv /mnt/work/a/one "/mnt/work/ä ö +/eins"
+  [ ! -e /mnt/work/a/one ]
+  truncate -s 100000 "/mnt/work/ä ö +/eins"
+  [ "$(stat -c %s "/mnt/work/ä ö +/eins")" = 100000 ]
+  touch -d '2001-02-03 04:05:06 UTC' "/mnt/work/ä ö +/eins"
+  [ "$(stat -c %Y "/mnt/work/ä ö +/eins")" = 981173106 ]
+  rmdir /mnt/work/a/b
+  ! rmdir /mnt/work 2> /dev/null
+  [ "$(ls /mnt/work | wc -l)" = 2 ]
+  [ "$(df --output=avail /mnt | tail -n 1)" -gt 1000 ]
+  rm -r /mnt/work
+  set +e
+}
+
+# Each block that is read back is held against what was written, by fio itself.
+blocks() {
+  (cd /mnt && fio --name=blocks --filename=blocks --size=4m --rw=randwrite --bsrange=4k-256k --iodepth=4 \
+    --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1 --output-format=terse)
+}
+
+modprobe cifs
+tree=/usr/lib/modules/$(uname -r)/kernel/crypto
+echo "kernel $(uname -r), $(mount.cifs -V)"
+if [ "$wire" = rdma ]; then
+  . /tests/siw.inc
+  redirect 5445 "$port"
+fi
+for mode in "$@"; do
+  check "$mode mount" attach "$mode" || continue
+  check "$mode session" protected "$mode"
+  [ "$wire" = rdma ] && check "$mode by RDMA" by_rdma
+  check "$mode download" download
+  check "$mode upload" upload "$mode"
+  check "$mode sizes" sizes
+  check "$mode operations" operations
+  check "$mode fio" blocks
+  check "$mode unmount" umount /mnt
+done
+check "mount before the restart" attach "$1"
+echo "restart the server"
+await restarted
+check "the old mount comes back" timeout 90 bash -c 'until sha256sum /mnt/down.sha256; do sleep 1; done'
+check "unmount after the restart" umount /mnt
+check "mount after the restart" attach "$1"
+check "download after the restart" download
+check "last unmount" umount /mnt
+exit 0
