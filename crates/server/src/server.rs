@@ -16,8 +16,8 @@ use tracing::{info, warn};
 
 use crate::config::ServerConfig;
 use crate::engine::{EngineOptions, EngineThread, OpenEngine, PushBridge};
-use crate::push::Push;
 use crate::push::registrar::Registrar;
+use crate::push::{self, Push};
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareOpenError};
 use crate::transport::tcp;
@@ -63,6 +63,9 @@ impl Server {
             runtime: tokio::runtime::Handle::current(),
         }));
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
+        if engine.is_some() {
+            tokio::spawn(push::sweep(Arc::downgrade(&core)));
+        }
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(tcp::serve(Arc::clone(&core), listener, stopped));
         info!(address = %tcp_address, "serving SMB over TCP");
@@ -152,8 +155,10 @@ impl Running {
         }
     }
 
-    /// Stops taking connections, ends those there are, closes every file, and returns when all is
-    /// done or [`crate::Limits::shutdown_grace`] is over.
+    /// Asks for all push regions back and waits for them, for the recall's grace or for
+    /// [`crate::Limits::shutdown_grace`], whichever is shorter. Then stops taking connections, ends
+    /// those there are and closes every file. Each of the two, and the end of what is under way on
+    /// regions that were taken, is waited for no longer than the shutdown grace.
     ///
     /// `false`: some push connection has an operation inside a file that does not come back (a
     /// device that hangs). Nothing else begins any more, but that one may still take effect:
@@ -161,6 +166,7 @@ impl Running {
     /// the process waits for it, as it does for every system call.
     pub async fn shutdown(mut self) -> bool {
         info!("stopping");
+        push::stop(&self.core, self.core.limits.shutdown_grace).await;
         // Nobody may be listening any more.
         let _ = self.stop.send(true);
         if let Some(serving) = self.serving.take() {

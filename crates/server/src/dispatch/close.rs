@@ -31,6 +31,7 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     let inline = open.entry.inline_io();
     let wants = request.query_attributes;
     let work = move || {
+        crate::push::settle_times(&open.node);
         let metadata = wants.then(|| open.entry.metadata().ok()).flatten();
         if let Err(error) = open.close(&core) {
             // The open is gone all the same: MS-SMB2 §3.3.5.10 has no status for this.

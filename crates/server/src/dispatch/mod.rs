@@ -93,7 +93,7 @@ pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         Command::CHANGE_NOTIFY => change_notify::handle(call),
         Command::QUERY_INFO => query_info::handle(call, out).await,
         Command::SET_INFO => set_info::handle(call, out).await,
-        Command::OPLOCK_BREAK => oplock_break::acknowledge(call, out),
+        Command::OPLOCK_BREAK => oplock_break::acknowledge(call, out).await,
         _ => Err(NtStatus::INVALID_PARAMETER),
     }
 }

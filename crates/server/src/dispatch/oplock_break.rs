@@ -12,9 +12,9 @@ use tracing::debug;
 use super::call::Call;
 use super::frame::{self, Outcome};
 use super::malformed;
-use crate::state::Link;
 use crate::state::lease::{AcknowledgeError, Caching, Flavor, Notice, Owner};
 use crate::state::node::Holder;
+use crate::state::{Link, Open};
 
 /// Tells a holder what it may still cache.
 pub(crate) fn notify(link: &Link, notice: &Notice<Holder>) {
@@ -58,14 +58,23 @@ pub(crate) fn notify(link: &Link, notice: &Notice<Holder>) {
 }
 
 /// Takes a holder's answer.
-pub(super) fn acknowledge(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+pub(super) async fn acknowledge(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     match BreakAck::parse(call.pdu()).map_err(malformed)? {
-        BreakAck::Oplock(ack) => acknowledge_oplock(call, ack, out),
-        BreakAck::Lease(ack) => acknowledge_lease(call, ack, out),
+        BreakAck::Oplock(ack) => acknowledge_oplock(call, ack, out).await,
+        BreakAck::Lease(ack) => acknowledge_lease(call, ack, out).await,
     }
 }
 
-fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>) -> Outcome {
+// What was mapped under the whole lease ends before anybody goes on that waited for the answer.
+// docs/push-mode.md, "Recall".
+async fn given_back(call: &Call, open: &Open, kept: Caching) {
+    if !kept.contains(Caching::READ.union(Caching::WRITE).union(Caching::HANDLE)) {
+        crate::push::end_of_lease(&call.link.core, &open.node, open.owner).await;
+    }
+    open.node.changed.notify_waiters();
+}
+
+async fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>) -> Outcome {
     let open = call.open(ack.file_id)?;
     if matches!(open.owner, Owner::Lease { .. }) {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -82,12 +91,12 @@ fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>) -> O
         }
         AcknowledgeError::KeepsTooMuch => NtStatus::INVALID_OPLOCK_PROTOCOL,
     })?;
-    open.node.changed.notify_waiters();
+    given_back(call, &open, kept).await;
     OplockBreak { level: to_level(kept), file_id: ack.file_id }.emit(out);
     Ok(NtStatus::SUCCESS)
 }
 
-fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -> Outcome {
+async fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -> Outcome {
     let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
     let owner = Owner::Lease { client, key: ack.lease_key.0 };
     let open = call.session().open_of(owner).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -97,7 +106,7 @@ fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -> Outc
         AcknowledgeError::NotBreaking => NtStatus::UNSUCCESSFUL,
         AcknowledgeError::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
     })?;
-    open.node.changed.notify_waiters();
+    given_back(call, &open, kept).await;
     LeaseBreakAck { lease_key: ack.lease_key, state: to_state(kept) }.emit(out);
     Ok(NtStatus::SUCCESS)
 }

@@ -63,6 +63,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 }
 
 fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
+    crate::push::settle_times(&open.node);
     let found = open.entry.metadata()?;
     let reads_attributes = open.may(AccessMask::READ_ATTRIBUTES);
     let guarded = [

@@ -19,6 +19,7 @@ use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability};
 use super::recall::{self, finish};
 use super::region::{Region, RegionParts};
+use super::witness::Media;
 use super::{OpenPush, PushPeer};
 use crate::dispatch::call::Call;
 use crate::share::{InlineIo, Share, ShareError};
@@ -49,7 +50,10 @@ pub(crate) async fn control(
         ControlCode::QUERY_REMOTE_REGIONS => {
             query(call, open, QueryRequest::parse(input).map_err(refused)?)
         }
-        _ => recall::wait(call, open, RecallRequest::parse(input).map_err(refused)?).await,
+        _ => {
+            let request = RecallRequest::parse(input).map_err(refused)?;
+            recall::wait(call, open, request, output_max).await
+        }
     }
 }
 
@@ -64,11 +68,7 @@ async fn map(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
-    let range_end = asked.file_offset.checked_add(asked.length);
-    let size = open.entry.metadata()?.size;
-    if asked.length == 0 || range_end.is_none_or(|end| end > size) {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
+    check_range(open, &asked)?;
     let pieces = asked.length.div_ceil(DESCRIPTOR_LENGTH_MAX);
     if asked.length > REGION_LENGTH_MAX {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
@@ -77,10 +77,23 @@ async fn map(
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
     let peer = connection(call, asked.push_connection_id)?;
-    let medium = medium(call, open, share, &asked).await?;
-    let region = enter(call, open, push, &asked, peer, Arc::clone(&medium))?;
+    let region = loop {
+        resized(call, open).await?;
+        check_range(open, &asked)?;
+        let medium = medium(call, open, share, &asked).await?;
+        if let Some(region) = enter(call, open, push, &asked, peer, medium)? {
+            break region;
+        }
+    };
+    // Whoever changes the size from here on finds the region and waits for it; who did so before
+    // may have cut it.
+    if let Err(status) = check_range(open, &asked) {
+        finish(&call.link.core, &region, false).await;
+        return Err(status);
+    }
     let memory = register(call, &region, &asked, peer, share).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
+    let medium = &region.medium;
     let emulated = medium.is_emulated();
     let granularity = u32::try_from(medium.store_granularity().bytes()).unwrap_or(u32::MAX);
     let response = MapResponse {
@@ -97,6 +110,27 @@ async fn map(
     let mut output = Vec::new();
     response.emit(&mut output);
     Ok(output)
+}
+
+fn check_range(open: &Open, asked: &MapRequest) -> Result<(), NtStatus> {
+    let end = asked.file_offset.checked_add(asked.length);
+    let size = open.entry.metadata()?.size;
+    if asked.length == 0 || end.is_none_or(|end| end > size) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(())
+}
+
+// Waits while somebody changes the size of the file.
+async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
+    if open.node.lock().resizing > 0 {
+        call.go_pending();
+        tokio::select! {
+            () = open.node.resized() => {}
+            () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
+        }
+    }
+    Ok(())
 }
 
 fn connection(call: &Call, id: PushConnectionId) -> Result<PushPeer, NtStatus> {
@@ -148,6 +182,7 @@ fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), 
 }
 
 // From here on whoever wants to change the file finds the region in its node and waits for it.
+// `None`: somebody is just about to.
 fn enter(
     call: &Call,
     open: &Arc<Open>,
@@ -155,7 +190,7 @@ fn enter(
     asked: &MapRequest,
     peer: PushPeer,
     medium: Arc<dyn Medium>,
-) -> Result<Arc<Region>, NtStatus> {
+) -> Result<Option<Arc<Region>>, NtStatus> {
     let core = &call.link.core;
     let region = Arc::new(Region::new(RegionParts {
         owner: open.owner,
@@ -168,7 +203,7 @@ fn enter(
         rights: asked.rights,
         connection_id: asked.push_connection_id,
         connection: peer.engine,
-        medium,
+        media: Media::new(medium),
         node: Arc::clone(&open.node),
         entry: Arc::clone(&open.entry),
         open: Arc::clone(push),
@@ -178,7 +213,13 @@ fn enter(
     if !state.leases.is_held_whole(open.owner, RWH) || state.delete_pending {
         return Err(NtStatus::OPLOCK_NOT_GRANTED);
     }
+    if state.resizing > 0 {
+        return Ok(None);
+    }
     let mut tables = core.push.lock();
+    if tables.stopping {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
     // A CLOSE that came meanwhile has looked for its regions, under this lock, and not found this
     // one; the lease may live on with another open of the same key.
     if open.is_closed() {
@@ -193,7 +234,7 @@ fn enter(
     }
     tables.regions.insert(region.id, Arc::clone(&region));
     state.regions.push(Arc::clone(&region));
-    Ok(region)
+    Ok(Some(region))
 }
 
 async fn register(
@@ -213,12 +254,12 @@ async fn register(
     let task = runtime.spawn(async move {
         let medium = Arc::clone(&region.medium);
         let Some(memory) = registrar.register(peer.engine, medium, range, access).await else {
-            finish(&core, &region, false);
+            finish(&core, &region, false).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         };
         if !region.set_registered(memory.rkey) {
             registrar.deregister(peer.engine, memory.rkey).await;
-            finish(&core, &region, false);
+            finish(&core, &region, false).await;
             return Err(NtStatus::OPLOCK_NOT_GRANTED);
         }
         Ok(memory)

@@ -54,11 +54,13 @@ pub(super) async fn commit(
     if !can_commit(share) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    if !region.is_usable() {
-        return Err(NtStatus::FILE_CLOSED);
-    }
+    let committing = region.begin_commit().ok_or(NtStatus::FILE_CLOSED)?;
     let medium = Arc::clone(&region.medium);
-    let persist = move || ranges.iter().try_for_each(|(at, len)| medium.persist(*at, *len));
+    let persist = move || {
+        let outcome = ranges.iter().try_for_each(|(at, len)| medium.persist(*at, *len));
+        drop(committing);
+        outcome
+    };
     let outcome = call.blocking(InlineIo::CachedReads, persist).await?;
     outcome.map_err(|error| match error {
         MediumError::VolatileRefused => NtStatus::NOT_SUPPORTED,

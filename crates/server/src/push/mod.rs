@@ -10,7 +10,8 @@
 //! * [`offer`]: the create context; * [`token`]: one-time tokens; * `gate`: push connections;
 //! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
 //! * [`recall`]: taking regions back, and telling the client;
-//! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads.
+//! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads;
+//! * [`witness`]: when a file was written last.
 //!
 //! A region is in its file's node from before it is registered until nothing touches it any more,
 //! so whoever changes the file finds it there and waits. Lock order: node, tables, one region.
@@ -26,6 +27,7 @@ mod recall;
 mod region;
 pub(crate) mod registrar;
 mod token;
+mod witness;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -42,8 +44,9 @@ use crate::state::Open;
 pub(crate) use map::control;
 pub(crate) use offer::offer;
 pub(crate) use open::OpenPush;
-pub(crate) use recall::{closing, end_of_open, recall};
+pub(crate) use recall::{closing, end_of_lease, end_of_open, recall, stop};
 pub(crate) use region::Region;
+pub(crate) use witness::{forget_times, settle_times, sweep};
 
 /// Everything about push that connections share.
 #[derive(Debug)]
@@ -66,6 +69,8 @@ struct Tables {
     tokens: TokenTable,
     connections: HashMap<PushConnectionId, PushPeer>,
     regions: HashMap<RegistrationId, Arc<Region>>,
+    /// The server stops: nothing new is mapped.
+    stopping: bool,
 }
 
 /// One push connection.
@@ -116,6 +121,10 @@ impl Push {
         (tables.regions.len(), tables.connections.len())
     }
 
+    fn all_regions(&self) -> Vec<Arc<Region>> {
+        self.lock().regions.values().cloned().collect()
+    }
+
     fn regions_of(&self, open: &Open) -> Vec<Arc<Region>> {
         let tables = self.lock();
         let ours = |region: &&Arc<Region>| region.open_serial == open.serial;
@@ -134,3 +143,6 @@ impl Push {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

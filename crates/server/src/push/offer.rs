@@ -80,7 +80,10 @@ fn grant(
     let now = Instant::now();
     let bearer = Bearer { session_id: call.session().id };
     let expires = now + push.policy.token_lifetime;
-    let issued = push.lock().tokens.issue(token, bearer, now, expires);
+    let issued = {
+        let mut tables = push.lock();
+        if tables.stopping { None } else { tables.tokens.issue(token, bearer, now, expires) }
+    };
     let token = issued.ok_or(Refusal::RESOURCES)?;
     let _ = open.push.set(Arc::new(OpenPush::new(rights)));
     let address = match listener.ip().is_unspecified() {

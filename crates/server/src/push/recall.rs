@@ -15,8 +15,8 @@ use tracing::{info, warn};
 use super::region::{Ending, Region};
 use crate::dispatch::call::Call;
 use crate::service::Core;
-use crate::share::BasicChange;
 use crate::state::Open;
+use crate::state::lease::Owner;
 use crate::state::node::Node;
 
 /// Takes back the regions of a file that `wanted` picks: asks their holders, and takes what is
@@ -29,8 +29,35 @@ pub(crate) async fn recall(
 ) {
     let regions: Vec<_> =
         node.lock().regions.iter().filter(|region| wanted(region)).cloned().collect();
+    take_back(core, regions, reason, core.push.policy.grace).await;
+}
+
+/// The server stops: all regions are asked for, and taken after the grace or after `patience` if
+/// that is shorter. What is under way on those that are taken is waited for as long once more,
+/// and no longer: a device may hang. From now on nothing is mapped.
+pub(crate) async fn stop(core: &Arc<Core>, patience: Duration) {
+    let regions = {
+        let mut tables = core.push.lock();
+        tables.stopping = true;
+        tables.regions.values().cloned().collect()
+    };
+    let grace = core.push.policy.grace.min(patience);
+    let over = take_back(core, regions, RecallReason::SHUTDOWN, grace);
+    if tokio::time::timeout(grace + patience, over).await.is_err() {
+        warn!("some regions are not drained in time");
+    }
+}
+
+async fn take_back(
+    core: &Arc<Core>,
+    regions: Vec<Arc<Region>>,
+    reason: RecallReason,
+    grace: Duration,
+) {
+    if regions.is_empty() {
+        return;
+    }
     let now = Instant::now();
-    let grace = core.push.policy.grace;
     let mut asked = Vec::with_capacity(regions.len());
     for region in regions {
         let deadline = region.recall(reason, now, grace);
@@ -38,13 +65,19 @@ pub(crate) async fn recall(
         region.open.events.notify_waiters();
         asked.push((region, deadline));
     }
-    for (region, deadline) in asked {
-        let given_back = tokio::time::timeout_at(deadline.into(), region.wait_ended()).await;
-        if given_back.is_err() {
-            warn!(region = region.id.0, %reason, "region revoked: its client did not let go");
-            end(core, &region, true).await;
+    let core = Arc::clone(core);
+    let runtime = core.runtime.clone();
+    // A task of its own: the grace ends for the holder though whoever asked gave up.
+    let task = runtime.spawn(async move {
+        for (region, deadline) in asked {
+            let given_back = tokio::time::timeout_at(deadline.into(), region.wait_ended()).await;
+            if given_back.is_err() {
+                warn!(region = region.id.0, %reason, "region revoked: its client did not let go");
+                end(&core, &region, true).await;
+            }
         }
-    }
+    });
+    let _ = task.await;
 }
 
 /// Ends a registration. On return nothing touches the region any more.
@@ -59,7 +92,8 @@ pub(super) async fn end(core: &Arc<Core>, region: &Arc<Region>, revoked: bool) {
                 if let Some(registrar) = core.push.registrar() {
                     registrar.deregister(region.connection, rkey).await;
                 }
-                finish(&core, &region, revoked);
+                region.wait_committed().await;
+                finish(&core, &region, revoked).await;
             });
             // It ends however this wait does.
             let _ = task.await;
@@ -97,8 +131,23 @@ pub(crate) async fn end_of_open(core: &Arc<Core>, open: &Open) {
     }
 }
 
+/// A lease was given back, in part or whole: the regions that its holder mapped under it end. On
+/// return nothing touches them any more.
+pub(crate) async fn end_of_lease(core: &Arc<Core>, node: &Node, owner: Owner) {
+    let regions = node.lock().regions.clone();
+    for region in regions.into_iter().filter(|region| region.owner == owner) {
+        end(core, &region, false).await;
+        core.push.lock().regions.remove(&region.id);
+    }
+}
+
 /// The last step: nobody finds the region any more, and those who waited go on.
-pub(super) fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
+pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
+    if region.is_noted() {
+        let noted = Arc::clone(region);
+        // Whoever waits for the end finds the time of last write moved.
+        let _ = core.runtime.spawn_blocking(move || noted.settle_time()).await;
+    }
     region.set_ended();
     if !keep_trace {
         core.push.lock().regions.remove(&region.id);
@@ -106,14 +155,6 @@ pub(super) fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
     region.node.lock().regions.retain(|other| !Arc::ptr_eq(other, region));
     region.node.changed.notify_waiters();
     region.open.events.notify_waiters();
-    if region.was_writable() {
-        let entry = Arc::clone(&region.entry);
-        let write = Some(crate::service::now().0);
-        // Pushed bytes change no time by themselves. Nobody waits for this one.
-        core.runtime.spawn_blocking(move || {
-            let _ = entry.set_basic(BasicChange { write, ..BasicChange::default() });
-        });
-    }
 }
 
 /// WAIT_REGION_RECALL: pending until there is something to give back.
@@ -121,9 +162,16 @@ pub(super) async fn wait(
     call: &Call,
     open: &Arc<Open>,
     request: RecallRequest,
+    output_max: u32,
 ) -> Result<Vec<u8>, NtStatus> {
     let RecallRequest = request;
     let push = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
+    // Telling happens once, so what is taken from a region must fit. Nobody has been told yet.
+    let room = usize::try_from(output_max).unwrap_or(usize::MAX).saturating_sub(RECALL_FIXED);
+    let count_max = (room / RECALL_LEN).min(RECALLS_MAX);
+    if count_max == 0 {
+        return Err(NtStatus::BUFFER_TOO_SMALL);
+    }
     let ticket = push.begin_wait();
     loop {
         let event = push.events.notified();
@@ -135,7 +183,7 @@ pub(super) async fn wait(
         if !push.is_latest(ticket) {
             return Err(NtStatus::CANCELLED);
         }
-        let recalls = reports(&call.link.core, open);
+        let recalls = reports(&call.link.core, open, count_max);
         if !recalls.is_empty() {
             let mut output = Vec::new();
             RecallResponse { recalls }.emit(&mut output);
@@ -149,7 +197,8 @@ pub(super) async fn wait(
     }
 }
 
-fn reports(core: &Core, open: &Open) -> Vec<Recall> {
+// What does not fit stays for the next wait.
+fn reports(core: &Core, open: &Open, count_max: usize) -> Vec<Recall> {
     let now = Instant::now();
     let report = |region: Arc<Region>| {
         let (reason, left) = region.take_report(now)?;
@@ -157,9 +206,13 @@ fn reports(core: &Core, open: &Open) -> Vec<Recall> {
         Some(Recall { registration: region.id, generation: region.generation, reason, grace_ms })
     };
     let regions = core.push.regions_of(open);
-    regions.into_iter().filter_map(report).take(RECALLS_MAX).collect()
+    regions.into_iter().filter_map(report).take(count_max).collect()
 }
 
 pub(super) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
+
+/// Bytes of a WAIT_REGION_RECALL output before its entries, and of each entry.
+const RECALL_FIXED: usize = 16;
+const RECALL_LEN: usize = 24;

@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 
 use super::open::OpenPush;
 use super::registrar::EngineConnection;
+use super::witness::{Media, Witness};
 use crate::share::Entry;
 use crate::state::OpenSerial;
 use crate::state::lease::Owner;
@@ -45,10 +46,13 @@ pub(crate) struct Region {
     pub(super) connection_id: PushConnectionId,
     pub(super) connection: EngineConnection,
     pub(super) medium: Arc<dyn Medium>,
+    /// Knows whether bytes came whose time nobody has noted.
+    pub(super) witness: Option<Arc<Witness>>,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
     pub(super) open: Arc<OpenPush>,
     life: Mutex<Life>,
+    /// Notified when the region, or the last commit on it, has ended.
     ended: Notify,
 }
 
@@ -60,6 +64,8 @@ struct Life {
     revoked: bool,
     reported: bool,
     deadline: Option<Instant>,
+    /// Commits by control that have begun and not ended.
+    commits: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -83,7 +89,7 @@ pub(super) struct RegionParts {
     pub(super) rights: Rights,
     pub(super) connection_id: PushConnectionId,
     pub(super) connection: EngineConnection,
-    pub(super) medium: Arc<dyn Medium>,
+    pub(super) media: Media,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
     pub(super) open: Arc<OpenPush>,
@@ -109,6 +115,7 @@ impl Region {
             revoked: false,
             reported: false,
             deadline: None,
+            commits: 0,
         };
         Self {
             owner: parts.owner,
@@ -122,7 +129,8 @@ impl Region {
             rights: parts.rights,
             connection_id: parts.connection_id,
             connection: parts.connection,
-            medium: parts.medium,
+            medium: parts.media.medium,
+            witness: parts.media.witness,
             node: parts.node,
             entry: parts.entry,
             open: parts.open,
@@ -145,7 +153,9 @@ impl Region {
     /// Asks for the region back until `now + grace`. Returns when it will be taken.
     pub(super) fn recall(&self, reason: RecallReason, now: Instant, grace: Duration) -> Instant {
         let mut life = self.lock();
-        let deadline = *life.deadline.get_or_insert(now + grace);
+        // Asked twice, it is due at the earlier time.
+        let deadline = life.deadline.map_or(now + grace, |earlier| earlier.min(now + grace));
+        life.deadline = Some(deadline);
         match life.stage {
             Stage::Active => {
                 life.stage = Stage::Recalling;
@@ -179,6 +189,22 @@ impl Region {
         }
     }
 
+    /// Begins a commit by control, unless the region may not be used any more. The region does
+    /// not end before the commit has.
+    pub(super) fn begin_commit(self: &Arc<Self>) -> Option<Committing> {
+        let mut life = self.lock();
+        if !matches!(life.stage, Stage::Active | Stage::Recalling) {
+            return None;
+        }
+        life.commits += 1;
+        Some(Committing(Arc::clone(self)))
+    }
+
+    /// Returns once no commit by control is under way. Once the end has begun none begins.
+    pub(super) async fn wait_committed(&self) {
+        self.wait_until(|life| life.commits == 0).await;
+    }
+
     /// Nothing touches the region any more.
     pub(super) fn set_ended(&self) {
         self.lock().stage = Stage::Ended;
@@ -187,25 +213,19 @@ impl Region {
 
     /// Returns once nothing touches the region any more.
     pub(super) async fn wait_ended(&self) {
+        self.wait_until(|life| life.stage == Stage::Ended).await;
+    }
+
+    async fn wait_until(&self, is_so: impl Fn(&Life) -> bool) {
         loop {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            if self.lock().stage == Stage::Ended {
+            if is_so(&self.lock()) {
                 return;
             }
             ended.await;
         }
-    }
-
-    /// Whether its client could change the file through it.
-    pub(super) fn was_writable(&self) -> bool {
-        self.rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE | Rights::ATOMIC)
-    }
-
-    /// Whether it may be used and committed.
-    pub(super) fn is_usable(&self) -> bool {
-        matches!(self.lock().stage, Stage::Active | Stage::Recalling)
     }
 
     /// State and reason as QUERY shows them.
@@ -235,6 +255,16 @@ impl Region {
 
     fn lock(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A commit by control under way.
+pub(super) struct Committing(Arc<Region>);
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        self.0.lock().commits -= 1;
+        self.0.ended.notify_waiters();
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, Timespec, Timestamps};
+use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::attributes::{self, DosAttributes};
@@ -148,9 +148,10 @@ impl Entry {
         self.reserve(0, allocation)
     }
 
-    /// Reserves the blocks of a range inside the file without moving its end.
+    /// Reserves the blocks of a range inside the file without moving its end. Where there are
+    /// blocks already nothing changes; else the kernel moves the file's times.
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
-        if len == 0 {
+        if len == 0 || self.has_blocks(offset, len) {
             return Ok(());
         }
         loop {
@@ -161,6 +162,12 @@ impl Entry {
                 other => return Ok(other?),
             }
         }
+    }
+
+    // Whether no hole begins before the end of the range. Nobody uses the position this moves.
+    fn has_blocks(&self, offset: u64, len: u64) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= end)
     }
 
     /// Sets times and attributes; `None` leaves a field alone.

@@ -49,6 +49,8 @@ pub(crate) struct NodeState {
     pub(crate) leases: LeaseTable<Holder>,
     pub(crate) locks: LockTable,
     pub(crate) delete_pending: bool,
+    /// Changes of the file's size under way: nothing is mapped meanwhile.
+    pub(crate) resizing: usize,
     /// Regions mapped for push; whoever changes the file's shape ends them first.
     pub(crate) regions: Vec<Arc<crate::push::Region>>,
 }
@@ -62,6 +64,12 @@ impl NodeState {
     /// Whether nobody but `owner` has the file open, lookers aside.
     pub(crate) fn is_alone(&self, owner: Owner) -> bool {
         self.opens.iter().all(|open| open.owner == owner || open.sharing.uses.is_empty())
+    }
+
+    /// [`Node::begin_resize`] for who has this state of `node` locked.
+    pub(crate) fn begin_resize(&mut self, node: &Arc<Node>) -> Resizing {
+        self.resizing += 1;
+        Resizing(Arc::clone(node))
     }
 
     /// Where an open's name is now.
@@ -83,7 +91,7 @@ impl NodeState {
 pub(crate) struct Node {
     key: FileKey,
     state: Mutex<NodeState>,
-    /// Notified whenever a lease, a lock or a share mode was given back.
+    /// Notified whenever a lease, a lock or a share mode was given back, or a resize has ended.
     pub(crate) changed: Notify,
     commit: OnceLock<CommitGroup>,
 }
@@ -119,6 +127,25 @@ impl Node {
         }
     }
 
+    /// Keeps regions from being mapped until dropped. To be held from before those there are are
+    /// taken back until the file has its new size.
+    pub(crate) fn begin_resize(self: &Arc<Self>) -> Resizing {
+        self.lock().begin_resize(self)
+    }
+
+    /// Returns once nobody changes the size of the file.
+    pub(crate) async fn resized(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().resizing == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
     pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
         let now = Instant::now();
@@ -138,6 +165,17 @@ impl Node {
     /// the data path.
     pub(crate) fn others_cache(&self, by: Owner) -> bool {
         self.lock().leases.is_held_by_others(by)
+    }
+}
+
+/// A change of a file's size under way.
+#[derive(Debug)]
+pub(crate) struct Resizing(Arc<Node>);
+
+impl Drop for Resizing {
+    fn drop(&mut self) {
+        self.0.lock().resizing -= 1;
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -184,6 +222,7 @@ impl Nodes {
             leases: LeaseTable::new(self.break_timeout),
             locks: LockTable::default(),
             delete_pending: false,
+            resizing: 0,
             regions: Vec::new(),
         };
         let (changed, commit) = (Notify::new(), OnceLock::new());

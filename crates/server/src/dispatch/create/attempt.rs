@@ -15,7 +15,7 @@ use crate::share::{
     BasicChange, DosAttributes, Entry, Found, Metadata, Share, ShareError, SharePath,
 };
 use crate::state::lease::Intent;
-use crate::state::node::{self, Node, OpenRecord};
+use crate::state::node::{self, Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 
 /// What an attempt came to.
@@ -112,9 +112,11 @@ fn open_existing(
     let access = wish.requested_on(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = core.nodes.node(found.key);
-    if let Some(wait) = enter(&node, share, wish, sharing, path)? {
-        return Ok(wait);
-    }
+    let _resizing = match enter(&node, share, wish, sharing, path)? {
+        Entered::Wait(wait) => return Ok(wait),
+        Entered::Now(resizing) => resizing,
+    };
+    crate::push::settle_times(&node);
     let opened = finish_opening(share, wish, found, access);
     match opened {
         Ok((entry, metadata, action)) => {
@@ -158,6 +160,14 @@ fn check_attributes(wish: &Wish, metadata: &Metadata) -> Result<(), NtStatus> {
     Ok(())
 }
 
+/// What entering an open in its node came to.
+enum Entered {
+    /// It is there. Who overwrites keeps regions from being mapped until the file is empty.
+    Now(Option<Resizing>),
+    /// Something has to go first.
+    Wait(Attempt),
+}
+
 // Enters the open in its node, or says what has to be waited for.
 fn enter(
     node: &Arc<Node>,
@@ -165,7 +175,7 @@ fn enter(
     wish: &Wish,
     sharing: Sharing,
     path: SharePath,
-) -> Result<Option<Attempt>, NtStatus> {
+) -> Result<Entered, NtStatus> {
     let now = Instant::now();
     let mut state = node.lock();
     if state.delete_pending {
@@ -200,11 +210,11 @@ fn enter(
         wait = Some(Attempt::Mapped { node: Arc::clone(node), reason });
     }
     let outcome = match wait {
-        Some(wait) => Ok(Some(wait)),
+        Some(wait) => Ok(Entered::Wait(wait)),
         None if !admitted => Err(NtStatus::SHARING_VIOLATION),
         None => {
             state.opens.push(record(wish, share, sharing, path));
-            Ok(None)
+            Ok(Entered::Now(overwrites.then(|| state.begin_resize(node))))
         }
     };
     drop(state);

@@ -112,8 +112,14 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
     if open.tree.share().is_some_and(|share| share.is_read_only()) {
         return Err(NtStatus::MEDIA_WRITE_PROTECTED);
     }
-    let inline = entry.inline_io();
-    Ok(call.blocking(inline, move || entry.set_basic(change)).await??)
+    let (inline, node) = (entry.inline_io(), Arc::clone(&open.node));
+    let work = move || {
+        if change.write.is_some() {
+            crate::push::forget_times(&node);
+        }
+        entry.set_basic(change)
+    };
+    Ok(call.blocking(inline, work).await??)
 }
 
 // MS-FSCC §2.4.7: 0 leaves a time alone, -1 and -2 switch its automatic update off and on. The
@@ -144,6 +150,8 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
         return Err(NtStatus::INVALID_PARAMETER);
     }
     open.node.yield_caching(open.owner, Intent::Modify).await;
+    // Until the file has its new size nothing is mapped that the recall below would miss.
+    let resizing = open.node.begin_resize();
     // The client's own region on this very handle is its own to give back first; others are
     // recalled. docs/push-mode.md, "Recall".
     let is_cut = |region: &Region| region.end > size;
@@ -155,9 +163,13 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     crate::push::recall(core, &open.node, RecallReason::TRUNCATION, is_cut).await;
     let entry = Arc::clone(&open.entry);
     let inline = entry.inline_io();
-    let work = move || match resize {
-        Resize::End(size) => entry.set_size(size),
-        Resize::Allocation(size) => entry.set_allocation(size),
+    let work = move || {
+        let outcome = match resize {
+            Resize::End(size) => entry.set_size(size),
+            Resize::Allocation(size) => entry.set_allocation(size),
+        };
+        drop(resizing);
+        outcome
     };
     Ok(call.blocking(inline, work).await??)
 }

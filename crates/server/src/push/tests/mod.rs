@@ -1,0 +1,318 @@
+//! Registrations against everything that ends them, with an engine that is held and let go.
+
+mod rig;
+
+use std::fs::FileTimes;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use smb::info::{self, FileInfoClass};
+use smb::push::{
+    MapResponse, RecallReason, RecallRequest, RecallResponse, RegistrationId, UnmapRequest,
+};
+use smb::{Command, ControlCode, FileTime, LeaseBreakAck, NtStatus, create};
+
+use self::rig::{LEN, Opened, Rig};
+use crate::state::lease::{Intent, Owner};
+use crate::state::node::Node;
+
+const PAGE: u64 = 4096;
+
+async fn unmap(rig: &Rig, open: Opened, mapped: &MapResponse) -> Result<(), NtStatus> {
+    let (registration, generation) = (mapped.registration, mapped.generation);
+    let request = UnmapRequest { registration, generation };
+    let code = ControlCode::UNMAP_REMOTE_REGION;
+    rig.control(open, code, |out| request.emit(out), 0).await.map(drop)
+}
+
+async fn wait(rig: &Rig, open: Opened, room: u32) -> Result<Vec<RegistrationId>, NtStatus> {
+    let code = ControlCode::WAIT_REGION_RECALL;
+    let output = rig.control(open, code, |out| RecallRequest.emit(out), room).await?;
+    let recalls = RecallResponse::parse(&output).unwrap().recalls;
+    Ok(recalls.into_iter().map(|recall| recall.registration).collect())
+}
+
+fn node(rig: &Rig, open: Opened) -> Arc<Node> {
+    let session = rig.core.session(7).unwrap();
+    Arc::clone(&session.open(open.id.persistent, open.id.volatile).unwrap().node)
+}
+
+async fn recall(rig: &Rig, open: Opened) {
+    crate::push::recall(&rig.core, &node(rig, open), RecallReason::REMAP, |_| true).await;
+}
+
+/// Lets everything run that can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Drives `work` until it waits for something, and fails if it does not.
+macro_rules! assert_waits {
+    ($work:expr) => {{
+        let mut waited = false;
+        tokio::select! {
+            biased;
+            _ = &mut $work => {}
+            () = settle() => waited = true,
+        }
+        assert!(waited, "it had to wait");
+    }};
+}
+
+#[tokio::test]
+async fn a_recall_stays_untold_until_a_wait_has_room_for_it() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let one = rig.map(open, 0, PAGE).await.unwrap().registration;
+    let two = rig.map(open, PAGE, PAGE).await.unwrap().registration;
+    let mut recall = Box::pin(recall(&rig, open));
+    assert_waits!(recall);
+    assert_eq!(wait(&rig, open, 16 + 23).await, Err(NtStatus::BUFFER_TOO_SMALL));
+    let mut told = wait(&rig, open, 16 + 24).await.unwrap();
+    assert_eq!(told.len(), 1);
+    told.extend(wait(&rig, open, 4096).await.unwrap());
+    told.sort();
+    assert_eq!(told, [one, two]);
+}
+
+#[tokio::test]
+async fn a_wait_without_room_does_not_end_the_one_before() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    let mut first = Box::pin(wait(&rig, open, 4096));
+    assert_waits!(first);
+    assert_eq!(wait(&rig, open, 0).await, Err(NtStatus::BUFFER_TOO_SMALL));
+    let mut recall = Box::pin(recall(&rig, open));
+    assert_waits!(recall);
+    assert_eq!(first.await, Ok(vec![mapped.registration]));
+}
+
+#[tokio::test]
+async fn nothing_is_mapped_while_the_file_gets_another_size() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let other = rig.open("f", 1).await;
+    let mapped = rig.map(open, LEN - PAGE, PAGE).await.unwrap();
+    let mut cut = Box::pin(rig.set_end(other, PAGE));
+    assert_waits!(cut);
+    // It waits for the region it found; one mapped now it would not wait for.
+    let mut late = Box::pin(rig.map(open, LEN - 2 * PAGE, PAGE));
+    assert_waits!(late);
+    let mut kept = Box::pin(rig.map(open, 0, PAGE));
+    assert_waits!(kept);
+    unmap(&rig, open, &mapped).await.unwrap();
+    cut.await.unwrap();
+    assert_eq!(rig.size("f"), PAGE);
+    assert_eq!(late.await.err(), Some(NtStatus::INVALID_PARAMETER));
+    kept.await.unwrap();
+    assert_eq!(rig.registered(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_region_outlives_the_bytes_it_covers() {
+    let rig = Arc::new(Rig::new());
+    let (mapper, cutter) = (rig.open("f", 1).await, rig.open("f", 1).await);
+    let cuts = tokio::spawn({
+        let rig = Arc::clone(&rig);
+        async move {
+            for _ in 0..300 {
+                rig.set_end(cutter, PAGE).await.unwrap();
+                rig.set_end(cutter, LEN).await.unwrap();
+            }
+        }
+    });
+    while !cuts.is_finished() {
+        let Ok(mapped) = rig.map(mapper, LEN - PAGE, PAGE).await else { continue };
+        // Whoever cuts the file waits for us: it is whole until we let go.
+        assert_eq!(rig.size("f"), LEN);
+        unmap(&rig, mapper, &mapped).await.unwrap();
+    }
+    cuts.await.unwrap();
+    assert_eq!(rig.registered(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_given_back_ends_what_was_mapped_under_it() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    let node = node(&rig, open);
+    let stranger = Owner::Lease { client: [9; 16], key: [9; 16] };
+    assert!(node.begin_breaks(stranger, Intent::Open).is_some(), "an answer is owed");
+    rig.engine.hold();
+    let state = create::LeaseState::READ | create::LeaseState::HANDLE;
+    let ack = LeaseBreakAck { lease_key: create::LeaseKey([1; 16]), state };
+    let mut answered = Box::pin(rig.ask(Command::OPLOCK_BREAK, |out| ack.emit(out)));
+    assert_waits!(answered);
+    assert_eq!(rig.registered(), 0, "the tag is void at once");
+    rig.engine.release();
+    answered.await.unwrap();
+    assert_eq!(rig.core.push.counts().0, 0);
+    assert!(node.lock().regions.is_empty());
+    assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
+    assert_eq!(rig.map(open, 0, PAGE).await.err(), Some(NtStatus::OPLOCK_NOT_GRANTED));
+}
+
+#[tokio::test]
+async fn pushed_bytes_move_the_time_of_last_write_and_a_mere_mapping_does_not() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let file = std::fs::File::open(rig.dir.path().join("f")).unwrap();
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let modified = || file.metadata().unwrap().modified().unwrap();
+    file.set_times(FileTimes::new().set_modified(old)).unwrap();
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    crate::push::settle_times(&node(&rig, open));
+    unmap(&rig, open, &mapped).await.unwrap();
+    assert_eq!(modified(), old, "nothing was written");
+
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    // The first store of a mapping may fault and move the time; those after it do not.
+    rig.engine.place(0, b"first");
+    file.set_times(FileTimes::new().set_modified(old)).unwrap();
+    rig.engine.place(0, b"pushed");
+    assert_eq!(modified(), old, "memory moves no time");
+    crate::push::settle_times(&node(&rig, open));
+    assert!(modified() > old, "whoever is shown the time sees it moved");
+
+    file.set_times(FileTimes::new().set_modified(old)).unwrap();
+    rig.engine.place(0, b"more");
+    unmap(&rig, open, &mapped).await.unwrap();
+    assert!(modified() > old, "and so does whoever waits for the end");
+}
+
+#[tokio::test]
+async fn a_time_the_client_sets_stays_though_bytes_came_before() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    rig.engine.place(0, b"pushed");
+    let wanted = FileTime::from_unix_ns(1_000_000_000_000_000_000);
+    let basic = info::Basic {
+        creation_time: FileTime::ZERO,
+        last_access_time: FileTime::ZERO,
+        last_write_time: wanted,
+        change_time: FileTime::ZERO,
+        attributes: info::FileAttributes::empty(),
+    };
+    let mut buffer = Vec::new();
+    basic.emit(&mut buffer);
+    rig.set_info(open, FileInfoClass::BASIC, &buffer).await.unwrap();
+    unmap(&rig, open, &mapped).await.unwrap();
+    let modified = std::fs::metadata(rig.dir.path().join("f")).unwrap().modified().unwrap();
+    assert_eq!(modified, SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+}
+
+#[tokio::test]
+async fn a_recall_after_unmap_and_after_close_asks_nobody() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    unmap(&rig, open, &mapped).await.unwrap();
+    let mut waiting = Box::pin(wait(&rig, open, 4096));
+    assert_waits!(waiting);
+    recall(&rig, open).await;
+    assert_waits!(waiting);
+    rig.map(open, 0, PAGE).await.unwrap();
+    let node = node(&rig, open);
+    let close = smb::CloseRequest { query_attributes: false, file_id: open.id };
+    rig.ask(Command::CLOSE, |out| close.emit(out)).await.unwrap();
+    assert_eq!(waiting.await, Err(NtStatus::FILE_CLOSED));
+    assert_eq!((rig.registered(), rig.core.push.counts().0), (0, 0));
+    crate::push::recall(&rig.core, &node, RecallReason::REMAP, |_| true).await;
+}
+
+#[tokio::test]
+async fn a_region_recalled_twice_is_told_once_and_ends_once() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    let mut first = Box::pin(recall(&rig, open));
+    let mut second = Box::pin(recall(&rig, open));
+    assert_waits!(first);
+    assert_waits!(second);
+    assert_eq!(wait(&rig, open, 4096).await, Ok(vec![mapped.registration]));
+    let mut again = Box::pin(wait(&rig, open, 4096));
+    assert_waits!(again);
+    unmap(&rig, open, &mapped).await.unwrap();
+    tokio::join!(first, second);
+    assert_waits!(again);
+}
+
+#[tokio::test]
+async fn a_region_is_not_taken_before_what_is_under_way_on_it_has_ended() {
+    let rig = Rig::with_grace(Duration::ZERO);
+    let open = rig.open("f", 1).await;
+    let mapped = rig.map(open, 0, PAGE).await.unwrap();
+    let region = node(&rig, open).lock().regions[0].clone();
+    // A commit by control, and an operation on the engine.
+    let committing = region.begin_commit().unwrap();
+    rig.engine.hold();
+    let mut recall = Box::pin(recall(&rig, open));
+    while rig.registered() > 0 {
+        assert_waits!(recall);
+    }
+    assert!(region.begin_commit().is_none(), "nothing new begins");
+    assert_waits!(recall);
+    rig.engine.release();
+    assert_waits!(recall);
+    drop(committing);
+    recall.await;
+    unmap(&rig, open, &mapped).await.expect("a revoked one is there until it is unmapped");
+    assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
+}
+
+#[tokio::test]
+async fn the_grace_runs_out_though_whoever_asked_has_given_up() {
+    let rig = Rig::with_grace(Duration::from_millis(1));
+    let open = rig.open("f", 1).await;
+    rig.map(open, 0, PAGE).await.unwrap();
+    let region = node(&rig, open).lock().regions[0].clone();
+    let mut recall = Box::pin(recall(&rig, open));
+    assert_waits!(recall);
+    drop(recall);
+    region.wait_ended().await;
+    assert_eq!(rig.registered(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_asks_for_everything_and_maps_nothing_more() {
+    let rig = Rig::new();
+    let (one, two) = (rig.open("one", 1).await, rig.open("two", 2).await);
+    let mapped = [rig.map(one, 0, PAGE).await.unwrap(), rig.map(two, 0, PAGE).await.unwrap()];
+    let mut stopped = Box::pin(crate::push::stop(&rig.core, Duration::from_secs(3600)));
+    assert_waits!(stopped);
+    for (open, mapped) in [one, two].into_iter().zip(&mapped) {
+        let code = ControlCode::WAIT_REGION_RECALL;
+        let output = rig.control(open, code, |out| RecallRequest.emit(out), 4096).await.unwrap();
+        assert_eq!(
+            RecallResponse::parse(&output).unwrap().recalls[0].reason,
+            RecallReason::SHUTDOWN
+        );
+        assert_waits!(stopped);
+        unmap(&rig, open, mapped).await.unwrap();
+    }
+    stopped.await;
+    assert_eq!(rig.map(one, 0, PAGE).await.err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+}
+
+#[tokio::test]
+async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    rig.map(open, 0, PAGE).await.unwrap();
+    let mut recall = Box::pin(recall(&rig, open));
+    assert_waits!(recall);
+    crate::push::stop(&rig.core, Duration::from_millis(1)).await;
+    assert_eq!(rig.registered(), 0);
+    recall.await;
+    // Nor for a device that hangs.
+    let rig = Rig::new();
+    let open = rig.open("f", 1).await;
+    rig.map(open, 0, PAGE).await.unwrap();
+    rig.engine.hold();
+    crate::push::stop(&rig.core, Duration::from_millis(1)).await;
+}

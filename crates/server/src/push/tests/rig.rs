@@ -1,0 +1,333 @@
+//! A server without sockets, whose engine is a test: one session, its requests dispatched by hand.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pmem::Medium;
+use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    CreateResponse, CreateResponseContext, ImpersonationLevel, Lease, LeaseKey, LeaseState,
+    LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::crypto::{SigningAlgorithm, SigningKey};
+use smb::info::{self, FileAttributes, FileInfoClass, InfoType};
+use smb::negotiate::{Capabilities, Dialect, SecurityMode};
+use smb::push::{
+    Durability, MapRequest, MapResponse, PushConnect, PushConnectionId, PushRequest, PushResponse,
+    Rights,
+};
+use smb::{
+    Command, ControlCode, FileId, Guid, Header, HeaderFlags, IoctlRequest, IoctlResponse,
+    MessageId, Name, NtStatus, Route, SessionId, SetInfoRequest, TreeId,
+};
+use tokio::sync::watch;
+
+use crate::config::{PushPolicy, SigningPolicy, Users};
+use crate::dispatch::call::Call;
+use crate::limits::Limits;
+use crate::push::Push;
+use crate::push::registrar::{EngineConnection, Later, Registrar};
+use crate::service::{Core, CoreParts};
+use crate::share::{Share, ShareConfig};
+use crate::state::link::Agreed;
+use crate::state::session::SessionParts;
+use crate::state::tree::Target;
+use crate::state::{Channel, Identity, Link, Session, Tree};
+use crate::transport::Outbox;
+
+/// Everything a test holds.
+pub(super) struct Rig {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) core: Arc<Core>,
+    pub(super) engine: Arc<TestEngine>,
+    link: Arc<Link>,
+    channel: Arc<Channel>,
+    tree: Arc<Tree>,
+    next_message: AtomicU64,
+}
+
+impl Rig {
+    /// In the share's memory, with a grace that ends only when the test says so.
+    pub(super) fn new() -> Self {
+        Self::with_grace(Duration::from_secs(3600))
+    }
+
+    pub(super) fn with_grace(grace: Duration) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut exported = ShareConfig::new("data", dir.path());
+        exported.emulate_persistence = true;
+        let share = Arc::new(Share::open(&exported).unwrap());
+        let core = Arc::new(Core::new(CoreParts {
+            limits: Limits::default(),
+            shares: vec![Arc::clone(&share)],
+            users: Users::default(),
+            signing: SigningPolicy::Required,
+            encrypt_required: false,
+            guid: Guid([1; 16]),
+            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
+            runtime: tokio::runtime::Handle::current(),
+        }));
+        let address = "127.0.0.1:5445".parse().unwrap();
+        let engine = Arc::new(TestEngine::default());
+        core.push.attach(Arc::clone(&engine) as Arc<dyn Registrar>, address);
+        let link =
+            Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
+        link.agreed.set(agreed()).unwrap();
+        let session = Arc::new(Session::new(SessionParts {
+            id: 7,
+            identity: Identity::User("user".to_owned()),
+            sealing: None,
+            opening: None,
+            signing_required: true,
+            encrypt_required: false,
+        }));
+        let access = AccessMask::FILE_ALL;
+        let tree = session.connect_tree(Target::Disk(share), access).unwrap();
+        assert!(core.add_session(Arc::clone(&session)));
+        let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]));
+        let channel = Arc::new(Channel { session, signing });
+        Self { dir, core, engine, link, channel, tree, next_message: AtomicU64::new(1) }
+    }
+
+    /// A file of 64 KiB, opened by the holder of lease `key`.
+    pub(super) async fn open(&self, name: &str, key: u8) -> Opened {
+        let path = self.dir.path().join(name);
+        if !path.exists() {
+            std::fs::write(&path, vec![0; usize::try_from(LEN).unwrap()]).unwrap();
+        }
+        let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+        let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+        let lease = Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
+        let push = PushRequest {
+            rights: Rights::READ | Rights::WRITE | Rights::FLUSH,
+            durability: Durability::ANY,
+            accept_emulated: true,
+            regions_max: 1,
+        };
+        let request = CreateRequest {
+            oplock_level: OplockLevel::LEASE,
+            impersonation: ImpersonationLevel::IMPERSONATION,
+            desired_access: AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE,
+            attributes: FileAttributes::empty(),
+            share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            disposition: CreateDisposition::OPEN,
+            options: CreateOptions::empty(),
+            name: Name::new(name).unwrap(),
+            contexts: vec![CreateRequestContext::Lease(lease), CreateRequestContext::Push(push)],
+        };
+        let pdu = self.ask(Command::CREATE, |out| request.emit(out)).await.unwrap();
+        let response = CreateResponse::parse(&pdu).unwrap();
+        let grant = response.contexts.iter().find_map(|context| match context {
+            CreateResponseContext::Push(PushResponse::Granted(grant)) => Some(grant.clone()),
+            _ => None,
+        });
+        let mut hello = Vec::new();
+        PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
+        let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
+        let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
+        Opened { id: response.file_id, connection }
+    }
+
+    pub(super) async fn map(
+        &self,
+        open: Opened,
+        file_offset: u64,
+        length: u64,
+    ) -> Result<MapResponse, NtStatus> {
+        let request = MapRequest {
+            rights: Rights::READ | Rights::WRITE | Rights::FLUSH,
+            push_connection_id: open.connection,
+            file_offset,
+            length,
+        };
+        let code = ControlCode::MAP_REMOTE_REGION;
+        let output = self.control(open, code, |out| request.emit(out), 4096).await?;
+        Ok(MapResponse::parse(&output).unwrap())
+    }
+
+    pub(super) async fn control(
+        &self,
+        open: Opened,
+        code: ControlCode,
+        input: impl FnOnce(&mut Vec<u8>),
+        output_max: u32,
+    ) -> Result<Vec<u8>, NtStatus> {
+        let mut bytes = Vec::new();
+        input(&mut bytes);
+        let request = IoctlRequest {
+            code,
+            file_id: open.id,
+            input: &bytes,
+            input_response_max: 0,
+            output_response_max: output_max,
+            is_fsctl: true,
+        };
+        let pdu = self.ask(Command::IOCTL, |out| request.emit(out)).await?;
+        Ok(IoctlResponse::parse(&pdu).unwrap().output.to_vec())
+    }
+
+    pub(super) async fn set_end(&self, open: Opened, end_of_file: u64) -> Result<(), NtStatus> {
+        let mut buffer = Vec::new();
+        info::EndOfFile { end_of_file }.emit(&mut buffer);
+        self.set_info(open, FileInfoClass::END_OF_FILE, &buffer).await
+    }
+
+    pub(super) async fn set_info(
+        &self,
+        open: Opened,
+        class: FileInfoClass,
+        buffer: &[u8],
+    ) -> Result<(), NtStatus> {
+        let request = SetInfoRequest {
+            info_type: InfoType::FILE,
+            class: class.0,
+            additional: info::SecurityInformation::empty(),
+            file_id: open.id,
+            buffer,
+        };
+        self.ask(Command::SET_INFO, |out| request.emit(out)).await.map(drop)
+    }
+
+    /// Dispatches a request; the whole answer if it is a success.
+    pub(super) async fn ask(
+        &self,
+        command: Command,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, NtStatus> {
+        let id = self.next_message.fetch_add(1, Ordering::Relaxed);
+        let mut header = Header::request(command, MessageId(id));
+        header.flags |= HeaderFlags::SIGNED;
+        header.credit_charge = 16;
+        header.session_id = SessionId(self.channel.session.id);
+        header.route = Route::Sync { process_id: 0, tree_id: TreeId(self.tree.id) };
+        let mut frame = Vec::new();
+        header.emit(&mut frame);
+        body(&mut frame);
+        let range = 0..frame.len();
+        let mut call = Call {
+            link: Arc::clone(&self.link),
+            header,
+            channel: Arc::clone(&self.channel),
+            sealed: false,
+            frame: Arc::new(frame),
+            range,
+            chain_file: None,
+            chain_tree: None,
+            pending: self.link.add_pending(id),
+            may_pend: true,
+        };
+        let mut out = Vec::new();
+        Header { flags: HeaderFlags::RESPONSE, ..header }.emit(&mut out);
+        crate::dispatch::dispatch(&mut call, &mut out).await?;
+        Ok(out)
+    }
+
+    pub(super) fn size(&self, name: &str) -> u64 {
+        std::fs::metadata(self.dir.path().join(name)).unwrap().len()
+    }
+
+    /// Regions the engine would let a peer use.
+    pub(super) fn registered(&self) -> usize {
+        self.engine.registered.lock().unwrap().len()
+    }
+}
+
+/// An open with a push connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    pub(super) id: FileId,
+    pub(super) connection: PushConnectionId,
+}
+
+type Registered = (Arc<dyn Medium>, Range<u64>);
+
+/// Stands where the engine stands: what is registered, and when a drain ends.
+#[derive(Debug)]
+pub(super) struct TestEngine {
+    registered: Mutex<HashMap<Rkey, Registered>>,
+    last: AtomicU32,
+    /// While true no deregistration ends.
+    drain: watch::Sender<bool>,
+}
+
+impl Default for TestEngine {
+    fn default() -> Self {
+        let (registered, last) = (Mutex::default(), AtomicU32::new(0));
+        Self { registered, last, drain: watch::Sender::new(false) }
+    }
+}
+
+impl TestEngine {
+    /// Operations are under way and do not end.
+    pub(super) fn hold(&self) {
+        self.drain.send_replace(true);
+    }
+
+    /// They end.
+    pub(super) fn release(&self) {
+        self.drain.send_replace(false);
+    }
+
+    /// What the peer of the one region there is writes.
+    pub(super) fn place(&self, offset: u64, bytes: &[u8]) {
+        let registered = self.registered.lock().unwrap();
+        let (medium, range) = registered.values().next().unwrap();
+        medium.place(range.start + offset, bytes).unwrap();
+    }
+}
+
+impl Registrar for TestEngine {
+    fn register(
+        &self,
+        _: EngineConnection,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        _: Access,
+    ) -> Later<Option<MemoryRegion>> {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (rkey, lkey) = (Rkey(number), Lkey(number));
+        let len = range.end - range.start;
+        self.registered.lock().unwrap().insert(rkey, (medium, range));
+        let memory = MemoryRegion { rkey, lkey, remote_addr_base: 0, len };
+        Box::pin(async move { Some(memory) })
+    }
+
+    fn deregister(&self, _: EngineConnection, rkey: Rkey) -> Later<()> {
+        self.registered.lock().unwrap().remove(&rkey);
+        let mut drain = self.drain.subscribe();
+        Box::pin(async move {
+            let _ = drain.wait_for(|held| !held).await;
+        })
+    }
+
+    fn disconnect(&self, _: EngineConnection) {}
+}
+
+/// Nobody hears lease breaks and interim answers.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn deliver(&self, _: Vec<u8>) {}
+    fn close(&self) {}
+}
+
+fn agreed() -> Agreed {
+    Agreed {
+        dialect: Dialect::SMB_3_1_1,
+        client_guid: [1; 16],
+        client_capabilities: Capabilities::empty(),
+        client_security_mode: SecurityMode::SIGNING_ENABLED,
+        server_capabilities: Capabilities::empty(),
+        server_security_mode: SecurityMode::SIGNING_ENABLED,
+        signing: SigningAlgorithm::AesCmac,
+        cipher: None,
+    }
+}
+
+/// Length of every file here.
+pub(super) const LEN: u64 = 64 * 1024;

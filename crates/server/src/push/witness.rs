@@ -1,0 +1,184 @@
+//! When a file was written last, if its bytes came by one-sided writes.
+//!
+//! A store through a mapping moves no time of the file, or only the first one does. So a medium
+//! that is a mapping is given to the engine with a witness in front, which notes that bytes were
+//! placed; whoever shows the time of the file to a client, and a sweep now and then, takes the
+//! note and sets the time. Nothing is done per operation but a look at one flag. A `storage`
+//! medium writes through the kernel, which moves the time itself.
+//!
+//! Spec: docs/push-mode.md, "Times".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
+
+use super::region::Region;
+use crate::service::{self, Core};
+use crate::share::BasicChange;
+use crate::state::node::Node;
+
+/// What a region is made of.
+#[derive(Debug)]
+pub(super) struct Media {
+    /// What the engine places into.
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) witness: Option<Arc<Witness>>,
+}
+
+impl Media {
+    /// Puts a witness in front of a mapping.
+    pub(super) fn new(medium: Arc<dyn Medium>) -> Self {
+        if medium.class() == DurabilityClass::Storage {
+            return Self { medium, witness: None };
+        }
+        let witness = Arc::new(Witness { inner: medium, touched: AtomicBool::new(false) });
+        Self { medium: Arc::clone(&witness) as Arc<dyn Medium>, witness: Some(witness) }
+    }
+}
+
+/// A medium that notes when bytes are placed.
+#[derive(Debug)]
+pub(super) struct Witness {
+    inner: Arc<dyn Medium>,
+    touched: AtomicBool,
+}
+
+impl Witness {
+    // After the placement: whoever takes the note sets a time at which the bytes were there. A
+    // failed one may have placed a part.
+    fn note<T>(&self, outcome: Result<T, MediumError>) -> Result<T, MediumError> {
+        let nothing = matches!(outcome, Err(MediumError::WouldBlock));
+        if !nothing && !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn is_touched(&self) -> bool {
+        self.touched.load(Ordering::Acquire)
+    }
+
+    fn take(&self) -> bool {
+        self.is_touched() && self.touched.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Medium for Witness {
+    fn class(&self) -> DurabilityClass {
+        self.inner.class()
+    }
+
+    fn store_granularity(&self) -> StoreGranularity {
+        self.inner.store_granularity()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_emulated(&self) -> bool {
+        self.inner.is_emulated()
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.inner.backing()
+    }
+
+    fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.note(self.inner.try_place(offset, bytes))
+    }
+
+    fn try_place_part(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.note(self.inner.try_place_part(offset, bytes))
+    }
+
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
+        self.inner.try_read(offset, out)
+    }
+
+    fn try_persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.inner.try_persist(offset, len)
+    }
+
+    fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
+        self.note(self.inner.try_atomic(offset, op))
+    }
+
+    fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
+        self.note(self.inner.place(offset, bytes))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
+        self.inner.read(offset, out)
+    }
+
+    fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.inner.persist(offset, len)
+    }
+
+    fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError> {
+        self.note(self.inner.atomic(offset, op))
+    }
+
+    fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.inner.prepare(offset, len)
+    }
+}
+
+impl Region {
+    /// Sets the time of last write if bytes came since the last time. May block.
+    pub(super) fn settle_time(&self) {
+        if self.take_note() {
+            let change = BasicChange { write: Some(service::now().0), ..BasicChange::default() };
+            // Times are advice; a file whose time cannot be set is served all the same.
+            let _ = self.entry.set_basic(change);
+        }
+    }
+
+    /// Whether bytes came whose time is not set.
+    pub(super) fn is_noted(&self) -> bool {
+        self.witness.as_ref().is_some_and(|witness| witness.is_touched())
+    }
+
+    fn take_note(&self) -> bool {
+        self.witness.as_ref().is_some_and(|witness| witness.take())
+    }
+}
+
+/// Before the times of a file are shown: bytes that came by one-sided writes count. May block.
+pub(crate) fn settle_times(node: &Node) {
+    for region in regions(node) {
+        region.settle_time();
+    }
+}
+
+/// Before the client sets the time of last write: what came before does not move it again.
+pub(crate) fn forget_times(node: &Node) {
+    for region in regions(node) {
+        region.take_note();
+    }
+}
+
+fn regions(node: &Node) -> Vec<Arc<Region>> {
+    // Without regions, which is nearly always so, this allocates nothing.
+    node.lock().regions.clone()
+}
+
+/// For those who look at the files without asking us: times follow within [`SWEEP_EVERY`].
+pub(crate) async fn sweep(core: std::sync::Weak<Core>) {
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        let Some(core) = core.upgrade() else { return };
+        let regions = core.push.all_regions();
+        if regions.is_empty() {
+            continue;
+        }
+        let settle = move || regions.iter().for_each(|region| region.settle_time());
+        let _ = core.runtime.spawn_blocking(settle).await;
+    }
+}
+
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
