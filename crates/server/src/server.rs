@@ -36,7 +36,10 @@ impl Server {
         raise_open_files();
         let mut shares: Vec<Arc<Share>> = Vec::with_capacity(config.shares.len());
         for wanted in &config.shares {
-            let share = Share::open(wanted)?;
+            let mut share = Share::open(wanted)?;
+            if let Some(first) = shares.first() {
+                share.keep_names_with(first);
+            }
             if shares.iter().any(|other| other.name().eq_ignore_ascii_case(share.name())) {
                 return Err(StartError::ConfigDuplicateShare(wanted.name.clone()));
             }
@@ -152,6 +155,7 @@ impl Running {
             leases: self.core.nodes.leases(),
             regions: self.core.push.counts().0,
             push_connections: self.core.push.counts().1,
+            directories_synced: self.core.shares.first().map_or(0, |one| one.directories_synced()),
         }
     }
 
@@ -215,6 +219,8 @@ pub struct Status {
     pub regions: usize,
     /// Push connections.
     pub push_connections: usize,
+    /// Directories synced since the start, because names in them had changed.
+    pub directories_synced: u64,
 }
 
 /// Why a server did not start.

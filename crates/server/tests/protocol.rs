@@ -388,3 +388,34 @@ fn stopping_ends_sessions_and_closes_files() {
     assert!(wire.is_closed());
     assert!(!dir.path().join("doomed").exists());
 }
+
+#[test]
+fn a_flush_makes_the_name_durable_once_per_change_of_a_name() {
+    let disk = tempfile::tempdir_in("/var/tmp").unwrap();
+    let fixture = Fixture::start_with(|config| {
+        config.shares.push(server::ShareConfig::new("disk", disk.path()));
+    });
+    let mut wire = fixture.client(1);
+    assert_eq!(wire.enter("disk"), NtStatus::SUCCESS);
+    let synced = || fixture.running.status().directories_synced;
+    let flush = |wire: &mut Wire, file_id| {
+        let (header, _) = wire.ask(Command::FLUSH, |out| FlushRequest { file_id }.emit(out));
+        assert_eq!(header.status, NtStatus::SUCCESS);
+    };
+    let one = wire.open("one", |_| {}).id;
+    assert_eq!(synced(), 0, "a file that nobody asked to be durable");
+    flush(&mut wire, one);
+    flush(&mut wire, one);
+    assert_eq!(synced(), 1);
+    let two = wire.open("two", |_| {}).id;
+    let through = WriteRequest { flags: WriteFlags::WRITE_THROUGH, ..write(two, 0, b"durable") };
+    let (header, _) = wire.ask(Command::WRITE, |out| through.emit(out));
+    assert_eq!((header.status, synced()), (NtStatus::SUCCESS, 2));
+    // What was closed without a flush is owed to whoever flushes it later.
+    let three = wire.open("three", |_| {}).id;
+    let close = CloseRequest { query_attributes: false, file_id: three };
+    wire.ask(Command::CLOSE, |out| close.emit(out));
+    let three = wire.open("three", |_| {}).id;
+    flush(&mut wire, three);
+    assert_eq!(synced(), 3);
+}

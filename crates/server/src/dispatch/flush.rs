@@ -1,4 +1,5 @@
-//! FLUSH: everything written to the file so far becomes durable, as far as its medium can.
+//! FLUSH: everything written to the file so far becomes durable, as far as its medium can, and the
+//! file's name with it.
 //!
 //! On tmpfs nothing can become durable and fsync(2) succeeds all the same; so does FLUSH, as with
 //! every server. A client that must know asks for the durability class (push context).
@@ -16,9 +17,8 @@ use smb::create::AccessMask;
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
-use crate::share::{Entry, InlineIo};
+use crate::share::InlineIo;
 use crate::state::Open;
-use crate::state::node::Node;
 
 /// Answers on the spot where there is nothing to wait for.
 pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
@@ -42,29 +42,41 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let file_id = FlushRequest::parse(call.pdu()).map_err(malformed)?.file_id;
     let open = check(call.open(file_id)?)?;
-    let (node, entry) = (Arc::clone(&open.node), Arc::clone(&open.entry));
-    let inline = entry.inline_io();
-    call.blocking(inline, move || persist(&node, &entry)).await??;
+    let inline = open.entry.inline_io();
+    call.blocking(inline, move || persist(&open)).await??;
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }
 
-/// Makes the file's data durable, sharing the flush with everyone who waits for one. Blocks.
+/// Makes the file's data durable, sharing the flush with everyone who waits for one, and then its
+/// name. Blocks.
 ///
 /// # Durability
 ///
 /// After `Ok`, everything written through this server or any other way before the call survives
-/// a crash, if the file's medium is not volatile.
-pub(crate) fn persist(node: &Node, entry: &Entry) -> Result<(), NtStatus> {
-    if entry.is_directory() {
-        return entry.sync_directory().map_err(NtStatus::from);
+/// a crash, if the file's medium is not volatile, and the file is found by the name it has; a crash
+/// before that leaves each of the two as it may.
+pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
+    if open.entry.is_directory() {
+        open.entry.sync_directory()?;
+        return persist_name(open);
     }
-    match node.commit_group(entry)?.persist() {
-        Ok(()) => Ok(()),
+    match open.node.commit_group(&open.entry)?.persist() {
+        Ok(()) => persist_name(open),
         // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
         Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
         Err(_) => Err(NtStatus::IO_DEVICE_ERROR),
     }
+}
+
+/// Makes the name of an open file durable. Blocks.
+///
+/// # Durability
+///
+/// As [`crate::share::Share::persist_name`].
+pub(crate) fn persist_name(open: &Open) -> Result<(), NtStatus> {
+    let Some(share) = open.tree.share() else { return Ok(()) };
+    share.persist_name(&open.path(), &open.entry).map_err(|_| NtStatus::IO_DEVICE_ERROR)
 }
 
 fn check(open: Arc<Open>) -> Result<Arc<Open>, NtStatus> {

@@ -14,7 +14,7 @@ pub(crate) mod session_setup;
 mod change_notify;
 mod close;
 mod create;
-mod flush;
+pub(crate) mod flush;
 mod interfaces;
 mod ioctl;
 mod lock;

@@ -73,15 +73,15 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         None => None,
     };
     plan.open.node.yield_caching(plan.open.owner, Intent::Modify).await;
-    let entry = Arc::clone(&plan.open.entry);
-    let (node, frame, offset) = (Arc::clone(&plan.open.node), Arc::clone(&call.frame), plan.offset);
-    let inline = if plan.durable { crate::share::InlineIo::CachedReads } else { entry.inline_io() };
-    let durable = plan.durable;
+    let Plan { open, offset, durable } = plan;
+    let frame = Arc::clone(&call.frame);
+    let inline = open.entry.inline_io();
+    let inline = if durable { crate::share::InlineIo::CachedReads } else { inline };
     let work = move || -> Result<usize, NtStatus> {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
-        entry.write_at(data, offset)?;
+        open.entry.write_at(data, offset)?;
         if durable {
-            super::flush::persist(&node, &entry)?;
+            super::flush::persist(&open)?;
         }
         Ok(data.len())
     };

@@ -22,6 +22,7 @@ use super::region::{Region, RegionParts};
 use super::witness::Media;
 use super::{OpenPush, PushPeer};
 use crate::dispatch::call::Call;
+use crate::dispatch::flush;
 use crate::share::{InlineIo, Share, ShareError};
 use crate::state::Open;
 use crate::state::lease::Caching;
@@ -143,28 +144,33 @@ fn connection(call: &Call, id: PushConnectionId) -> Result<PushPeer, NtStatus> {
 // nearly so, but may wait for the disk.
 async fn medium(
     call: &Call,
-    open: &Open,
+    open: &Arc<Open>,
     share: &Share,
     asked: &MapRequest,
 ) -> Result<Arc<dyn Medium>, NtStatus> {
-    let entry = Arc::clone(&open.entry);
+    let open = Arc::clone(open);
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
     let writes = asked.rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE | Rights::ATOMIC);
     let promised = share.class();
+    let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
         if writes {
-            entry.reserve(offset, length).map_err(|error| match error {
+            open.entry.reserve(offset, length).map_err(|error| match error {
                 ShareError::DiskFull => NtStatus::DISK_FULL,
                 other => other.into(),
             })?;
         }
-        let file = entry.duplicate()?;
+        let file = open.entry.duplicate()?;
         let medium = pmem::map_file(&file, offset + length, options).map_err(|error| {
             warn!(%error, "a file cannot be mapped");
             NtStatus::INSUFFICIENT_RESOURCES
         })?;
         check_class(promised, medium.class())?;
+        if commits {
+            // One-sided commits make bytes durable and know nothing of names.
+            flush::persist_name(&open)?;
+        }
         Ok(medium)
     };
     call.blocking(InlineIo::CachedReads, work).await?

@@ -25,9 +25,12 @@ impl Share {
         attributes: DosAttributes,
     ) -> Result<Entry, ShareError> {
         self.writable()?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let parent = self.parent_of(path)?;
+        let _changing = self.changing(&parent)?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd =
-            open_beneath(&self.root, path.for_system(), flags, FILE_MODE).map_err(from_creation)?;
+            rustix::fs::openat(&parent, path.leaf(), flags, FILE_MODE).map_err(from_creation)?;
         self.finish_creation(fd, attributes, DosAttributes::ARCHIVE)
     }
 
@@ -39,6 +42,7 @@ impl Share {
     ) -> Result<Entry, ShareError> {
         self.writable()?;
         let parent = self.parent_of(path)?;
+        let _changing = self.changing(&parent)?;
         rustix::fs::mkdirat(&parent, path.leaf(), DIRECTORY_MODE).map_err(from_creation)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let fd = open_beneath(&self.root, path.for_system(), flags, Mode::empty())
@@ -72,6 +76,7 @@ impl Share {
         self.writable()?;
         let parent = self.parent_of(path)?;
         verify(&parent, path.leaf(), key)?;
+        let _changing = self.changing(&parent)?;
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
             // A symbolic link to a directory is removed as the link it is.
@@ -95,6 +100,7 @@ impl Share {
         let source = self.parent_of(from)?;
         let target = self.parent_of(to)?;
         verify(&source, from.leaf(), key)?;
+        let _changing = (self.changing(&source)?, self.changing(&target)?);
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
             Err(Errno::XDEV) => Err(ShareError::CrossDevice),
@@ -109,6 +115,7 @@ impl Share {
     pub fn link(&self, entry: &Entry, to: &SharePath, replace: bool) -> Result<(), ShareError> {
         self.writable()?;
         let target = self.parent_of(to)?;
+        let _changing = self.changing(&target)?;
         let source = attributes::proc_name(entry.as_fd());
         if replace {
             match rustix::fs::unlinkat(&target, to.leaf(), AtFlags::empty()) {

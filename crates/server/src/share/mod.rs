@@ -2,7 +2,8 @@
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
-//! * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts.
+//! * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
+//! * [`unsynced`]: names that a crash would lose.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
 //! pool. The confinement rests on the kernel (`openat2`), not on string checks.
@@ -16,10 +17,12 @@ mod lookup;
 mod metadata;
 mod name;
 mod pattern;
+mod unsynced;
 mod volume;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
@@ -33,6 +36,7 @@ pub use lookup::{Found, Located};
 pub use metadata::{FileKey, Metadata};
 pub use name::SharePath;
 pub use pattern::Pattern;
+use unsynced::Unsynced;
 pub use volume::{VolumeAttributes, VolumeSize};
 
 /// How a share is exported.
@@ -75,6 +79,7 @@ pub struct Share {
     read_only: bool,
     encrypt_required: bool,
     emulate_persistence: bool,
+    unsynced: Arc<Unsynced>,
 }
 
 impl Share {
@@ -98,7 +103,14 @@ impl Share {
             read_only: config.read_only,
             encrypt_required: config.encrypt_required,
             emulate_persistence: config.emulate_persistence,
+            unsynced: Arc::default(),
         })
+    }
+
+    /// Keeps account of unsynced names together with another share of the same server, for the two
+    /// may overlap.
+    pub fn keep_names_with(&mut self, other: &Self) {
+        self.unsynced = Arc::clone(&other.unsynced);
     }
 
     /// The name clients connect to.

@@ -10,6 +10,7 @@ use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
 
 use super::Call;
+use crate::dispatch::flush;
 use crate::share::{DosAttributes, Located, Share, ShareError, SharePath};
 use crate::state::Open;
 use crate::state::lease::Intent;
@@ -32,11 +33,11 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let inline = open.entry.inline_io();
     let renamed_to = to.clone();
     call.blocking(inline, move || share.rename(&from, &renamed_to, key, replace)).await??;
-    let mut state = open.node.lock();
-    for record in &mut state.opens {
-        if record.path == target.from && Arc::ptr_eq(&record.share, &target.share) {
-            record.path = to.clone();
-        }
+    if target.note_renamed(open, &to) {
+        // One-sided commits do not look after the name, so it is made durable before they go on.
+        let open = Arc::clone(open);
+        let inline = open.entry.inline_io();
+        call.blocking(inline, move || flush::persist_name(&open)).await??;
     }
     Ok(())
 }
@@ -76,6 +77,17 @@ impl Target {
         }
         let replace = new.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
         Ok(Self { share, from, wanted, replace })
+    }
+
+    // Says whether the file is mapped for push.
+    fn note_renamed(&self, open: &Open, to: &SharePath) -> bool {
+        let mut state = open.node.lock();
+        for record in &mut state.opens {
+            if record.path == self.from && Arc::ptr_eq(&record.share, &self.share) {
+                record.path = to.clone();
+            }
+        }
+        !state.regions.is_empty()
     }
 
     // Makes sure that the new name is free or may be taken; returns its spelling.

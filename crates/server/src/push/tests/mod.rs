@@ -10,9 +10,10 @@ use smb::info::{self, FileInfoClass};
 use smb::push::{
     MapResponse, RecallReason, RecallRequest, RecallResponse, RegistrationId, UnmapRequest,
 };
-use smb::{Command, ControlCode, FileTime, LeaseBreakAck, NtStatus, create};
+use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create};
 
 use self::rig::{LEN, Opened, Rig};
+use crate::share::{DosAttributes, SharePath};
 use crate::state::lease::{Intent, Owner};
 use crate::state::node::Node;
 
@@ -315,4 +316,22 @@ async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
     rig.map(open, 0, PAGE).await.unwrap();
     rig.engine.hold();
     crate::push::stop(&rig.core, Duration::from_millis(1)).await;
+}
+
+#[tokio::test]
+async fn a_mapped_file_keeps_its_name_through_a_crash_though_commits_know_none() {
+    let rig = Rig::on("/var/tmp", Duration::from_secs(3600));
+    let share = Arc::clone(&rig.core.shares[0]);
+    let file = share.create_file(&SharePath::parse("f").unwrap(), DosAttributes::default());
+    file.unwrap().set_size(LEN).unwrap();
+    let open = rig.open("f", 1).await;
+    rig.map(open, 0, PAGE).await.unwrap();
+    assert_eq!(share.directories_synced(), 1);
+    rig.map(open, PAGE, PAGE).await.unwrap();
+    assert_eq!(share.directories_synced(), 1, "nothing changed since");
+    let new = info::Rename { flags: info::RenameFlags::empty(), name: Name::new("g").unwrap() };
+    let mut buffer = Vec::new();
+    new.emit(&mut buffer);
+    rig.set_info(open, FileInfoClass::RENAME, &buffer).await.unwrap();
+    assert_eq!(share.directories_synced(), 2, "before the answer");
 }

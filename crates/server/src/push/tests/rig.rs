@@ -57,7 +57,12 @@ impl Rig {
     }
 
     pub(super) fn with_grace(grace: Duration) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        Self::on("/dev/shm", grace)
+    }
+
+    /// With a share in a directory of its own in `parent`.
+    pub(super) fn on(parent: &str, grace: Duration) -> Self {
+        let dir = tempfile::tempdir_in(parent).unwrap();
         let mut exported = ShareConfig::new("data", dir.path());
         exported.emulate_persistence = true;
         let share = Arc::new(Share::open(&exported).unwrap());
@@ -111,7 +116,9 @@ impl Rig {
         let request = CreateRequest {
             oplock_level: OplockLevel::LEASE,
             impersonation: ImpersonationLevel::IMPERSONATION,
-            desired_access: AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE,
+            desired_access: AccessMask::FILE_GENERIC_READ
+                | AccessMask::FILE_GENERIC_WRITE
+                | AccessMask::DELETE,
             attributes: FileAttributes::empty(),
             share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
             disposition: CreateDisposition::OPEN,

@@ -1,0 +1,259 @@
+//! Directories whose names may be newer than what survives a crash.
+//!
+//! ```text
+//!  create, rename, link, remove          flush or map of a file
+//!  ----------------------------          ----------------------
+//!  begin: noted, under way               from its directory up to the share's top:
+//!  the system call                         noted?  fsync(2) the directory
+//!  end: no longer under way                forget it, unless it changed meanwhile
+//! ```
+//!
+//! fsync(2) of a file promises nothing for its name: the directory has to be synced as well. That is
+//! done when it matters, before somebody is told that the file is durable, and once per change,
+//! not per flush. Where nothing changed a flush pays for one lock. One table serves all shares of
+//! a server, by inode, because they may overlap.
+//!
+//! Spec: open(2), fsync(2); POSIX leaves it to the file system whether more is done than is asked.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pmem::DurabilityClass;
+use rustix::fs::{Mode, OFlags};
+
+use super::entry::Entry;
+use super::error::ShareError;
+use super::lookup::open_beneath;
+use super::metadata::{FileKey, identify, identify_at};
+use super::name::SharePath;
+use super::{Share, attributes};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Unsynced {
+    table: Mutex<HashMap<Place, Mark>>,
+    synced: AtomicU64,
+}
+
+/// What has to be synced.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Place {
+    Directory(FileKey),
+    /// More directories than the table holds: the whole file system, to be sure.
+    Everything,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    /// Changes that have begun and not ended.
+    under_way: usize,
+    /// Changes that have ended.
+    changes: u64,
+}
+
+impl Unsynced {
+    /// Names in a directory are about to change; until the returned value is dropped.
+    pub(super) fn begin(&self, directory: FileKey) -> Changing<'_> {
+        let mut table = self.lock();
+        let mut place = Place::Directory(directory);
+        if table.len() >= PLACES_MAX && !table.contains_key(&place) {
+            place = Place::Everything;
+        }
+        table.entry(place).or_default().under_way += 1;
+        Changing { unsynced: self, place }
+    }
+
+    /// Directories that were synced since the start.
+    pub(super) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Syncs a place if it is noted. On error it stays noted.
+    fn settle(
+        &self,
+        place: Place,
+        sync: impl FnOnce() -> Result<(), ShareError>,
+    ) -> Result<(), ShareError> {
+        let Some(seen) = self.lock().get(&place).copied() else { return Ok(()) };
+        sync()?;
+        self.synced.fetch_add(1, Ordering::Relaxed);
+        let mut table = self.lock();
+        let unchanged = |mark: &Mark| mark.under_way == 0 && mark.changes == seen.changes;
+        if seen.under_way == 0 && table.get(&place).is_some_and(unchanged) {
+            table.remove(&place);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Mark>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change of a directory's names under way.
+#[derive(Debug)]
+pub(super) struct Changing<'a> {
+    unsynced: &'a Unsynced,
+    place: Place,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.unsynced.lock().get_mut(&self.place) {
+            mark.under_way -= 1;
+            mark.changes += 1;
+        }
+    }
+}
+
+impl Share {
+    /// Notes that names in `directory` change until the returned value is dropped; nothing where
+    /// nothing survives a crash anyway.
+    pub(super) fn changing(&self, directory: &OwnedFd) -> Result<Option<Changing<'_>>, ShareError> {
+        if self.class == DurabilityClass::Volatile {
+            return Ok(None);
+        }
+        let (key, _) = identify(directory)?;
+        Ok(Some(self.unsynced.begin(key)))
+    }
+
+    /// Makes the name of an open file or directory durable, up to the share's top. Blocks, where
+    /// names on that way changed through this server.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, a crash leaves the file reachable by `path`, if creating and renaming on the way
+    /// to it were done through this server before the call.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be synced; it is tried again at the next call.
+    pub fn persist_name(&self, path: &SharePath, entry: &Entry) -> Result<(), ShareError> {
+        if self.class == DurabilityClass::Volatile || self.unsynced.is_empty() {
+            return Ok(());
+        }
+        let everything = || Ok(rustix::fs::syncfs(entry.as_fd())?);
+        self.unsynced.settle(Place::Everything, everything)?;
+        if path.is_root() {
+            return Ok(());
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let parent = open_beneath(&self.root, path.parent().for_system(), flags, Mode::empty());
+        let is_there = |parent: &OwnedFd| {
+            identify_at(parent, path.leaf()).is_ok_and(|(key, _)| key == entry.key())
+        };
+        match parent {
+            Ok(parent) if is_there(&parent) => self.persist_upwards(parent),
+            // Somebody on the machine itself moved it, or a symbolic link led to it: where its name
+            // is nobody knows.
+            _ => everything(),
+        }
+    }
+
+    // By "..", not by path: a symbolic link on the path would lead around a directory.
+    fn persist_upwards(&self, mut directory: OwnedFd) -> Result<(), ShareError> {
+        for _ in 0..DEPTH_MAX {
+            let (key, _) = identify(&directory)?;
+            self.unsynced.settle(Place::Directory(key), || sync_directory(&directory))?;
+            if key == self.root_key {
+                break;
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            directory = rustix::fs::openat(&directory, "..", flags, Mode::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Directories synced since the start, by all shares of the server.
+    pub(crate) fn directories_synced(&self) -> u64 {
+        self.unsynced.synced()
+    }
+}
+
+// An O_PATH handle syncs nothing; its /proc name opens the same directory.
+fn sync_directory(directory: impl AsFd) -> Result<(), ShareError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = rustix::fs::open(attributes::proc_name(directory), flags, Mode::empty())?;
+    Ok(rustix::fs::fsync(&readable)?)
+}
+
+/// Directories noted one by one: some hundred KiB.
+const PLACES_MAX: usize = 4096;
+/// Deeper than any path of 32,767 characters that PATH_MAX lets through.
+const DEPTH_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn key(inode: u64) -> FileKey {
+        FileKey { device: 1, inode }
+    }
+
+    fn called(flag: &Cell<bool>) -> Result<(), ShareError> {
+        flag.set(true);
+        Ok(())
+    }
+
+    fn syncs(unsynced: &Unsynced, inode: u64) -> bool {
+        let synced = Cell::new(false);
+        let place = Place::Directory(key(inode));
+        unsynced.settle(place, || called(&synced)).unwrap();
+        synced.get()
+    }
+
+    #[test]
+    fn a_change_is_synced_once() {
+        let unsynced = Unsynced::default();
+        drop(unsynced.begin(key(1)));
+        assert!(!syncs(&unsynced, 2));
+        assert!(syncs(&unsynced, 1));
+        assert!(!syncs(&unsynced, 1));
+        assert!(unsynced.is_empty());
+    }
+
+    #[test]
+    fn a_change_that_ends_during_or_after_the_sync_is_synced_again() {
+        let unsynced = Unsynced::default();
+        let early = unsynced.begin(key(1));
+        assert!(syncs(&unsynced, 1));
+        drop(early);
+        let place = Place::Directory(key(1));
+        let meanwhile = || {
+            drop(unsynced.begin(key(1)));
+            Ok(())
+        };
+        unsynced.settle(place, meanwhile).unwrap();
+        assert!(syncs(&unsynced, 1));
+        assert!(unsynced.is_empty());
+    }
+
+    #[test]
+    fn a_sync_that_fails_is_owed_still() {
+        let unsynced = Unsynced::default();
+        drop(unsynced.begin(key(1)));
+        let failed = unsynced.settle(Place::Directory(key(1)), || Err(ShareError::DiskFull));
+        assert_eq!(failed, Err(ShareError::DiskFull));
+        assert!(syncs(&unsynced, 1));
+    }
+
+    #[test]
+    fn a_full_table_owes_everything() {
+        let unsynced = Unsynced::default();
+        for inode in 0..=u64::try_from(PLACES_MAX).unwrap() {
+            drop(unsynced.begin(key(inode)));
+        }
+        assert_eq!(unsynced.lock().len(), PLACES_MAX + 1);
+        let synced = Cell::new(false);
+        unsynced.settle(Place::Everything, || called(&synced)).unwrap();
+        assert!(synced.get());
+    }
+}
