@@ -228,7 +228,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             answer.emit(&mut bytes);
         }
         FsInfoClass::DEVICE => {
-            // MS-FSCC §2.5.10: FILE_DEVICE_DISK, FILE_DEVICE_IS_MOUNTED, and read-only if so.
+            // MS-FSCC §2.5, FileFsDeviceInformation: FILE_DEVICE_DISK, FILE_DEVICE_IS_MOUNTED, and read-only if so.
             let characteristics = 0x20 | if share.is_read_only() { 0x02 } else { 0 };
             info::FsDevice { device_type: 7, characteristics }.emit(&mut bytes);
         }

@@ -7,7 +7,7 @@
 //!  +-------+----------+----------+----+--------+----------+------+-----------+------
 //! ```
 //!
-//! Spec: MS-FSCC §2.4.2.
+//! Spec: MS-FSCC §2.4, FileAllInformation.
 
 use super::{Access, Alignment, Basic, Ea, FileName, Internal, Mode, Position, Standard};
 use crate::parse_error::ParseError;

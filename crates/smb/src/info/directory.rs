@@ -21,7 +21,7 @@
 //!
 //! Entries are 8-aligned.
 //!
-//! Spec: MS-FSCC §2.4.8, §2.4.10, §2.4.14, §2.4.17 to §2.4.22, §2.4.26, §2.4.33.
+//! Spec: MS-FSCC §2.4: the classes named ..DirectoryInformation, and FileNamesInformation.
 
 use super::name::read_name;
 use super::{FileAttributes, FileInfoClass};

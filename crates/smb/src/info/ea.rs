@@ -10,7 +10,7 @@
 //!
 //! Entries are 4-aligned; names are ASCII and case-insensitive.
 //!
-//! Spec: MS-FSCC §2.4.16, §2.4.16.1.
+//! Spec: MS-FSCC §2.4, FileFullEaInformation and FILE_GET_EA_INFORMATION.
 
 use crate::parse_error::{Field, ParseError};
 use crate::wire::{self, Reader};

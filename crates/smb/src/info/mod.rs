@@ -4,6 +4,7 @@
 //! their own.
 //!
 //! Spec: MS-FSCC §2.4 (files), §2.5 (file systems), §2.6 (attributes); MS-DTYP §2.4 (security).
+//! Classes are cited by name: their numbers differ between revisions of MS-FSCC.
 
 mod all;
 mod attributes;

@@ -7,7 +7,7 @@
 //!  +--------+------------------
 //! ```
 //!
-//! Spec: MS-FSCC §2.1.7, §2.4.5, §2.4.27, §2.4.28.
+//! Spec: MS-FSCC §2.1.7; §2.4, the classes that hold a name alone.
 
 use crate::dtyp::Name;
 use crate::parse_error::{Field, ParseError};

@@ -8,7 +8,7 @@
 //!  Rename, Link                                        RenameEx, LinkEx
 //! ```
 //!
-//! Spec: MS-FSCC §2.4.21.2, §2.4.37.2, §2.4.38.2.
+//! Spec: MS-FSCC §2.4: FileRenameInformation and FileLinkInformation, for SMB2, and the Ex form.
 
 use super::name::read_name;
 use crate::dtyp::Name;
@@ -50,7 +50,7 @@ impl Rename {
 
     fn parse_rest(reader: &mut Reader<'_>, flags: RenameFlags) -> Result<Self, ParseError> {
         let root = reader.u64()?;
-        // MS-FSCC §2.4.37.2: RootDirectory MUST be zero for network operations.
+        // MS-FSCC §2.4, FileRenameInformation: RootDirectory MUST be zero for network operations.
         if root != 0 {
             return Err(ParseError::PeerValue { field: Field::Reserved, value: root });
         }

@@ -7,7 +7,7 @@
 //!  +------+--------+------+------------+-------------------
 //! ```
 //!
-//! Spec: MS-FSCC §2.4.49.
+//! Spec: MS-FSCC §2.4, FileStreamInformation.
 
 use super::name::read_name;
 use crate::dtyp::Name;

@@ -191,7 +191,7 @@ impl Wish {
         self.options.contains(CreateOptions::WRITE_THROUGH)
     }
 
-    /// The options FileModeInformation reports: MS-FSCC §2.4.26.
+    /// The options FileModeInformation (MS-FSCC §2.4) reports.
     pub(super) fn mode(&self) -> u32 {
         self.options.bits() & 0x0000_103e
     }

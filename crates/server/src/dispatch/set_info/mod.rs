@@ -122,8 +122,8 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
     Ok(call.blocking(inline, work).await??)
 }
 
-// MS-FSCC §2.4.7: 0 leaves a time alone, -1 and -2 switch its automatic update off and on. The
-// kernel updates times by itself, so the switches are taken and have no effect.
+// MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update
+// off and on. The kernel updates times by itself, so the switches are taken and have no effect.
 fn time(wire: FileTime) -> Result<Option<u64>, NtStatus> {
     match wire {
         FileTime::ZERO | FileTime::FREEZE | FileTime::THAW => Ok(None),
