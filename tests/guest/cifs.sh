@@ -59,22 +59,22 @@ sizes() {
 
 operations() {
   set -e
-  rm -rf /mnt/work
-  mkdir -p /mnt/work/a/b "/mnt/work/ä ö +"
-  echo one > /mnt/work/a/one
-  echo two >> /mnt/work/a/one
-  [ "$(cat /mnt/work/a/one)" = $'one\ntwo' ]
-  mv /mnt/work/a/one "/mnt/work/ä ö +/eins"
-  [ ! -e /mnt/work/a/one ]
-  truncate -s 100000 "/mnt/work/ä ö +/eins"
-  [ "$(stat -c %s "/mnt/work/ä ö +/eins")" = 100000 ]
-  touch -d '2001-02-03 04:05:06 UTC' "/mnt/work/ä ö +/eins"
-  [ "$(stat -c %Y "/mnt/work/ä ö +/eins")" = 981173106 ]
-  rmdir /mnt/work/a/b
-  ! rmdir /mnt/work 2> /dev/null
-  [ "$(ls /mnt/work | wc -l)" = 2 ]
+  rm -rf /mnt/place
+  mkdir -p /mnt/place/a/b "/mnt/place/ä ö +"
+  echo one > /mnt/place/a/one
+  echo two >> /mnt/place/a/one
+  [ "$(cat /mnt/place/a/one)" = $'one\ntwo' ]
+  mv /mnt/place/a/one "/mnt/place/ä ö +/eins"
+  [ ! -e /mnt/place/a/one ]
+  truncate -s 100000 "/mnt/place/ä ö +/eins"
+  [ "$(stat -c %s "/mnt/place/ä ö +/eins")" = 100000 ]
+  touch -d '2001-02-03 04:05:06 UTC' "/mnt/place/ä ö +/eins"
+  [ "$(stat -c %Y "/mnt/place/ä ö +/eins")" = 981173106 ]
+  rmdir /mnt/place/a/b
+  ! rmdir /mnt/place 2> /dev/null
+  [ "$(ls /mnt/place | wc -l)" = 2 ]
   [ "$(df --output=avail /mnt | tail -n 1)" -gt 1000 ]
-  rm -r /mnt/work
+  rm -r /mnt/place
   set +e
 }
 
