@@ -29,9 +29,6 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
         Ok(request) => request,
         Err(error) => return Some(Err(error.status())),
     };
-    if request.channel != Channel::NONE {
-        return None;
-    }
     let open = match asker.open(request.file_id) {
         Ok(open) => open,
         Err(_) if asker.is_on_pipes() => return None,
@@ -41,6 +38,9 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
         Ok(plan) => plan,
         Err(status) => return Some(Err(status)),
     };
+    if request.channel != Channel::NONE {
+        return remote_now(asker, &plan, request.channel_info, out);
+    }
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
     match fill(out, len, |room| entry.try_read_at(room, offset)) {
@@ -74,14 +74,48 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     finish(got, &plan)
 }
 
+// As `remote`, where nothing has to wait: not for the file, not for room among the transfers.
+fn remote_now(
+    asker: Asker<'_>,
+    plan: &Plan,
+    descriptors: &[u8],
+    out: &mut Vec<u8>,
+) -> Option<Outcome> {
+    let memory = asker.link.remote_memory()?;
+    let mut data = memory.buffer();
+    data.resize(usize::try_from(plan.len).expect("32 bits fit usize"), 0);
+    let read = match plan.open.entry.try_read_at(&mut data, plan.offset) {
+        Err(ShareError::WouldBlock) => {
+            memory.recycle(data);
+            return None;
+        }
+        read => read.map(|got| u32::try_from(got).expect("at most the room, which is a u32")),
+    };
+    let count =
+        match read.map_err(NtStatus::from).and_then(|got| finish(Ok(got), plan).map(|_| got)) {
+            Ok(count) => count,
+            Err(status) => {
+                memory.recycle(data);
+                return Some(Err(status));
+            }
+        };
+    data.truncate(usize::try_from(count).expect("32 bits fit usize"));
+    let pushed = memory.try_push(data, descriptors)?;
+    Some(pushed.map(|()| {
+        ReadResponse::emit_header(out, 0, count);
+        NtStatus::SUCCESS
+    }))
+}
+
 // MS-SMB2 §3.3.5.12: the bytes go straight into the client's memory, the answer only says how
 // many.
 async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) -> Outcome {
     let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
+    let mut data = memory.buffer();
     let read = call.blocking(entry.inline_io(), move || {
-        let mut data = vec![0; usize::try_from(len).expect("32 bits fit usize")];
+        data.resize(usize::try_from(len).expect("32 bits fit usize"), 0);
         entry.read_at(&mut data, offset).map(|got| {
             data.truncate(got);
             data

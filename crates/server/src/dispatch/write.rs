@@ -29,10 +29,28 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
         Ok(request) => request,
         Err(error) => return Some(Err(error.status())),
     };
-    if request.channel != Channel::NONE {
-        return None;
+    if request.channel == Channel::NONE {
+        let written = write_now(asker, &request, request.data)?;
+        return Some(written.and_then(|()| finish(request.data.len(), out)));
     }
-    let planned = asker.open(request.file_id).and_then(|open| plan(asker, &request, open));
+    let memory = asker.link.remote_memory()?;
+    let data = memory.try_pull(request.remaining_bytes, request.channel_info)?;
+    let Some(written) = write_now(asker, &request, &data) else {
+        memory.unpull(data, request.channel_info);
+        return None;
+    };
+    let outcome = written.and_then(|()| finish(data.len(), out));
+    memory.recycle(data);
+    Some(outcome)
+}
+
+/// Writes, unless that would have to wait.
+fn write_now(
+    asker: Asker<'_>,
+    request: &WriteRequest<'_>,
+    data: &[u8],
+) -> Option<Result<(), NtStatus>> {
+    let planned = asker.open(request.file_id).and_then(|open| plan(asker, request, open));
     let plan = match planned {
         Ok(plan) => plan,
         Err(_) if asker.is_on_pipes() => return None,
@@ -41,10 +59,9 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
     if plan.durable || plan.open.node.others_cache(plan.open.owner) {
         return None;
     }
-    match plan.open.entry.try_write_at(request.data, plan.offset) {
+    match plan.open.entry.try_write_at(data, plan.offset) {
         Err(ShareError::WouldBlock) => None,
-        Err(error) => Some(Err(error.into())),
-        Ok(()) => Some(finish(request.data.len(), out)),
+        written => Some(written.map_err(NtStatus::from)),
     }
 }
 
@@ -77,16 +94,19 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let frame = Arc::clone(&call.frame);
     let inline = open.entry.inline_io();
     let inline = if durable { crate::share::InlineIo::CachedReads } else { inline };
-    let work = move || -> Result<usize, NtStatus> {
+    let work = move || {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
-        open.entry.write_at(data, offset)?;
+        let mut written = open.entry.write_at(data, offset).map_err(NtStatus::from);
         if durable {
-            super::flush::persist(&open)?;
+            written = written.and_then(|()| super::flush::persist(&open));
         }
-        Ok(data.len())
+        (written.map(|()| data.len()), pulled)
     };
-    let written = call.blocking(inline, work).await??;
-    finish(written, out)
+    let (written, pulled) = call.blocking(inline, work).await?;
+    if let (Some(data), Some(memory)) = (pulled, call.link.remote_memory()) {
+        memory.recycle(data);
+    }
+    finish(written?, out)
 }
 
 fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result<Plan, NtStatus> {

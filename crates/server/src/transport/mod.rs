@@ -24,6 +24,21 @@ pub(crate) trait Outbox: Debug + Send + Sync {
 
 /// The peer's memory, as READ and WRITE requests with an RDMA channel name it.
 pub(crate) trait RemoteMemory: Debug + Send + Sync {
+    /// An empty buffer for a transfer, one that was used before if there is one.
+    fn buffer(&self) -> Vec<u8>;
+
+    /// Takes a buffer back that is not needed any more.
+    fn recycle(&self, buffer: Vec<u8>);
+
+    /// [`RemoteMemory::push`] where that needs no waiting; `None` where it does.
+    fn try_push(&self, data: Vec<u8>, descriptors: &[u8]) -> Option<Result<(), NtStatus>>;
+
+    /// What [`RemoteMemory::pull`] would bring, if it is here already.
+    fn try_pull(&self, len: u32, descriptors: &[u8]) -> Option<Vec<u8>>;
+
+    /// Takes back what [`RemoteMemory::try_pull`] gave, for the `pull` of the same request.
+    fn unpull(&self, data: Vec<u8>, descriptors: &[u8]);
+
     /// Writes `data` across the peer's buffers, in their order.
     fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()>;
 

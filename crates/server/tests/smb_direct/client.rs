@@ -143,9 +143,19 @@ impl Client {
         file_id: FileId,
         offset: u64,
         length: u32,
-        (channel, channel_info): (Channel, &[u8]),
+        to: (Channel, &[u8]),
     ) -> Answer {
-        let request = ReadRequest {
+        let request = Self::read_request(file_id, offset, length, to);
+        self.call(Command::READ, |out| request.emit(out))
+    }
+
+    pub(crate) fn read_request<'a>(
+        file_id: FileId,
+        offset: u64,
+        length: u32,
+        (channel, channel_info): (Channel, &'a [u8]),
+    ) -> ReadRequest<'a> {
+        ReadRequest {
             flags: ReadFlags::empty(),
             length,
             offset,
@@ -154,8 +164,7 @@ impl Client {
             channel,
             remaining_bytes: 0,
             channel_info,
-        };
-        self.call(Command::READ, |out| request.emit(out))
+        }
     }
 
     /// Sends a request and waits for its final answer.

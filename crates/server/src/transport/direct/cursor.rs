@@ -1,5 +1,7 @@
 //! Walks a transfer over the peer's buffers in pieces that fit one work request each.
 
+use std::slice;
+
 use rdma::Rkey;
 use smb::NtStatus;
 use smbdirect::{Descriptors, RemotePiece};
@@ -7,9 +9,34 @@ use smbdirect::{Descriptors, RemotePiece};
 /// A transfer on its way: which peer memory comes next.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    pieces: Vec<RemotePiece>,
+    pieces: Pieces,
     index: usize,
     within: u32,
+}
+
+/// The peer memory of a transfer. Almost always it is in one piece.
+#[derive(Debug)]
+enum Pieces {
+    One(RemotePiece),
+    Several(Vec<RemotePiece>),
+}
+
+impl Pieces {
+    fn of(mut pieces: impl Iterator<Item = RemotePiece>) -> Self {
+        match (pieces.next(), pieces.next()) {
+            (Some(one), None) => Self::One(one),
+            (first, second) => {
+                Self::Several(first.into_iter().chain(second).chain(pieces).collect())
+            }
+        }
+    }
+
+    fn all(&self) -> &[RemotePiece] {
+        match self {
+            Self::One(piece) => slice::from_ref(piece),
+            Self::Several(pieces) => pieces,
+        }
+    }
 }
 
 /// One work request's worth.
@@ -34,17 +61,17 @@ impl Cursor {
         let descriptors =
             Descriptors::parse(descriptors).map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let pieces = descriptors.pieces(0, len).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        Ok(Self { pieces: pieces.collect(), index: 0, within: 0 })
+        Ok(Self { pieces: Pieces::of(pieces), index: 0, within: 0 })
     }
 
     /// Whether all of it was walked.
     pub(super) fn is_done(&self) -> bool {
-        self.index == self.pieces.len()
+        self.index == self.pieces.all().len()
     }
 
     /// What comes next, at most `len_max` bytes of it. Stays there until [`Cursor::advance`].
     pub(super) fn next_chunk(&self, len_max: u32) -> Option<Chunk> {
-        let piece = self.pieces.get(self.index)?;
+        let piece = self.pieces.all().get(self.index)?;
         let position = piece.position + u64::from(self.within);
         Some(Chunk {
             position: usize::try_from(position).expect("a transfer fits in memory"),
@@ -57,7 +84,7 @@ impl Cursor {
     /// The next `len` bytes, of one chunk, are on their way.
     pub(super) fn advance(&mut self, len: u32) {
         self.within += len;
-        if self.pieces.get(self.index).is_some_and(|piece| self.within >= piece.length) {
+        if self.pieces.all().get(self.index).is_some_and(|piece| self.within >= piece.length) {
             self.index += 1;
             self.within = 0;
         }
@@ -94,6 +121,20 @@ mod tests {
             seen,
             [(0, 1, 100, 8), (8, 1, 108, 2), (10, 2, 200, 8), (18, 2, 208, 8), (26, 2, 216, 4)]
         );
+    }
+
+    #[test]
+    fn one_piece_and_several_are_walked_alike() {
+        for count in [1, 2, 3, 9_u32] {
+            let each: Vec<_> = (0..count).map(|n| (u64::from(n), n, 1)).collect();
+            let mut cursor = Cursor::new(&list(&each), u64::from(count)).unwrap();
+            for n in 0..count {
+                assert!(!cursor.is_done());
+                assert_eq!(cursor.next_chunk(8).unwrap().rkey.0, n);
+                cursor.advance(1);
+            }
+            assert!(cursor.is_done() && cursor.next_chunk(8).is_none());
+        }
     }
 
     #[test]

@@ -70,7 +70,9 @@ impl Peer {
             self.invalidations.note(message_id, token)?;
         }
         if let Some(Fetch { cursor, len }) = fetch.filter(|_| self.is_authenticated) {
-            let end = PullEnd::Request(frame.to_vec());
+            let mut kept = self.mailbox.buffer();
+            kept.extend_from_slice(frame);
+            let end = PullEnd::Request(kept);
             return self.transfers.begin(Pull::new(cursor, len, end));
         }
         self.handle(turn, frame, place, None)
@@ -87,9 +89,14 @@ impl Peer {
                 Ok(())
             }
             (data, PullEnd::Request(mut frame)) => {
-                let fetched = inspect::descriptors(&frame)
-                    .map(|descriptors| Fetched { descriptors: descriptors.to_vec(), data });
-                self.handle(turn, &mut frame, Place::Here, fetched)
+                let fetched = inspect::descriptors(&frame).map(|named| {
+                    let mut descriptors = self.mailbox.buffer();
+                    descriptors.extend_from_slice(named);
+                    Fetched { descriptors, data }
+                });
+                self.handle(turn, &mut frame, Place::Here, fetched)?;
+                self.mailbox.recycle(frame);
+                Ok(())
             }
         }
     }
@@ -127,7 +134,7 @@ impl Peer {
     ) -> Result<(), End> {
         let Some(smb) = &mut self.smb else { return Ok(()) };
         self.mailbox.attend(fetched);
-        let mut out = self.spare.pop().unwrap_or_default();
+        let mut out = self.mailbox.buffer();
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
         // What the handling posted, an RDMA Write above all, comes before its answer.
         self.mailbox.collect(&mut self.items);

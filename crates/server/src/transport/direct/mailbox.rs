@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rdma::Waker;
 
 use super::peer::Home;
+use super::spares::Spares;
 use super::table::DirectId;
 use super::transfers::{Pull, Push};
 use crate::transport::admission::Bell;
@@ -56,6 +57,7 @@ struct State {
     noticed: bool,
     closed: bool,
     fetched: Option<Fetched>,
+    spares: Spares,
 }
 
 /// The bytes of the WRITE that is being handled.
@@ -97,14 +99,35 @@ impl Mailbox {
         let mut state = self.state();
         items.append(&mut state.items);
         state.noticed = false;
-        state.fetched = None;
+        if let Some(Fetched { descriptors, data }) = state.fetched.take() {
+            state.spares.keep(descriptors);
+            state.spares.keep(data);
+        }
     }
 
     /// The bytes that were fetched for the request being handled, if it is the one that asks.
     pub(super) fn take_fetched(&self, len: usize, descriptors: &[u8]) -> Option<Vec<u8>> {
         let fits =
             |fetched: &mut Fetched| fetched.data.len() == len && fetched.descriptors == descriptors;
-        self.state().fetched.take_if(fits).map(|fetched| fetched.data)
+        let mut state = self.state();
+        let Fetched { descriptors, data } = state.fetched.take_if(fits)?;
+        state.spares.keep(descriptors);
+        Some(data)
+    }
+
+    /// Takes the bytes back that [`Mailbox::take_fetched`] gave for the request being handled.
+    pub(super) fn put_fetched(&self, fetched: Fetched) {
+        self.state().fetched = Some(fetched);
+    }
+
+    /// An empty buffer, used before if there is one.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        self.state().spares.take()
+    }
+
+    /// Takes back a buffer that is not needed any more.
+    pub(super) fn recycle(&self, buffer: Vec<u8>) {
+        self.state().spares.keep(buffer);
     }
 
     /// The connection has ended. Hands out what was not done.
@@ -112,6 +135,7 @@ impl Mailbox {
         let mut state = self.state();
         state.closed = true;
         state.fetched = None;
+        state.spares = Spares::default();
         mem::take(&mut state.items)
     }
 

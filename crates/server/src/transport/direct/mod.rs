@@ -18,6 +18,7 @@
 //! | `incoming`, `inspect` | from receive buffers to SMB2 messages, and where those are handled |
 //! | `outgoing`, `invalidations` | from answers to Sends; which Send invalidates what |
 //! | `transfers`, `cursor`, `staging` | RDMA Reads and Writes in bounded pieces |
+//! | `spares` | buffers of one connection that are used again |
 //! | `receives` | the posted receive buffers of one connection |
 //! | `mailbox`, `remote` | how other threads reach a peer: [`super::Outbox`], [`super::RemoteMemory`] |
 //! | `private_data` | what kernels put into the connection request |
@@ -39,6 +40,7 @@ mod peer;
 mod private_data;
 mod receives;
 mod remote;
+mod spares;
 mod staging;
 mod table;
 mod transfers;

@@ -57,6 +57,7 @@ impl Peer {
                         self.items.push_front(Item::Push(push));
                         return Ok(());
                     }
+                    self.mailbox.recycle(push.data);
                 }
                 Item::Pull(pull) => self.transfers.begin(pull)?,
                 Item::Home(home) => {
@@ -90,7 +91,7 @@ impl Peer {
             frames.drain(..framing::PREFIX_LEN);
             self.queue_message(mem::replace(&mut frames, rest))?;
         }
-        self.keep_spare(frames);
+        self.mailbox.recycle(frames);
         Ok(())
     }
 
@@ -113,8 +114,8 @@ impl Peer {
     fn post_reads(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         loop {
             let who = (self.qp, self.id);
-            let budget = &mut turn.shared.budget;
-            let Some(refused) = self.transfers.advance(turn.engine, budget, who)? else {
+            let (budget, mailbox) = (&mut turn.shared.budget, &self.mailbox);
+            let Some(refused) = self.transfers.advance(turn.engine, budget, mailbox, who)? else {
                 return Ok(());
             };
             // Its bytes cannot be had; handling the request finds that out and says so.
@@ -132,7 +133,7 @@ impl Peer {
                 let transmit = connection.poll_transmit(&mut self.transmit)?;
                 if let Some(message) = transmit.finished {
                     self.queued_bytes -= message.len();
-                    keep(&mut self.spare, message);
+                    self.mailbox.recycle(message);
                 }
                 Some((transmit.len, transmit.invalidate))
             });
@@ -152,23 +153,7 @@ impl Peer {
             }
         }
     }
-
-    fn keep_spare(&mut self, buffer: Vec<u8>) {
-        keep(&mut self.spare, buffer);
-    }
-}
-
-fn keep(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
-    let is_useful = (1..=SPARE_LEN_MAX).contains(&buffer.capacity());
-    if is_useful && spare.len() < SPARES_MAX {
-        buffer.clear();
-        spare.push(buffer);
-    }
 }
 
 /// Bytes of answers one peer may leave untaken before it is dropped.
 const QUEUED_MAX: usize = 64 << 20;
-/// Buffers kept for the next answers.
-const SPARES_MAX: usize = 8;
-/// A buffer larger than this is not kept.
-const SPARE_LEN_MAX: usize = 16 * 1024;

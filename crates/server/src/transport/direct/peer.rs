@@ -53,8 +53,6 @@ pub(super) struct Peer {
     pub(super) stalled: Option<(usize, Option<Token>)>,
     pub(super) transfers: Transfers,
     pub(super) invalidations: Invalidations,
-    /// Buffers of answers that have left, for the next ones.
-    pub(super) spare: Vec<Vec<u8>>,
     /// Set when the server wants the connection to end, with the latest time for that.
     pub(super) closing: Option<Instant>,
     /// In the table's list of those that have work.
@@ -152,7 +150,6 @@ impl Peer {
             stalled: None,
             transfers: Transfers::new(parts.requests_max),
             invalidations: Invalidations::new(parts.requests_max),
-            spare: Vec::new(),
             closing: None,
             is_dirty: false,
             is_ending: false,

@@ -7,7 +7,7 @@ use smb::NtStatus;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::cursor::Cursor;
-use super::mailbox::{Item, Mailbox};
+use super::mailbox::{Fetched, Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
 use crate::transport::{Outbox, RemoteMemory, Transfer};
 
@@ -44,16 +44,53 @@ impl Buffers {
     }
 }
 
+/// Where the bytes of a push go.
+fn destination(data: &[u8], descriptors: &[u8]) -> Result<Cursor, NtStatus> {
+    Cursor::new(descriptors, u64::try_from(data.len()).expect("lengths fit 64 bits"))
+}
+
+/// The room they take until they are posted.
+fn kib(data: &[u8]) -> u32 {
+    let kib = data.len().div_ceil(1024).min(PUSH_ROOM_KIB);
+    u32::try_from(kib).expect("bounded by a small constant")
+}
+
 impl RemoteMemory for Buffers {
+    fn buffer(&self) -> Vec<u8> {
+        self.mailbox.buffer()
+    }
+
+    fn recycle(&self, buffer: Vec<u8>) {
+        self.mailbox.recycle(buffer);
+    }
+
+    fn try_push(&self, data: Vec<u8>, descriptors: &[u8]) -> Option<Result<(), NtStatus>> {
+        let cursor = destination(&data, descriptors);
+        match (cursor, Arc::clone(&self.room).try_acquire_many_owned(kib(&data))) {
+            (Ok(cursor), Ok(room)) => Some(post(&self.mailbox, cursor, data, room)),
+            (cursor, _) => {
+                self.mailbox.recycle(data);
+                cursor.err().map(Err)
+            }
+        }
+    }
+
+    fn try_pull(&self, len: u32, descriptors: &[u8]) -> Option<Vec<u8>> {
+        let len = usize::try_from(len).expect("32 bits fit usize");
+        self.mailbox.take_fetched(len, descriptors)
+    }
+
+    fn unpull(&self, data: Vec<u8>, descriptors: &[u8]) {
+        self.mailbox.put_fetched(Fetched { descriptors: descriptors.to_vec(), data });
+    }
+
     // Done when the bytes are queued: RDMA keeps them before any answer that is queued later.
     fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()> {
-        let len = u64::try_from(data.len()).expect("lengths fit 64 bits");
-        let cursor = match Cursor::new(descriptors, len) {
+        let cursor = match destination(&data, descriptors) {
             Ok(cursor) => cursor,
             Err(status) => return Box::pin(ready(Err(status))),
         };
-        let kib = u32::try_from(data.len().div_ceil(1024).min(PUSH_ROOM_KIB))
-            .expect("bounded by a small constant");
+        let kib = kib(&data);
         let mailbox = Arc::clone(&self.mailbox);
         match Arc::clone(&self.room).try_acquire_many_owned(kib) {
             Ok(room) => Box::pin(ready(post(&mailbox, cursor, data, room))),
@@ -69,8 +106,7 @@ impl RemoteMemory for Buffers {
     }
 
     fn pull(&self, len: u32, descriptors: &[u8]) -> Transfer<Vec<u8>> {
-        let bytes = usize::try_from(len).expect("32 bits fit usize");
-        if let Some(data) = self.mailbox.take_fetched(bytes, descriptors) {
+        if let Some(data) = self.try_pull(len, descriptors) {
             return Box::pin(ready(Ok(data)));
         }
         let cursor = match Cursor::new(descriptors, u64::from(len)) {

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::cursor::Cursor;
 use super::error::End;
+use super::mailbox::Mailbox;
 use super::staging::{Budget, STAGING_SLOT_LEN, STAGING_SLOTS, Staging};
 use super::table::DirectId;
 
@@ -146,6 +147,7 @@ impl Transfers {
         &mut self,
         engine: &mut dyn Engine,
         budget: &mut Budget,
+        mailbox: &Mailbox,
         (qp, id): (QpId, DirectId),
     ) -> Result<Option<Pull>, End> {
         loop {
@@ -167,7 +169,10 @@ impl Transfers {
             match engine.post_send(qp, WorkRequest::signaled(u64::from(slot), operation)) {
                 Ok(()) => {
                     // Memory is taken when bytes are on their way, not when they were announced.
-                    pull.data.resize(pull.len, 0);
+                    if pull.data.is_empty() {
+                        pull.data = mailbox.buffer();
+                        pull.data.resize(pull.len, 0);
+                    }
                     pull.cursor.advance(chunk.len);
                     let len = usize::try_from(chunk.len).expect("32 bits fit usize");
                     let read = Read { pull: pull.serial, position: chunk.position, len };
