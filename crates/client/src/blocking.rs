@@ -15,7 +15,7 @@ use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{self, FileStat, OpenOptions};
 use crate::options::ConnectOptions;
-use crate::region::{FileControl, Region, RegionSettings};
+use crate::region::{FileControl, Region, RegionConfigError, RegionSettings};
 use crate::url::SmbUrl;
 
 /// A session on one share; see [`crate::Client`].
@@ -65,7 +65,8 @@ impl Client {
     /// SMB and [`Region::path`] says why.
     ///
     /// # Errors
-    /// The server's status to the open.
+    /// [`ClientError::ConfigRegion`] says which setting cannot be kept, that the range is empty,
+    /// or that the file is shorter than the range's end; else the server's status to the open.
     pub fn map(
         &self,
         path: &str,
@@ -73,7 +74,16 @@ impl Client {
         range: Range<u64>,
         settings: RegionSettings,
     ) -> Result<Region, ClientError> {
+        settings.check()?;
+        if range.is_empty() {
+            return Err(RegionConfigError::EmptyRange(range).into());
+        }
         let file = self.runtime.block_on(self.inner.open(path, options))?;
+        let len = file.opened_as().len;
+        if len < range.end {
+            self.runtime.block_on(file.close())?;
+            return Err(RegionConfigError::FileTooShort { len, end: range.end }.into());
+        }
         let runtime = self.runtime.handle().clone();
         let control =
             FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());

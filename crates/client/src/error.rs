@@ -11,6 +11,7 @@ use smb::negotiate::Dialect;
 use smb::{Command, MessageId, NameTooLong, NtStatus, ParseError, SessionId};
 use thiserror::Error;
 
+use crate::region::RegionConfigError;
 use crate::url::UrlError;
 
 /// An operation failed.
@@ -68,6 +69,9 @@ pub enum ClientError {
     /// Encryption was required, but server or dialect have none.
     #[error("encryption is required, but was not agreed on")]
     ConfigEncryption,
+    /// The region asked for cannot be had.
+    #[error(transparent)]
+    ConfigRegion(#[from] RegionConfigError),
     /// No random numbers.
     #[error("the host has no random numbers")]
     HostRandom,

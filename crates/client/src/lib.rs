@@ -28,6 +28,7 @@ pub use error::{ClientError, ConnectionError};
 pub use file::{File, FileStat, Lease, OpenOptions};
 pub use options::{ConnectOptions, Protection};
 pub use region::{
-    AsyncRegion, FallbackReason, Finished, Path, Region, RegionError, RegionSettings, Ticket,
+    AsyncRegion, FallbackReason, Finished, Path, Region, RegionConfigError, RegionError,
+    RegionSettings, Ticket,
 };
 pub use url::{SmbUrl, UrlError};

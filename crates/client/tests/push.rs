@@ -43,6 +43,31 @@ fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
 }
 
 #[test]
+fn a_region_that_cannot_be_had_is_refused_with_what_to_do() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    fixture.file(8192);
+    let client = fixture.client();
+    let refused = |range, settings| {
+        client.map("region", &pushing(), range, settings).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(4096..8193, RegionSettings::default()),
+        "the file has 8192 bytes and the region ends at 8193: lengthen it by set_len first"
+    );
+    refused(0..u64::MAX, RegionSettings::default());
+    assert_eq!(
+        refused(8192..8192, RegionSettings::default()),
+        "nothing lies in 8192..8192: a region has at least one byte"
+    );
+    #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
+    refused(8192..4096, RegionSettings::default());
+    refused(0..8192, RegionSettings { journal_bytes: 0, ..RegionSettings::default() });
+    // None of them has left anything behind.
+    let region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    assert!(matches!(region.path(), Path::Push { .. }), "{}", region.path());
+}
+
+#[test]
 fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.push.grace = Duration::from_millis(500);

@@ -54,7 +54,7 @@ pub(crate) use self::file_control::FileControl;
 use self::journal::{Journal, Sequence};
 pub use self::path::{FallbackReason, Path};
 pub(crate) use self::recall::Recall;
-pub use self::settings::RegionSettings;
+pub use self::settings::{RegionConfigError, RegionSettings};
 
 /// A mapped region. Offsets count from the region's beginning.
 ///

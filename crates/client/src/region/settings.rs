@@ -1,22 +1,56 @@
 //! What a region may use, and how long it waits.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use rdma::PollPolicy;
+use thiserror::Error;
 
 /// Bounds and habits of one region.
 #[derive(Clone, Debug)]
 pub struct RegionSettings {
-    /// Bytes of writes that are kept until a commit confirms them. A write beyond it commits
-    /// first.
+    /// Bytes of writes that are kept until a commit confirms them, from
+    /// [`RegionSettings::JOURNAL_BYTES_MIN`] to [`RegionSettings::JOURNAL_BYTES_MAX`]. A write
+    /// beyond it commits first.
     pub journal_bytes: usize,
-    /// Operations submitted and not finished.
+    /// Operations submitted and not finished, 1 to [`RegionSettings::OUTSTANDING_MAX`].
     pub outstanding_max: usize,
     /// How the engine waits for answers.
     pub polling: PollPolicy,
     /// How long the server may take for an answer on the push connection before the region falls
-    /// back to SMB.
+    /// back to SMB, [`RegionSettings::ANSWER_TIMEOUT_MIN`] to
+    /// [`RegionSettings::ANSWER_TIMEOUT_MAX`]. Time in which nobody looks for answers does not
+    /// count.
     pub answer_timeout: Duration,
+}
+
+impl RegionSettings {
+    /// The smallest journal, in bytes: one page.
+    pub const JOURNAL_BYTES_MIN: usize = 4096;
+    /// The largest journal, in bytes. It is allocated at once.
+    pub const JOURNAL_BYTES_MAX: usize = 1 << 30;
+    /// The most operations outstanding; many times what any link holds.
+    pub const OUTSTANDING_MAX: usize = 1 << 16;
+    /// The shortest patience: below it a busy machine passes for a silent one.
+    pub const ANSWER_TIMEOUT_MIN: Duration = Duration::from_millis(10);
+    /// The longest patience: a day.
+    pub const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// # Errors
+    /// A setting that cannot be kept.
+    pub(crate) fn check(&self) -> Result<(), RegionConfigError> {
+        if !(Self::JOURNAL_BYTES_MIN..=Self::JOURNAL_BYTES_MAX).contains(&self.journal_bytes) {
+            return Err(RegionConfigError::JournalBytes(self.journal_bytes));
+        }
+        if !(1..=Self::OUTSTANDING_MAX).contains(&self.outstanding_max) {
+            return Err(RegionConfigError::OutstandingMax(self.outstanding_max));
+        }
+        let timeouts = Self::ANSWER_TIMEOUT_MIN..=Self::ANSWER_TIMEOUT_MAX;
+        if !timeouts.contains(&self.answer_timeout) {
+            return Err(RegionConfigError::AnswerTimeout(self.answer_timeout));
+        }
+        Ok(())
+    }
 }
 
 impl Default for RegionSettings {
@@ -27,5 +61,80 @@ impl Default for RegionSettings {
             polling: PollPolicy::Adaptive,
             answer_timeout: Duration::from_secs(30),
         }
+    }
+}
+
+/// A region that was asked for cannot be had.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum RegionConfigError {
+    /// [`RegionSettings::journal_bytes`] is out of bounds.
+    #[error(
+        "journal_bytes is {0}: choose {min} to {max}",
+        min = RegionSettings::JOURNAL_BYTES_MIN,
+        max = RegionSettings::JOURNAL_BYTES_MAX
+    )]
+    JournalBytes(usize),
+    /// [`RegionSettings::outstanding_max`] is out of bounds.
+    #[error("outstanding_max is {0}: choose 1 to {max}", max = RegionSettings::OUTSTANDING_MAX)]
+    OutstandingMax(usize),
+    /// [`RegionSettings::answer_timeout`] is out of bounds.
+    #[error(
+        "answer_timeout is {0:?}: choose {min:?} to {max:?}",
+        min = RegionSettings::ANSWER_TIMEOUT_MIN,
+        max = RegionSettings::ANSWER_TIMEOUT_MAX
+    )]
+    AnswerTimeout(Duration),
+    /// The range has no byte.
+    #[error("nothing lies in {}..{}: a region has at least one byte", .0.start, .0.end)]
+    EmptyRange(Range<u64>),
+    /// The file ends before the region does. A push never makes a file longer.
+    #[error("the file has {len} bytes and the region ends at {end}: lengthen it by set_len first")]
+    FileTooShort {
+        /// Length of the file when it was opened.
+        len: u64,
+        /// Where the region was to end.
+        end: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_and_the_bounds_are_accepted() {
+        RegionSettings::default().check().unwrap();
+        let smallest = RegionSettings {
+            journal_bytes: RegionSettings::JOURNAL_BYTES_MIN,
+            outstanding_max: 1,
+            answer_timeout: RegionSettings::ANSWER_TIMEOUT_MIN,
+            ..RegionSettings::default()
+        };
+        smallest.check().unwrap();
+    }
+
+    #[test]
+    fn settings_that_cannot_be_kept_say_what_to_choose() {
+        let refused = |change: fn(&mut RegionSettings)| {
+            let mut settings = RegionSettings::default();
+            change(&mut settings);
+            settings.check().unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(|settings| settings.journal_bytes = 0),
+            "journal_bytes is 0: choose 4096 to 1073741824"
+        );
+        refused(|settings| settings.journal_bytes = usize::MAX);
+        assert_eq!(
+            refused(|settings| settings.outstanding_max = 0),
+            "outstanding_max is 0: choose 1 to 65536"
+        );
+        refused(|settings| settings.outstanding_max = usize::MAX);
+        assert_eq!(
+            refused(|settings| settings.answer_timeout = Duration::ZERO),
+            "answer_timeout is 0ns: choose 10ms to 86400s"
+        );
+        refused(|settings| settings.answer_timeout = Duration::MAX);
     }
 }
