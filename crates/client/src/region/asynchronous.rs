@@ -19,11 +19,16 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Path, Recall, Region, RegionError};
+use super::channel::READ_MAX;
+use super::{Path, Recall, Region, RegionError, Ticket, wide};
 
 /// A region that async tasks share. Dropping the last clone ends its thread in good order.
+///
+/// Requests are carried out in the order in which they were handed over. A future that is dropped
+/// takes nothing back: what was handed over is carried out.
 #[derive(Clone, Debug)]
 pub struct AsyncRegion {
+    len: u64,
     requests: mpsc::Sender<Request>,
     doorbell: Arc<Doorbell>,
 }
@@ -32,10 +37,21 @@ impl AsyncRegion {
     pub(super) fn start(region: Region) -> Self {
         let (requests, inbox) = mpsc::channel(region.settings.outstanding_max);
         let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall) });
+        let len = region.len;
         let thread = std::thread::Builder::new().name("landfast-region".into());
         // A thread that cannot be had drops the inbox, and every request says so.
         let _: Result<JoinHandle<()>, _> = thread.spawn(move || Driver::new(region, inbox).run());
-        Self { requests, doorbell }
+        Self { len, requests, doorbell }
+    }
+
+    /// See [`Region::len`].
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// See [`Region::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// See [`Region::write_commit`].
@@ -61,9 +77,27 @@ impl AsyncRegion {
         self.ask(|reply| Request::Commit { offset, len, reply }).await
     }
 
-    /// Reads at most 1 MiB.
-    pub async fn read(&self, offset: u64, len: u32) -> Result<Vec<u8>, RegionError> {
-        self.ask(|reply| Request::Read { offset, len, reply }).await
+    /// See [`Region::read`]. More than 1 MiB is read in pieces: a write of another task may come
+    /// between them.
+    pub async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, RegionError> {
+        let asked = wide(len);
+        if offset.checked_add(asked).is_none_or(|end| end > self.len) {
+            return Err(RegionError::OutOfRange { offset, len: asked, limit: self.len });
+        }
+        let mut bytes = Vec::with_capacity(len);
+        loop {
+            let offset = offset + wide(bytes.len());
+            let len = u32::try_from(len - bytes.len()).unwrap_or(READ_MAX).min(READ_MAX);
+            bytes.extend(self.ask(|reply| Request::Read { offset, len, reply }).await?);
+            if wide(bytes.len()) == asked {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// See [`Region::verify`].
+    pub async fn verify(&self, offset: u64, len: u32) -> Result<u32, RegionError> {
+        self.ask(|reply| Request::Verify { offset, len, reply }).await
     }
 
     /// See [`Region::atomic_write`].
@@ -113,6 +147,7 @@ enum Request {
     Write { offset: u64, bytes: Vec<u8>, reply: Reply<()> },
     Commit { offset: u64, len: u64, reply: Reply<()> },
     Read { offset: u64, len: u32, reply: Reply<Vec<u8>> },
+    Verify { offset: u64, len: u32, reply: Reply<u32> },
     AtomicWrite { offset: u64, value: u64, reply: Reply<()> },
     Path { reply: Reply<Path> },
 }
@@ -120,20 +155,25 @@ enum Request {
 /// Who waits for a submitted operation.
 #[derive(Debug)]
 enum Waiter {
+    /// It was submitted before the thread was started.
+    Nobody,
     Commit(Reply<()>),
     Read(Reply<Vec<u8>>, usize),
+    Verify(Reply<u32>),
 }
 
 #[derive(Debug)]
 struct Driver {
     region: Region,
     inbox: mpsc::Receiver<Request>,
+    /// One for each operation outstanding, in the same order.
     waiters: VecDeque<Waiter>,
 }
 
 impl Driver {
     fn new(region: Region, inbox: mpsc::Receiver<Request>) -> Self {
-        Self { region, inbox, waiters: VecDeque::new() }
+        let waiters = (0..region.outstanding()).map(|_| Waiter::Nobody).collect();
+        Self { region, inbox, waiters }
     }
 
     fn run(mut self) {
@@ -150,57 +190,74 @@ impl Driver {
             }
             self.finish_all();
             if !self.waiters.is_empty() {
-                self.region.wait(LOOK_UP);
+                self.region.wait(Duration::MAX);
             }
         }
     }
 
     fn take(&mut self, request: Request) {
+        let region = &mut self.region;
         match request {
             Request::WriteCommit { offset, bytes, reply } => {
-                match self.region.submit_write_commit(offset, &bytes) {
-                    Ok(_) => self.waiters.push_back(Waiter::Commit(reply)),
-                    Err(error) => answer(reply, Err(error)),
-                }
+                let submitted = region.submit_write_commit(offset, &bytes);
+                self.owe(submitted, reply, Waiter::Commit);
             }
             Request::Commit { offset, len, reply } => {
-                match self.region.submit_commit(offset, len) {
-                    Ok(_) => self.waiters.push_back(Waiter::Commit(reply)),
-                    Err(error) => answer(reply, Err(error)),
-                }
+                let submitted = region.submit_commit(offset, len);
+                self.owe(submitted, reply, Waiter::Commit);
             }
-            Request::Read { offset, len, reply } => match self.region.submit_read(offset, len) {
-                Ok(_) => {
-                    let len = usize::try_from(len).expect("submit_read takes at most READ_MAX");
-                    self.waiters.push_back(Waiter::Read(reply, len));
-                }
-                Err(error) => answer(reply, Err(error)),
-            },
-            Request::Write { offset, bytes, reply } => {
-                answer(reply, self.region.write(offset, &bytes));
+            Request::Read { offset, len, reply } => {
+                let submitted = region.submit_read(offset, len);
+                let room = usize::try_from(len).expect("a u32 fits");
+                self.owe(submitted, reply, |reply| Waiter::Read(reply, room));
             }
+            Request::Verify { offset, len, reply } => {
+                let submitted = region.submit_verify(offset, len);
+                self.owe(submitted, reply, Waiter::Verify);
+            }
+            Request::Write { offset, bytes, reply } => answer(reply, region.write(offset, &bytes)),
             Request::AtomicWrite { offset, value, reply } => {
-                answer(reply, self.region.atomic_write(offset, value));
+                answer(reply, region.atomic_write(offset, value));
             }
-            Request::Path { reply } => answer(reply, Ok(self.region.path().clone())),
+            Request::Path { reply } => answer(reply, Ok(region.path().clone())),
+        }
+    }
+
+    /// The answer to a request comes with the end of the operation, or now if it was not taken.
+    fn owe<T>(
+        &mut self,
+        submitted: Result<Ticket, RegionError>,
+        reply: Reply<T>,
+        waiter: impl FnOnce(Reply<T>) -> Waiter,
+    ) {
+        match submitted {
+            Ok(_) => self.waiters.push_back(waiter(reply)),
+            Err(error) => answer(reply, Err(error)),
         }
     }
 
     /// Answers everybody whose operation is over, oldest first.
     fn finish_all(&mut self) {
         while let Some(waiter) = self.waiters.front() {
-            let mut bytes = match waiter {
-                Waiter::Read(_, len) => vec![0; *len],
-                Waiter::Commit(_) => Vec::new(),
+            let room = match waiter {
+                Waiter::Read(_, len) => *len,
+                Waiter::Nobody => usize::try_from(READ_MAX).expect("1 MiB"),
+                Waiter::Commit(_) | Waiter::Verify(_) => 0,
             };
-            let outcome = match self.region.try_finish(&mut bytes) {
+            let mut bytes = vec![0; room];
+            let value = match self.region.try_finish(&mut bytes) {
                 Ok(None) => return,
-                Ok(Some(_)) => Ok(()),
+                Ok(Some(finished)) => Ok(finished.value),
                 Err(error) => Err(error),
             };
             match self.waiters.pop_front().expect("the front was just looked at") {
-                Waiter::Commit(reply) => answer(reply, outcome),
-                Waiter::Read(reply, _) => answer(reply, outcome.map(|()| bytes)),
+                Waiter::Nobody => {}
+                Waiter::Commit(reply) => answer(reply, value.map(drop)),
+                Waiter::Read(reply, _) => answer(reply, value.map(|_| bytes)),
+                Waiter::Verify(reply) => answer(
+                    reply,
+                    value.map(|hash| u32::try_from(hash).expect("a CRC-32C has 32 bits")),
+                ),
             }
         }
     }
@@ -210,6 +267,3 @@ impl Driver {
 fn answer<T>(reply: Reply<T>, outcome: Result<T, RegionError>) {
     let _ = reply.send(outcome);
 }
-
-// A bound on how late a silent server is noticed, not on any answer.
-const LOOK_UP: Duration = Duration::from_millis(500);

@@ -4,6 +4,7 @@
 //! operation costs no hand-over between threads. iWARP completes requests in posting order, so
 //! progress is one number: the sequence of the last signaled request that completed.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +12,16 @@ use std::time::{Duration, Instant};
 use pmem::Medium;
 use rdma::{
     Access, DisconnectReason, Engine, EngineConfig, Event, LocalSlice, MemoryRegion, Operation,
-    Payload, Placement, PollPolicy, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey,
-    Waker, WorkRequest,
+    Payload, Placement, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey, Waker,
+    WorkRequest,
 };
-use smbdirect::BufferDescriptor;
+use smb::push::{Capabilities, Rights};
 
+use super::control::Mapping;
 use super::journal::Sequence;
 use super::path::FallbackReason;
+use super::settings::RegionSettings;
+use super::silence::Silence;
 
 /// An established push connection with its region.
 #[derive(Debug)]
@@ -27,11 +31,18 @@ pub(crate) struct Channel {
     capabilities: QpCapabilities,
     rkey: Rkey,
     remote_base: u64,
+    /// Length of the region.
+    len: u64,
     staging: Staging,
     events: Vec<Event>,
+    /// The last signaled request that was posted, and the last that completed.
+    posted: Sequence,
     completed: Sequence,
-    /// The hash or word that the last completion brought.
-    answer: u64,
+    /// What the verifies among the completed requests brought, oldest first.
+    hashes: VecDeque<u32>,
+    /// How long an owner that looks has heard nothing it waits for.
+    silence: Silence,
+    answer_timeout: Duration,
     ended: Option<FallbackReason>,
 }
 
@@ -39,11 +50,11 @@ impl Channel {
     /// Dials and waits for the answer; returns the private data of the answer too.
     pub(crate) fn dial(
         provider: &dyn Provider,
-        polling: PollPolicy,
+        settings: &RegionSettings,
         address: std::net::SocketAddr,
         private_data: &[u8],
     ) -> Result<(Self, Vec<u8>), FallbackReason> {
-        let config = EngineConfig { polling, ..EngineConfig::default() };
+        let config = EngineConfig { polling: settings.polling, ..EngineConfig::default() };
         let mut engine = provider.open_engine(config).map_err(FallbackReason::Host)?;
         let qp = engine
             .connect(address, QpConfig::default(), private_data)
@@ -57,27 +68,41 @@ impl Channel {
             capabilities,
             rkey: Rkey(0),
             remote_base: 0,
+            len: 0,
             staging,
             events: Vec::with_capacity(EVENTS_RESERVED),
+            posted: Sequence(0),
             completed: Sequence(0),
-            answer: 0,
+            hashes: VecDeque::new(),
+            silence: Silence::new(settings.answer_timeout),
+            answer_timeout: settings.answer_timeout,
             ended: None,
         };
         Ok((channel, reply))
     }
 
-    /// Learns where the region lies. Its pieces must be contiguous and under one token.
-    pub(crate) fn attach(&mut self, pieces: &[BufferDescriptor]) -> Result<(), FallbackReason> {
-        let first = pieces.first().ok_or(FallbackReason::PeerIncapable)?;
+    /// Learns where the region of `len` bytes lies and what may be done with it. Its pieces must
+    /// be contiguous, under one token, and add up to its length.
+    pub(crate) fn attach(&mut self, mapping: &Mapping, len: u64) -> Result<(), FallbackReason> {
+        let first = mapping.descriptors.first().ok_or(FallbackReason::PeerIncapable)?;
         let mut end = first.offset;
-        for piece in pieces {
+        for piece in &mapping.descriptors {
             if piece.token != first.token || piece.offset != end {
                 return Err(FallbackReason::PeerIncapable);
             }
             let next = end.checked_add(u64::from(piece.length));
             end = next.ok_or(FallbackReason::PeerIncapable)?;
         }
-        (self.rkey, self.remote_base) = (Rkey(first.token.0), first.offset);
+        if end - first.offset != len {
+            return Err(FallbackReason::PeerIncapable);
+        }
+        (self.rkey, self.remote_base, self.len) = (Rkey(first.token.0), first.offset, len);
+        let may = |capability, right| {
+            mapping.capabilities.contains(capability) && mapping.rights.contains(right)
+        };
+        self.capabilities.flush &= may(Capabilities::FLUSH, Rights::FLUSH);
+        self.capabilities.atomic_write &= may(Capabilities::ATOMIC_WRITE, Rights::ATOMIC_WRITE);
+        self.capabilities.verify &= may(Capabilities::VERIFY, Rights::VERIFY);
         Ok(())
     }
 
@@ -86,9 +111,16 @@ impl Channel {
         self.capabilities.flush
     }
 
-    /// Whether an eight-byte store can be ordered behind a flush.
+    /// Whether the peer stores eight bytes in one piece.
     pub(crate) fn has_atomic_write(&self) -> bool {
         self.capabilities.atomic_write
+    }
+
+    /// Whether a store of eight bytes stays undone when a commit posted before it fails: both are
+    /// requests of the same queue pair, which its responder carries out in order
+    /// (draft-talpey-rdma-commit-01 §3.1). A plain Write has no such order.
+    pub(crate) fn orders_stores(&self) -> bool {
+        self.capabilities.flush && self.capabilities.atomic_write
     }
 
     /// Whether the peer hashes its own bytes.
@@ -123,7 +155,9 @@ impl Channel {
         range: Range<u64>,
     ) -> Result<(), FallbackReason> {
         if !self.capabilities.flush {
-            return self.read(sequence, range.start, self.staging.probe());
+            // Any byte of the region serves; an empty range at its end names none.
+            let probe = range.start.min(self.len.saturating_sub(1));
+            return self.read(sequence, probe, self.staging.probe());
         }
         let mut start = range.start;
         loop {
@@ -181,13 +215,23 @@ impl Channel {
         self.staging.take(slot, out);
     }
 
-    /// The sequence of the last signaled request that completed, and what its answer brought.
-    pub(crate) fn completed(&self) -> (Sequence, u64) {
-        (self.completed, self.answer)
+    /// The sequence of the last signaled request that completed.
+    pub(crate) fn completed(&self) -> Sequence {
+        self.completed
+    }
+
+    /// The hash that the oldest completed verify brought and nobody took yet.
+    pub(crate) fn take_hash(&mut self) -> Option<u32> {
+        self.hashes.pop_front()
     }
 
     /// Lets the engine work once without waiting.
+    ///
+    /// # Errors
+    ///
+    /// The connection has ended, or the peer has left an answer owing for too long.
     pub(crate) fn poll(&mut self) -> Result<(), FallbackReason> {
+        let before = self.completed;
         let mut events = std::mem::take(&mut self.events);
         self.engine.poll(&mut events);
         for event in events.drain(..) {
@@ -195,12 +239,19 @@ impl Channel {
         }
         // Handed back with its memory: a poll allocates nothing.
         self.events = events;
-        self.ended.map_or(Ok(()), Err)
+        if let Some(reason) = self.ended {
+            return Err(reason);
+        }
+        if self.completed != before || self.completed == self.posted {
+            self.silence.end();
+            return Ok(());
+        }
+        if self.silence.is_too_long() { Err(FallbackReason::Silent) } else { Ok(()) }
     }
 
-    /// Waits for anything at all, for `patience` at most.
+    /// Waits for anything at all, for `patience` at most, or less.
     pub(crate) fn wait(&mut self, patience: Duration) {
-        self.engine.wait(Some(patience));
+        self.engine.wait(Some(patience.min(self.silence.look_every())));
     }
 
     /// Says goodbye, so that the server need not find out.
@@ -210,12 +261,25 @@ impl Channel {
     }
 
     fn post(&mut self, request: WorkRequest<'_>) -> Result<(), FallbackReason> {
+        let mut silence: Option<Silence> = None;
+        let mut pause = ROOM_PAUSE_MIN;
         loop {
             match self.engine.post_send(self.qp, request) {
+                Ok(()) if request.signaled => {
+                    self.posted = Sequence(request.wr_id);
+                    return Ok(());
+                }
                 Ok(()) => return Ok(()),
                 Err(PostError::QueueFull) => {
                     self.poll()?;
-                    self.wait(BACK_PRESSURE);
+                    // The peer leaves our writes untaken, of which none awaits an answer.
+                    let timeout = self.answer_timeout;
+                    if silence.get_or_insert_with(|| Silence::new(timeout)).is_too_long() {
+                        return Err(FallbackReason::Silent);
+                    }
+                    // No event tells of room that writes leave when they are sent.
+                    self.wait(pause);
+                    pause = (pause * 2).min(ROOM_PAUSE_MAX);
                 }
                 Err(PostError::PeerUnsupported) => return Err(FallbackReason::PeerIncapable),
                 Err(_) => {
@@ -230,8 +294,7 @@ impl Channel {
         match event {
             Event::Completion(completion) if completion.is_success() => {
                 self.completed = Sequence(completion.wr_id);
-                let hash = completion.hash.map(u64::from);
-                self.answer = hash.or(completion.atomic).unwrap_or(0);
+                self.hashes.extend(completion.hash);
             }
             Event::Disconnected { reason, .. } => {
                 self.ended = Some(FallbackReason::Disconnected(*reason));
@@ -261,7 +324,7 @@ fn await_connection(engine: &mut dyn Engine, qp: QpId) -> Result<Vec<u8>, Fallba
                 _ => {}
             }
         }
-        engine.wait(Some(BACK_PRESSURE));
+        engine.wait(Some(DIAL_LOOK));
     }
     Err(FallbackReason::Silent)
 }
@@ -346,5 +409,8 @@ const STAGING_RING: u64 = 4 << 20;
 // One page behind the ring holds the probe byte.
 const STAGING_BYTES: u64 = STAGING_RING + 4096;
 const EVENTS_RESERVED: usize = 512;
-const BACK_PRESSURE: Duration = Duration::from_millis(100);
+const DIAL_LOOK: Duration = Duration::from_millis(100);
+// A frame of the longest takes some 50 us on a fast link; a peer that takes none costs few looks.
+const ROOM_PAUSE_MIN: Duration = Duration::from_micros(50);
+const ROOM_PAUSE_MAX: Duration = Duration::from_millis(10);
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pmem::DurabilityClass;
+use smb::push::{Capabilities, Rights};
 use smbdirect::BufferDescriptor;
 
 use super::path::FallbackReason;
@@ -57,6 +58,10 @@ pub(crate) struct Invitation {
 /// A registered region.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
+    /// What may be done with it.
+    pub(crate) rights: Rights,
+    /// What the server's side of the push connection can do.
+    pub(crate) capabilities: Capabilities,
     /// Its pieces in order, all under one token.
     pub(crate) descriptors: Vec<BufferDescriptor>,
 }

@@ -13,19 +13,23 @@ impl Region {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(RegionError::OutOfRange { offset, len, limit: self.len });
         }
-        if self.is_broken {
-            return Err(RegionError::Broken);
-        }
+        self.check_unbroken()?;
         if self.pending.len() >= self.settings.outstanding_max {
             return Err(RegionError::QueueFull);
         }
         if !self.recall.is_granted() && self.channel.is_some() {
             self.retreat()?;
+            // On the way out a commit may have failed.
+            self.check_unbroken()?;
         }
         if self.map_again.is_some_and(|when| when <= Instant::now()) {
             self.try_map();
         }
         Ok(())
+    }
+
+    fn check_unbroken(&self) -> Result<(), RegionError> {
+        if self.is_broken { Err(RegionError::Broken) } else { Ok(()) }
     }
 
     /// Journals a write and posts it, or carries it out over SMB.
@@ -37,6 +41,7 @@ impl Region {
     ) -> Result<(), RegionError> {
         if self.channel.is_some() && !self.journal.has_room(bytes.len()) {
             self.commit_journal()?;
+            self.check_unbroken()?;
         }
         let sequence = self.draw();
         let Some(channel) = &mut self.channel else {
@@ -61,10 +66,35 @@ impl Region {
         let posted = self.channel.as_mut().map(|channel| post(channel, sequence));
         match posted {
             Some(Ok(())) => {}
-            Some(Err(reason)) => self.retire(reason)?,
-            None => self.carry_out_pending()?,
+            Some(Err(reason)) => self.retire(reason).inspect_err(|_| {
+                // Whoever submitted it hears of it now, and has no ticket to ask with.
+                self.pending.pop_back();
+            })?,
+            None => self.carry_out_pending(),
         }
         Ok(Ticket(sequence.0))
+    }
+
+    /// Queues an operation that is over already.
+    pub(super) fn note(&mut self, kind: Kind, outcome: Result<u64, RegionError>) -> Ticket {
+        let sequence = self.draw();
+        self.pending.push_back(Pending { sequence, kind, outcome: Some(outcome) });
+        Ticket(sequence.0)
+    }
+
+    /// Waits for every commit submitted so far, on a channel whose peer does not hold a store back
+    /// behind them by itself.
+    pub(super) fn await_commits_before_a_store(&mut self) -> Result<(), RegionError> {
+        if self.channel.as_ref().is_some_and(Channel::orders_stores) {
+            return Ok(());
+        }
+        let is_open_commit = |pending: &Pending| {
+            matches!((&pending.kind, &pending.outcome), (Kind::Commit(_), None))
+        };
+        if let Some(newest) = self.pending.iter().rposition(is_open_commit) {
+            self.await_pending(newest + 1)?;
+        }
+        self.check_unbroken()
     }
 
     /// Staging memory for a read; `None` where the read will go over SMB.
@@ -95,7 +125,10 @@ impl Region {
 
     /// Waits for the newest submitted operation, leaves the older ones to their takers.
     pub(super) fn finish_last(&mut self, out: &mut [u8]) -> Result<u64, RegionError> {
-        self.await_pending(self.pending.len())?;
+        if let Err(error) = self.await_pending(self.pending.len()) {
+            self.pending.pop_back();
+            return Err(error);
+        }
         let last = self.pending.pop_back().ok_or(RegionError::NothingOutstanding)?;
         self.hand_out(last, out)
     }
@@ -127,8 +160,7 @@ impl Region {
         if let Err(reason) = channel.poll() {
             return self.retire(reason);
         }
-        let (completed, answer) = channel.completed();
-        let has_flush = channel.has_flush();
+        let completed = channel.completed();
         for pending in &mut self.pending {
             if pending.sequence > completed {
                 break;
@@ -138,7 +170,7 @@ impl Region {
             }
             let value = match &pending.kind {
                 Kind::Commit(range) => {
-                    if !has_flush {
+                    if !channel.has_flush() {
                         // The writes are placed; SMB2 FLUSH makes them durable.
                         if let Err(error) = self.control.flush() {
                             return Err(self.break_off(error.into()));
@@ -148,7 +180,10 @@ impl Region {
                     0
                 }
                 Kind::Read { range, .. } => range.end - range.start,
-                Kind::Verify(_) => answer,
+                Kind::Verify(_) => match channel.take_hash() {
+                    Some(hash) => u64::from(hash),
+                    None => return self.retire(FallbackReason::PeerIncapable),
+                },
                 Kind::Fetched(bytes) => wide(bytes.len()),
             };
             pending.outcome = Some(Ok(value));
@@ -158,28 +193,14 @@ impl Region {
 
     /// Waits until the first `count` pending operations are over. Ignores recalls.
     pub(super) fn await_pending(&mut self, count: usize) -> Result<(), RegionError> {
-        let deadline = Instant::now() + self.settings.answer_timeout;
         while self.pending.iter().take(count).any(|pending| pending.outcome.is_none()) {
             self.collect()?;
-            self.wait_until(deadline)?;
+            if self.pending.iter().take(count).all(|pending| pending.outcome.is_some()) {
+                break;
+            }
+            self.wait(Duration::MAX);
         }
         Ok(())
-    }
-
-    /// One wait of an operation that ends the channel when the server is silent for too long.
-    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<(), RegionError> {
-        if !self.pending.iter().any(|pending| pending.outcome.is_none()) {
-            return Ok(());
-        }
-        let patience = deadline.saturating_duration_since(Instant::now());
-        match &mut self.channel {
-            Some(_) if patience.is_zero() => self.retire(FallbackReason::Silent),
-            Some(channel) => {
-                channel.wait(patience.min(LOOK_UP));
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 
     /// Commits every write the journal keeps, so that it is empty.
@@ -214,7 +235,7 @@ impl Region {
         let invitation = self.control.invite()?;
         let (mut channel, reply) = Channel::dial(
             &*self.provider,
-            self.settings.polling,
+            &self.settings,
             invitation.address,
             &invitation.private_data,
         )?;
@@ -224,7 +245,11 @@ impl Region {
             .control
             .map(connection, &self.recall)
             .map_err(|error| FallbackReason::of(&error))?;
-        channel.attach(&mapping.descriptors)?;
+        if let Err(reason) = channel.attach(&mapping, self.len) {
+            // Nobody will use it. If that fails the server ends it with the connection.
+            let _ = self.control.unmap();
+            return Err(reason);
+        }
         let has_flush = channel.has_flush();
         self.path =
             Path::Push { class: invitation.class, is_emulated: invitation.is_emulated, has_flush };
@@ -238,6 +263,3 @@ impl Region {
         drawn
     }
 }
-
-// How often a waiting owner looks up to see whether time is over or the region was recalled.
-const LOOK_UP: Duration = Duration::from_millis(500);

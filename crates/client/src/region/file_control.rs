@@ -172,7 +172,8 @@ impl Control for FileControl {
         let mapped = MapResponse::parse(&output).map_err(malformed)?;
         self.shared.registration.send_replace(Some((mapped.registration, mapped.generation)));
         self.watch(recall);
-        Ok(Mapping { descriptors: mapped.descriptors })
+        let MapResponse { rights, capabilities, descriptors, .. } = mapped;
+        Ok(Mapping { rights, capabilities, descriptors })
     }
 
     fn unmap(&mut self) -> Result<(), ClientError> {

@@ -35,6 +35,7 @@ mod journal;
 mod path;
 mod recall;
 mod settings;
+mod silence;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -164,6 +165,12 @@ impl Region {
         &self.path
     }
 
+    /// Whether [`Region::atomic_write`] is now an RDMA Atomic Write that the server orders behind
+    /// the commits before it.
+    pub fn orders_atomic_writes(&self) -> bool {
+        self.channel.as_ref().is_some_and(Channel::orders_stores)
+    }
+
     /// Submitted operations that [`Region::finish`] has not returned.
     pub fn outstanding(&self) -> usize {
         self.pending.len()
@@ -217,13 +224,31 @@ impl Region {
         Ok(())
     }
 
-    /// Stores eight bytes (little-endian in the file) at a multiple of 8 in one piece, only if
-    /// every commit before it succeeded. Not durable by itself: commit it.
+    /// Stores eight bytes (little-endian in the file) at a multiple of 8, only if every commit
+    /// before it succeeded: a pointer to what they committed, say. Not durable by itself: commit
+    /// it.
+    ///
+    /// Where [`Region::orders_atomic_writes`] says so, the server keeps the order and this returns
+    /// at once. Elsewhere it returns when every commit submitted before is over; what is written
+    /// is then one plain RDMA Write or one SMB2 WRITE.
+    ///
+    /// # Durability
+    ///
+    /// An RDMA Atomic Write is stored in one piece: whoever reads the word, after a crash too,
+    /// sees the old one or the new one. A plain RDMA Write (RFC 5040 §5.5 orders no placement
+    /// within it) and an SMB2 WRITE promise that only once a commit has covered the word; a crash before
+    /// may, as far as the protocols go, leave any mixture of the bytes of both.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Misaligned`]; [`RegionError::Broken`] if a commit before it failed: then
+    /// nothing was stored.
     pub fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), RegionError> {
         if !offset.is_multiple_of(8) {
             return Err(RegionError::Misaligned { offset });
         }
         self.begin(offset, 8)?;
+        self.await_commits_before_a_store()?;
         self.record(offset, &value.to_le_bytes(), |channel| {
             if channel.has_atomic_write() {
                 channel.atomic_write(offset, value)
@@ -235,14 +260,7 @@ impl Region {
 
     /// CRC-32C of the bytes as the server has them, hashed there where it can.
     pub fn verify(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
-        self.begin(offset, u64::from(len))?;
-        if self.channel.as_ref().is_some_and(|channel| !channel.has_verify()) {
-            return self.hash_what_is_read(offset, len);
-        }
-        let range = offset..offset + u64::from(len);
-        self.submit(Kind::Verify(range), |channel, sequence| {
-            channel.verify(sequence, offset, len)
-        })?;
+        self.submit_verify(offset, len)?;
         let hash = self.finish_last(&mut [])?;
         Ok(u32::try_from(hash).expect("a CRC-32C has 32 bits"))
     }
@@ -291,6 +309,18 @@ impl Region {
         })
     }
 
+    /// Posts a [`Region::verify`]; [`Region::finish`] brings the hash. Where the server does not
+    /// hash, the bytes are read and hashed before this returns.
+    pub fn submit_verify(&mut self, offset: u64, len: u32) -> Result<Ticket, RegionError> {
+        self.begin(offset, u64::from(len))?;
+        let kind = Kind::Verify(offset..offset + u64::from(len));
+        if self.channel.as_ref().is_some_and(|channel| !channel.has_verify()) {
+            let hash = self.hash_what_is_read(offset, len)?;
+            return Ok(self.note(kind, Ok(u64::from(hash))));
+        }
+        self.submit(kind, |channel, sequence| channel.verify(sequence, offset, len))
+    }
+
     /// Waits for the oldest submitted operation. A read's bytes go to the front of `out`.
     ///
     /// # Errors
@@ -298,12 +328,11 @@ impl Region {
     /// [`RegionError::NothingOutstanding`]; [`RegionError::TooLong`] if the bytes do not fit `out`
     /// (the operation stays); else what befell the operation.
     pub fn finish(&mut self, out: &mut [u8]) -> Result<Finished, RegionError> {
-        let deadline = Instant::now() + self.settings.answer_timeout;
         loop {
             if let Some(finished) = self.try_finish(out)? {
                 return Ok(finished);
             }
-            self.wait_until(deadline)?;
+            self.wait(Duration::MAX);
         }
     }
 
@@ -329,8 +358,8 @@ impl Region {
         Ok(Some(Finished { ticket, value }))
     }
 
-    /// Waits until something may have happened, for `patience` at most, or until the server
-    /// recalls the region.
+    /// Waits until something may have happened or the server recalls the region, for `patience`
+    /// at most; may return earlier, for nothing.
     pub fn wait(&mut self, patience: Duration) {
         if let Some(channel) = &mut self.channel
             && self.pending.iter().any(|pending| pending.outcome.is_none())
@@ -339,7 +368,8 @@ impl Region {
         }
     }
 
-    /// Hands the region to a thread of its own, for use from async code.
+    /// Hands the region to a thread of its own, for use from async code. What was submitted before
+    /// is carried out; nobody hears of its end.
     pub fn into_async(self) -> AsyncRegion {
         AsyncRegion::start(self)
     }

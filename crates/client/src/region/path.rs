@@ -18,7 +18,7 @@ pub enum Path {
         class: DurabilityClass,
         /// The class is `volatile` and the operator switched emulation on.
         is_emulated: bool,
-        /// Whether commit is an RDMA Flush; else it is a request on the SMB connection.
+        /// Whether commit is an RDMA Flush; else it is an SMB2 FLUSH.
         has_flush: bool,
     },
     /// SMB2 READ, WRITE and FLUSH.
@@ -67,7 +67,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Push { class, is_emulated, has_flush } => {
-                let commit = if *has_flush { "RDMA Flush" } else { "COMMIT_REMOTE_REGION" };
+                let commit = if *has_flush { "RDMA Flush" } else { "SMB2 FLUSH" };
                 write!(f, "push, class {class}, commit by {commit}")?;
                 if *is_emulated { f.write_str(", persistence EMULATED") } else { Ok(()) }
             }

@@ -1,7 +1,10 @@
 //! A region against a real engine on loopback and a control side that fails on cue.
 
+mod asynchronous;
 mod crash_images;
+mod ordering;
 mod peer;
+mod silent;
 
 use std::sync::atomic::Ordering;
 
@@ -176,21 +179,33 @@ fn ranges_and_sizes_beyond_the_region_are_refused() {
     assert!(matches!(region.commit(u64::MAX, 2), Err(RegionError::OutOfRange { .. })));
 }
 
-#[tokio::test]
-async fn async_tasks_share_a_region() {
+#[test]
+fn a_mapping_of_another_length_is_given_back_and_not_used() {
     let peer = Peer::start();
-    let region = peer.region().into_async();
-    let writes = (0..8_u8).map(|index| {
-        let region = region.clone();
-        async move { region.write_commit(u64::from(index) * 512, vec![index; 512]).await }
-    });
-    let handles: Vec<_> = writes.map(tokio::spawn).collect();
-    for handle in handles {
-        handle.await.unwrap().unwrap();
+    peer.length_missing.store(8, Ordering::SeqCst);
+    let region = peer.region();
+    assert_eq!(region.path(), &Path::Smb { reason: FallbackReason::PeerIncapable });
+    assert_eq!(peer.unmaps.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn verifies_that_are_answered_together_keep_their_hashes() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    region.write(0, b"123456789").unwrap();
+    region.submit_verify(0, 9).unwrap();
+    region.submit_verify(9, 32).unwrap();
+    region.submit_commit(0, 9).unwrap();
+    region.submit_verify(0, 9).unwrap();
+    // The engine takes the answers in; nobody looks at them before all are there.
+    for _ in 0..1000 {
+        region.wait(Duration::ZERO);
+        std::thread::yield_now();
     }
-    let read = region.read(0, 4096).await.unwrap();
-    assert_eq!(read, peer.bytes(0, 4096));
-    assert!(read.chunks(512).zip(0..8_u8).all(|(chunk, index)| chunk == [index; 512]));
+    let hashes = [0; 4].map(|_| region.finish(&mut []).unwrap().value);
+    // RFC 3720 §B.4: 32 bytes of zeros.
+    assert_eq!(hashes, [0xe306_9283, 0x8a91_36aa, 0, 0xe306_9283]);
+    assert!(is_push(&region), "{}", region.path());
 }
 
 #[derive(Clone, Debug)]

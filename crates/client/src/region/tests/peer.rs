@@ -1,7 +1,7 @@
 //! A server of one file: a real engine on loopback, and a control side that fails on cue.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{
     Access, Engine, EngineConfig, Event, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider,
 };
+use smb::push::{Capabilities, Rights};
 use smbdirect::{BufferDescriptor, Token};
 
 use crate::error::ClientError;
@@ -25,6 +26,10 @@ pub(super) enum Ask {
     Register(Sender<BufferDescriptor>),
     Deregister(Sender<()>),
     CutConnections(Sender<()>),
+    /// From now on it hears and says nothing.
+    FallSilent(Sender<()>),
+    /// The next connections are those of a peer without Flush, Verify and Atomic Write.
+    AnnounceNothing(Sender<()>),
     Stop,
 }
 
@@ -42,16 +47,28 @@ pub(super) struct Peer {
     pub(super) smb_fails: AtomicBool,
     pub(super) smb_writes_fail: AtomicBool,
     pub(super) flushes_fail: AtomicBool,
+    /// The so-manieth SMB2 FLUSH from now on fails, once; 0 for none.
+    pub(super) failing_flush: AtomicU64,
+    /// What MAP says the connection can do.
+    pub(super) capabilities: Mutex<Capabilities>,
+    /// How many bytes of the region MAP leaves out.
+    pub(super) length_missing: AtomicU32,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Peer {
     /// A server of a file in memory that commits by a fence.
     pub(super) fn start() -> Arc<Self> {
+        Self::with_region(REGION)
+    }
+
+    /// The same, with a region of another length.
+    pub(super) fn with_region(range: Range<u64>) -> Arc<Self> {
         let options = OpenOptions { emulate_persistence: true };
-        let file = pmem::anonymous_with(FILE, options).unwrap();
-        file.prepare(0, FILE).unwrap();
-        Self::serving(file, REGION)
+        let len = FILE.max(range.end + 4096);
+        let file = pmem::anonymous_with(len, options).unwrap();
+        file.prepare(0, len).unwrap();
+        Self::serving(file, range)
     }
 
     /// A server of `file`, of which `range` is mapped.
@@ -63,7 +80,9 @@ impl Peer {
         let waker = engine.waker();
         let (served, mapped) = (Arc::clone(&file), range.clone());
         let thread = std::thread::spawn(move || {
-            Serving { engine, served, mapped, qp: None, rkey: None }.run(&inbox)
+            let accepts = QpConfig::default();
+            Serving { engine, served, mapped, accepts, is_silent: false, qp: None, rkey: None }
+                .run(&inbox);
         });
         Arc::new(Self {
             file,
@@ -77,6 +96,9 @@ impl Peer {
             smb_fails: AtomicBool::new(false),
             smb_writes_fail: AtomicBool::new(false),
             flushes_fail: AtomicBool::new(false),
+            failing_flush: AtomicU64::new(0),
+            capabilities: Mutex::new(Capabilities::all()),
+            length_missing: AtomicU32::new(0),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -89,7 +111,16 @@ impl Peer {
     }
 
     pub(super) fn region(self: &Arc<Self>) -> Region {
-        let settings = RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
+        self.region_with(|_| {})
+    }
+
+    pub(super) fn region_with(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut RegionSettings),
+    ) -> Region {
+        let mut settings =
+            RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
+        change(&mut settings);
         Region::open(
             Box::new(Fake(Arc::clone(self))),
             Arc::new(SoftProvider),
@@ -121,6 +152,8 @@ struct Serving {
     engine: Box<dyn Engine>,
     served: Arc<dyn Medium>,
     mapped: Range<u64>,
+    accepts: QpConfig,
+    is_silent: bool,
     qp: Option<QpId>,
     rkey: Option<Rkey>,
 }
@@ -134,10 +167,16 @@ impl Serving {
                     return;
                 }
             }
+            if self.is_silent {
+                if inbox.recv().is_ok_and(|ask| self.answer(ask)) {
+                    continue;
+                }
+                return;
+            }
             self.engine.poll(&mut events);
             for event in events.drain(..) {
                 if let Event::ConnectRequest { id, .. } = event {
-                    self.qp = self.engine.accept(id, QpConfig::default(), &[7]).ok();
+                    self.qp = self.engine.accept(id, self.accepts, &[7]).ok();
                     self.rkey = None;
                 }
             }
@@ -168,6 +207,14 @@ impl Serving {
                 if let Some(qp) = self.qp.take() {
                     self.engine.disconnect(qp);
                 }
+                reply.send(()).unwrap();
+            }
+            Ask::FallSilent(reply) => {
+                self.is_silent = true;
+                reply.send(()).unwrap();
+            }
+            Ask::AnnounceNothing(reply) => {
+                self.accepts.announce = false;
                 reply.send(()).unwrap();
             }
             Ask::Stop => return false,
@@ -203,7 +250,10 @@ impl Control for Fake {
 
     fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError> {
         *self.0.recall.lock().unwrap() = Some(Arc::clone(recall));
-        Ok(Mapping { descriptors: vec![self.0.ask(Ask::Register)] })
+        let mut descriptor = self.0.ask(Ask::Register);
+        descriptor.length -= self.0.length_missing.load(Ordering::SeqCst);
+        let capabilities = *self.0.capabilities.lock().unwrap();
+        Ok(Mapping { rights: Rights::all(), capabilities, descriptors: vec![descriptor] })
     }
 
     fn unmap(&mut self) -> Result<(), ClientError> {
@@ -229,6 +279,8 @@ impl Control for Fake {
 
     fn flush(&mut self) -> Result<(), ClientError> {
         fails(&self.0.flushes_fail)?;
-        self.works()
+        let (load, store) = (Ordering::SeqCst, Ordering::SeqCst);
+        let left = self.0.failing_flush.fetch_update(store, load, |left| left.checked_sub(1));
+        if left == Ok(1) { Err(ClientError::PeerNegotiation) } else { self.works() }
     }
 }

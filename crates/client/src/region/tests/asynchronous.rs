@@ -1,0 +1,54 @@
+//! A region that async tasks share.
+
+use super::is_push;
+use super::peer::Peer;
+
+#[tokio::test]
+async fn async_tasks_share_a_region() {
+    let peer = Peer::start();
+    let region = peer.region().into_async();
+    let writes = (0..8_u8).map(|index| {
+        let region = region.clone();
+        async move { region.write_commit(u64::from(index) * 512, vec![index; 512]).await }
+    });
+    let handles: Vec<_> = writes.map(tokio::spawn).collect();
+    for handle in handles {
+        handle.await.unwrap().unwrap();
+    }
+    let read = region.read(0, 4096).await.unwrap();
+    assert_eq!(read, peer.bytes(0, 4096));
+    assert!(read.chunks(512).zip(0..8_u8).all(|(chunk, index)| chunk == [index; 512]));
+}
+
+#[tokio::test]
+async fn what_the_blocking_form_can_the_async_form_can() {
+    let peer = Peer::with_region(4096..4096 + (3 << 20));
+    let region = peer.region().into_async();
+    assert_eq!(region.len(), 3 << 20);
+    let data: Vec<u8> = (0..3_usize << 20).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    region.write_commit(0, data.clone()).await.unwrap();
+    region.write(0, b"123456789".to_vec()).await.unwrap();
+    assert_eq!(region.verify(0, 9).await.unwrap(), 0xe306_9283, "the check value of CRC-32C");
+    region.atomic_write(16, 7).await.unwrap();
+    region.commit(0, 24).await.unwrap();
+    let read = region.read(0, 3 << 20).await.unwrap();
+    assert!(read[..9] == *b"123456789" && read[16..24] == [7, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(read[24..] == data[24..], "more than one request reads");
+    assert!(region.read(8, 3 << 20).await.is_err(), "beyond the end");
+    region.read(0, usize::MAX).await.unwrap_err();
+    assert_eq!(region.read(3 << 20, 0).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_answer_goes_to_its_own_request_though_others_were_submitted_before() {
+    let peer = Peer::start();
+    let mut region = peer.region();
+    assert!(is_push(&region), "{}", region.path());
+    region.submit_read(0, 4096).unwrap();
+    region.submit_verify(0, 4096).unwrap();
+    let region = region.into_async();
+    region.write_commit(0, b"123456789".to_vec()).await.unwrap();
+    assert_eq!(peer.bytes(0, 9), b"123456789");
+    assert_eq!(region.verify(0, 9).await.unwrap(), 0xe306_9283);
+    assert_eq!(region.read(0, 9).await.unwrap(), b"123456789");
+}

@@ -1,0 +1,125 @@
+//! What follows a commit, as a published pointer does, does not happen without it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smb::push::Capabilities;
+
+use super::is_push;
+use super::peer::{Ask, Peer};
+use crate::region::{Region, RegionError};
+
+const POINTER: u64 = u64::from_le_bytes(*b"pointer!");
+
+/// A region whose peer can do this much, over a push connection.
+fn pushed(peer: &Arc<Peer>, capabilities: Capabilities) -> Region {
+    *peer.capabilities.lock().unwrap() = capabilities;
+    let region = peer.region();
+    assert!(is_push(&region), "{}", region.path());
+    region
+}
+
+fn all_are_over(region: &Region) -> bool {
+    region.pending.iter().all(|pending| pending.outcome.is_some())
+}
+
+#[test]
+fn a_store_waits_for_the_commits_before_it_where_the_peer_does_not_order_them() {
+    for capabilities in [
+        Capabilities::empty(),
+        Capabilities::FLUSH | Capabilities::VERIFY,
+        Capabilities::ATOMIC_WRITE | Capabilities::VERIFY,
+    ] {
+        let peer = Peer::start();
+        let mut region = pushed(&peer, capabilities);
+        region.submit_write_commit(0, &[1; 64]).unwrap();
+        region.submit_write_commit(64, &[2; 64]).unwrap();
+        assert!(!region.orders_atomic_writes());
+        region.atomic_write(128, POINTER).unwrap();
+        assert!(all_are_over(&region), "{capabilities:?}");
+        region.commit(128, 8).unwrap();
+        assert_eq!(peer.bytes(128, 8), b"pointer!");
+        region.finish(&mut []).unwrap();
+        region.finish(&mut []).unwrap();
+        assert!(is_push(&region), "{}", region.path());
+    }
+}
+
+#[test]
+fn a_store_is_posted_right_behind_a_commit_where_the_peer_orders_them() {
+    let peer = Peer::start();
+    let mut region = pushed(&peer, Capabilities::all());
+    assert!(region.orders_atomic_writes());
+    peer.ask(Ask::FallSilent);
+    region.submit_write_commit(0, &[1; 64]).unwrap();
+    region.atomic_write(64, POINTER).unwrap();
+    assert!(!all_are_over(&region));
+}
+
+#[test]
+fn a_pointer_is_not_published_behind_a_commit_that_failed_on_a_peer_without_flush() {
+    let peer = Peer::start();
+    peer.ask(Ask::AnnounceNothing);
+    let mut region = pushed(&peer, Capabilities::all());
+    region.submit_write_commit(0, &[1; 64]).unwrap();
+    peer.flushes_fail.store(true, Ordering::SeqCst);
+    let stored = region.atomic_write(64, POINTER);
+    assert!(matches!(stored, Err(RegionError::Server(_))), "{stored:?}");
+    assert_eq!(peer.bytes(64, 8), [0; 8]);
+    assert!(matches!(region.finish(&mut []), Err(RegionError::Broken)));
+}
+
+#[test]
+fn nothing_follows_a_commit_that_failed_while_the_region_was_given_back() {
+    let peer = Peer::start();
+    let mut region = peer.region_with(|settings| {
+        settings.answer_timeout = Duration::from_millis(50);
+    });
+    peer.ask(Ask::FallSilent);
+    region.submit_write_commit(0, &[1; 64]).unwrap();
+    // The first closes the replay of the writes, the second is the commit.
+    peer.failing_flush.store(2, Ordering::SeqCst);
+    peer.recall();
+    assert!(matches!(region.write(64, &[2; 8]), Err(RegionError::Broken)));
+    assert_eq!(peer.bytes(64, 8), [0; 8]);
+    assert!(matches!(region.finish(&mut []), Err(RegionError::Server(_))));
+    assert_eq!(region.outstanding(), 0);
+}
+
+#[test]
+fn an_operation_whose_failure_was_told_is_not_outstanding() {
+    let peer = Peer::start();
+    let mut region = peer.region_with(|settings| {
+        settings.answer_timeout = Duration::from_millis(50);
+    });
+    peer.ask(Ask::FallSilent);
+    region.submit_write_commit(0, &[1; 64]).unwrap();
+    peer.smb_fails.store(true, Ordering::SeqCst);
+    assert!(matches!(region.commit(0, 64), Err(RegionError::Server(_))));
+    assert_eq!(region.outstanding(), 1);
+    assert!(matches!(region.finish(&mut []), Err(RegionError::Broken)));
+    assert!(matches!(region.finish(&mut []), Err(RegionError::NothingOutstanding)));
+}
+
+#[test]
+fn a_word_that_wraps_around_the_journal_is_replayed_in_one_request() {
+    let peer = Peer::start();
+    let mut region = peer.region_with(|settings| settings.journal_bytes = 4096);
+    region.write_commit(0, &[1; 4092]).unwrap();
+    peer.ask(Ask::FallSilent);
+    region.atomic_write(4096, POINTER).unwrap();
+    region.retire(crate::region::FallbackReason::Silent).unwrap();
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 1);
+    assert_eq!(peer.bytes(4096, 8), b"pointer!");
+}
+
+#[test]
+fn an_empty_commit_at_the_end_of_a_region_reads_nothing_beyond_it() {
+    let peer = Peer::start();
+    peer.ask(Ask::AnnounceNothing);
+    let mut region = pushed(&peer, Capabilities::all());
+    region.commit(region.len(), 0).unwrap();
+    region.write_commit(0, &[1; 8]).unwrap();
+    assert!(is_push(&region), "{}", region.path());
+}

@@ -1,0 +1,80 @@
+//! A server that neither answers nor closes: every wait for it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::peer::{Ask, Peer};
+use crate::region::{FallbackReason, Path, Region};
+
+/// Far above the patience of these regions, far below that of whoever waits for the tests.
+const FOREVER: Duration = Duration::from_secs(60);
+
+const SILENT: Path = Path::Smb { reason: FallbackReason::Silent };
+
+fn impatient(peer: &Arc<Peer>) -> Region {
+    peer.region_with(|settings| {
+        settings.answer_timeout = Duration::from_millis(50);
+        settings.journal_bytes = 64 << 20;
+    })
+}
+
+/// Does something with a region whose server has fallen silent; it must come to an end.
+fn ends(peer: &Arc<Peer>, deed: impl FnOnce(&mut Region) + Send + 'static) {
+    let mut region = impatient(peer);
+    assert!(super::is_push(&region), "{}", region.path());
+    peer.ask(Ask::FallSilent);
+    let (done, outcome) = mpsc::channel();
+    std::thread::spawn(move || {
+        deed(&mut region);
+        done.send(region.path().clone())
+    });
+    assert_eq!(outcome.recv_timeout(FOREVER), Ok(SILENT), "it goes on over SMB");
+}
+
+#[test]
+fn a_commit_goes_on_over_smb() {
+    let peer = Peer::start();
+    ends(&peer, |region| region.write_commit(0, &[1; 8]).unwrap());
+    assert_eq!(peer.bytes(0, 8), [1; 8]);
+}
+
+#[test]
+fn an_owner_with_a_loop_of_its_own_hears_of_it_too() {
+    let peer = Peer::start();
+    ends(&peer, |region| {
+        region.submit_write_commit(0, &[1; 8]).unwrap();
+        while region.try_finish(&mut []).unwrap().is_none() {
+            region.wait(Duration::from_secs(5));
+        }
+    });
+    assert_eq!(peer.bytes(0, 8), [1; 8]);
+}
+
+#[test]
+fn writes_that_nobody_takes_do_not_wait_for_room_for_ever() {
+    let peer = Peer::start();
+    // More than both sockets hold: the queue is full before any answer is awaited.
+    ends(&peer, |region| {
+        for _ in 0..600 {
+            region.write(0, &[2; 65536]).unwrap();
+            if *region.path() == SILENT {
+                break;
+            }
+        }
+    });
+    assert_eq!(peer.bytes(65528, 8), [2; 8]);
+}
+
+#[tokio::test]
+async fn an_async_caller_does_not_wait_for_ever() {
+    let peer = Peer::start();
+    let region = impatient(&peer).into_async();
+    peer.ask(Ask::FallSilent);
+    let committed = region.write_commit(0, vec![1; 8]);
+    tokio::time::timeout(FOREVER, committed).await.expect("it ends").unwrap();
+    assert_eq!(region.path().await.unwrap(), SILENT);
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 1);
+    assert_eq!(peer.bytes(0, 8), [1; 8]);
+}
