@@ -105,6 +105,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("tshark", "tshark"),
     ("setpriv", "util-linux"),
     ("iperf3", "iperf3"),
+    ("smbtorture", "samba-testsuite"),
 ];
 /// The pinned Python packages.
 const REQUIREMENTS: &str = "tests/interop/requirements.txt";

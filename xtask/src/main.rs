@@ -23,6 +23,7 @@ mod polling;
 mod process;
 mod samba;
 mod suite;
+mod torture;
 mod workspace;
 
 use std::process::ExitCode;
@@ -66,6 +67,8 @@ enum Task {
     Flood(flood::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
     Guest(guest::Options),
+    /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
+    Smbtorture(torture::Options),
     /// Fuzz one target, or each in turn.
     Fuzz(fuzz::Options),
     /// Everything in its short form: what CI runs.
@@ -123,6 +126,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Polling(options) => polling::run(options),
         Task::Kill9(options) => kill9::run(options),
         Task::Flood(options) => flood::run(options),
+        Task::Smbtorture(options) => torture::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
     }?;

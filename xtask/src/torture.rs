@@ -1,0 +1,242 @@
+//! Samba's own tests of SMB2 servers, one by one, against ours or against smbd.
+//!
+//! ```text
+//!   smbtorture --list --> each test alone, with a time limit, on an emptied share --> pass | fail | skip
+//!                                     |
+//!            tests/interop/smbtorture.txt: those that passed before; one that fails now is a failure
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::peer::{Against, PASSWORD, Peer, USER};
+use crate::process::Step;
+use crate::workspace;
+
+/// Options of `cargo xtask smbtorture`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Whose server.
+    #[arg(long, default_value = "landfast")]
+    pub(crate) against: Against,
+    /// Only tests whose name begins so, such as `smb2.lock`; may be given several times.
+    pub(crate) names: Vec<String>,
+    /// Only the tests that passed before: what must not get worse.
+    #[arg(long)]
+    pub(crate) known: bool,
+    /// Write down which tests pass now.
+    #[arg(long, conflicts_with = "known")]
+    pub(crate) update: bool,
+    /// Seconds a test may take.
+    #[arg(long, default_value_t = 30)]
+    pub(crate) limit: u64,
+}
+
+/// Runs the tests and prints the table of suites.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let known = known()?;
+    let ours = options.against == Against::Landfast;
+    let chosen: Vec<String> = tests()?
+        .into_iter()
+        .filter(|name| !options.known || known.contains(name))
+        .filter(|name| {
+            options.names.is_empty() || options.names.iter().any(|asked| name.starts_with(asked))
+        })
+        .collect();
+    let share = workspace::scratch()?;
+    let mut peer = Peer::start(options.against, share.path())?;
+    let mut results = BTreeMap::new();
+    let mut tally = Tally::default();
+    let logs = workspace::kept("smbtorture")?;
+    for (index, name) in chosen.iter().enumerate() {
+        let begin = Instant::now();
+        let result = one(&peer, name, options.limit, &logs)?;
+        println!(
+            "  [{}/{}] {result:<7} {name} ({:.1} s)",
+            index + 1,
+            chosen.len(),
+            begin.elapsed().as_secs_f64()
+        );
+        if ours && result != Verdict::Pass && known.contains(name) {
+            let log = logs.join(name);
+            tally.failed.push(format!("{name} passed before: read {}", log.display()));
+        } else {
+            tally.passed += u32::from(result == Verdict::Pass);
+        }
+        if let Err(ended) = peer.still_runs() {
+            tally.failed.push(format!("{name}: {ended}"));
+            peer = Peer::start(options.against, share.path())?;
+        }
+        results.insert(name.clone(), result);
+        empty(share.path())?;
+    }
+    print_table(&results);
+    if ours && options.update {
+        remember(&known, &results)?;
+    }
+    let passed = results.values().filter(|result| **result == Verdict::Pass).count();
+    tally.note = format!("{passed} of {} tests pass", results.len());
+    Ok(tally)
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Verdict {
+    Pass,
+    Fail,
+    Skip,
+    Timeout,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+            Self::Skip => "skip",
+            Self::Timeout => "TIMEOUT",
+        })
+    }
+}
+
+/// The names of all SMB2 tests, as smbtorture takes them on its command line.
+fn tests() -> Result<Vec<String>, Failure> {
+    let list = Step::new("smbtorture").arg("--list").quiet().output()?;
+    let mut names: Vec<String> = list
+        .lines()
+        .filter_map(runnable)
+        .filter(|name| !ENDLESS.iter().any(|endless| name.starts_with(endless)))
+        .map(str::to_owned)
+        .collect();
+    names.dedup();
+    Ok(names)
+}
+
+/// The list says the last part of each name twice.
+fn runnable(line: &str) -> Option<&str> {
+    let listed = line.trim();
+    listed.strip_prefix("smb2.")?;
+    let (name, last) = listed.rsplit_once('.')?;
+    if name.ends_with(last) { Some(name) } else { Some(listed) }
+}
+
+fn one(peer: &Peer, name: &str, limit: u64, logs: &Path) -> Result<Verdict, Failure> {
+    let address = peer.address();
+    let limit = limit.to_string();
+    let finished = Step::new("timeout")
+        .args(["--kill-after=5", &limit, "smbtorture"])
+        .arg(address.unc())
+        .args(["--smb-ports", &address.smb.port().to_string()])
+        .args(["--user", &format!("{USER}%{PASSWORD}")])
+        .args(["--configfile", "/dev/null", name])
+        .limit(Duration::from_secs(600))
+        .quiet()
+        .finish()?;
+    let text = finished.stdout + &finished.stderr;
+    let log = logs.join(name);
+    fs::write(&log, &text).map_err(Failure::io("writing", &log))?;
+    // timeout(1): 124 when it had to end the program, 137 when it had to kill it.
+    let is_over = matches!(finished.status.code(), Some(124 | 137) | None);
+    Ok(if is_over { Verdict::Timeout } else { judge(&text) })
+}
+
+/// Reads smbtorture's lines: one for each part of a test.
+fn judge(text: &str) -> Verdict {
+    let has = |word: &str| text.lines().any(|line| line.starts_with(word));
+    if has("failure:") || has("error:") {
+        Verdict::Fail
+    } else if has("success:") {
+        Verdict::Pass
+    } else if has("skip:") {
+        Verdict::Skip
+    } else {
+        Verdict::Fail
+    }
+}
+
+fn print_table(results: &BTreeMap<String, Verdict>) {
+    let mut suites: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    for (name, verdict) in results {
+        let suite = name.splitn(3, '.').take(2).map(str::len).sum::<usize>() + 1;
+        let counts = suites.entry(&name[..suite]).or_default();
+        counts[match verdict {
+            Verdict::Pass => 0,
+            Verdict::Fail => 1,
+            Verdict::Timeout => 2,
+            Verdict::Skip => 3,
+        }] += 1;
+    }
+    println!("\n  {:<34} {:>5} {:>5} {:>8} {:>5}", "suite", "pass", "fail", "timeout", "skip");
+    for (suite, [pass, fail, timeout, skip]) in suites {
+        println!("  {suite:<34} {pass:>5} {fail:>5} {timeout:>8} {skip:>5}");
+    }
+}
+
+/// The tests that passed when the list was last written.
+fn known() -> Result<BTreeSet<String>, Failure> {
+    let path = list_path();
+    let text = fs::read_to_string(&path).map_err(Failure::io("reading", &path))?;
+    let names = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// Writes the list again; tests that did not run now stay as they were.
+fn remember(known: &BTreeSet<String>, results: &BTreeMap<String, Verdict>) -> Result<(), Failure> {
+    let mut passing: BTreeSet<&str> =
+        known.iter().map(String::as_str).filter(|name| !results.contains_key(*name)).collect();
+    let now = results.iter().filter(|(_, verdict)| **verdict == Verdict::Pass);
+    passing.extend(now.map(|(name, _)| name.as_str()));
+    let names: Vec<&str> = passing.into_iter().collect();
+    let path = list_path();
+    fs::write(&path, format!("{LIST_HEADING}{}\n", names.join("\n")))
+        .map_err(Failure::io("writing", &path))
+}
+
+fn list_path() -> PathBuf {
+    workspace::root().join("tests/interop/smbtorture.txt")
+}
+
+fn empty(share: &Path) -> Result<(), Failure> {
+    let entries = fs::read_dir(share).map_err(Failure::io("listing", share))?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(Failure::io("removing", &path))?;
+    }
+    Ok(())
+}
+
+const LIST_HEADING: &str = "\
+# Tests of Samba's smbtorture that pass against this server: `cargo xtask smbtorture --update` writes
+# this list, `cargo xtask smbtorture --known` fails when one of them no longer passes.
+";
+
+/// Benchmarks and endurance runs: they measure or hold on, and say nothing of right or wrong.
+const ENDLESS: &[&str] = &["smb2.bench", "smb2.hold-oplock", "smb2.hold-sharemode", "smb2.maxfid"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_list_become_names_of_the_command_line() {
+        assert_eq!(runnable("smb2.lock.auto-unlock.auto-unlock"), Some("smb2.lock.auto-unlock"));
+        assert_eq!(runnable("smb2.connect.connect"), Some("smb2.connect"));
+        assert_eq!(runnable("raw.lock.x.x"), None);
+    }
+
+    #[test]
+    fn one_failed_part_fails_the_test() {
+        assert_eq!(judge("test: a\nsuccess: a\ntest: b\nfailure: b [\n]"), Verdict::Fail);
+        assert_eq!(judge("skip: a [\n]"), Verdict::Skip);
+        assert_eq!(judge("success: a"), Verdict::Pass);
+        assert_eq!(judge("Segmentation fault"), Verdict::Fail);
+    }
+}
