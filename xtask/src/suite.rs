@@ -9,7 +9,8 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    bulk, check, compare, demo, deps, flood, fuzz, interop, kill9, latency, polling, workspace,
+    bulk, check, compare, demo, deps, flood, fuzz, interop, kill9, latency, polling, torture,
+    workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -136,7 +137,7 @@ fn step_names() -> Vec<&'static str> {
 }
 
 /// The steps, quickest answer first.
-const STEPS: [SuiteStep; 15] = [
+const STEPS: [SuiteStep; 16] = [
     SuiteStep {
         name: "deps",
         about: "programs and Python packages the tests start",
@@ -171,6 +172,12 @@ const STEPS: [SuiteStep; 15] = [
         name: "smbclient",
         about: "100 files with Debian's smbclient, encrypted and signed",
         run: || interop::smbclient::run(Against::Landfast, Spread::Short),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "smbtorture",
+        about: "those of Samba's server tests that passed before",
+        run: || torture::run(&torture::Options::known()),
         needed_by_all: false,
     },
     SuiteStep {
