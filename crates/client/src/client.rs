@@ -52,7 +52,7 @@ impl Client {
         share: &str,
         options: &ConnectOptions,
     ) -> Result<Self, ClientError> {
-        let connection = Connection::start(transport);
+        let connection = Connection::start(transport, options.answer_timeout);
         negotiate(&connection, options, host).await?;
         let session = session::set_up(&connection, initiator, options).await?;
         let encrypt = options.encryption == Protection::Required;

@@ -118,6 +118,15 @@ pub enum ConnectionError {
     /// The server answered what nobody asked.
     #[error("the server answered message {:#x}, which is not open", .0.0)]
     PeerMessage(MessageId),
+    /// The server ended a request with the status that says it has only begun.
+    #[error("the server answered message {:#x} for good with STATUS_PENDING", .0.0)]
+    PeerInterim(MessageId),
+    /// The server took our last credit: nothing could ever be asked again.
+    #[error("the server left us no credit")]
+    PeerCredits,
+    /// The server said nothing for as long as [`crate::ConnectOptions::answer_timeout`] allows.
+    #[error("the server owes an answer and says nothing")]
+    PeerSilent,
     /// Our own key is used up.
     #[error(transparent)]
     Seal(#[from] SealError),

@@ -19,6 +19,10 @@ pub struct ConnectOptions {
     pub signing_algorithms: Vec<smb::crypto::SigningAlgorithm>,
     /// How long connecting and authenticating may take.
     pub connect_timeout: Duration,
+    /// How long the server may say nothing at all while it owes an answer, before the connection
+    /// is given up. A server that said a request may take long is asked by ECHO whether it is
+    /// still there.
+    pub answer_timeout: Duration,
 }
 
 impl Default for ConnectOptions {
@@ -36,6 +40,7 @@ impl Default for ConnectOptions {
             ciphers: smb::crypto::Cipher::PREFERENCE.to_vec(),
             signing_algorithms: smb::crypto::SigningAlgorithm::PREFERENCE.to_vec(),
             connect_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(60),
         }
     }
 }

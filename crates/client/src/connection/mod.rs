@@ -22,9 +22,13 @@ mod open_requests;
 mod receive;
 mod response;
 mod security;
+#[cfg(test)]
+mod tests;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use smb::{Command, Header, MessageId, Route, SessionId, TreeId};
 
@@ -33,7 +37,7 @@ pub(crate) use breaks::{BreakReceiver, Breaks};
 use credits::Credits;
 pub use negotiate::Negotiated;
 pub(crate) use negotiate::{negotiate, validate_input};
-use open_requests::OpenRequests;
+use open_requests::{Expected, OpenRequests};
 pub(crate) use response::{PendingResponse, Response};
 pub(crate) use security::SessionSecurity;
 
@@ -95,6 +99,7 @@ impl<'a> Request<'a> {
     }
 }
 
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Protection {
     None,
     Sign,
@@ -102,8 +107,9 @@ enum Protection {
 }
 
 impl Connection {
-    /// Starts the receiving task.
-    pub(crate) fn start(transport: Transport) -> Self {
+    /// Starts the receiving task. A server that says nothing for `patience` while it owes an
+    /// answer is given up.
+    pub(crate) fn start(transport: Transport, patience: Duration) -> Self {
         let shared = Arc::new(Shared {
             sender: transport.sender,
             credits: Credits::new(),
@@ -114,7 +120,9 @@ impl Connection {
             pool: transport.pool,
         });
         let receiving = tokio::spawn(receive::run(Arc::clone(&shared), transport.receiver));
-        let closer = Closer { shared: Arc::clone(&shared), receiving: receiving.abort_handle() };
+        let watching = tokio::spawn(watch::run(Arc::downgrade(&shared), patience));
+        let tasks = [receiving.abort_handle(), watching.abort_handle()];
+        let closer = Closer { shared: Arc::clone(&shared), tasks };
         Self { shared, _closer: Arc::new(closer) }
     }
 
@@ -220,8 +228,13 @@ impl Connection {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(PendingResponse, Vec<u8>), ConnectionError> {
         let shared = &self.shared;
-        let (message_id, answer) = shared.lock_open().register(charge)?;
         let negotiated = shared.negotiated.get();
+        let protection = request.protection(negotiated.is_some_and(Negotiated::is_3_1_1));
+        let expected = Expected {
+            session: request.session.filter(|session| session.can_sign()).map(SessionSecurity::id),
+            is_sealed: protection == Protection::Seal,
+        };
+        let (message_id, answer) = shared.lock_open().register(charge, expected)?;
         let header = Header {
             // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
             credit_charge: if negotiated.is_some_and(Negotiated::large_mtu) { charge } else { 0 },
@@ -234,13 +247,13 @@ impl Connection {
             header.emit(out);
             body(out);
         });
-        let is_3_1_1 = negotiated.is_some_and(Negotiated::is_3_1_1);
         let recorded = match request.command {
             Command::NEGOTIATE | Command::SESSION_SETUP => frame.message().to_vec(),
             _ => Vec::new(),
         };
-        shared.protect(&mut frame, request.session, request.protection(is_3_1_1))?;
-        shared.sender.send(frame).inspect_err(|error| shared.fail(*error))?;
+        // A request that is not sent leaves a gap in the ids, past which the server takes none.
+        let sent = shared.protect(&mut frame, request.session, protection);
+        sent.and_then(|()| shared.sender.send(frame)).inspect_err(|error| shared.fail(*error))?;
         Ok((PendingResponse::new(message_id, answer, self.clone()), recorded))
     }
 
@@ -302,6 +315,38 @@ impl Shared {
         }
     }
 
+    /// Sends a request of our own, on any session; nobody waits for its answer. Nothing happens
+    /// without a session, or without a free credit.
+    fn send_detached(&self, command: Command, body: impl FnOnce(&mut Vec<u8>)) {
+        let session = {
+            let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+            sessions.values().next().cloned()
+        };
+        let (Some(session), Some(ask)) = (session, self.credits.try_acquire(1)) else { return };
+        let protection = match (session.encrypts(), session.signs()) {
+            (true, _) => Protection::Seal,
+            (false, true) => Protection::Sign,
+            (false, false) => Protection::None,
+        };
+        let is_sealed = protection == Protection::Seal;
+        let expected = Expected { session: Some(session.id()), is_sealed };
+        let Ok((message_id, _)) = self.lock_open().register(1, expected) else { return };
+        let header = Header {
+            credit_charge: 1,
+            credits: ask,
+            session_id: session.id(),
+            ..Header::request(command, message_id)
+        };
+        let mut frame = OutFrame::new(FIXED_PARTS, |out| {
+            header.emit(out);
+            body(out);
+        });
+        let sent = self.protect(&mut frame, Some(&session), protection);
+        if let Err(error) = sent.and_then(|()| self.sender.send(frame)) {
+            self.fail(error);
+        }
+    }
+
     /// Ends everything on this connection with one error; the first one counts.
     fn fail(&self, error: ConnectionError) {
         self.lock_open().fail(error);
@@ -314,13 +359,13 @@ impl Shared {
 #[derive(Debug)]
 struct Closer {
     shared: Arc<Shared>,
-    receiving: tokio::task::AbortHandle,
+    tasks: [tokio::task::AbortHandle; 2],
 }
 
 impl Drop for Closer {
     fn drop(&mut self) {
         self.shared.fail(ConnectionError::Closed);
-        self.receiving.abort();
+        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
     }
 }
 

@@ -10,8 +10,9 @@
 //! Spec: MS-SMB2 §3.2.4.1.3, §3.2.5.1.5.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use smb::{AsyncId, MessageId};
+use smb::{AsyncId, MessageId, SessionId};
 use tokio::sync::oneshot;
 
 use super::Response;
@@ -20,10 +21,23 @@ use crate::error::ConnectionError;
 /// What an open request ends with.
 pub(super) type Answer = Result<Response, ConnectionError>;
 
+/// How long the server has said nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Silence {
+    /// Not for long, or nobody waits.
+    Short,
+    /// All it owes is what it has said may take long: it may be gone.
+    Suspicious,
+    /// It owes an answer.
+    TooLong,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct OpenRequests {
     next_message_id: u64,
     open: HashMap<MessageId, Open>,
+    /// When the server last said anything.
+    heard: Option<Instant>,
     failed: Option<ConnectionError>,
 }
 
@@ -32,6 +46,17 @@ struct Open {
     answer: oneshot::Sender<Answer>,
     charge: u16,
     async_id: Option<AsyncId>,
+    expected: Expected,
+    sent: Instant,
+}
+
+/// What protects the answer to a request.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Expected {
+    /// The session whose key signs or seals it; none before there is one.
+    pub(super) session: Option<SessionId>,
+    /// The request was encrypted, and so is its answer.
+    pub(super) is_sealed: bool,
 }
 
 impl OpenRequests {
@@ -42,6 +67,7 @@ impl OpenRequests {
     pub(super) fn register(
         &mut self,
         charge: u16,
+        expected: Expected,
     ) -> Result<(MessageId, oneshot::Receiver<Answer>), ConnectionError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -50,8 +76,36 @@ impl OpenRequests {
         // MS-SMB2 §3.2.4.1.5: a request uses up as many ids as it costs credits.
         self.next_message_id += u64::from(charge);
         let (answer, receiver) = oneshot::channel();
-        self.open.insert(message_id, Open { answer, charge, async_id: None });
+        let sent = Instant::now();
+        self.open.insert(message_id, Open { answer, charge, async_id: None, expected, sent });
         Ok((message_id, receiver))
+    }
+
+    /// What protects the answer to an open request; nothing if it is not open.
+    pub(super) fn expected(&self, message_id: MessageId) -> Option<Expected> {
+        self.open.get(&message_id).map(|open| open.expected)
+    }
+
+    /// The server said something.
+    pub(super) fn heard(&mut self) {
+        self.heard = Some(Instant::now());
+    }
+
+    /// How it stands with a server that may take `patience` to say something.
+    pub(super) fn silence(&self, now: Instant, patience: Duration) -> Silence {
+        let since = |when: Instant| now.saturating_duration_since(when);
+        let quiet = self.heard.map_or(Duration::MAX, since);
+        let owes = |open: &&Open| open.async_id.is_none();
+        if self.open.values().filter(owes).any(|open| since(open.sent) >= patience) {
+            return if quiet >= patience { Silence::TooLong } else { Silence::Short };
+        }
+        let is_only_pending = !self.open.is_empty() && !self.open.values().any(|o| owes(&o));
+        if is_only_pending && quiet >= patience / 2 { Silence::Suspicious } else { Silence::Short }
+    }
+
+    /// Whether nothing is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
     }
 
     /// Notes an interim response and says what the request cost, if it had not said so before.
@@ -93,18 +147,43 @@ impl OpenRequests {
 mod tests {
     use super::*;
 
+    const PLAIN: Expected = Expected { session: None, is_sealed: false };
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_server_that_owes_an_answer_and_says_nothing_is_silent_for_too_long() {
+        let mut open = OpenRequests::default();
+        let start = Instant::now();
+        assert_eq!(open.silence(start + PATIENCE, PATIENCE), Silence::Short, "nobody waits");
+        let _first = open.register(1, PLAIN).unwrap();
+        assert_eq!(open.silence(start, PATIENCE), Silence::Short);
+        assert_eq!(open.silence(Instant::now() + PATIENCE, PATIENCE), Silence::TooLong);
+        open.heard();
+        assert_eq!(open.silence(start + PATIENCE, PATIENCE), Silence::Short, "it is busy");
+    }
+
+    #[test]
+    fn a_server_that_said_it_may_take_long_is_only_asked_whether_it_is_there() {
+        let mut open = OpenRequests::default();
+        let (id, _answer) = open.register(1, PLAIN).unwrap();
+        open.pend(id, AsyncId(1));
+        open.heard();
+        assert_eq!(open.silence(Instant::now(), PATIENCE), Silence::Short);
+        assert_eq!(open.silence(Instant::now() + PATIENCE, PATIENCE), Silence::Suspicious);
+    }
+
     #[test]
     fn a_request_uses_as_many_ids_as_credits() {
         let mut open = OpenRequests::default();
-        assert_eq!(open.register(3).unwrap().0, MessageId(0));
-        assert_eq!(open.register(1).unwrap().0, MessageId(3));
-        assert_eq!(open.register(1).unwrap().0, MessageId(4));
+        assert_eq!(open.register(3, PLAIN).unwrap().0, MessageId(0));
+        assert_eq!(open.register(1, PLAIN).unwrap().0, MessageId(3));
+        assert_eq!(open.register(1, PLAIN).unwrap().0, MessageId(4));
     }
 
     #[test]
     fn the_charge_counts_once_even_with_an_interim_response() {
         let mut open = OpenRequests::default();
-        let (id, _answer) = open.register(2).unwrap();
+        let (id, _answer) = open.register(2, PLAIN).unwrap();
         assert_eq!(open.pend(id, AsyncId(9)), Some(2));
         assert_eq!(open.async_id(id), Some(Some(AsyncId(9))));
         assert_eq!(open.finish(id).unwrap().0, 0);
@@ -114,10 +193,10 @@ mod tests {
     #[test]
     fn a_failure_ends_what_is_open_and_what_comes_later() {
         let mut open = OpenRequests::default();
-        let (_, mut answer) = open.register(1).unwrap();
+        let (_, mut answer) = open.register(1, PLAIN).unwrap();
         open.fail(ConnectionError::PeerClosed);
         open.fail(ConnectionError::Closed);
         assert_eq!(answer.try_recv().unwrap().unwrap_err(), ConnectionError::PeerClosed);
-        assert_eq!(open.register(1).unwrap_err(), ConnectionError::PeerClosed);
+        assert_eq!(open.register(1, PLAIN).unwrap_err(), ConnectionError::PeerClosed);
     }
 }

@@ -19,9 +19,9 @@ use smb::{
     SessionId, TransformHeader, compound, expect_direction,
 };
 
-use super::{LeaseBreak, Negotiated, Protection, Response, Shared};
+use super::{LeaseBreak, Negotiated, Response, Shared};
 use crate::error::ConnectionError;
-use crate::transport::{FrameReceiver, OutFrame};
+use crate::transport::FrameReceiver;
 
 /// The receiving task. Ends when the connection does.
 pub(super) async fn run(shared: Arc<Shared>, mut receiver: Box<dyn FrameReceiver>) {
@@ -85,27 +85,45 @@ impl Shared {
         let frame = Arc::new(frame);
         for (range, header) in pdus {
             let range = start + range.start..start + range.end;
-            self.take_pdu(Response::new(Arc::clone(&frame), range, header))?;
+            let response = Response::new(Arc::clone(&frame), range, header);
+            self.take_pdu(response, sealed_by.is_some())?;
         }
         Ok(())
     }
 
-    fn take_pdu(&self, response: Response) -> Result<(), ConnectionError> {
+    fn take_pdu(&self, response: Response, is_sealed: bool) -> Result<(), ConnectionError> {
         let header = *response.header();
         if header.message_id == UNSOLICITED {
             return self.take_unsolicited(&response);
         }
         let unknown = ConnectionError::PeerMessage(header.message_id);
-        if let (NtStatus::PENDING, Some(async_id)) = (header.status, header.async_id()) {
-            let charge = self.lock_open().pend(header.message_id, async_id).ok_or(unknown)?;
+        let mut open = self.lock_open();
+        open.heard();
+        if header.status == NtStatus::PENDING {
+            // Nothing proves who sent it (MS-SMB2 §3.2.5.1.3), so it must not end a request.
+            let async_id = header.async_id();
+            let async_id = async_id.ok_or(ConnectionError::PeerInterim(header.message_id))?;
+            let charge = open.pend(header.message_id, async_id).ok_or(unknown)?;
             self.credits.grant(header.credits, charge);
             return Ok(());
         }
-        let (charge, answer) = self.lock_open().finish(header.message_id).ok_or(unknown)?;
+        // A PDU was verified by the session it names. It must be the one that asked: one that
+        // names none of ours was not verified at all.
+        let expected = open.expected(header.message_id).ok_or(unknown)?;
+        if expected.session.is_some_and(|session| session != header.session_id) {
+            return Err(ConnectionError::PeerSession(header.session_id));
+        }
+        if expected.is_sealed && !is_sealed {
+            return Err(ConnectionError::PeerUnencrypted);
+        }
+        let (charge, answer) = open.finish(header.message_id).ok_or(unknown)?;
         self.credits.grant(header.credits, charge);
+        let is_starved = self.credits.owned() == 0 && open.is_empty();
+        drop(open);
         // Nobody may be waiting any more.
         let _ = answer.send(Ok(response));
-        Ok(())
+        // MS-SMB2 §3.3.1.2: a server never leaves a client without a credit.
+        if is_starved { Err(ConnectionError::PeerCredits) } else { Ok(()) }
     }
 
     fn take_unsolicited(&self, response: &Response) -> Result<(), ConnectionError> {
@@ -128,31 +146,9 @@ impl Shared {
     /// Gives up a lease that has no owner. Without a free credit the server must wait for its
     /// timeout, as it would for a client that hangs.
     fn acknowledge(&self, found: LeaseBreak) {
-        let session = {
-            let sessions = self.sessions.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            sessions.values().next().cloned()
-        };
-        let (Some(session), Some(ask)) = (session, self.credits.try_acquire(1)) else { return };
-        let Ok((message_id, _)) = self.lock_open().register(1) else { return };
-        let header = Header {
-            credit_charge: 1,
-            credits: ask,
-            session_id: session.id(),
-            ..Header::request(Command::OPLOCK_BREAK, message_id)
-        };
-        let mut frame = OutFrame::new(super::FIXED_PARTS, |out| {
-            header.emit(out);
+        self.send_detached(Command::OPLOCK_BREAK, |out| {
             LeaseBreakAck { lease_key: found.key, state: found.new }.emit(out);
         });
-        let protection = match (session.encrypts(), session.signs()) {
-            (true, _) => Protection::Seal,
-            (false, true) => Protection::Sign,
-            (false, false) => Protection::None,
-        };
-        let sent = self.protect(&mut frame, Some(&session), protection);
-        if let Err(error) = sent.and_then(|()| self.sender.send(frame)) {
-            self.fail(error);
-        }
     }
 }
 

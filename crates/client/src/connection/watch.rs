@@ -1,0 +1,40 @@
+//! Whether the server is still there.
+//!
+//! ```text
+//!   says nothing, owes an answer ............................ the connection fails
+//!   says nothing, owes only what it said may take long ...... ECHO, which it then owes (where
+//!                                                             there is a session with keys)
+//! ```
+//!
+//! Without it a server that hangs, or whose machine vanished, would leave callers waiting for
+//! ever. What counts is that it says nothing at all: one request may take long on a slow link
+//! behind others.
+//!
+//! Spec: MS-SMB2 §3.2.6.1.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use smb::{Command, Empty};
+
+use super::Shared;
+use super::open_requests::Silence;
+use crate::error::ConnectionError;
+
+/// The watching task. Ends when the connection does.
+pub(super) async fn run(shared: Weak<Shared>, patience: Duration) {
+    loop {
+        tokio::time::sleep((patience / LOOKS).max(PAUSE_MIN)).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let silence = shared.lock_open().silence(Instant::now(), patience);
+        match silence {
+            Silence::Short => {}
+            Silence::Suspicious => shared.send_detached(Command::ECHO, |out| Empty.emit(out)),
+            Silence::TooLong => return shared.fail(ConnectionError::PeerSilent),
+        }
+    }
+}
+
+// A silence is noticed a fifth later than it should be at most.
+const LOOKS: u32 = 5;
+const PAUSE_MIN: Duration = Duration::from_millis(1);
