@@ -7,11 +7,14 @@ use smb::create::{
     CreateDisposition, CreateOptions, CreateRequestContext, CreateResponseContext, Lease, LeaseKey,
     LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
+use smb::fsctl::ValidateNegotiateRequest;
 use smb::info::FileInfoClass;
+use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::{
-    BreakNotification, CloseRequest, Command, Empty, FileId, FlushRequest, Header, HeaderFlags,
-    LeaseBreakAck, LockElement, LockFlags, LockRequest, MessageId, NtStatus, QueryDirectoryFlags,
-    QueryDirectoryRequest, ReadRequest, ReadResponse, SessionId, TreeId, WriteFlags, WriteRequest,
+    BreakNotification, CloseRequest, Command, ControlCode, Empty, FileId, FlushRequest, Guid,
+    Header, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags, LockRequest,
+    MessageId, NtStatus, QueryDirectoryFlags, QueryDirectoryRequest, ReadRequest, ReadResponse,
+    SessionId, TreeId, WriteFlags, WriteRequest,
 };
 use support::{Fixture, Wire, create};
 
@@ -418,4 +421,28 @@ fn a_flush_makes_the_name_durable_once_per_change_of_a_name() {
     let three = wire.open("three", |_| {}).id;
     flush(&mut wire, three);
     assert_eq!(synced(), 3);
+}
+
+#[test]
+fn whoever_wants_a_negotiation_of_3_1_1_confirmed_is_disconnected() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let mut input = Vec::new();
+    let request = ValidateNegotiateRequest {
+        capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
+        client_guid: Guid([1; 16]),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        dialects: vec![Dialect::SMB_3_1_1],
+    };
+    request.emit(&mut input);
+    let request = IoctlRequest {
+        code: ControlCode::VALIDATE_NEGOTIATE_INFO,
+        file_id: FileId::RELATED,
+        input: &input,
+        input_response_max: 0,
+        output_response_max: 24,
+        is_fsctl: true,
+    };
+    wire.start(Command::IOCTL, |out| request.emit(out));
+    assert!(wire.is_closed());
 }

@@ -2,6 +2,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.15; docs/push-mode.md.
 
+use smb::fsctl::{ValidateNegotiateRequest, ValidateNegotiateResponse};
 use smb::negotiate::Dialect;
 use smb::{ControlCode, FileId, HeaderFlags, IoctlRequest, IoctlResponse, NtStatus};
 use tracing::{debug, warn};
@@ -31,7 +32,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
             output
         }
         ControlCode::PIPE_WAIT => pipe::wait(call, &input)?,
-        ControlCode::VALIDATE_NEGOTIATE_INFO => validate_negotiate(call, &input)?,
+        ControlCode::VALIDATE_NEGOTIATE_INFO => validate_negotiate(call, &input, len_max)?,
         ControlCode::QUERY_NETWORK_INTERFACE_INFO => interfaces::query(call)?,
         ControlCode::MAP_REMOTE_REGION
         | ControlCode::UNMAP_REMOTE_REGION
@@ -64,37 +65,29 @@ fn unknown(call: &mut Call, code: ControlCode, file_id: FileId) -> Outcome {
     Err(NtStatus::INVALID_DEVICE_REQUEST)
 }
 
-// MS-SMB2 §2.2.31.4, §3.3.5.15.12. A mismatch means that somebody changed the negotiation on its
-// way: the connection ends without an answer.
-fn validate_negotiate(call: &Call, input: &[u8]) -> Result<Vec<u8>, NtStatus> {
-    // Input: capabilities u32, client guid, security mode u16, count u16, dialects u16 each.
-    let (Some(fixed), Some(tail)) = (input.first_chunk::<24>(), input.get(24..)) else {
-        return Err(NtStatus::INVALID_PARAMETER);
-    };
-    let u16_at = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
-    let count = usize::from(u16_at(22));
-    let (pairs, _) = tail.as_chunks::<2>();
-    let dialects: Vec<_> = pairs
-        .get(..count)
-        .ok_or(NtStatus::INVALID_PARAMETER)?
-        .iter()
-        .map(|pair| Dialect(u16::from_le_bytes(*pair)))
-        .collect();
+// MS-SMB2 §3.3.5.15.12: a mismatch means that somebody changed the negotiation on its way, and the
+// connection ends without an answer. So it does where nobody has a reason to ask (3.1.1 protects
+// its negotiation otherwise) and where the answer would not be taken.
+fn validate_negotiate(call: &Call, input: &[u8], len_max: u32) -> Result<Vec<u8>, NtStatus> {
     let agreed = call.link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;
-    let same = fixed[..4] == agreed.client_capabilities.bits().to_le_bytes()
-        && fixed[4..20] == agreed.client_guid
-        && u16_at(20) == agreed.client_security_mode.bits()
-        && negotiate::choose_dialect(&dialects) == Some(agreed.dialect);
-    if !same {
-        warn!(peer = %call.link.peer, "connection closed: the negotiation was tampered with");
+    let asked = ValidateNegotiateRequest::parse(input).map_err(malformed)?;
+    let same = asked.capabilities == agreed.client_capabilities
+        && asked.client_guid.0 == agreed.client_guid
+        && asked.security_mode == agreed.client_security_mode
+        && negotiate::choose_dialect(&asked.dialects) == Some(agreed.dialect);
+    let mut output = Vec::with_capacity(24);
+    let answer = ValidateNegotiateResponse {
+        capabilities: agreed.server_capabilities,
+        server_guid: call.link.core.guid,
+        security_mode: agreed.server_security_mode,
+        dialect: agreed.dialect,
+    };
+    answer.emit(&mut output);
+    let fits = u32::try_from(output.len()).is_ok_and(|len| len <= len_max);
+    if !same || !fits || agreed.dialect == Dialect::SMB_3_1_1 {
+        warn!(peer = %call.link.peer, "connection closed: its negotiation is not confirmed");
         call.link.close();
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // Output: capabilities u32, server guid, security mode u16, dialect u16.
-    let mut output = Vec::with_capacity(24);
-    output.extend_from_slice(&agreed.server_capabilities.bits().to_le_bytes());
-    output.extend_from_slice(&call.link.core.guid.0);
-    output.extend_from_slice(&agreed.server_security_mode.bits().to_le_bytes());
-    output.extend_from_slice(&agreed.dialect.0.to_le_bytes());
     Ok(output)
 }
