@@ -1,3 +1,206 @@
 //! Doors for the fuzz targets (`fuzz/bodies`) to what has no other: no part of the API.
+//!
+//! [`Machine`] is a server without sockets: one share, one connection, and an engine that says yes
+//! to every registration and never moves a byte.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pmem::Medium;
+use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use smb::Guid;
+use smb::create::AccessMask;
+use smb::crypto::{SigningAlgorithm, SigningKey};
+use smb::negotiate::{Capabilities, Dialect, SecurityMode};
+
+use crate::config::{PushPolicy, SigningPolicy, Users};
+use crate::limits::Limits;
+use crate::push::Push;
+use crate::push::registrar::{EngineConnection, Later, Registrar};
+use crate::service::{Core, CoreParts};
+use crate::share::{Share, ShareConfig};
+use crate::state::link::Agreed;
+use crate::state::session::SessionParts;
+use crate::state::tree::Target;
+use crate::state::{Channel, Connection, Frame, Identity, Link, Session, Stage};
+use crate::transport::Outbox;
 
 pub use crate::transport::direct::first_look;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Machine {
+    core: Arc<Core>,
+    connection: Connection,
+    outbox: Arc<Letters>,
+}
+
+/// Where a session is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The session.
+    pub session: u64,
+    /// Its tree on the share.
+    pub disk: u32,
+    /// Its tree on the pipes.
+    pub pipes: u32,
+}
+
+impl Machine {
+    /// A server of `directory`, and a connection that has said nothing. Its late answers come
+    /// while `runtime` runs.
+    pub fn new(directory: &Path, runtime: tokio::runtime::Handle) -> Self {
+        let mut exported = ShareConfig::new("data", directory);
+        exported.emulate_persistence = true;
+        let share = Share::open(&exported).expect("the directory is there");
+        let limits = Limits {
+            io_size_max: 64 * 1024,
+            credits_max: 64,
+            break_timeout: Duration::from_secs(60),
+            ..Limits::default()
+        };
+        let grace = Duration::from_secs(60);
+        let core = Arc::new(Core::new(CoreParts {
+            limits,
+            shares: vec![Arc::new(share)],
+            users: Users::with_passwords([("user", "a password no fuzzer finds")]),
+            signing: SigningPolicy::Required,
+            encrypt_required: false,
+            guid: Guid([1; 16]),
+            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
+            runtime,
+        }));
+        let address = "127.0.0.1:5445".parse().expect("an address");
+        core.push.attach(Arc::new(Yes::default()), address);
+        let outbox = Arc::new(Letters::default());
+        let queue = Box::new(Arc::clone(&outbox));
+        let link = Link::new(Arc::clone(&core), address, address, queue, None);
+        Self { core, connection: Connection::new(Arc::new(link)), outbox }
+    }
+
+    /// A session of dialect 3.1.1 that signs with `key`, and has push connection 1.
+    pub fn log_on(&mut self, key: &[u8; 16]) -> Place {
+        let link = &self.connection.link;
+        let agreed = Agreed {
+            dialect: Dialect::SMB_3_1_1,
+            client_guid: [2; 16],
+            client_capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
+            client_security_mode: SecurityMode::SIGNING_ENABLED,
+            server_capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
+            server_security_mode: SecurityMode::SIGNING_ENABLED,
+            signing: SigningAlgorithm::AesCmac,
+            cipher: None,
+        };
+        assert!(link.agreed.set(agreed).is_ok(), "nothing was negotiated before");
+        self.connection.stage = Stage::Negotiated;
+        let session = Arc::new(Session::new(SessionParts {
+            id: 7,
+            identity: Identity::User("user".to_owned()),
+            sealing: None,
+            opening: None,
+            signing_required: true,
+            encrypt_required: false,
+        }));
+        let enter = |target| session.connect_tree(target, AccessMask::FILE_ALL).expect("room").id;
+        let disk = enter(Target::Disk(Arc::clone(&self.core.shares[0])));
+        let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
+        assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");
+        self.core.push.add_connection(session.id, EngineConnection(1));
+        let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, key));
+        link.add_channel(Arc::new(Channel { session, signing }));
+        place
+    }
+
+    /// Takes a frame and appends what is answered at once. False: the connection has to end.
+    pub fn handle(&mut self, frame: &mut [u8], out: &mut Vec<u8>) -> bool {
+        self.connection.handle(Frame::Borrowed(frame), out).is_ok() && !self.outbox.is_closed()
+    }
+
+    /// What was answered later, with the length of each frame in front.
+    pub fn late_answers(&self) -> Vec<u8> {
+        std::mem::take(&mut self.outbox.lock().frames)
+    }
+
+    /// The peer is gone.
+    ///
+    /// # Panics
+    /// Something of it is left after a while: `turn` is called to let the server's tasks run.
+    pub fn end(self, mut turn: impl FnMut()) {
+        self.connection.end();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            turn();
+            let left = (
+                self.core.all_sessions().len(),
+                self.core.nodes.len(),
+                self.core.nodes.leases(),
+                self.core.push.counts().0,
+            );
+            if left == (0, 0, 0, 0) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "sessions, files, leases, regions left: {left:?}");
+        }
+    }
+}
+
+/// What came for the peer.
+#[derive(Debug, Default)]
+struct Letters(Mutex<Letter>);
+
+#[derive(Debug, Default)]
+struct Letter {
+    frames: Vec<u8>,
+    closed: bool,
+}
+
+impl Letters {
+    fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Letter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outbox for Arc<Letters> {
+    fn deliver(&self, frame: Vec<u8>) {
+        self.lock().frames.extend_from_slice(&frame);
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+    }
+}
+
+/// Registers whatever is asked for.
+#[derive(Debug, Default)]
+struct Yes(AtomicU32);
+
+impl Registrar for Yes {
+    fn register(
+        &self,
+        _: EngineConnection,
+        _: Arc<dyn Medium>,
+        range: Range<u64>,
+        _: Access,
+    ) -> Later<Option<MemoryRegion>> {
+        let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        let (rkey, lkey) = (Rkey(number), Lkey(number));
+        let len = range.end - range.start;
+        Box::pin(async move { Some(MemoryRegion { rkey, lkey, remote_addr_base: 0, len }) })
+    }
+
+    fn deregister(&self, _: EngineConnection, _: Rkey) -> Later<()> {
+        Box::pin(async {})
+    }
+
+    fn disconnect(&self, _: EngineConnection) {}
+}
+
+/// For tasks of the blocking pool, which closes files.
+const PATIENCE: Duration = Duration::from_secs(5);

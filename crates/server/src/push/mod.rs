@@ -115,6 +115,12 @@ impl Push {
         }
     }
 
+    /// A push connection without a token: for the fuzz targets, which have no other way to one.
+    pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
+        let id = PushConnectionId(self.next_id());
+        self.lock().connections.insert(id, PushPeer { session_id, engine });
+    }
+
     /// Regions and push connections there are.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.lock();
