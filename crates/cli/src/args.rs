@@ -75,6 +75,9 @@ pub(crate) struct Serve {
     /// Which sessions are signed. Push mode is only for those that are [default: always]
     #[arg(long)]
     pub(crate) signing: Option<Signing>,
+    /// Threads that serve SMB Direct and push mode, each its share of the connections [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rdma_threads: Option<u16>,
     /// How the RDMA engine waits for work
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: Poll,
@@ -285,6 +288,7 @@ Examples:
 The config file holds the same settings:
   listen = \"127.0.0.1:4450\"
   rdma_listen = \"127.0.0.1:5445\"
+  rdma_threads = 1
   signing = \"always\"
   [[share]]
   name = \"data\"

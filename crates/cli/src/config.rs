@@ -14,6 +14,7 @@ use crate::failure::Failure;
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) rdma_listen: SocketAddr,
+    pub(crate) rdma_threads: u16,
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
@@ -67,7 +68,13 @@ impl Settings {
                 "nobody could log on: name an account with --user NAME:PASSWORD",
             ));
         }
+        let rdma_threads = options.rdma_threads.or(file.rdma_threads).unwrap_or(1);
+        if !(1..=RDMA_THREADS_MAX).contains(&rdma_threads) {
+            let (value, why) = (rdma_threads.to_string(), "expected 1 to 64");
+            return Err(Failure::ConfigValue { what: "--rdma-threads", value, why });
+        }
         Ok(Self {
+            rdma_threads,
             listen: options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT)),
             rdma_listen: options
                 .rdma_listen
@@ -88,6 +95,7 @@ impl Settings {
 struct File {
     listen: Option<SocketAddr>,
     rdma_listen: Option<SocketAddr>,
+    rdma_threads: Option<u16>,
     #[serde(default)]
     emulate_persistence: bool,
     signing: Option<Signing>,
@@ -133,6 +141,8 @@ fn loopback(port: u16) -> SocketAddr {
 const SMB_PORT: u16 = 4450;
 // MS-SMBD's port for iWARP, whose ports share TCP's space.
 const RDMA_PORT: u16 = 5445;
+/// Each thread may spin on a core of its own.
+const RDMA_THREADS_MAX: u16 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -152,6 +162,7 @@ mod tests {
         let settings = gather(&["/srv", "--user", "a:b"]).unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.1:4450");
         assert_eq!(settings.rdma_listen.to_string(), "127.0.0.1:5445");
+        assert_eq!(settings.rdma_threads, 1);
         assert!(!settings.emulate_persistence);
         assert_eq!(settings.signing, Signing::Always);
     }
@@ -169,6 +180,20 @@ mod tests {
         assert_eq!(settings.rdma_listen.port(), 2);
         assert_eq!(settings.signing, Signing::WhenAsked);
         assert_eq!(settings.shares[0].name, "x");
+    }
+
+    #[test]
+    fn rdma_threads_are_from_the_file_or_the_command_line_and_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        std::fs::write(&path, "rdma_threads = 3\n").unwrap();
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        assert_eq!(gather(&file).unwrap().rdma_threads, 3);
+        let with = |count| gather(&[&file[..], &["--rdma-threads", count]].concat());
+        assert_eq!(with("64").unwrap().rdma_threads, 64);
+        for count in ["0", "65"] {
+            assert!(matches!(with(count), Err(Failure::ConfigValue { .. })), "{count}");
+        }
     }
 
     #[test]

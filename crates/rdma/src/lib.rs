@@ -13,7 +13,7 @@ mod wrap;
 pub use soft::{PollWindow, SoftProvider};
 pub use verbs::{
     Access, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine, EngineConfig,
-    EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, IRD_ORD_MAX, Lkey,
+    EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover, IRD_ORD_MAX, Lkey,
     LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload, Placement, PollPolicy,
     PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, RegisterError, Rkey,
     TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus, WireHook, WireVerdict, WorkCompletion,

@@ -220,6 +220,48 @@ mod tests {
     }
 
     #[test]
+    fn a_request_may_be_answered_by_another_engine() {
+        let mut pair = Pair::new();
+        let client_qp = pair.client.engine.connect(pair.addr, QpConfig::default(), b"who").unwrap();
+        let id = pair.until(|_, server| request(server));
+        let handover = pair.server.engine.hand_over(id).unwrap();
+        assert!(pair.server.engine.hand_over(id).is_none(), "it is gone from here");
+        let late = pair.server.engine.accept(id, QpConfig::default(), &[]);
+        assert_eq!(late, Err(rdma::EngineError::UnknownConnection(id)));
+        let mut other = end(EngineConfig::default());
+        let id = other.engine.take_over(handover).unwrap();
+        let server_qp = other.engine.accept(id, QpConfig::default(), b"me").unwrap();
+        let said = until(&mut pair.client, &mut other, |client, _| {
+            super::support::established(client, client_qp)
+        });
+        assert_eq!(said, b"me");
+        let medium = memory(4096);
+        let range = 0..4096;
+        let region = other.engine.register(server_qp, medium.clone(), range, Access::PUSH).unwrap();
+        pair.client.post(client_qp, 1, write(b"here", region, 8));
+        pair.client.post(client_qp, 2, flush(region.rkey, region.remote_addr_base, 16));
+        for wr_id in 1..=2 {
+            let done = until(&mut pair.client, &mut other, |client, _| client.completion());
+            assert_eq!((done.wr_id, done.status), (wr_id, WcStatus::Success));
+        }
+        assert_eq!(bytes_of(&*medium, 8, 4), b"here");
+        assert!(!pair.server.events.iter().any(|event| matches!(
+            event,
+            Event::ConnectRequestGone { .. } | Event::Disconnected { .. }
+        )));
+    }
+
+    #[test]
+    fn a_request_nobody_takes_over_is_closed() {
+        let mut pair = Pair::new();
+        let mut stream = TcpStream::connect(pair.addr).unwrap();
+        stream.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").unwrap();
+        let id = pair.until(|_, server| request(server));
+        drop(pair.server.engine.hand_over(id));
+        pair.until(|_, _| is_closed(&mut stream).then_some(()));
+    }
+
+    #[test]
     fn a_thousand_connections_are_served_side_by_side() {
         let mut pair = Pair::new();
         let medium = memory(1 << 20);

@@ -18,8 +18,11 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where RDMA clients connect (SMB Direct and push), if at all.
     pub rdma_listen: Option<SocketAddr>,
-    /// How the RDMA engine waits for work.
+    /// How the RDMA engines wait for work.
     pub rdma_polling: PollPolicy,
+    /// How many threads serve RDMA clients, each its share of the connections; at least one. With
+    /// a capture it is one, whatever this says.
+    pub rdma_threads: usize,
     /// A capture file for everything that RDMA clients send and get. For looking, not for speed.
     pub rdma_capture: Option<PathBuf>,
     /// What is exported.
@@ -43,6 +46,7 @@ impl ServerConfig {
             listen,
             rdma_listen: None,
             rdma_polling: PollPolicy::Adaptive,
+            rdma_threads: 1,
             rdma_capture: None,
             shares: Vec::new(),
             users: Users::default(),

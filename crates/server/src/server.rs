@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::config::ServerConfig;
-use crate::engine::{EngineOptions, EngineThread, OpenEngine, PushBridge};
+use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
 use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
 use crate::service::{Core, CoreParts};
@@ -85,18 +85,21 @@ fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, 
         None => Arc::new(SoftProvider),
     };
     let engine = EngineConfig { polling: config.rdma_polling, ..EngineConfig::default() };
-    OpenEngine::open(EngineOptions { listen, provider, engine })
+    // A capture shows streams whole, so they stay with the engine that has heard them first.
+    let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
+    OpenEngine::open(EngineOptions { listen, provider, engine, threads })
         .map_err(|source| StartError::ConfigRdmaListen { address: listen, source })
 }
 
-fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThread, StartError> {
+fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, StartError> {
     let handle = engine.handle().clone();
     let address = handle.address();
     let bridge = Arc::new(PushBridge::new(core, handle));
     core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address);
-    let thread = engine.run(Arc::clone(core), bridge).map_err(StartError::HostThread)?;
+    let gate: Arc<dyn Gate> = bridge;
+    let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
-    Ok(thread)
+    Ok(threads)
 }
 
 // Every connection and every open takes a descriptor, and the customary soft limit of 1,024 exists
@@ -126,7 +129,7 @@ pub struct Running {
     tcp_address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: Option<JoinHandle<()>>,
-    engine: Option<EngineThread>,
+    engine: Option<EngineThreads>,
 }
 
 impl Running {

@@ -21,13 +21,12 @@ use super::byte_queue::ByteQueue;
 use super::dial::{Dialing, Dialled, start_config};
 use super::engine::SoftEngine;
 use super::farewell::LINGER_MAX;
-use super::incoming::{Asked, Incoming};
 use super::linger::Linger;
 use super::link::Link;
 use super::newcomers::Newcomers;
 use super::poller::{Interest, Poller, host_io};
 use super::qp::{Phase, Qp};
-use super::socket::{Listener, Socket};
+use super::socket::Listener;
 use super::table::{Key, Table};
 use super::timers::Due;
 use super::token::Token;
@@ -39,8 +38,8 @@ use crate::verbs::{
 /// Everything that is not a queue pair yet, or no more.
 #[derive(Debug)]
 pub(super) struct Connections {
-    listeners: Vec<Listener>,
-    incoming: Newcomers,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) incoming: Newcomers,
     pub(super) lingering: Table<Linger>,
     /// Queue pairs that are dialling.
     pub(super) dialling: usize,
@@ -78,100 +77,13 @@ impl Connections {
         self.incoming.len() + self.lingering.len() + self.dialling > 0
     }
 
-    fn number(&mut self) -> u64 {
+    pub(super) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 }
 
 impl SoftEngine {
-    /// Takes new connections off a listener.
-    pub(super) fn accept_connections(&mut self, index: u32) {
-        for _ in 0..ACCEPTS_PER_ROUND {
-            let listener = usize::try_from(index).ok();
-            let listener = listener.and_then(|index| self.connections.listeners.get(index));
-            let Some(socket) = listener.and_then(Listener::accept) else { return };
-            if let Some(oldest) = self.connections.incoming.in_the_way() {
-                self.context.stats.handshakes_dropped += 1;
-                self.drop_incoming(oldest);
-            }
-            self.take_in(socket);
-        }
-    }
-
-    fn take_in(&mut self, socket: Socket) {
-        let number = self.connections.number();
-        let start = start_config(&QpConfig::default(), self.config.handshake_timeout);
-        let Some(incoming) = Incoming::new(socket, number, start) else { return };
-        let (local, peer) = (incoming.local, incoming.peer);
-        let Some(key) = self.connections.incoming.insert(incoming) else { return };
-        let token = Token::Request(key.index).to_bits();
-        let added = self
-            .connections
-            .incoming
-            .get(key)
-            .map(|incoming| self.context.poller.add(&incoming.socket, token, Interest::READ));
-        if !matches!(added, Some(Ok(()))) {
-            self.connections.incoming.remove(key);
-            return;
-        }
-        if let Some(hook) = &self.context.hook {
-            hook.opened(number, local, peer, false);
-        }
-        self.sweep_timers();
-        let deadline = Instant::now() + self.config.handshake_timeout;
-        self.timers.at(deadline, Due::request(key));
-        // Who dials speaks first, so its request may be here: then it is never half open.
-        self.advance_incoming(key.index);
-    }
-
-    /// Forgets the deadlines of those that did not live to see them.
-    fn sweep_timers(&mut self) {
-        let Self { connections, qps, timers, .. } = self;
-        let living = connections.incoming.len() + connections.lingering.len() + qps.len();
-        if timers.len() < TIMERS_PER_LIVING * living + TIMERS_SPARE {
-            return;
-        }
-        timers.retain(|due| match due {
-            Due::Request { index, generation } => {
-                connections.incoming.get(Key { index, generation }).is_some()
-            }
-            Due::Dial { index, generation } | Due::Kick { index, generation } => {
-                qps.get(Key { index, generation }).is_some()
-            }
-            Due::Linger { index, generation } => {
-                connections.lingering.get(Key { index, generation }).is_some()
-            }
-        });
-    }
-
-    /// An incoming connection has something to say.
-    pub(super) fn advance_incoming(&mut self, index: u32) -> bool {
-        let Some((key, incoming)) = self.connections.incoming.at(index) else { return false };
-        match incoming.advance(self.context.hook.as_deref()) {
-            Asked::Pending => {}
-            Asked::Ask(private_data) => {
-                let (peer, local) = (incoming.peer, incoming.local);
-                self.connections.incoming.asks(key);
-                let id = ConnectionId { index: key.index, generation: key.generation };
-                let request = Event::ConnectRequest { id, peer, local, private_data };
-                self.context.events.push(request);
-            }
-            Asked::Over => self.drop_incoming(key),
-        }
-        true
-    }
-
-    fn drop_incoming(&mut self, key: Key) {
-        let Some(incoming) = self.connections.incoming.remove(key) else { return };
-        self.context.poller.remove(&incoming.socket);
-        self.closed(incoming.number);
-        if incoming.asked {
-            let id = ConnectionId { index: key.index, generation: key.generation };
-            self.context.events.push(Event::ConnectRequestGone { id });
-        }
-    }
-
     pub(super) fn answer_yes(
         &mut self,
         ConnectionId { index, generation }: ConnectionId,
@@ -382,10 +294,3 @@ fn check(config: &QpConfig, private_data: &[u8]) -> Result<(), EngineError> {
     }
     Ok(())
 }
-
-/// Connections taken off one listener in a round.
-const ACCEPTS_PER_ROUND: usize = 16;
-/// Deadlines that a living connection may have in the heap, and those of the dead beyond which
-/// they are swept out.
-const TIMERS_PER_LIVING: usize = 4;
-const TIMERS_SPARE: usize = 1024;

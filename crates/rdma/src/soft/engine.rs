@@ -21,8 +21,8 @@ use super::work_frame::check_local;
 use super::workers::Workers;
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
-    LocalSlice, MemoryRegion, PostError, QpCapabilities, QpConfig, QpId, RegisterError, Rkey,
-    WakeReceiver, Waker, WorkRequest,
+    Handover, LocalSlice, MemoryRegion, PostError, QpCapabilities, QpConfig, QpId, RegisterError,
+    Rkey, WakeReceiver, Waker, WorkRequest,
 };
 
 /// See the module.
@@ -128,6 +128,14 @@ impl Engine for SoftEngine {
 
     fn reject(&mut self, request: ConnectionId, private_data: &[u8]) {
         self.answer_no(request, private_data);
+    }
+
+    fn hand_over(&mut self, request: ConnectionId) -> Option<Handover> {
+        self.let_go(request)
+    }
+
+    fn take_over(&mut self, handover: Handover) -> Option<ConnectionId> {
+        self.take_up(handover)
     }
 
     fn register(

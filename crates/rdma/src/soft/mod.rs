@@ -3,7 +3,7 @@
 //! ```text
 //!   engine          the owner's calls, and waiting
 //!   round           one round of work
-//!   connections     listening, dialling, answering: newcomers, incoming, dial
+//!   connections     listening, dialling, answering: arrivals, newcomers, incoming, dial
 //!   farewell        ending, and saying goodbye: linger
 //!   qp              one queue pair: both halves and the connection
 //!     link          socket, stream machine, byte queues
@@ -20,6 +20,7 @@
 //! into the medium, a fence, 24 bytes framed, one `send`. No lock, no allocation.
 
 mod answer_frame;
+mod arrivals;
 mod batch;
 mod byte_queue;
 mod connections;

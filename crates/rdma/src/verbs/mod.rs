@@ -18,7 +18,7 @@ pub use config::{
 pub use error::{Deregistration, EngineError, PostError, RegisterError};
 pub use event::{ConnectFailure, DisconnectReason, Event, TerminateCode};
 pub use ids::{ConnectionId, Lkey, QpId, Rkey};
-pub use provider::{Engine, Provider};
+pub use provider::{Engine, Handover, Provider};
 pub use region::{Access, LocalSlice, MemoryRegion};
 pub use stats::EngineStats;
 pub use waker::{WakeReceiver, Waker};

@@ -14,6 +14,7 @@
 //! operation. One-sided operations of peers are carried out inside `poll` and `wait` and cause no
 //! event at all.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -40,6 +41,10 @@ pub trait Provider: Debug + Send + Sync {
     fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError>;
 }
 
+/// A request on its way from one engine to another. Dropped, it is closed.
+#[derive(Debug)]
+pub struct Handover(pub(crate) Box<dyn Any + Send>);
+
 /// Queue pairs, their connections and their memory, driven by one owner.
 pub trait Engine: Debug + Send {
     /// Takes connections at `addr`; returns the address with its real port.
@@ -64,6 +69,15 @@ pub trait Engine: Debug + Send {
 
     /// Answers a request with no. A request that is gone is nothing to complain about.
     fn reject(&mut self, request: ConnectionId, private_data: &[u8]);
+
+    /// Lets a request go that was not answered, for another engine of the same provider to take.
+    /// `None`, and nothing has happened, if it is gone, or if a wire hook watches the engine: a
+    /// hook sees its streams whole.
+    fn hand_over(&mut self, request: ConnectionId) -> Option<Handover>;
+
+    /// Takes a request that another engine let go. It has another name here, and the time that
+    /// this engine gives; no event tells of it. `None`: there is no room, and it is closed.
+    fn take_over(&mut self, handover: Handover) -> Option<ConnectionId>;
 
     /// Lets `qp` use a range of a medium. Constant time for any length.
     fn register(

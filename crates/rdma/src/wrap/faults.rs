@@ -18,8 +18,8 @@ use pmem::Medium;
 
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
-    LocalSlice, MemoryRegion, PostError, Provider, QpCapabilities, QpConfig, QpId, RegisterError,
-    Rkey, Waker, WireHook, WireVerdict, WorkRequest,
+    Handover, LocalSlice, MemoryRegion, PostError, Provider, QpCapabilities, QpConfig, QpId,
+    RegisterError, Rkey, Waker, WireHook, WireVerdict, WorkRequest,
 };
 
 /// What goes wrong, and how often. All zero: nothing.
@@ -204,6 +204,14 @@ impl Engine for FaultyEngine {
 
     fn reject(&mut self, request: ConnectionId, private_data: &[u8]) {
         self.inner.reject(request, private_data);
+    }
+
+    fn hand_over(&mut self, request: ConnectionId) -> Option<Handover> {
+        self.inner.hand_over(request)
+    }
+
+    fn take_over(&mut self, handover: Handover) -> Option<ConnectionId> {
+        self.inner.take_over(handover)
     }
 
     fn register(

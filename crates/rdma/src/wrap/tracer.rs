@@ -13,8 +13,8 @@ use tracing::{debug, trace};
 
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
-    LocalSlice, MemoryRegion, PostError, Provider, QpCapabilities, QpConfig, QpId, RegisterError,
-    Rkey, Waker, WorkRequest,
+    Handover, LocalSlice, MemoryRegion, PostError, Provider, QpCapabilities, QpConfig, QpId,
+    RegisterError, Rkey, Waker, WorkRequest,
 };
 
 /// See the module.
@@ -80,6 +80,18 @@ impl Engine for TracedEngine {
     fn reject(&mut self, request: ConnectionId, private_data: &[u8]) {
         debug!(%request, private_len = private_data.len(), "reject");
         self.inner.reject(request, private_data);
+    }
+
+    fn hand_over(&mut self, request: ConnectionId) -> Option<Handover> {
+        let result = self.inner.hand_over(request);
+        debug!(%request, ok = result.is_some(), "hand over");
+        result
+    }
+
+    fn take_over(&mut self, handover: Handover) -> Option<ConnectionId> {
+        let result = self.inner.take_over(handover);
+        debug!(?result, "take over");
+        result
     }
 
     fn register(

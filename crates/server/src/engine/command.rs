@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::Medium;
-use rdma::{Access, MemoryRegion, Rkey};
+use rdma::{Access, Handover, MemoryRegion, Rkey};
 use tokio::sync::oneshot;
 
 use super::handle::{HandleError, PushConnection};
+use crate::transport::direct::Request;
 
 /// One thing to do. A reply nobody waits for any more is dropped.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) enum Command {
     },
     /// See [`super::Handle::deregister`].
     Deregister { connection: PushConnection, rkey: Rkey, reply: oneshot::Sender<()> },
+    /// A connection request that another thread heard and this one serves.
+    TakeOver { handover: Handover, request: Request },
     /// See [`super::Handle::disconnect`].
     Disconnect { connection: PushConnection, reply: oneshot::Sender<()> },
 }

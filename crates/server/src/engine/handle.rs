@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::Medium;
-use rdma::{Access, MemoryRegion, RegisterError, Rkey, Waker};
+use rdma::{Access, MemoryRegion, RegisterError, Rkey};
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::command::Command;
+use super::lanes::Lanes;
 
 /// One admitted push connection. Never names another one later.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -22,17 +23,21 @@ impl fmt::Display for PushConnection {
     }
 }
 
-/// Asks an engine thread to do things. Clone it freely; it may outlive the thread.
+/// Asks the engine threads to do things. Clone it freely; it may outlive them.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    commands: mpsc::Sender<Command>,
-    waker: Waker,
+    lanes: Lanes,
     address: SocketAddr,
 }
 
 impl Handle {
-    pub(super) fn new(commands: mpsc::Sender<Command>, waker: Waker, address: SocketAddr) -> Self {
-        Self { commands, waker, address }
+    pub(super) fn new(lanes: Lanes, address: SocketAddr) -> Self {
+        Self { lanes, address }
+    }
+
+    /// The ways to the threads.
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
     /// Where the engine listens, with its real port.
@@ -52,7 +57,8 @@ impl Handle {
     ) -> Result<MemoryRegion, HandleError> {
         let (reply, answer) = oneshot::channel();
         let mut registration = Registration { handle: self, connection, answer };
-        self.ask(Command::Register { connection, medium, range, access, reply }).await?;
+        self.ask(connection, Command::Register { connection, medium, range, access, reply })
+            .await?;
         (&mut registration.answer).await.map_err(|_| HandleError::EngineStopped)?
     }
 
@@ -67,7 +73,7 @@ impl Handle {
         rkey: Rkey,
     ) -> Result<(), HandleError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Command::Deregister { connection, rkey, reply }).await?;
+        self.ask(connection, Command::Deregister { connection, rkey, reply }).await?;
         answer.await.map_err(|_| HandleError::EngineStopped)
     }
 
@@ -75,13 +81,14 @@ impl Handle {
     /// was called before). One that is gone already is fine.
     pub(crate) async fn disconnect(&self, connection: PushConnection) -> Result<(), HandleError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Command::Disconnect { connection, reply }).await?;
+        self.ask(connection, Command::Disconnect { connection, reply }).await?;
         answer.await.map_err(|_| HandleError::EngineStopped)
     }
 
-    async fn ask(&self, command: Command) -> Result<(), HandleError> {
-        self.commands.send(command).await.map_err(|_| HandleError::EngineStopped)?;
-        self.waker.wake();
+    async fn ask(&self, connection: PushConnection, command: Command) -> Result<(), HandleError> {
+        let lane = self.lanes.of(connection);
+        lane.commands.send(command).await.map_err(|_| HandleError::EngineStopped)?;
+        lane.waker.wake();
         Ok(())
     }
 }
@@ -102,8 +109,9 @@ impl Drop for Registration<'_> {
             let (reply, _) = oneshot::channel();
             let (connection, rkey) = (self.connection, region.rkey);
             // With the queue full the region stays until its connection ends.
-            let _ = self.handle.commands.try_send(Command::Deregister { connection, rkey, reply });
-            self.handle.waker.wake();
+            let lane = self.handle.lanes.of(connection);
+            let _ = lane.commands.try_send(Command::Deregister { connection, rkey, reply });
+            lane.waker.wake();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine thread: owns the RDMA engine, and everything that happens on it.
+//! The engine threads: each owns an RDMA engine, and everything that happens on it.
 //!
 //! ```text
 //!   control side (tokio)                       engine thread
@@ -17,6 +17,9 @@
 //!   cause no event, so no code here runs for them and nothing is allocated;
 //! - every queue into it is bounded by a named constant, and a full queue makes the sender wait.
 //!
+//! There may be several such threads, each with an engine of its own and nothing in common with
+//! the others but the server: the first one listens, and `lanes` says who serves a connection.
+//!
 //! Connection requests whose private data is a push token go to the [`Gate`]; all others are
 //! SMB Direct.
 
@@ -24,6 +27,7 @@ mod bridge;
 mod command;
 mod gate;
 mod handle;
+mod lanes;
 mod owners;
 mod push_side;
 mod request;
@@ -34,4 +38,5 @@ mod thread;
 mod tests;
 
 pub(crate) use bridge::PushBridge;
-pub(crate) use start::{EngineOptions, EngineThread, OpenEngine};
+pub(crate) use gate::Gate;
+pub(crate) use start::{EngineOptions, EngineThreads, OpenEngine};

@@ -12,10 +12,12 @@ use super::command::Command;
 use super::handle::{HandleError, PushConnection};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PushSide {
     connections: HashMap<PushConnection, QpId>,
     last: u64,
+    /// From one name to the next: the number of threads, whose names must differ.
+    step: u64,
     deregistering: Vec<Waiting<(QpId, Rkey)>>,
     disconnecting: Vec<Waiting<PushConnection>>,
 }
@@ -28,9 +30,21 @@ struct Waiting<T> {
 }
 
 impl PushSide {
+    /// For the thread `index` of `count`.
+    pub(super) fn new(index: usize, count: usize) -> Self {
+        let number = |index| u64::try_from(index).expect("few threads");
+        Self {
+            connections: HashMap::new(),
+            last: number(index),
+            step: number(count),
+            deregistering: Vec::new(),
+            disconnecting: Vec::new(),
+        }
+    }
+
     /// A name for the next connection.
     pub(super) fn next_name(&mut self) -> PushConnection {
-        self.last += 1;
+        self.last += self.step;
         PushConnection(self.last)
     }
 
@@ -63,6 +77,8 @@ impl PushSide {
                     let _ = reply.send(());
                 }
             }
+            // The thread's own business.
+            Command::TakeOver { .. } => {}
             Command::Disconnect { connection, reply } => {
                 if let Some(&qp) = self.connections.get(&connection) {
                     self.disconnecting.push(Waiting { what: connection, reply });

@@ -1,4 +1,4 @@
-//! Opening an engine and running its thread until it is told to stop.
+//! Opening engines and running their threads until they are told to stop.
 
 use std::fmt;
 use std::io;
@@ -13,38 +13,50 @@ use tokio::sync::mpsc;
 use super::command::{COMMANDS_MAX, Command};
 use super::gate::Gate;
 use super::handle::Handle;
+use super::lanes::{Lane, Lanes};
 use super::thread::Thread;
 use crate::service::Core;
 use crate::transport::direct::Direct;
 
-/// What an engine thread is started with.
+/// What engine threads are started with.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineOptions {
     /// Where peers dial; port 0 chooses one.
     pub(crate) listen: SocketAddr,
     /// Who does RDMA on this machine; may be wrapped (tracer, faults, pcap).
     pub(crate) provider: Arc<dyn Provider>,
-    /// Polling, and the bounds on what peers can make the engine spend.
+    /// Polling, and the bounds on what peers can make each engine spend.
     pub(crate) engine: EngineConfig,
+    /// How many threads, each with an engine; at least one.
+    pub(crate) threads: usize,
 }
 
-/// An engine that listens and is not served yet: its [`Handle`] can be given to whoever will be
-/// its [`Gate`] before the first request is looked at.
+/// Engines that listen and are not served yet: their [`Handle`] can be given to whoever will be
+/// their [`Gate`] before the first request is looked at.
 #[derive(Debug)]
 pub(crate) struct OpenEngine {
-    engine: Box<dyn Engine>,
-    commands: mpsc::Receiver<Command>,
+    engines: Vec<(Box<dyn Engine>, mpsc::Receiver<Command>)>,
     handle: Handle,
 }
 
 impl OpenEngine {
-    /// Opens an engine and listens.
+    /// Opens the engines; the first one listens for all.
     pub(crate) fn open(options: EngineOptions) -> Result<Self, EngineError> {
-        let mut engine = options.provider.open_engine(options.engine)?;
-        let address = engine.listen(options.listen)?;
-        let (sender, commands) = mpsc::channel(COMMANDS_MAX);
-        let handle = Handle::new(sender, engine.waker(), address);
-        Ok(Self { engine, commands, handle })
+        let EngineOptions { listen, provider, engine: config, threads } = options;
+        let mut first = provider.open_engine(config.clone())?;
+        let address = first.listen(listen)?;
+        let mut engines = vec![first];
+        for _ in 1..threads {
+            engines.push(provider.open_engine(config.clone())?);
+        }
+        let mut lanes = Vec::new();
+        let mut served = Vec::new();
+        for engine in engines {
+            let (sender, commands) = mpsc::channel(COMMANDS_MAX);
+            lanes.push(Lane::new(sender, engine.waker()));
+            served.push((engine, commands));
+        }
+        Ok(Self { engines: served, handle: Handle::new(Lanes::new(lanes), address) })
     }
 
     /// The control side's end.
@@ -52,29 +64,36 @@ impl OpenEngine {
         &self.handle
     }
 
-    /// Starts the thread.
-    pub(crate) fn run(self, core: Arc<Core>, gate: Arc<dyn Gate>) -> io::Result<EngineThread> {
-        let Self { engine, commands, handle: _ } = self;
-        let waker = engine.waker();
+    /// Starts the threads.
+    pub(crate) fn run(self, core: &Arc<Core>, gate: &Arc<dyn Gate>) -> io::Result<EngineThreads> {
+        let Self { engines, handle } = self;
         let (stop, grace) = (Arc::new(AtomicBool::new(false)), core.limits.shutdown_grace);
-        let direct = Direct::new(core, waker.clone(), engine.inline_max());
-        let thread = Thread::new(engine, commands, Arc::clone(&stop), gate, direct);
-        let join = std::thread::Builder::new()
-            .name("landfast-engine".into())
-            .spawn(move || thread.run(grace))?;
-        Ok(EngineThread { stop, waker, join: Some(join) })
+        let mut threads = EngineThreads { stop, threads: Vec::new() };
+        for (index, (engine, commands)) in engines.into_iter().enumerate() {
+            let waker = engine.waker();
+            let direct = Direct::new(Arc::clone(core), waker.clone(), engine.inline_max());
+            let place = (handle.lanes().clone(), index);
+            let (stop, gate) = (Arc::clone(&threads.stop), Arc::clone(gate));
+            let work = Thread::new((engine, commands), place, stop, gate, direct);
+            let name = match index {
+                0 => "landfast-engine".to_owned(),
+                _ => format!("engine-{index}"),
+            };
+            let thread = std::thread::Builder::new().name(name);
+            threads.threads.push((waker, thread.spawn(move || work.run(grace))?));
+        }
+        Ok(threads)
     }
 }
 
-/// A running engine thread. Stops when dropped.
-pub(crate) struct EngineThread {
+/// Running engine threads. They stop when dropped.
+pub(crate) struct EngineThreads {
     stop: Arc<AtomicBool>,
-    waker: Waker,
-    join: Option<JoinHandle<usize>>,
+    threads: Vec<(Waker, JoinHandle<usize>)>,
 }
 
-impl EngineThread {
-    /// Ends every connection, then the thread, and waits for it, for as long as the limit of a
+impl EngineThreads {
+    /// Ends every connection, then the threads, and waits for them, for as long as the limit of a
     /// shutdown says. Returns how many connections have an operation inside a file that had not
     /// come back by then: nothing else of theirs begins, but that one may still take effect.
     pub(crate) fn stop(mut self) -> usize {
@@ -83,23 +102,25 @@ impl EngineThread {
 
     fn end(&mut self) -> usize {
         self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-        let Some(join) = self.join.take() else { return 0 };
-        join.join().unwrap_or_else(|_| {
-            tracing::error!("the engine thread panicked");
-            0
-        })
+        self.threads.iter().for_each(|(waker, _)| waker.wake());
+        let ended = self.threads.drain(..).map(|(_, thread)| {
+            thread.join().unwrap_or_else(|_| {
+                tracing::error!("an engine thread panicked");
+                0
+            })
+        });
+        ended.sum()
     }
 }
 
-impl Drop for EngineThread {
+impl Drop for EngineThreads {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl fmt::Debug for EngineThread {
+impl fmt::Debug for EngineThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineThread").finish_non_exhaustive()
+        f.debug_struct("EngineThreads").finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ use smb::{Guid, NtStatus};
 
 use super::gate::Gate;
 use super::handle::{Handle, HandleError, PushConnection};
-use super::{EngineOptions, EngineThread, OpenEngine};
+use super::{EngineOptions, EngineThreads, OpenEngine};
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
 use crate::push::Push;
@@ -75,17 +75,17 @@ struct Fixture {
     runtime: tokio::runtime::Runtime,
     gate: Arc<TestGate>,
     handle: Handle,
-    thread: Option<EngineThread>,
+    thread: Option<EngineThreads>,
     client: Box<dyn Engine>,
     events: Vec<Event>,
 }
 
 impl Fixture {
     fn start() -> Self {
-        Self::start_with(Limits::default())
+        Self::start_with(Limits::default(), 1)
     }
 
-    fn start_with(limits: Limits) -> Self {
+    fn start_with(limits: Limits, threads: usize) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
@@ -93,11 +93,13 @@ impl Fixture {
             listen: "127.0.0.1:0".parse().unwrap(),
             provider: Arc::new(SoftProvider),
             engine: config.clone(),
+            threads,
         };
         let open = OpenEngine::open(options).unwrap();
         let handle = open.handle().clone();
         let gate = Arc::new(TestGate::default());
-        let thread = open.run(core(&runtime, limits), Arc::clone(&gate) as Arc<dyn Gate>).unwrap();
+        let asked = Arc::clone(&gate) as Arc<dyn Gate>;
+        let thread = open.run(&core(&runtime, limits), &asked).unwrap();
         let client = SoftProvider.open_engine(config).unwrap();
         Self { runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
     }
@@ -269,6 +271,54 @@ fn stopping_ends_every_connection_and_answers_whoever_still_asks() {
     fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
 }
 
+#[test]
+fn connections_are_spread_over_the_threads_and_found_again_by_name() {
+    let mut fixture = Fixture::start_with(Limits::default(), 3);
+    let mut connections = Vec::new();
+    for _ in 0..6 {
+        connections.push(fixture.connect());
+    }
+    let shares = |connections: &[(QpId, PushConnection)]| {
+        let mut shares = [0; 3];
+        for (_, PushConnection(number)) in connections {
+            shares[usize::try_from(number % 3).unwrap()] += 1;
+        }
+        shares
+    };
+    assert_eq!(shares(&connections), [2, 2, 2]);
+    for (wr_id, (qp, connection)) in (0..).zip(connections.clone()) {
+        let medium = memory();
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let registered = fixture.handle.register(connection, Arc::clone(&medium), 0..8192, access);
+        let region = fixture.runtime.block_on(registered).unwrap();
+        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+        let write = Operation::Write { payload: Payload::Inline(b"mine"), rkey, remote_addr };
+        fixture.client.post_send(qp, WorkRequest::signaled(wr_id, write)).unwrap();
+        let local = fixture.client.register(qp, memory(), 0..8192, Access::LOCAL_WRITE).unwrap();
+        let read = Operation::Read { local: local.slice(0, 4), rkey, remote_addr };
+        fixture.client.post_send(qp, WorkRequest::signaled(100 + wr_id, read)).unwrap();
+        let is_read = fixture.until(|event| match event {
+            Event::Completion(done) if done.wr_id == 100 + wr_id => Some(done.is_success()),
+            _ => None,
+        });
+        assert!(is_read);
+        let mut placed = [0; 4];
+        medium.try_read(0, &mut placed).unwrap();
+        assert_eq!(&placed, b"mine");
+    }
+    // Two of one thread end: the next ones are its.
+    let ended: Vec<_> = connections.extract_if(.., |(_, name)| name.0 % 3 == 1).collect();
+    for (_, connection) in ended {
+        fixture.runtime.block_on(fixture.handle.disconnect(connection)).unwrap();
+    }
+    for _ in 0..2 {
+        connections.push(fixture.connect());
+    }
+    assert_eq!(shares(&connections), [2, 2, 2]);
+    assert_eq!(fixture.thread.take().unwrap().stop(), 0);
+    assert_eq!(fixture.gate.gone.lock().unwrap().len(), 8);
+}
+
 /// Memory whose flushes wait until the test drops its end of a channel.
 #[derive(Debug)]
 struct Hung {
@@ -333,7 +383,7 @@ impl Medium for Hung {
 #[test]
 fn stopping_says_how_many_connections_are_inside_a_file_that_does_not_answer() {
     let limits = Limits { shutdown_grace: Duration::from_millis(20), ..Limits::default() };
-    let mut fixture = Fixture::start_with(limits);
+    let mut fixture = Fixture::start_with(limits, 1);
     let (begun, begins) = channel();
     let (release, gate) = channel();
     let hung = Arc::new(Hung { memory: memory(), begun, gate: Mutex::new(gate) });

@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use super::command::{COMMANDS_PER_TURN, Command};
 use super::gate::Gate;
+use super::lanes::Lanes;
 use super::owners::{Owner, Owners};
 use super::push_side::PushSide;
 use super::request::{self, Wanted};
@@ -29,6 +30,9 @@ use crate::transport::direct::{Direct, Request};
 pub(super) struct Thread {
     engine: Box<dyn Engine>,
     commands: mpsc::Receiver<Command>,
+    /// The ways to all threads, and which one this is.
+    lanes: Lanes,
+    index: usize,
     stop: Arc<AtomicBool>,
     gate: Arc<dyn Gate>,
     push: PushSide,
@@ -40,8 +44,8 @@ pub(super) struct Thread {
 
 impl Thread {
     pub(super) fn new(
-        engine: Box<dyn Engine>,
-        commands: mpsc::Receiver<Command>,
+        (engine, commands): (Box<dyn Engine>, mpsc::Receiver<Command>),
+        (lanes, index): (Lanes, usize),
         stop: Arc<AtomicBool>,
         gate: Arc<dyn Gate>,
         direct: Direct,
@@ -49,9 +53,11 @@ impl Thread {
         Self {
             engine,
             commands,
+            push: PushSide::new(index, lanes.len()),
+            lanes,
+            index,
             stop,
             gate,
-            push: PushSide::default(),
             direct,
             owners: Owners::default(),
             events: Vec::with_capacity(EVENTS_START),
@@ -107,7 +113,15 @@ impl Thread {
     fn take_commands(&mut self) -> bool {
         for taken in 0..COMMANDS_PER_TURN {
             let Ok(command) = self.commands.try_recv() else { return taken > 0 };
-            self.push.carry_out(&mut *self.engine, command);
+            match command {
+                Command::TakeOver { handover, request } => {
+                    let taken = self.engine.take_over(handover);
+                    if taken.is_none_or(|id| !self.requested(Request { id, ..request })) {
+                        self.lanes.loses(self.index);
+                    }
+                }
+                command => self.push.carry_out(&mut *self.engine, command),
+            }
         }
         true
     }
@@ -115,7 +129,7 @@ impl Thread {
     fn handle(&mut self, event: Event, now: Instant) {
         match event {
             Event::ConnectRequest { id, peer, local, private_data } => {
-                self.requested(Request { id, peer, local, private_data }, now);
+                self.heard(Request { id, peer, local, private_data });
             }
             Event::Completion(completion) => match self.owners.of(completion.qp) {
                 Some(Owner::Direct(direct)) => {
@@ -139,26 +153,50 @@ impl Thread {
         }
     }
 
-    fn requested(&mut self, request: Request, now: Instant) {
+    /// A request came in here: whoever has the fewest connections serves it.
+    fn heard(&mut self, request: Request) {
+        let index = self.lanes.least();
+        let lane = self.lanes.get(index);
+        // A thread whose queue is full has enough to do, and so has one that has stopped.
+        if index != self.index
+            && let Ok(place) = lane.commands.try_reserve()
+            && let Some(handover) = self.engine.hand_over(request.id)
+        {
+            self.lanes.gains(index);
+            place.send(Command::TakeOver { handover, request });
+            lane.waker.wake();
+            return;
+        }
+        self.lanes.gains(self.index);
+        if !self.requested(request) {
+            self.lanes.loses(self.index);
+        }
+    }
+
+    /// Answers a request; `false`: with no.
+    fn requested(&mut self, request: Request) -> bool {
         if self.stopping {
             self.engine.reject(request.id, &[]);
-            return;
+            return false;
         }
         match request::wanted(&request.private_data) {
             Wanted::SmbDirect => {
-                if let Some((qp, direct)) = self.direct.accept(&mut *self.engine, &request, now) {
+                let accepted = self.direct.accept(&mut *self.engine, &request, Instant::now());
+                if let Some((qp, direct)) = accepted {
                     self.owners.insert(qp, Owner::Direct(direct));
                 }
+                accepted.is_some()
             }
             Wanted::Push => self.push_requested(&request),
             Wanted::Refuse(status) => {
                 info!(peer = %request.peer, %status, "push connection refused");
                 self.engine.reject(request.id, &request::refusal(status));
+                false
             }
         }
     }
 
-    fn push_requested(&mut self, request: &Request) {
+    fn push_requested(&mut self, request: &Request) -> bool {
         let Request { id, peer, private_data, .. } = request;
         let connection = self.push.next_name();
         match self.gate.admit(private_data, *peer, connection) {
@@ -167,13 +205,16 @@ impl Thread {
                     debug!(%peer, %connection, "admitted");
                     self.push.add(connection, qp);
                     self.owners.insert(qp, Owner::Push(connection));
+                    true
                 } else {
                     self.gate.gone(connection);
+                    false
                 }
             }
             Err(answer) => {
                 info!(%peer, "push connection refused");
                 self.engine.reject(*id, &answer);
+                false
             }
         }
     }
@@ -190,7 +231,11 @@ impl Thread {
     }
 
     fn disconnected(&mut self, qp: QpId, reason: DisconnectReason) {
-        match self.owners.remove(qp) {
+        let owner = self.owners.remove(qp);
+        if owner.is_some() {
+            self.lanes.loses(self.index);
+        }
+        match owner {
             Some(Owner::Push(connection)) => {
                 debug!(%connection, ?reason, "ended");
                 // The gate first: whoever waits for the end may rely on what it then says.

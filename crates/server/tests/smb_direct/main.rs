@@ -31,6 +31,10 @@ impl Fixture {
     }
 
     fn start_with(change: impl FnOnce(&mut Limits)) -> Self {
+        Self::start_configured(|config| change(&mut config.limits))
+    }
+
+    fn start_configured(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -40,7 +44,7 @@ impl Fixture {
         config.shares.push(ShareConfig::new("data", dir.path()));
         config.users = Users::with_passwords([("user", "secret")]);
         config.signing = SigningPolicy::WhenAsked;
-        change(&mut config.limits);
+        change(&mut config);
         let running = runtime.block_on(Server::start(config)).unwrap();
         Self { dir, running: Some(running), runtime }
     }
@@ -90,6 +94,29 @@ fn a_client_logs_on_and_moves_four_kib_each_way_by_rdma() {
     client.peer.memory.read(8192, &mut got).unwrap();
     assert_eq!(got, bytes);
     assert!(client.peer.is_registered(target.token), "plain V1 leaves the token alone");
+}
+
+#[test]
+fn clients_served_by_different_threads_share_their_files() {
+    let fixture = Fixture::start_configured(|config| config.rdma_threads = 3);
+    let mut clients: Vec<_> = (0..5).map(|_| Client::log_on(fixture.address())).collect();
+    let files: Vec<_> = clients.iter_mut().map(|client| client.open("shared.bin")).collect();
+    for (round, (client, file)) in (0_u8..).zip(clients.iter_mut().zip(&files)) {
+        client.peer.memory.place(0, &[round; 4096]).unwrap();
+        let source = list(&[client.peer.expose(0, 4096)]);
+        let from = From::Memory { channel: Channel::RDMA_V1, len: 4096, descriptors: &source };
+        assert_eq!(written(&client.write(*file, u64::from(round) * 4096, from)), 4096);
+    }
+    for (client, file) in clients.iter_mut().zip(&files) {
+        let target = list(&[client.peer.expose(8192, 5 * 4096)]);
+        let answer = client.read(*file, 0, 5 * 4096, (Channel::RDMA_V1, &target));
+        assert_eq!(read(&answer).1, 5 * 4096);
+        for round in 0..5 {
+            let mut got = [9; 4096];
+            client.peer.memory.read(8192 + u64::from(round) * 4096, &mut got).unwrap();
+            assert!(got.iter().all(|byte| *byte == round), "page {round}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,155 @@
+//! Connections that come in, until their request is with the owner or with another engine.
+//!
+//! ```text
+//!   accept(2) --> half open --> asked --> accept, reject        (`connections`)
+//!                                |  hand over
+//!                                +----------> asked, at another engine
+//! ```
+//!
+//! Spec: RFC 5044 §7.1.2 (who dials speaks first).
+
+use std::mem;
+use std::time::Instant;
+
+use super::dial::start_config;
+use super::engine::SoftEngine;
+use super::incoming::{Asked, Incoming};
+use super::poller::Interest;
+use super::socket::{Listener, Socket};
+use super::table::Key;
+use super::timers::Due;
+use super::token::Token;
+use crate::verbs::{ConnectionId, Event, Handover, QpConfig};
+
+impl SoftEngine {
+    /// Takes new connections off a listener.
+    pub(super) fn accept_connections(&mut self, index: u32) {
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let listener = usize::try_from(index).ok();
+            let listener = listener.and_then(|index| self.connections.listeners.get(index));
+            let Some(socket) = listener.and_then(Listener::accept) else { return };
+            self.make_room();
+            self.take_in(socket);
+        }
+    }
+
+    fn take_in(&mut self, socket: Socket) {
+        let number = self.connections.number();
+        let start = start_config(&QpConfig::default(), self.config.handshake_timeout);
+        let Some(incoming) = Incoming::new(socket, number, start) else { return };
+        let (local, peer) = (incoming.local, incoming.peer);
+        let Some(key) = self.insert_incoming(incoming) else { return };
+        if let Some(hook) = &self.context.hook {
+            hook.opened(number, local, peer, false);
+        }
+        // Who dials speaks first, so its request may be here: then it is never half open.
+        self.advance_incoming(key.index);
+    }
+
+    /// Lets a request go to another engine.
+    pub(super) fn let_go(
+        &mut self,
+        ConnectionId { index, generation }: ConnectionId,
+    ) -> Option<Handover> {
+        if self.context.hook.is_some() {
+            return None;
+        }
+        let incoming = self.connections.incoming.remove(Key { index, generation })?;
+        self.context.poller.remove(&incoming.socket);
+        Some(Handover(Box::new(incoming)))
+    }
+
+    /// Takes a request that another engine let go.
+    pub(super) fn take_up(&mut self, handover: Handover) -> Option<ConnectionId> {
+        let mut incoming = *handover.0.downcast::<Incoming>().ok()?;
+        incoming.number = self.connections.number();
+        self.make_room();
+        let key = self.insert_incoming(incoming)?;
+        Some(ConnectionId { index: key.index, generation: key.generation })
+    }
+
+    /// Puts an incoming connection under watch and gives it its time.
+    fn insert_incoming(&mut self, mut incoming: Incoming) -> Option<Key> {
+        let asked = mem::take(&mut incoming.asked);
+        let key = self.connections.incoming.insert(incoming)?;
+        let token = Token::Request(key.index).to_bits();
+        let added = self
+            .connections
+            .incoming
+            .get(key)
+            .map(|incoming| self.context.poller.add(&incoming.socket, token, Interest::READ));
+        if !matches!(added, Some(Ok(()))) {
+            self.connections.incoming.remove(key);
+            return None;
+        }
+        if asked {
+            self.connections.incoming.asks(key);
+        }
+        self.sweep_timers();
+        let deadline = Instant::now() + self.config.handshake_timeout;
+        self.timers.at(deadline, Due::request(key));
+        Some(key)
+    }
+
+    /// Drops the oldest handshake if all places are taken.
+    fn make_room(&mut self) {
+        if let Some(oldest) = self.connections.incoming.in_the_way() {
+            self.context.stats.handshakes_dropped += 1;
+            self.drop_incoming(oldest);
+        }
+    }
+
+    /// Forgets the deadlines of those that did not live to see them.
+    fn sweep_timers(&mut self) {
+        let Self { connections, qps, timers, .. } = self;
+        let living = connections.incoming.len() + connections.lingering.len() + qps.len();
+        if timers.len() < TIMERS_PER_LIVING * living + TIMERS_SPARE {
+            return;
+        }
+        timers.retain(|due| match due {
+            Due::Request { index, generation } => {
+                connections.incoming.get(Key { index, generation }).is_some()
+            }
+            Due::Dial { index, generation } | Due::Kick { index, generation } => {
+                qps.get(Key { index, generation }).is_some()
+            }
+            Due::Linger { index, generation } => {
+                connections.lingering.get(Key { index, generation }).is_some()
+            }
+        });
+    }
+
+    /// An incoming connection has something to say.
+    pub(super) fn advance_incoming(&mut self, index: u32) -> bool {
+        let Some((key, incoming)) = self.connections.incoming.at(index) else { return false };
+        match incoming.advance(self.context.hook.as_deref()) {
+            Asked::Pending => {}
+            Asked::Ask(private_data) => {
+                let (peer, local) = (incoming.peer, incoming.local);
+                self.connections.incoming.asks(key);
+                let id = ConnectionId { index: key.index, generation: key.generation };
+                let request = Event::ConnectRequest { id, peer, local, private_data };
+                self.context.events.push(request);
+            }
+            Asked::Over => self.drop_incoming(key),
+        }
+        true
+    }
+
+    pub(super) fn drop_incoming(&mut self, key: Key) {
+        let Some(incoming) = self.connections.incoming.remove(key) else { return };
+        self.context.poller.remove(&incoming.socket);
+        self.closed(incoming.number);
+        if incoming.asked {
+            let id = ConnectionId { index: key.index, generation: key.generation };
+            self.context.events.push(Event::ConnectRequestGone { id });
+        }
+    }
+}
+
+/// Connections taken off one listener in a round.
+const ACCEPTS_PER_ROUND: usize = 16;
+/// Deadlines that a living connection may have in the heap, and those of the dead beyond which
+/// they are swept out.
+const TIMERS_PER_LIVING: usize = 4;
+const TIMERS_SPARE: usize = 1024;

@@ -1,0 +1,73 @@
+//! The ways to several engine threads, and which of them serves the next connection.
+//!
+//! ```text
+//!   peers --> thread 0: listens, hears the request --the thread with the fewest--> thread n: answers
+//!   control side --by the connection's name--> thread n
+//! ```
+//!
+//! A connection stays with its thread for good, and its name tells which that is: number `c` is
+//! served by thread `c % n`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rdma::Waker;
+use tokio::sync::mpsc;
+
+use super::command::Command;
+use super::handle::PushConnection;
+
+/// See the module. At least one.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes(Arc<[Lane]>);
+
+/// The way to one thread.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) waker: Waker,
+    /// Connections that the thread has, or was given a moment ago.
+    load: AtomicUsize,
+}
+
+impl Lane {
+    pub(super) fn new(commands: mpsc::Sender<Command>, waker: Waker) -> Self {
+        Self { commands, waker, load: AtomicUsize::new(0) }
+    }
+}
+
+impl Lanes {
+    pub(super) fn new(lanes: Vec<Lane>) -> Self {
+        Self(lanes.into())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn get(&self, index: usize) -> &Lane {
+        &self.0[index]
+    }
+
+    /// The way to the thread that serves a push connection.
+    pub(super) fn of(&self, PushConnection(number): PushConnection) -> &Lane {
+        let count = u64::try_from(self.0.len()).expect("few threads");
+        self.get(usize::try_from(number % count).expect("few threads"))
+    }
+
+    /// The thread with the fewest connections; the first of several.
+    pub(super) fn least(&self) -> usize {
+        let load = |index: &usize| self.get(*index).load.load(Ordering::Relaxed);
+        (0..self.len()).min_by_key(load).unwrap_or(0)
+    }
+
+    /// A thread is given a connection.
+    pub(super) fn gains(&self, index: usize) {
+        self.get(index).load.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A thread has lost a connection, or refused it.
+    pub(super) fn loses(&self, index: usize) {
+        self.get(index).load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
