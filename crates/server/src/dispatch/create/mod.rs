@@ -109,6 +109,9 @@ async fn settle(
     share: &Arc<crate::share::Share>,
     wish: &Arc<Wish>,
 ) -> Result<Created, NtStatus> {
+    // Kept from one attempt to the next: else the client's other opens could map faster than we
+    // take back.
+    let mut _resizing = None;
     for _ in 0..ATTEMPTS_MAX {
         let (core, share, wish_too) =
             (Arc::clone(&call.link.core), Arc::clone(share), Arc::clone(wish));
@@ -129,6 +132,7 @@ async fn settle(
             }
             Attempt::Mapped { node, reason } => {
                 call.go_pending();
+                _resizing = wish.overwrites().then(|| node.begin_resize());
                 unmap(call, wish, &node, reason).await;
             }
         }

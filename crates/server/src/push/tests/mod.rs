@@ -122,6 +122,9 @@ async fn no_region_outlives_the_bytes_it_covers() {
             for _ in 0..300 {
                 rig.set_end(cutter, PAGE).await.unwrap();
                 rig.set_end(cutter, LEN).await.unwrap();
+                let emptied = rig.overwrite("f", 1).await;
+                rig.set_end(cutter, LEN).await.unwrap();
+                rig.close(emptied).await;
             }
         }
     });
@@ -219,8 +222,7 @@ async fn a_recall_after_unmap_and_after_close_asks_nobody() {
     assert_waits!(waiting);
     rig.map(open, 0, PAGE).await.unwrap();
     let node = node(&rig, open);
-    let close = smb::CloseRequest { query_attributes: false, file_id: open.id };
-    rig.ask(Command::CLOSE, |out| close.emit(out)).await.unwrap();
+    rig.close(open.id).await;
     assert_eq!(waiting.await, Err(NtStatus::FILE_CLOSED));
     assert_eq!((rig.registered(), rig.core.push.counts().0), (0, 0));
     crate::push::recall(&rig.core, &node, RecallReason::REMAP, |_| true).await;
@@ -308,8 +310,8 @@ async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
     let mut recall = Box::pin(recall(&rig, open));
     assert_waits!(recall);
     crate::push::stop(&rig.core, Duration::from_millis(1)).await;
-    assert_eq!(rig.registered(), 0);
     recall.await;
+    assert_eq!(rig.registered(), 0);
     // Nor for a device that hangs.
     let rig = Rig::new();
     let open = rig.open("f", 1).await;

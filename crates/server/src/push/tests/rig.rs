@@ -104,6 +104,36 @@ impl Rig {
         if !path.exists() {
             std::fs::write(&path, vec![0; usize::try_from(LEN).unwrap()]).unwrap();
         }
+        let pdu = self.create(name, key, CreateDisposition::OPEN).await.unwrap();
+        let response = CreateResponse::parse(&pdu).unwrap();
+        let grant = response.contexts.iter().find_map(|context| match context {
+            CreateResponseContext::Push(PushResponse::Granted(grant)) => Some(grant.clone()),
+            _ => None,
+        });
+        let mut hello = Vec::new();
+        PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
+        let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
+        let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
+        Opened { id: response.file_id, connection }
+    }
+
+    /// Opens a file and empties it.
+    pub(super) async fn overwrite(&self, name: &str, key: u8) -> FileId {
+        let pdu = self.create(name, key, CreateDisposition::OVERWRITE).await.unwrap();
+        CreateResponse::parse(&pdu).unwrap().file_id
+    }
+
+    pub(super) async fn close(&self, file_id: FileId) {
+        let request = smb::CloseRequest { query_attributes: false, file_id };
+        self.ask(Command::CLOSE, |out| request.emit(out)).await.unwrap();
+    }
+
+    async fn create(
+        &self,
+        name: &str,
+        key: u8,
+        disposition: CreateDisposition,
+    ) -> Result<Vec<u8>, NtStatus> {
         let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
         let version = LeaseVersion::V2 { parent: None, epoch: 0 };
         let lease = Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
@@ -121,22 +151,12 @@ impl Rig {
                 | AccessMask::DELETE,
             attributes: FileAttributes::empty(),
             share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
-            disposition: CreateDisposition::OPEN,
+            disposition,
             options: CreateOptions::empty(),
             name: Name::new(name).unwrap(),
             contexts: vec![CreateRequestContext::Lease(lease), CreateRequestContext::Push(push)],
         };
-        let pdu = self.ask(Command::CREATE, |out| request.emit(out)).await.unwrap();
-        let response = CreateResponse::parse(&pdu).unwrap();
-        let grant = response.contexts.iter().find_map(|context| match context {
-            CreateResponseContext::Push(PushResponse::Granted(grant)) => Some(grant.clone()),
-            _ => None,
-        });
-        let mut hello = Vec::new();
-        PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
-        let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
-        let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
-        Opened { id: response.file_id, connection }
+        self.ask(Command::CREATE, |out| request.emit(out)).await
     }
 
     pub(super) async fn map(
