@@ -9,6 +9,7 @@ mod image;
 mod kernel;
 mod machine;
 mod packages;
+mod siw;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ pub(crate) struct Options {
 enum Test {
     /// The kernel's SMB client against our server
     Cifs(cifs::Options),
+    /// The kernel's software iWARP against our provider, both roles
+    Siw(siw::Options),
 }
 
 /// Runs a command, or one of the tests.
@@ -60,6 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let tally = match &options.test {
         None => return command(options),
         Some(Test::Cifs(options)) => cifs::run(options),
+        Some(Test::Siw(options)) => siw::run(options),
     }?;
     Ok(suite::conclude(&tally))
 }
