@@ -113,6 +113,11 @@ impl Guest {
         }
     }
 
+    /// What the command printed so far.
+    pub(super) fn said(&self) -> &str {
+        &self.said
+    }
+
     /// Tells the command something: it sees the file /job/NAME.
     pub(super) fn tell(&self, name: &str, text: &str) -> Result<(), Failure> {
         let path = self.job.path().join(name);
@@ -127,6 +132,11 @@ impl Guest {
             show(&line);
         }
         self.ended()
+    }
+
+    /// Ends the machine in the middle of whatever it does.
+    pub(super) fn cut_power(mut self) {
+        self.running.kill();
     }
 
     fn next_line(&mut self) -> Next {

@@ -5,6 +5,7 @@
 
 mod cache;
 mod cifs;
+mod dax;
 mod image;
 mod kernel;
 mod machine;
@@ -56,6 +57,8 @@ enum Test {
     Cifs(cifs::Options),
     /// The kernel's software iWARP against our provider, both roles
     Siw(siw::Options),
+    /// Our server on DAX file systems, and a power cut
+    Dax(dax::Options),
 }
 
 /// Runs a command, or one of the tests.
@@ -64,6 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         None => return command(options),
         Some(Test::Cifs(options)) => cifs::run(options),
         Some(Test::Siw(options)) => siw::run(options),
+        Some(Test::Dax(options)) => dax::run(options),
     }?;
     Ok(suite::conclude(&tally))
 }

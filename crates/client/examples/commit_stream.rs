@@ -1,0 +1,117 @@
+//! A stream of pushed commits for servers that are to be killed, and the check of what is left.
+//!
+//! `commit_stream stream URL FIRST` writes and commits block after block of a file of [`BLOCKS`]
+//! blocks, says on standard output how far it got, and ends when the server does, with
+//! `acknowledged N sent M`. `commit_stream check URL N M` reads the file from a server that was
+//! started again and holds each word against that.
+//!
+//! Write number `n` goes to block `n % BLOCKS` and fills it with words made of `n` and their place.
+//! After a crash a block may hold, word by word, its last acknowledged write or a later one that was
+//! on its way.
+
+use client::blocking::Client;
+use client::{ConnectOptions, OpenOptions, Path, Region, RegionSettings, SmbUrl};
+use smb::push::{Durability, PushRequest, Rights};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["stream", url, first] => stream(&url.parse()?, first.parse()?),
+        ["check", url, acknowledged, sent] => {
+            check(&url.parse()?, acknowledged.parse()?, sent.parse()?)
+        }
+        _ => Err("commit_stream stream URL FIRST | check URL ACKNOWLEDGED SENT".into()),
+    }
+}
+
+fn stream(url: &SmbUrl, first: u64) -> Result<(), Failure> {
+    let push = PushRequest {
+        rights: Rights::READ | Rights::WRITE | Rights::FLUSH,
+        durability: Durability::STORAGE,
+        accept_emulated: false,
+        regions_max: 1,
+    };
+    let client = Client::connect(url, &ConnectOptions::default())?;
+    let settings = RegionSettings { outstanding_max: OUTSTANDING, ..RegionSettings::default() };
+    let options = OpenOptions::read_write().with_push(push);
+    let mut region = client.map(&url.path, &options, 0..BLOCKS * wide(BLOCK), settings)?;
+    println!("region {}", region.path());
+    let (mut sent, mut acknowledged) = (first - 1, first - 1);
+    while pushed(&region) {
+        let number = sent + 1;
+        if region.submit_write_commit(number % BLOCKS * wide(BLOCK), &content(number)).is_err() {
+            break;
+        }
+        sent = number;
+        if region.outstanding() == OUTSTANDING {
+            if region.finish(&mut []).is_err() {
+                break;
+            }
+            acknowledged += 1;
+            if acknowledged % 64 == 0 {
+                println!("acknowledged {acknowledged}");
+            }
+        }
+    }
+    // One more than was submitted may have left: a failed submission says nothing.
+    println!("ended acknowledged {acknowledged} sent {}", sent + 1);
+    Ok(())
+}
+
+fn pushed(region: &Region) -> bool {
+    matches!(region.path(), Path::Push { .. })
+}
+
+fn check(url: &SmbUrl, acknowledged: u64, sent: u64) -> Result<(), Failure> {
+    if acknowledged < BLOCKS {
+        return Err("not every block was written".into());
+    }
+    let client = Client::connect(url, &ConnectOptions::default())?;
+    let file = client.open(&url.path, &OpenOptions::read())?;
+    let mut block = vec![0; BLOCK];
+    for number in acknowledged - BLOCKS + 1..=acknowledged {
+        let mut offset = number % BLOCKS * wide(BLOCK);
+        let mut filled = 0;
+        while filled < BLOCK {
+            let taken = file.read_at(offset, &mut block[filled..])?;
+            if taken == 0 {
+                return Err(format!("the file ends at {offset}").into());
+            }
+            filled += taken;
+            offset += wide(taken);
+        }
+        let allowed: Vec<_> = std::iter::successors(Some(number), |number| Some(number + BLOCKS))
+            .take_while(|candidate| *candidate <= sent)
+            .map(content)
+            .collect();
+        for at in (0..BLOCK).step_by(8) {
+            let word = &block[at..at + 8];
+            if !allowed.iter().any(|content| content[at..at + 8] == *word) {
+                return Err(format!(
+                    "block {}: byte {at} holds {word:02x?}, which is neither write {number}, which \
+                     was acknowledged, nor one after it",
+                    number % BLOCKS
+                )
+                .into());
+            }
+        }
+    }
+    println!("all {BLOCKS} blocks hold their last acknowledged write or a later one");
+    Ok(())
+}
+
+fn content(number: u64) -> Vec<u8> {
+    let words = (0..wide(BLOCK) / 8).map(|index| (number << 16 | index).to_le_bytes());
+    words.flatten().collect()
+}
+
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).expect("no block is larger")
+}
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 256;
+const OUTSTANDING: usize = 8;

@@ -1,0 +1,167 @@
+//! Our server in the guest, on a DAX file system of emulated persistent memory: class pmem, regions
+//! that are the file itself, and every acknowledged commit there after the power was cut.
+//!
+//! The emulated memory is a file of the host that keeps what the guest stored, written back or not:
+//! this shows that the paths work, and nothing about cache flushes that are missing.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::guest::machine::{Guest, Setup};
+use crate::interop::report;
+use crate::peer::{PASSWORD, SHARE, USER, free_port};
+use crate::process::{Step, tail};
+use crate::workspace;
+
+/// Options of `cargo xtask guest dax`.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// How often the power is cut, on each file system
+    #[arg(long, default_value_t = 1)]
+    pub(crate) cuts: u32,
+}
+
+/// ext4 and xfs, each made, streamed to, cut off, mounted again and compared.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let build =
+        ["build", "--release", "--package", "landfast-client", "--example", "commit_stream"];
+    Step::new("cargo").args(build).dir(&workspace::root()).run()?;
+    let mut tally = Tally::default();
+    for kind in KINDS {
+        for cut in 0..options.cuts {
+            tally.add(one(kind, cut)?);
+        }
+    }
+    tally.note = format!("{} power cuts on each of {}", options.cuts, KINDS.join(", "));
+    Ok(tally)
+}
+
+fn one(kind: &str, cut: u32) -> Outcome {
+    let scratch = workspace::scratch()?;
+    let memory = scratch.path().join("memory");
+    let file = File::create(&memory).map_err(Failure::io("creating", &memory))?;
+    file.set_len(MEMORY_BYTES).map_err(Failure::io("sizing", &memory))?;
+    let [smb, rdma] = [free_port()?, free_port()?];
+    let setup =
+        Setup { persistent_memory: Some(memory), forwarded: vec![smb, rdma], ..Setup::default() };
+    let boot = |life: &str| {
+        let script = format!("bash /tests/dax.sh {life} {kind} {smb} {rdma} {USER} {PASSWORD}");
+        Guest::start(&setup, &script, LIMIT)
+    };
+    let url = format!("smb://{USER}:{PASSWORD}@127.0.0.1:{smb}/{SHARE}/stream.dat");
+
+    let mut guest = boot("new")?;
+    guest.wait_for("serving")?;
+    put_empty(scratch.path(), &url)?;
+    // Not always the same moment, nor one that falls on the end of a pass over the file.
+    let wanted = FIRST_PASSES + 1009 * u64::from(cut + 1);
+    let stream = Stream::start(&url)?;
+    let said = stream.region.clone();
+    guest.tell("streaming", "")?;
+    guest.wait_for("cut")?;
+    let mut tally = report::read(guest.said());
+    let (acknowledged, sent) = stream.until(wanted, || guest.cut_power())?;
+    println!("  {said}; the power was cut after {acknowledged} acknowledged commits");
+    let in_class = if said.contains("pmem") { Ok(()) } else { Err(said) };
+    tally.count(&format!("{kind}: commits of class pmem"), in_class);
+
+    let mut guest = boot("again")?;
+    guest.wait_for("serving")?;
+    let checked = example()
+        .args(["check", &url, &acknowledged.to_string(), &sent.to_string()])
+        .quiet()
+        .finish()?;
+    let all = if checked.status.success() { Ok(()) } else { Err(tail(&checked.stderr)) };
+    tally.count(&format!("{kind}: {acknowledged} acknowledged commits are there"), all);
+    guest.tell("checked", "")?;
+    let ended = guest.finish(|line| println!("  guest: {line}"));
+    tally.count(
+        "the guest's script",
+        ended.succeeded("dax.sh").map_err(|failure| failure.to_string()),
+    );
+    tally.add(report::read(&ended.output));
+    Ok(tally)
+}
+
+fn put_empty(scratch: &Path, url: &str) -> Result<(), Failure> {
+    let empty = scratch.join("empty");
+    std::fs::write(&empty, vec![0; 1 << 20]).map_err(Failure::io("writing", &empty))?;
+    Step::new(workspace::landfast()?).arg("put").arg(&empty).arg(url).quiet().output().map(drop)
+}
+
+fn example() -> Step {
+    Step::new(workspace::target().join("release/examples/commit_stream"))
+}
+
+/// A running stream of commits.
+struct Stream {
+    running: crate::process::Running,
+    output: BufReader<std::process::ChildStdout>,
+    /// What the client says of its region.
+    region: String,
+}
+
+impl Stream {
+    fn start(url: &str) -> Result<Self, Failure> {
+        let log = workspace::kept("logs")?.join("commit-stream.log");
+        let mut running = example().args(["stream", url, "1"]).quiet().serve(&log, true)?;
+        let output = running.stdout().ok_or_else(|| Failure::new("no pipe"))?;
+        let mut stream = Self { running, output: BufReader::new(output), region: String::new() };
+        stream.region = stream.line()?;
+        Ok(stream)
+    }
+
+    /// Waits for so many acknowledgements, cuts, and hands back what the client knows then.
+    fn until(mut self, wanted: u64, cut: impl FnOnce()) -> Result<(u64, u64), Failure> {
+        let number = |word: Option<&str>| word.and_then(|word| word.parse().ok());
+        let mut cut = Some(cut);
+        loop {
+            let line = self.line()?;
+            let mut words = line.split(' ');
+            match words.next() {
+                Some("acknowledged") => {
+                    let reached: u64 = number(words.next()).unwrap_or(0);
+                    if reached >= wanted
+                        && let Some(cut) = cut.take()
+                    {
+                        cut();
+                    }
+                }
+                Some("ended") => {
+                    let both = (number(words.nth(1)), number(words.nth(1)));
+                    let _ = self.running.wait(Duration::from_secs(10));
+                    return match both {
+                        (Some(acknowledged), Some(sent)) if cut.is_none() => {
+                            Ok((acknowledged, sent))
+                        }
+                        _ => Err(Failure::new(format!("the stream ended early: {line}"))),
+                    };
+                }
+                _ => return Err(Failure::new(format!("the stream said `{line}`"))),
+            }
+        }
+    }
+
+    fn line(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line);
+        if read.is_ok_and(|len| len > 0) {
+            return Ok(line.trim_end().to_owned());
+        }
+        let log = workspace::kept("logs")?.join("commit-stream.log");
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        Err(Failure::new(format!("the stream of commits ended{}", tail(&text))))
+    }
+}
+
+const KINDS: [&str; 2] = ["ext4", "xfs"];
+/// The smallest that mkfs.xfs takes is 300 MiB.
+const MEMORY_BYTES: u64 = 512 << 20;
+/// Every block has been written once, and then some.
+const FIRST_PASSES: u64 = 300;
+const LIMIT: Duration = Duration::from_secs(240);
