@@ -7,8 +7,9 @@ mod fixture;
 
 use std::time::Duration;
 
-use client::{OpenOptions, Path, RegionSettings};
+use client::{FallbackReason, OpenOptions, Path, RegionSettings};
 use fixture::{Fixture, bytes_at, pushing};
+use smb::NtStatus;
 
 fn pushes_and_commits(parent: &str) {
     let fixture = Fixture::start(parent, |_| {});
@@ -136,6 +137,26 @@ fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
     assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
     assert_eq!(bytes_at(&path, 0, 100), [3; 100]);
     assert_eq!(bytes_at(&path, 4096, 4096), [2; 4096]);
+}
+
+#[test]
+fn a_file_that_was_renamed_is_not_made_anew_by_mapping_it_again() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let path = fixture.file(8192);
+    let holder = fixture.client();
+    let mut region = holder.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    region.write_commit(0, &[1; 100]).unwrap();
+    let other = fixture.client();
+    let renaming = std::thread::spawn(move || other.rename("region", "moved", false));
+    let refused = Path::Smb { reason: FallbackReason::Refused(NtStatus::OBJECT_NAME_NOT_FOUND) };
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while *region.path() != refused {
+        assert!(std::time::Instant::now() < deadline, "{}", region.path());
+        region.write_commit(0, &[2; 100]).unwrap();
+    }
+    renaming.join().unwrap().unwrap();
+    assert!(!path.exists(), "nobody asked for a new file");
+    assert_eq!(bytes_at(&fixture.share.path().join("moved"), 0, 100), [2; 100]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::READ_MAX;
+use super::recall::Bell;
 use super::{Path, Recall, Region, RegionError, Ticket, wide};
 
 /// A region that async tasks share. Dropping the last clone ends its thread in good order.
@@ -36,6 +37,7 @@ pub struct AsyncRegion {
 impl AsyncRegion {
     pub(super) fn start(region: Region) -> Self {
         let (requests, inbox) = mpsc::channel(region.settings.outstanding_max);
+        region.recall.ring_also(Box::new(Recalled(requests.downgrade())));
         let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall) });
         let len = region.len;
         let thread = std::thread::Builder::new().name("landfast-region".into());
@@ -139,17 +141,57 @@ impl Drop for Doorbell {
     }
 }
 
+/// Tells the thread of a recall while it sleeps on its inbox. If that is full it does not sleep.
+#[derive(Debug)]
+struct Recalled(mpsc::WeakSender<Request>);
+
+impl Bell for Recalled {
+    fn ring(&self) {
+        if let Some(requests) = self.0.upgrade() {
+            let _ = requests.try_send(Request::GiveBack);
+        }
+    }
+}
+
 type Reply<T> = oneshot::Sender<Result<T, RegionError>>;
 
 #[derive(Debug)]
 enum Request {
-    WriteCommit { offset: u64, bytes: Vec<u8>, reply: Reply<()> },
-    Write { offset: u64, bytes: Vec<u8>, reply: Reply<()> },
-    Commit { offset: u64, len: u64, reply: Reply<()> },
-    Read { offset: u64, len: u32, reply: Reply<Vec<u8>> },
-    Verify { offset: u64, len: u32, reply: Reply<u32> },
-    AtomicWrite { offset: u64, value: u64, reply: Reply<()> },
-    Path { reply: Reply<Path> },
+    WriteCommit {
+        offset: u64,
+        bytes: Vec<u8>,
+        reply: Reply<()>,
+    },
+    Write {
+        offset: u64,
+        bytes: Vec<u8>,
+        reply: Reply<()>,
+    },
+    Commit {
+        offset: u64,
+        len: u64,
+        reply: Reply<()>,
+    },
+    Read {
+        offset: u64,
+        len: u32,
+        reply: Reply<Vec<u8>>,
+    },
+    Verify {
+        offset: u64,
+        len: u32,
+        reply: Reply<u32>,
+    },
+    AtomicWrite {
+        offset: u64,
+        value: u64,
+        reply: Reply<()>,
+    },
+    Path {
+        reply: Reply<Path>,
+    },
+    /// The server wants the region back.
+    GiveBack,
 }
 
 /// Who waits for a submitted operation.
@@ -179,6 +221,7 @@ impl Driver {
     fn run(mut self) {
         loop {
             if self.waiters.is_empty() {
+                self.give_back_if_recalled();
                 // Nothing is owed to anybody: sleep until someone asks.
                 let Some(request) = self.inbox.blocking_recv() else { return };
                 self.take(request);
@@ -220,7 +263,14 @@ impl Driver {
                 answer(reply, region.atomic_write(offset, value));
             }
             Request::Path { reply } => answer(reply, Ok(region.path().clone())),
+            Request::GiveBack => self.give_back_if_recalled(),
         }
+    }
+
+    /// Whoever wants the file waits for it.
+    fn give_back_if_recalled(&mut self) {
+        // A failure has broken the region, which says so to whoever comes next.
+        let _ = self.region.progress();
     }
 
     /// The answer to a request comes with the end of the operation, or now if it was not taken.

@@ -59,7 +59,8 @@ impl Channel {
         let qp = engine
             .connect(address, QpConfig::default(), private_data)
             .map_err(FallbackReason::Host)?;
-        let reply = await_connection(&mut *engine, qp)?;
+        let timeout = settings.answer_timeout.min(DIAL_TIMEOUT);
+        let reply = await_connection(&mut *engine, qp, timeout)?;
         let capabilities = engine.capabilities(qp).ok_or(FallbackReason::Silent)?;
         let staging = Staging::register(&mut *engine, qp)?;
         let channel = Self {
@@ -305,8 +306,12 @@ impl Channel {
     }
 }
 
-fn await_connection(engine: &mut dyn Engine, qp: QpId) -> Result<Vec<u8>, FallbackReason> {
-    let deadline = Instant::now() + DIAL_TIMEOUT;
+fn await_connection(
+    engine: &mut dyn Engine,
+    qp: QpId,
+    timeout: Duration,
+) -> Result<Vec<u8>, FallbackReason> {
+    let deadline = Instant::now() + timeout;
     let mut events = Vec::new();
     while Instant::now() < deadline {
         engine.poll(&mut events);
@@ -324,7 +329,7 @@ fn await_connection(engine: &mut dyn Engine, qp: QpId) -> Result<Vec<u8>, Fallba
                 _ => {}
             }
         }
-        engine.wait(Some(DIAL_LOOK));
+        engine.wait(Some(DIAL_LOOK.min(timeout)));
     }
     Err(FallbackReason::Silent)
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use super::channel::{Channel, READ_MAX, Slot};
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
-use super::{Kind, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Pending, Region, RegionError, Ticket, wide};
+use super::{
+    Kind, MAP_COST, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Pending, Region, RegionError, Ticket, wide,
+};
 
 impl Region {
     /// What every operation checks before it starts.
@@ -213,6 +215,7 @@ impl Region {
 
     /// Tries to come into push mode. Whatever goes wrong is the path's reason.
     pub(super) fn try_map(&mut self) {
+        let began = Instant::now();
         match self.map() {
             Ok(()) => {
                 self.map_again = None;
@@ -220,7 +223,10 @@ impl Region {
             }
             Err(reason) => {
                 self.path = Path::Smb { reason };
+                // Operations wait for an attempt: one that dials into the void must be rare.
+                let costly = began.elapsed().saturating_mul(MAP_COST);
                 self.map_later();
+                self.map_again = self.map_again.max(Instant::now().checked_add(costly));
             }
         }
     }

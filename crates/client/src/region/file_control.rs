@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pmem::DurabilityClass;
+use smb::create::CreateDisposition;
 use smb::push::{
     Capabilities, Durability, Generation, MapRequest, MapResponse, PushAccept, PushConnect,
     PushConnectionId, PushGrant, PushResponse, RecallRequest, RecallResponse, RegistrationId,
@@ -108,9 +109,12 @@ impl FileControl {
         control
     }
 
-    /// Opens the file once more under the same lease, for a fresh token.
+    /// Opens the file once more under the same lease, for a fresh token. It must be there: if it
+    /// was renamed, neither a new file nor an emptied one may take its place. That it is the same
+    /// file is the server's to see to, for the lease key is bound to it (MS-SMB2 §3.3.5.9.8).
     fn open_again(&self) -> Result<PushGrant, FallbackReason> {
-        let opened = self.runtime.block_on(self.client.open(&self.path, &self.options));
+        let options = OpenOptions { disposition: CreateDisposition::OPEN, ..self.options.clone() };
+        let opened = self.runtime.block_on(self.client.open(&self.path, &options));
         let file = opened.map_err(|error| FallbackReason::of(&error))?;
         let grant = granted(&file)?;
         *self.shared.mapper() = Arc::new(file);

@@ -394,6 +394,8 @@ fn wide(len: usize) -> u64 {
 // First pause before a lost region is mapped again; doubles up to the second.
 const MAP_PAUSE_MIN: Duration = Duration::from_millis(50);
 const MAP_PAUSE_MAX: Duration = Duration::from_secs(5);
+// The pause after an attempt is at least this many times as long as the attempt was.
+const MAP_COST: u32 = 20;
 
 #[cfg(test)]
 mod tests;

@@ -59,7 +59,11 @@ pub enum FallbackReason {
 impl FallbackReason {
     /// Why a request for push mode on the SMB connection failed.
     pub(super) fn of(error: &ClientError) -> Self {
-        error.status().map_or(Self::ControlLost, Self::Refused)
+        match error {
+            ClientError::PeerStatus { status, .. } => Self::Refused(*status),
+            ClientError::PeerMalformed { .. } => Self::PeerIncapable,
+            _ => Self::ControlLost,
+        }
     }
 }
 
@@ -91,5 +95,19 @@ impl fmt::Display for FallbackReason {
             Self::HostMemory => f.write_str("this machine gave no memory for RDMA"),
             Self::PeerIncapable => f.write_str("the server's push connection cannot do it"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smb::{Command, ParseError};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_makes_no_sense_is_not_called_a_lost_connection() {
+        let (command, error) = (Command::IOCTL, ParseError::PeerProtocolId(0));
+        let malformed = ClientError::PeerMalformed { command, error };
+        assert_eq!(FallbackReason::of(&malformed), FallbackReason::PeerIncapable);
     }
 }

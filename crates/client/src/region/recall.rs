@@ -12,8 +12,9 @@
 //! answer, so the control task gives the region back in its name when half of the grace is over;
 //! whoever wins the step to `Left` sends the UNMAP.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rdma::Waker;
 
@@ -22,12 +23,26 @@ use rdma::Waker;
 pub(crate) struct Recall {
     state: AtomicU8,
     waker: Mutex<Option<Waker>>,
+    /// Wakes an owner that sleeps elsewhere than on its channel.
+    bell: OnceLock<Box<dyn Bell>>,
+}
+
+/// Something that tells an owner of a recall.
+pub(crate) trait Bell: Debug + Send + Sync {
+    /// Must not wait.
+    fn ring(&self);
 }
 
 impl Recall {
     /// Not recalled.
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU8::new(GRANTED), waker: Mutex::new(None) }
+        Self { state: AtomicU8::new(GRANTED), waker: Mutex::new(None), bell: OnceLock::new() }
+    }
+
+    /// From now on `bell` is rung at each recall too. An owner has one.
+    pub(crate) fn ring_also(&self, bell: Box<dyn Bell>) {
+        let set = self.bell.set(bell);
+        debug_assert!(set.is_ok(), "a region is handed to one thread once");
     }
 
     /// The region was mapped (again); `waker` ends the owner's waits.
@@ -42,6 +57,7 @@ impl Recall {
             self.state.compare_exchange(GRANTED, ASKED, Ordering::AcqRel, Ordering::Acquire);
         if asked.is_ok() {
             self.wake_owner();
+            self.bell.get().into_iter().for_each(|bell| bell.ring());
         }
     }
 

@@ -1,7 +1,11 @@
 //! A region that async tasks share.
 
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
 use super::is_push;
 use super::peer::Peer;
+use crate::region::{FallbackReason, Path};
 
 #[tokio::test]
 async fn async_tasks_share_a_region() {
@@ -51,4 +55,22 @@ async fn an_answer_goes_to_its_own_request_though_others_were_submitted_before()
     assert_eq!(peer.bytes(0, 9), b"123456789");
     assert_eq!(region.verify(0, 9).await.unwrap(), 0xe306_9283);
     assert_eq!(region.read(0, 9).await.unwrap(), b"123456789");
+}
+
+#[tokio::test]
+async fn a_recalled_region_that_nobody_uses_is_given_back_at_once() {
+    let peer = Peer::start();
+    let region = peer.region().into_async();
+    region.write(0, vec![9; 64]).await.unwrap();
+    // Time enough for the region's thread to find nothing to do and fall asleep.
+    (0..1000).for_each(|_| std::thread::yield_now());
+    peer.recall();
+    let recalled = Path::Smb { reason: FallbackReason::Recalled };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while peer.unmaps.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < deadline, "nobody has asked the region for anything");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(peer.bytes(0, 64), [9; 64]);
+    assert_eq!(region.path().await.unwrap(), recalled);
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::peer::{Ask, Peer};
-use crate::region::{FallbackReason, Path, Region};
+use crate::region::{FallbackReason, MAP_PAUSE_MIN, Path, Region};
 
 /// Far above the patience of these regions, far below that of whoever waits for the tests.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -65,6 +65,16 @@ fn writes_that_nobody_takes_do_not_wait_for_room_for_ever() {
         }
     });
     assert_eq!(peer.bytes(65528, 8), [2; 8]);
+}
+
+#[test]
+fn an_attempt_to_map_that_took_long_is_not_soon_repeated() {
+    let peer = Peer::start();
+    peer.ask(Ask::FallSilent);
+    let region = impatient(&peer);
+    assert_eq!(*region.path(), SILENT);
+    let pause = region.map_again.unwrap().saturating_duration_since(Instant::now());
+    assert!(pause > MAP_PAUSE_MIN * 4, "an attempt costs every caller its patience");
 }
 
 #[tokio::test]
