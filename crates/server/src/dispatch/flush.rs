@@ -76,7 +76,7 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
 /// As [`crate::share::Share::persist_name`].
 pub(crate) fn persist_name(open: &Open) -> Result<(), NtStatus> {
     let Some(share) = open.tree.share() else { return Ok(()) };
-    share.persist_name(&open.path(), &open.entry).map_err(|_| NtStatus::IO_DEVICE_ERROR)
+    share.persist_name(&open.entry).map_err(|_| NtStatus::IO_DEVICE_ERROR)
 }
 
 fn check(open: Arc<Open>) -> Result<Arc<Open>, NtStatus> {

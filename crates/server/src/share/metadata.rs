@@ -7,6 +7,7 @@
 use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::path::Arg;
 
 use super::attributes::{self, DosAttributes, Stored};
 use super::error::ShareError;
@@ -100,7 +101,10 @@ pub(super) fn identify(fd: impl AsFd) -> Result<(FileKey, FileType), ShareError>
 }
 
 /// The inode behind a directory entry, not following a symbolic link.
-pub(super) fn identify_at(dir: impl AsFd, name: &str) -> Result<(FileKey, FileType), ShareError> {
+pub(super) fn identify_at(
+    dir: impl AsFd,
+    name: impl Arg,
+) -> Result<(FileKey, FileType), ShareError> {
     let stat = rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
     Ok((key(&stat), kind(&stat)))
 }

@@ -198,26 +198,37 @@ fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
     assert_eq!(share.class(), DurabilityClass::Storage, "this test needs a disk");
-    let synced = |at: &str, entry: &Entry| {
+    let synced = |entry: &Entry| {
         let before = share.directories_synced();
-        share.persist_name(&path(at), entry).unwrap();
+        share.persist_name(entry).unwrap();
         share.directories_synced() - before
     };
     let none = DosAttributes::default();
     let outer = share.create_directory(&path("a"), none).unwrap();
     share.create_directory(&path("a\\b"), none).unwrap();
     let file = share.create_file(&path("a\\b\\f"), none).unwrap();
-    assert_eq!(synced("a\\b\\f", &file), 3, "b, a and the top");
-    assert_eq!(synced("a\\b\\f", &file), 0);
+    assert_eq!(synced(&file), 3, "b, a and the top");
+    assert_eq!(synced(&file), 0);
     let other = share.create_file(&path("a\\b\\g"), none).unwrap();
-    assert_eq!((synced("a", &outer), synced("a\\b\\g", &other)), (0, 1));
+    assert_eq!((synced(&outer), synced(&other)), (0, 1));
     share.rename(&path("a\\b\\f"), &path("a\\f"), file.key(), false).unwrap();
-    assert_eq!(synced("a\\f", &file), 1, "where it went");
+    assert_eq!(synced(&file), 1, "where it went");
     share.remove(&path("a\\b\\g"), other.key(), false).unwrap();
-    share.link(&file, &path("a\\b\\h"), false).unwrap();
-    assert_eq!(synced("a\\b\\h", &file), 1, "where it came from, changed three times");
-    // A local user moved it: nobody knows which directory to sync.
-    let lost = share.create_file(&path("a\\lost"), none).unwrap();
-    std::fs::rename(dir.path().join("a/lost"), dir.path().join("found")).unwrap();
-    share.persist_name(&path("a\\lost"), &lost).unwrap();
+    assert_eq!(synced(&other), 0, "it has no name");
+    let third = share.create_file(&path("a\\b\\h"), none).unwrap();
+    assert_eq!(synced(&third), 1, "where it came from, changed three times");
+    // A symbolic link leads to it, over a directory that is on no path.
+    let linked = share.create_file(&path("a\\b\\linked"), none).unwrap();
+    symlink("a/b/linked", dir.path().join("link")).unwrap();
+    let found = share.locate(&path("link")).unwrap().found.unwrap();
+    let by_link = share.open_found(&found, OpenMode { read: true, write: true }).unwrap();
+    assert_eq!((synced(&by_link), synced(&linked)), (1, 0));
+    // A local user moved it out of the directory, and then out of the share.
+    let moved = share.create_file(&path("a\\moved"), none).unwrap();
+    std::fs::rename(dir.path().join("a/moved"), dir.path().join("a/b/moved")).unwrap();
+    assert_eq!(synced(&moved), 1, "a is above it still");
+    let elsewhere = tempfile::tempdir_in("/var/tmp").unwrap();
+    share.create_file(&path("a\\more"), none).unwrap();
+    std::fs::rename(dir.path().join("a/b/moved"), elsewhere.path().join("moved")).unwrap();
+    assert_eq!(synced(&moved), 0);
 }

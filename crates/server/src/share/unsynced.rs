@@ -16,7 +16,10 @@
 //! Spec: open(2), fsync(2); POSIX leaves it to the file system whether more is done than is asked.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,9 +28,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::entry::Entry;
 use super::error::ShareError;
-use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
-use super::name::SharePath;
 use super::{Share, attributes};
 
 /// See the module.
@@ -128,42 +129,40 @@ impl Share {
     ///
     /// # Durability
     ///
-    /// After `Ok`, a crash leaves the file reachable by `path`, if creating and renaming on the way
-    /// to it were done through this server before the call.
+    /// After `Ok`, a crash leaves the file reachable by the name it has now, if creating and
+    /// renaming on the way to it were done through this server before the call.
     ///
     /// # Errors
     ///
     /// A directory cannot be synced; it is tried again at the next call.
-    pub fn persist_name(&self, path: &SharePath, entry: &Entry) -> Result<(), ShareError> {
+    pub fn persist_name(&self, entry: &Entry) -> Result<(), ShareError> {
         if self.class == DurabilityClass::Volatile || self.unsynced.is_empty() {
             return Ok(());
         }
         let everything = || Ok(rustix::fs::syncfs(entry.as_fd())?);
         self.unsynced.settle(Place::Everything, everything)?;
-        if path.is_root() {
+        if entry.key() == self.root_key {
             return Ok(());
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let parent = open_beneath(&self.root, path.parent().for_system(), flags, Mode::empty());
-        let is_there = |parent: &OwnedFd| {
-            identify_at(parent, path.leaf()).is_ok_and(|(key, _)| key == entry.key())
-        };
-        match parent {
-            Ok(parent) if is_there(&parent) => self.persist_upwards(parent),
-            // Somebody on the machine itself moved it, or a symbolic link led to it: where its name
-            // is nobody knows.
-            _ => everything(),
+        match directory_of(entry) {
+            Ok(directory) => self.persist_upwards(directory),
+            Err(_) if entry.metadata()?.links == 0 => Ok(()),
+            // Moved just now, or by a name that cannot be followed.
+            Err(_) => everything(),
         }
     }
 
     // By "..", not by path: a symbolic link on the path would lead around a directory.
     fn persist_upwards(&self, mut directory: OwnedFd) -> Result<(), ShareError> {
+        let mut below = None;
         for _ in 0..DEPTH_MAX {
             let (key, _) = identify(&directory)?;
             self.unsynced.settle(Place::Directory(key), || sync_directory(&directory))?;
-            if key == self.root_key {
+            // The top of the share, or of everything, for what was moved out of it.
+            if key == self.root_key || below == Some(key) {
                 break;
             }
+            below = Some(key);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             directory = rustix::fs::openat(&directory, "..", flags, Mode::empty())?;
         }
@@ -173,6 +172,22 @@ impl Share {
     /// Directories synced since the start, by all shares of the server.
     pub(crate) fn directories_synced(&self) -> u64 {
         self.unsynced.synced()
+    }
+}
+
+// The directory an open file's name is in. The kernel knows the name by which it was opened, also
+// after renames and behind symbolic links; a request's path may be out of date.
+fn directory_of(entry: &Entry) -> Result<OwnedFd, ShareError> {
+    let name = rustix::fs::readlink(attributes::proc_name(entry.as_fd()), Vec::new())?;
+    let name = Path::new(OsStr::from_bytes(name.as_bytes()));
+    let (Some(directory), Some(leaf)) = (name.parent(), name.file_name()) else {
+        return Err(ShareError::NotFound);
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    match identify_at(&directory, leaf)? {
+        (key, _) if key == entry.key() => Ok(directory),
+        _ => Err(ShareError::NotFound),
     }
 }
 
