@@ -101,7 +101,7 @@ impl SoftEngine {
         let (agreement, reply) = incoming.accept(start, private_data).map_err(|_| unknown)?;
         let incoming = self.connections.incoming.remove(key).ok_or(unknown)?;
         let mut link = Link::new(incoming.socket, incoming.number, agreement);
-        link.transmit.push(&reply, &mut self.context.stats.bytes_copied);
+        link.queue_reply(&reply, &mut self.context.stats.bytes_copied);
         self.insert_up(config, link)
     }
 

@@ -135,7 +135,7 @@ impl Dialing {
         // A fresh connection takes far more than one frame at once; if it is lost already,
         // receiving will say so.
         if let Some(bytes) = self.machine.poll_transmit()
-            && let Transfer::Bytes(len) = self.socket.send(&bytes)
+            && let Transfer::Bytes(len) = self.socket.send(&bytes, false)
             && let Some(hook) = hook
         {
             hook.sent(self.number, bytes.get(..len).unwrap_or_default());

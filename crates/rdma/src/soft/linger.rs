@@ -24,7 +24,7 @@ impl Linger {
     pub(super) fn advance(&mut self, waste: &mut [u8], mut sent: impl FnMut(&[u8])) -> bool {
         while !self.transmit.is_empty() {
             let queued = self.transmit.queued();
-            match self.socket.send(queued) {
+            match self.socket.send(queued, false) {
                 Transfer::Bytes(len) => {
                     sent(queued.get(..len).unwrap_or_default());
                     self.transmit.consume(len);

@@ -10,6 +10,7 @@ use super::byte_queue::ByteQueue;
 use super::context::Context;
 use super::poller::Interest;
 use super::socket::{Socket, Transfer};
+use super::steps::Steps;
 use super::table::Key;
 use super::timers::{Due, Timers};
 use super::token::Token;
@@ -24,6 +25,7 @@ pub(super) struct Link {
     pub(super) agreement: Agreement,
     pub(super) stream: Stream,
     pub(super) transmit: ByteQueue,
+    steps: Steps,
     /// Bytes received and not taken yet: a frame's beginning, or what came while parked.
     pub(super) residue: ByteQueue,
     /// The owner knows that the connection is up.
@@ -58,6 +60,7 @@ impl Link {
             socket,
             number,
             agreement,
+            steps: Steps::of(&agreement),
             stream,
             transmit: ByteQueue::with_reserve(TRANSMIT_LEN, TERMINATE_ROOM),
             residue: ByteQueue::unallocated(RECEIVE_LEN),
@@ -68,17 +71,25 @@ impl Link {
         }
     }
 
+    /// Queues the start-up reply, which goes before every frame.
+    pub(super) fn queue_reply(&mut self, reply: &[u8], copied: &mut u64) {
+        self.transmit.push(reply, copied);
+        self.steps.begin_with(reply.len());
+    }
+
     /// Hands TCP what it takes. `Ok(true)`: all went.
     pub(super) fn send(&mut self, context: &mut Context) -> Result<bool, DisconnectReason> {
         while !self.transmit.is_empty() && !self.blocked {
             let queued = self.transmit.queued();
+            let piece = queued.get(..self.steps.next(queued)).unwrap_or(queued);
             context.stats.send_calls += 1;
-            match self.socket.send(queued) {
+            match self.socket.send(piece, self.steps.ends_segment()) {
                 Transfer::Bytes(len) => {
                     if let Some(hook) = &context.hook {
-                        hook.sent(self.number, queued.get(..len).unwrap_or_default());
+                        hook.sent(self.number, piece.get(..len).unwrap_or_default());
                     }
-                    let all = len == queued.len();
+                    let all = len == piece.len();
+                    self.steps.took(len, piece.len());
                     self.transmit.consume(len);
                     context.stats.bytes_sent += as_u64(len);
                     // A short send means that TCP is full: asking again would only say so.

@@ -47,6 +47,7 @@ mod responder;
 mod round;
 mod scope;
 mod socket;
+mod steps;
 mod table;
 mod timers;
 mod token;

@@ -73,9 +73,12 @@ impl Socket {
         transfer
     }
 
-    /// Sends what TCP takes of `bytes`.
-    pub(super) fn send(&self, bytes: &[u8]) -> Transfer {
-        match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+    /// Sends what TCP takes of `bytes`; no later byte shares a segment with the last of them if
+    /// they `end_segment`.
+    pub(super) fn send(&self, bytes: &[u8], end_segment: bool) -> Transfer {
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        flags.set(SendFlags::EOR, end_segment);
+        match send(&self.fd, bytes, flags) {
             Ok(len) => Transfer::Bytes(len),
             Err(Errno::AGAIN | Errno::INTR) => Transfer::Blocked,
             Err(errno) => Transfer::Lost(errno),

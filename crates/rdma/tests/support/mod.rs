@@ -91,7 +91,7 @@ impl Pair {
         Self::between(client, server, QpConfig::default(), QpConfig::default())
     }
 
-    fn between(
+    pub(crate) fn between(
         mut client: End,
         mut server: End,
         client_config: QpConfig,
