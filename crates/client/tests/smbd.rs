@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ConnectOptions, OpenOptions, Protection, SmbUrl};
 use smb::NtStatus;
-use smb::create::{CreateDisposition, LeaseState};
-use smb::crypto::{Cipher, SigningAlgorithm};
+use smb::create::CreateDisposition;
 use smb::negotiate::Dialect;
-use support::{exercise, pattern};
+use support::{break_a_lease, exercise, exercise_every_algorithm, pattern};
 
 /// A running smbd. Ends with the test.
 struct Smbd {
@@ -141,21 +140,7 @@ async fn every_dialect_works_signed_plain_and_encrypted() {
 #[tokio::test]
 async fn every_cipher_and_every_signing_algorithm_of_3_1_1_works() {
     let Some(smbd) = Smbd::start("") else { return };
-    for cipher in Cipher::PREFERENCE {
-        let encryption = Protection::Required;
-        let options =
-            ConnectOptions { ciphers: vec![cipher], encryption, ..ConnectOptions::default() };
-        let client = smbd.client(&options).await;
-        assert_eq!(client.negotiated().cipher, Some(cipher));
-        exercise(&client).await;
-    }
-    for algorithm in SigningAlgorithm::PREFERENCE {
-        let options =
-            ConnectOptions { signing_algorithms: vec![algorithm], ..ConnectOptions::default() };
-        let client = smbd.client(&options).await;
-        assert_eq!(client.negotiated().signing, algorithm);
-        exercise(&client).await;
-    }
+    exercise_every_algorithm(async |options| smbd.client(options).await).await;
 }
 
 #[tokio::test]
@@ -214,18 +199,8 @@ async fn many_requests_share_one_connection() {
 #[tokio::test]
 async fn a_second_client_breaks_the_lease_of_the_first() {
     let Some(smbd) = Smbd::start("") else { return };
-    let first = smbd.client(&ConnectOptions::default()).await;
-    let second = smbd.client(&ConnectOptions::default()).await;
-    let options = OpenOptions::create().with_full_lease();
-    let mut holder = first.open("leased", &options).await.unwrap();
-    let lease = holder.lease().unwrap();
-    assert_eq!(lease.state(), LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE);
-    let opening = tokio::spawn(async move { second.open("leased", &OpenOptions::read()).await });
-    let found = lease.next_break().await.unwrap();
-    assert!(found.ack_required && !found.new.contains(LeaseState::WRITE));
-    lease.acknowledge(found).await.unwrap();
-    opening.await.unwrap().unwrap().close().await.unwrap();
-    holder.close().await.unwrap();
+    let options = ConnectOptions::default();
+    break_a_lease(smbd.client(&options).await, smbd.client(&options).await).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! What the tests against different servers have in common.
 
-use client::{Client, OpenOptions};
+use client::{Client, ConnectOptions, OpenOptions, Protection};
 use smb::NtStatus;
+use smb::create::LeaseState;
+use smb::crypto::{Cipher, SigningAlgorithm};
 
 /// Bytes in which every misplaced piece shows.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
@@ -34,4 +36,37 @@ pub(crate) async fn exercise(client: &Client) {
         client.stat("dir").await.unwrap_err().status(),
         Some(NtStatus::OBJECT_NAME_NOT_FOUND)
     );
+}
+
+/// Everything with each cipher and with each signing algorithm of 3.1.1.
+pub(crate) async fn exercise_every_algorithm(connect: impl AsyncFn(&ConnectOptions) -> Client) {
+    for cipher in Cipher::PREFERENCE {
+        let encryption = Protection::Required;
+        let options =
+            ConnectOptions { ciphers: vec![cipher], encryption, ..ConnectOptions::default() };
+        let client = connect(&options).await;
+        assert_eq!(client.negotiated().cipher, Some(cipher));
+        exercise(&client).await;
+    }
+    for algorithm in SigningAlgorithm::PREFERENCE {
+        let options =
+            ConnectOptions { signing_algorithms: vec![algorithm], ..ConnectOptions::default() };
+        let client = connect(&options).await;
+        assert_eq!(client.negotiated().signing, algorithm);
+        exercise(&client).await;
+    }
+}
+
+/// The second client opens what the first holds a lease of, and gets it after the break.
+pub(crate) async fn break_a_lease(first: Client, second: Client) {
+    let options = OpenOptions::create().with_full_lease();
+    let mut holder = first.open("leased", &options).await.unwrap();
+    let lease = holder.lease().unwrap();
+    assert_eq!(lease.state(), LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE);
+    let opening = tokio::spawn(async move { second.open("leased", &OpenOptions::read()).await });
+    let found = lease.next_break().await.unwrap();
+    assert!(found.ack_required && !found.new.contains(LeaseState::WRITE));
+    lease.acknowledge(found).await.unwrap();
+    opening.await.unwrap().unwrap().close().await.unwrap();
+    holder.close().await.unwrap();
 }
