@@ -25,7 +25,7 @@ use smb::{
 use super::File;
 use crate::connection::PendingResponse;
 use crate::error::{ClientError, ConnectionError};
-use crate::transport::direct::{Pool, Slots};
+use crate::transport::direct::{Pool, RDMA_LEN_MIN, Slots};
 
 /// A request for one piece of a call.
 struct Piece {
@@ -136,7 +136,7 @@ impl File {
     fn pool(&self) -> Option<&Arc<Pool>> {
         let connection = self.tree.connection();
         let allowed = connection.negotiated().dialect >= Dialect::SMB_3_0;
-        connection.pool().filter(|_| allowed && !self.tree.is_encrypted())
+        connection.pool().filter(|pool| allowed && pool.is_of_use() && !self.tree.is_encrypted())
     }
 
     fn io_size(&self, max: u32) -> usize {
@@ -146,7 +146,7 @@ impl File {
 
     /// Memory for a piece. Only who holds none may wait for it.
     async fn lend(&self, len: usize, holds_none: bool) -> Result<Loan, ConnectionError> {
-        let Some(pool) = self.pool().filter(|_| len >= RDMA_LEN_MIN) else {
+        let Some(pool) = self.pool().filter(|_| len >= as_usize(RDMA_LEN_MIN)) else {
             return Ok(Loan::Unneeded);
         };
         match pool.try_take(as_u32(len)) {
@@ -274,6 +274,3 @@ fn as_usize(len: u32) -> usize {
 
 /// Requests of one call under way at once; more only fill queues.
 const WINDOW: usize = 16;
-/// Below this a copy in the message is cheaper than a second round trip; cifs.ko draws the same
-/// line.
-const RDMA_LEN_MIN: usize = 4096;

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+pub(crate) use pool::RDMA_LEN_MIN;
 pub use pool::{Pool, Slots};
 use rdma::{Provider, QpConfig, Waker};
 use tokio::sync::{mpsc, oneshot};
