@@ -51,6 +51,11 @@ impl Interest {
 impl Poller {
     pub(super) fn new() -> Result<Self, EngineError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(host_io("epoll_create"))?;
+        // A kernel before 5.11 refuses here, where it is an error and not an engine that never
+        // sleeps.
+        let mut none = [MaybeUninit::<epoll::Event>::uninit(); 1];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        epoll::wait(&epoll, &mut none[..], Some(&now)).map_err(host_io("epoll_pwait2"))?;
         Ok(Self { epoll, ready: Vec::with_capacity(READY_MAX) })
     }
 
