@@ -111,6 +111,8 @@ pub enum Field {
     Ciphers,
     /// RDMA channel descriptors.
     ChannelInfo,
+    /// Chunks of a server-side copy.
+    Chunks,
     /// PDUs of a compound.
     Compound,
     /// A context of CREATE, NEGOTIATE or an error.

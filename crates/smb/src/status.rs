@@ -80,6 +80,8 @@ statuses! {
     INVALID_HANDLE = 0xc000_0008,
     /// A parameter is wrong.
     INVALID_PARAMETER = 0xc000_000d,
+    /// A range reaches behind the end of what it is taken from.
+    INVALID_VIEW_SIZE = 0xc000_001f,
     /// The device does not exist.
     NO_SUCH_DEVICE = 0xc000_000e,
     /// The file does not exist.

@@ -246,7 +246,8 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
                 physical_for_atomicity: sector,
                 physical_for_performance: 4096,
                 effective_for_atomicity: sector,
-                flags: 3,
+                // Aligned, on a device that takes trim.
+                flags: 0x0b,
                 sector_alignment_offset: 0,
                 partition_alignment_offset: 0,
             };

@@ -46,8 +46,9 @@ impl DosAttributes {
     /// Not to be indexed.
     pub const NOT_CONTENT_INDEXED: Self = Self(0x2000);
 
-    // What a client may set and we keep. DIRECTORY follows the inode, NORMAL means "none".
-    const SETTABLE: u32 = 0x0001 | 0x0002 | 0x0004 | 0x0020 | 0x0100 | 0x0200 | 0x2000;
+    // What a client may set and we keep. DIRECTORY follows the inode, NORMAL means "none", and SPARSE
+    // has a control of its own.
+    const SETTABLE: u32 = 0x0001 | 0x0002 | 0x0004 | 0x0020 | 0x0100 | 0x2000;
 
     /// Whether every bit of `other` is set.
     pub fn contains(self, other: Self) -> bool {
@@ -71,7 +72,7 @@ impl DosAttributes {
 
     /// The word as clients see it: DIRECTORY by kind, NORMAL when nothing else is left.
     fn presented(self, is_directory: bool) -> Self {
-        match self.settable() {
+        match Self(self.0 & (Self::SETTABLE | Self::SPARSE.0)) {
             kept if is_directory => kept.union(Self::DIRECTORY),
             Self(0) => Self::NORMAL,
             kept => kept,
@@ -86,13 +87,16 @@ pub(super) struct Stored {
     pub(super) attributes: Option<DosAttributes>,
     /// FILETIME; `None` when the inode's birth time counts.
     pub(super) creation: Option<u64>,
+    /// Holes of the file are holes for clients too.
+    pub(super) sparse: bool,
 }
 
 impl Stored {
     /// The attributes clients see.
     pub(super) fn effective(self, is_directory: bool) -> DosAttributes {
         let default = if is_directory { DosAttributes::default() } else { DosAttributes::ARCHIVE };
-        self.attributes.unwrap_or(default).presented(is_directory)
+        let sparse = if self.sparse { DosAttributes::SPARSE } else { DosAttributes::default() };
+        self.attributes.unwrap_or(default).union(sparse).presented(is_directory)
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
@@ -101,16 +105,19 @@ impl Stored {
             return None;
         }
         let creation = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+        let attributes = DosAttributes(word(4)?);
         Some(Self {
-            attributes: Some(DosAttributes(word(4)?)),
+            attributes: Some(attributes.without(DosAttributes::SPARSE)),
             creation: (creation != 0).then_some(creation),
+            sparse: attributes.contains(DosAttributes::SPARSE),
         })
     }
 
     fn emit(self, is_directory: bool) -> [u8; LEN] {
         let mut out = [0; LEN];
         out[..4].copy_from_slice(&VERSION.to_le_bytes());
-        let attributes = self.effective(is_directory).settable();
+        let shown = DosAttributes::DIRECTORY.union(DosAttributes::NORMAL);
+        let attributes = self.effective(is_directory).without(shown);
         out[4..8].copy_from_slice(&attributes.0.to_le_bytes());
         out[8..].copy_from_slice(&self.creation.unwrap_or(0).to_le_bytes());
         out
@@ -167,16 +174,20 @@ mod tests {
         let stored = Stored {
             attributes: Some(DosAttributes::HIDDEN.union(DosAttributes::READONLY)),
             creation: Some(0x0102_0304_0506_0708),
+            sparse: false,
         };
         let golden = [1, 0, 0, 0, 3, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(stored.emit(false), golden);
         assert_eq!(Stored::parse(&golden), Some(stored));
         assert_eq!(Stored::parse(&golden[..15]), None);
+        let sparse = Stored { sparse: true, ..stored };
+        assert_eq!(sparse.emit(false)[4..8], [3, 2, 0, 0]);
+        assert_eq!(Stored::parse(&sparse.emit(false)), Some(sparse));
     }
 
     #[test]
     fn attributes_are_presented_as_windows_expects() {
-        let none = Stored { attributes: Some(DosAttributes(0)), creation: None };
+        let none = Stored { attributes: Some(DosAttributes(0)), ..Stored::default() };
         assert_eq!(none.effective(false), DosAttributes::NORMAL);
         assert_eq!(none.effective(true), DosAttributes::DIRECTORY);
         assert_eq!(Stored::default().effective(false), DosAttributes::ARCHIVE);

@@ -60,7 +60,7 @@ impl Share {
         let is_directory = kind == FileType::Directory;
         let wanted = attributes.settable().union(default);
         if wanted != default {
-            let stored = Stored { attributes: Some(wanted), creation: None };
+            let stored = Stored { attributes: Some(wanted), ..Stored::default() };
             attributes::save(&fd, stored, is_directory)?;
         }
         Ok(Entry::new(fd, key, is_directory, self.inline))

@@ -130,6 +130,12 @@ impl Entry {
         Ok(rustix::fs::fsync(&self.fd)?)
     }
 
+    /// Where the bytes of this handle end.
+    pub fn data_size(&self) -> Result<u64, ShareError> {
+        let size = rustix::fs::fstat(&self.fd)?.st_size;
+        Ok(u64::try_from(size).unwrap_or(0))
+    }
+
     /// Moves the end of file.
     pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
         if size > i64::MAX.unsigned_abs() {
@@ -141,7 +147,7 @@ impl Entry {
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
     /// than the file holds truncates it, as MS-FSA §2.1.5.15.1 says.
     pub fn set_allocation(&self, allocation: u64) -> Result<(), ShareError> {
-        let size = self.metadata()?.size;
+        let size = self.data_size()?;
         if allocation < size {
             return self.set_size(allocation);
         }

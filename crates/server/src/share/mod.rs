@@ -2,7 +2,7 @@
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
-//! * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
+//! * [`ranges`]: holes and copies; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`unsynced`]: names that a crash would lose.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
@@ -17,6 +17,7 @@ mod lookup;
 mod metadata;
 mod name;
 mod pattern;
+mod ranges;
 mod unsynced;
 mod volume;
 
@@ -36,6 +37,7 @@ pub use lookup::{Found, Located};
 pub use metadata::{FileKey, Metadata};
 pub use name::SharePath;
 pub use pattern::Pattern;
+pub use ranges::{COPY_MAX, Span};
 use unsynced::Unsynced;
 pub use volume::{VolumeAttributes, VolumeSize};
 
@@ -79,6 +81,7 @@ pub struct Share {
     read_only: bool,
     encrypt_required: bool,
     emulate_persistence: bool,
+    clones: bool,
     unsynced: Arc<Unsynced>,
 }
 
@@ -93,6 +96,7 @@ impl Share {
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let is_memory =
             rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type == TMPFS_MAGIC;
+        let clones = volume::probe_clones(&root);
         let class = if is_memory { DurabilityClass::Volatile } else { probe_class(&root) };
         Ok(Self {
             name: config.name.clone(),
@@ -103,6 +107,7 @@ impl Share {
             read_only: config.read_only,
             encrypt_required: config.encrypt_required,
             emulate_persistence: config.emulate_persistence,
+            clones,
             unsynced: Arc::default(),
         })
     }
@@ -136,6 +141,11 @@ impl Share {
     /// Whether push commits on volatile memory are answered all the same.
     pub fn emulates_persistence(&self) -> bool {
         self.emulate_persistence
+    }
+
+    /// Whether files can share their blocks.
+    pub fn clones(&self) -> bool {
+        self.clones
     }
 
     /// What may be answered on the calling thread.

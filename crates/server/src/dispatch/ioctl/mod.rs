@@ -2,7 +2,10 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.15; docs/push-mode.md.
 
-use smb::fsctl::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+mod copy_chunk;
+mod ranges;
+
+use smb::fsctl::{DuplicateExtents, ValidateNegotiateRequest, ValidateNegotiateResponse};
 use smb::negotiate::Dialect;
 use smb::{ControlCode, FileId, HeaderFlags, IoctlRequest, IoctlResponse, NtStatus};
 use tracing::{debug, warn};
@@ -41,6 +44,67 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         | ControlCode::WAIT_REGION_RECALL => {
             let open = call.open(file_id)?;
             crate::push::control(call, &open, code, &input, len_max).await?
+        }
+        ControlCode::SRV_REQUEST_RESUME_KEY => {
+            let open = call.open(file_id)?;
+            copy_chunk::resume_key(call, &open, call.resolve(file_id)?.volatile)
+        }
+        ControlCode::SRV_COPYCHUNK | ControlCode::SRV_COPYCHUNK_WRITE => {
+            let open = call.open(file_id)?;
+            let (how, output) = copy_chunk::copy(call, open, code, &input, len_max).await?;
+            status = how;
+            output
+        }
+        ControlCode::SET_SPARSE => {
+            let open = call.open(file_id)?;
+            ranges::set_sparse(call, open, &input).await?;
+            Vec::new()
+        }
+        ControlCode::SET_ZERO_DATA => {
+            let open = call.open(file_id)?;
+            ranges::zero(call, open, &input).await?;
+            Vec::new()
+        }
+        ControlCode::QUERY_ALLOCATED_RANGES => {
+            let open = call.open(file_id)?;
+            let (how, output) = ranges::allocated(call, open, &input, len_max).await?;
+            status = how;
+            output
+        }
+        ControlCode::FILE_LEVEL_TRIM => {
+            let open = call.open(file_id)?;
+            ranges::trim(call, open, &input).await?
+        }
+        ControlCode::DUPLICATE_EXTENTS_TO_FILE | ControlCode::DUPLICATE_EXTENTS_TO_FILE_EX => {
+            let open = call.open(file_id)?;
+            let asked = match code {
+                ControlCode::DUPLICATE_EXTENTS_TO_FILE => DuplicateExtents::parse(&input),
+                _ => DuplicateExtents::parse_ex(&input),
+            };
+            ranges::duplicate(call, open, asked.map_err(malformed)?).await?;
+            Vec::new()
+        }
+        // Nothing is compressed here, and may stay so.
+        ControlCode::GET_COMPRESSION => {
+            call.open(file_id)?;
+            COMPRESSION_NONE.to_vec()
+        }
+        ControlCode::SET_COMPRESSION => {
+            call.open(file_id)?;
+            match input.get(..2) {
+                None => return Err(NtStatus::INVALID_PARAMETER),
+                Some(format) if format == COMPRESSION_NONE => Vec::new(),
+                Some(_) => return Err(NtStatus::NOT_SUPPORTED),
+            }
+        }
+        ControlCode::GET_REPARSE_POINT => {
+            call.open(file_id)?;
+            return Err(NtStatus::NOT_A_REPARSE_POINT);
+        }
+        // No previous versions are kept.
+        ControlCode::SRV_ENUMERATE_SNAPSHOTS => {
+            call.open(file_id)?;
+            return Err(NtStatus::NOT_SUPPORTED);
         }
         // MS-SMB2 §3.3.5.15.2: a server without DFS.
         ControlCode::DFS_GET_REFERRALS | ControlCode::DFS_GET_REFERRALS_EX => {
@@ -91,3 +155,6 @@ fn validate_negotiate(call: &Call, input: &[u8], len_max: u32) -> Result<Vec<u8>
     }
     Ok(output)
 }
+
+// COMPRESSION_FORMAT_NONE, MS-FSCC §2.3: FSCTL_GET_COMPRESSION.
+const COMPRESSION_NONE: [u8; 2] = [0; 2];

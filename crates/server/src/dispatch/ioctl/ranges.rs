@@ -1,0 +1,173 @@
+//! Holes, zeros, trimmed and shared ranges of a file.
+//!
+//! Whatever takes blocks away from a file first ends the push regions that could reach them, as a
+//! truncation does.
+//!
+//! Spec: MS-FSCC §2.3, MS-SMB2 §3.3.5.15.17, MS-FSA §2.1.5.9.
+
+use std::sync::Arc;
+
+use smb::NtStatus;
+use smb::create::AccessMask;
+use smb::fsctl::{DuplicateExtents, FileLevelTrim, FileRange, SetSparse, ZeroData};
+use smb::push::RecallReason;
+
+use super::Call;
+use crate::dispatch::malformed;
+use crate::push::Region;
+use crate::share::{Entry, InlineIo, ShareError, Span};
+use crate::state::Open;
+use crate::state::lease::Intent;
+use crate::state::node::Resizing;
+
+/// SET_SPARSE.
+pub(super) async fn set_sparse(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
+    let SetSparse { sparse } = SetSparse::parse(input);
+    let rights = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::WRITE_ATTRIBUTES;
+    check(&open, rights)?;
+    let work = move || open.entry.set_sparse(sparse);
+    Ok(call.blocking(InlineIo::CachedReads, work).await??)
+}
+
+/// SET_ZERO_DATA.
+pub(super) async fn zero(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
+    let ZeroData { offset, end } = ZeroData::parse(input).map_err(malformed)?;
+    check(&open, AccessMask::WRITE_DATA)?;
+    let span = Span { start: offset, end: end.min(open.entry.data_size()?) };
+    if span.start >= span.end {
+        return Ok(());
+    }
+    check_locks(&open, span)?;
+    change(call, open, span.start, move |entry| entry.zero(span)).await
+}
+
+/// FILE_LEVEL_TRIM.
+pub(super) async fn trim(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<Vec<u8>, NtStatus> {
+    let FileLevelTrim { key, ranges } = FileLevelTrim::parse(input).map_err(malformed)?;
+    check(&open, AccessMask::WRITE_DATA)?;
+    if key != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let count = u32::try_from(ranges.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let span = |range: &FileRange| Span { start: range.offset, end: range.end() };
+    let spans: Vec<_> = ranges.iter().map(span).collect();
+    for span in &spans {
+        check_locks(&open, *span)?;
+    }
+    let first = spans.iter().map(|span| span.start).min().unwrap_or(0);
+    let work = move |entry: &Entry| spans.into_iter().try_for_each(|span| entry.trim(span));
+    change(call, open, first, work).await?;
+    Ok(count.to_le_bytes().to_vec())
+}
+
+/// QUERY_ALLOCATED_RANGES.
+pub(super) async fn allocated(
+    call: &Call,
+    open: Arc<Open>,
+    input: &[u8],
+    output_max: u32,
+) -> Result<(NtStatus, Vec<u8>), NtStatus> {
+    let range = FileRange::parse(input).map_err(malformed)?;
+    if open.entry.is_directory() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if !open.may(AccessMask::READ_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let span = Span { start: range.offset, end: range.end() };
+    let room = usize::try_from(output_max).expect("32 bits fit usize") / FileRange::LEN;
+    let work = move || open.entry.allocated(span, room);
+    let (spans, is_more) = call.blocking(InlineIo::CachedReads, work).await??;
+    if is_more && spans.is_empty() {
+        return Err(NtStatus::BUFFER_TOO_SMALL);
+    }
+    let mut output = Vec::with_capacity(spans.len() * FileRange::LEN);
+    for Span { start, end } in spans {
+        FileRange { offset: start, length: end - start }.emit(&mut output);
+    }
+    Ok((if is_more { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS }, output))
+}
+
+/// DUPLICATE_EXTENTS_TO_FILE. Byte-range locks are not asked, as with Windows.
+pub(super) async fn duplicate(
+    call: &Call,
+    target: Arc<Open>,
+    asked: DuplicateExtents,
+) -> Result<(), NtStatus> {
+    check(&target, AccessMask::WRITE_DATA)?;
+    let clones = target.tree.share().is_some_and(|share| share.clones());
+    if !clones {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    let source = call.session().open(asked.source.persistent, asked.source.volatile);
+    let source = source.ok_or(NtStatus::INVALID_HANDLE)?;
+    if source.tree.is_encrypt_required() && !call.sealed {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if !source.may(AccessMask::READ_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let start = asked.target_offset;
+    change(call, target, start, move |entry| clone(entry, &source, asked)).await
+}
+
+// MS-FSCC §2.3, FSCTL_DUPLICATE_EXTENTS_TO_FILE reply: what is NOT_SUPPORTED.
+fn clone(target: &Entry, source: &Open, asked: DuplicateExtents) -> Result<(), ShareError> {
+    let DuplicateExtents { source_offset, target_offset, count, .. } = asked;
+    let overlaps = source.entry.key() == target.key()
+        && source_offset.max(target_offset) < source_offset.min(target_offset) + count;
+    if source.entry.is_directory()
+        || overlaps
+        || source_offset + count > source.entry.data_size()?
+        || target_offset + count > target.data_size()?
+        || (source.entry.is_sparse() && !target.is_sparse())
+    {
+        return Err(ShareError::Unsupported);
+    }
+    target.clone_from(&source.entry, source_offset, target_offset, count)
+}
+
+fn check(open: &Open, rights: AccessMask) -> Result<(), NtStatus> {
+    if open.entry.is_directory() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if !open.may_any(rights) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if open.tree.share().is_some_and(|share| share.is_read_only()) {
+        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+    }
+    Ok(())
+}
+
+fn check_locks(open: &Open, span: Span) -> Result<(), NtStatus> {
+    let length = span.end.saturating_sub(span.start);
+    if !open.node.lock().locks.allows_write(open.serial, span.start, length) {
+        return Err(NtStatus::FILE_LOCK_CONFLICT);
+    }
+    Ok(())
+}
+
+// Carries out what changes bytes from `start` on, once nobody caches or maps them.
+async fn change(
+    call: &Call,
+    open: Arc<Open>,
+    start: u64,
+    work: impl FnOnce(&Entry) -> Result<(), ShareError> + Send + 'static,
+) -> Result<(), NtStatus> {
+    open.node.yield_caching(open.owner, Intent::Modify).await;
+    let resizing: Resizing = open.node.begin_resize();
+    let is_reached = |region: &Region| region.end > start;
+    let is_own = |region: &Region| region.open_serial == open.serial;
+    if open.node.lock().regions.iter().any(|region| is_reached(region) && is_own(region)) {
+        return Err(NtStatus::USER_MAPPED_FILE);
+    }
+    let core = &call.link.core;
+    crate::push::recall(core, &open.node, RecallReason::TRUNCATION, is_reached).await;
+    let work = move || {
+        let outcome = work(&open.entry);
+        drop(resizing);
+        outcome
+    };
+    Ok(call.blocking(InlineIo::CachedReads, work).await??)
+}

@@ -1,0 +1,227 @@
+//! Ranges of an open file: holes, zeros, copies and clones.
+//!
+//! Linux keeps holes wherever nobody wrote; SMB knows them only in files marked sparse. So a file
+//! without the mark is presented as allocated throughout, and zeroing it keeps its blocks.
+//!
+//! Spec: MS-FSA §2.1.5.9 (controls); fallocate(2), lseek(2), copy_file_range(2).
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::attributes;
+use super::entry::Entry;
+use super::error::ShareError;
+
+/// Bytes from `start` up to `end`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Span {
+    /// The first.
+    pub start: u64,
+    /// Behind the last.
+    pub end: u64,
+}
+
+impl Entry {
+    /// Whether the file is marked as one that may have holes.
+    pub fn is_sparse(&self) -> bool {
+        attributes::load(self.as_fd()).sparse
+    }
+
+    /// Marks the file as one that may have holes, or fills its holes and takes the mark away.
+    pub fn set_sparse(&self, sparse: bool) -> Result<(), ShareError> {
+        let mut stored = attributes::load(self.as_fd());
+        if stored.sparse == sparse {
+            return Ok(());
+        }
+        if !sparse {
+            self.reserve(0, self.data_size()?)?;
+        }
+        stored.sparse = sparse;
+        attributes::save(self.as_fd(), stored, self.is_directory())
+    }
+
+    /// Makes bytes zero without moving the end of the file; a sparse file gives their blocks back.
+    pub fn zero(&self, span: Span) -> Result<(), ShareError> {
+        let end = span.end.min(self.data_size()?);
+        if span.start >= end {
+            return Ok(());
+        }
+        let (start, len) = (span.start, end - span.start);
+        let punch = || {
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            self.allocate(how, start, len)
+        };
+        if self.is_sparse() {
+            return match punch() {
+                Err(ShareError::Unsupported) => self.write_zeros(start, end),
+                other => other,
+            };
+        }
+        let keep = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        match self.allocate(keep, start, len) {
+            // tmpfs: a hole that is filled at once.
+            Err(ShareError::Unsupported) => match punch().and_then(|()| self.reserve(start, len)) {
+                Err(ShareError::Unsupported) => self.write_zeros(start, end),
+                other => other,
+            },
+            other => other,
+        }
+    }
+
+    /// Forgets bytes: their blocks go back to the device, which may erase them. A file that is not
+    /// sparse gets others at once.
+    pub fn trim(&self, span: Span) -> Result<(), ShareError> {
+        let end = span.end.min(self.data_size()?);
+        // Only whole pages: what else shares a page with the range stays.
+        let (start, end) = (span.start.next_multiple_of(TRIM_UNIT), end / TRIM_UNIT * TRIM_UNIT);
+        if start >= end {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match self.allocate(how, start, end - start) {
+            // Nothing was promised of the bytes, so nothing has to happen to them.
+            Err(ShareError::Unsupported) => return Ok(()),
+            other => other?,
+        }
+        if self.is_sparse() { Ok(()) } else { self.reserve(start, end - start) }
+    }
+
+    /// The parts of `span` that are no holes, at most `count_max`; whether there are more.
+    pub fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
+        let end = span.end.min(self.data_size()?);
+        let mut found = Vec::new();
+        let mut at = span.start;
+        if !self.is_sparse() && at < end {
+            found.push(Span { start: at, end });
+            at = end;
+        }
+        while at < end {
+            let start = match self.seek(SeekFrom::Data(at)) {
+                // Nothing but a hole up to the end of the file.
+                Err(ShareError::SpecialFile) => break,
+                other => other?.max(at),
+            };
+            if start >= end {
+                break;
+            }
+            if found.len() == count_max {
+                return Ok((found, true));
+            }
+            let hole = self.seek(SeekFrom::Hole(start))?.min(end);
+            found.push(Span { start, end: hole });
+            at = hole.max(start + 1);
+        }
+        let is_more = found.len() > count_max;
+        found.truncate(count_max);
+        Ok((found, is_more))
+    }
+
+    /// Copies `len` bytes from another open file, or from elsewhere in this one, within the machine. Where
+    /// the ranges overlap the bytes that were there before are copied. At most [`COPY_MAX`].
+    pub fn copy_from(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), ShareError> {
+        if len > COPY_MAX {
+            return Err(ShareError::PeerInvalid);
+        }
+        if source.key() != self.key() {
+            match self.copy_in_kernel(source, source_offset, offset, len) {
+                // Other file systems on either side, or one that cannot: by way of memory.
+                Err(
+                    ShareError::CrossDevice | ShareError::Unsupported | ShareError::PeerInvalid,
+                ) => {}
+                other => return other,
+            }
+        }
+        let mut bytes = vec![0; len];
+        if source.read_at(&mut bytes, source_offset)? < len {
+            return Err(ShareError::PeerInvalid);
+        }
+        self.write_at(&bytes, offset)
+    }
+
+    /// Lets a range share the blocks of another, where the file system can; all of it or nothing
+    /// that a reader could tell from the state before.
+    pub fn clone_from(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), ShareError> {
+        let mut done = 0;
+        // copy_file_range(2) clones where it can (btrfs, XFS), a GiB or so at a time.
+        while done < len {
+            let step = usize::try_from((len - done).min(CLONE_STEP)).expect("a GiB fits usize");
+            self.copy_in_kernel(source, source_offset + done, offset + done, step)?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+
+    fn copy_in_kernel(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), ShareError> {
+        let (mut from, mut to) = (source_offset, offset);
+        let mut rest = len;
+        while rest > 0 {
+            let copied = rustix::fs::copy_file_range(
+                source.as_fd(),
+                Some(&mut from),
+                self.as_fd(),
+                Some(&mut to),
+                rest,
+            );
+            match copied {
+                Ok(0) => return Err(ShareError::PeerInvalid),
+                Ok(copied) => rest -= copied,
+                Err(Errno::INTR) => {}
+                Err(Errno::XDEV) => return Err(ShareError::CrossDevice),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, len: u64) -> Result<(), ShareError> {
+        loop {
+            match rustix::fs::fallocate(self.as_fd(), how, offset, len) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn write_zeros(&self, start: u64, end: u64) -> Result<(), ShareError> {
+        let zeros = vec![0; ZEROS];
+        let mut at = start;
+        while at < end {
+            let step = usize::try_from((end - at).min(ZEROS as u64)).expect("at most the buffer");
+            self.write_at(&zeros[..step], at)?;
+            at += step as u64;
+        }
+        Ok(())
+    }
+
+    // Nobody uses the position this moves.
+    fn seek(&self, to: SeekFrom) -> Result<u64, ShareError> {
+        Ok(rustix::fs::seek(self.as_fd().as_fd(), to)?)
+    }
+}
+
+/// Most bytes of one copy.
+pub const COPY_MAX: usize = 1 << 20;
+/// Blocks of every file system we meet are this long or longer.
+const TRIM_UNIT: u64 = 4096;
+const CLONE_STEP: u64 = 1 << 30;
+const ZEROS: usize = 64 * 1024;
