@@ -157,7 +157,7 @@ mod tests {
         let mut out = Vec::new();
         request.emit(&mut out);
         assert_eq!(out, GOLDEN);
-        assert!(CopyChunkRequest::parse(&GOLDEN[..GOLDEN.len() - 1]).is_err());
+        CopyChunkRequest::parse(&GOLDEN[..GOLDEN.len() - 1]).unwrap_err();
     }
 
     #[test]

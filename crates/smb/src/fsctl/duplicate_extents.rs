@@ -89,7 +89,7 @@ mod tests {
         assert_eq!((parsed.source_offset, parsed.target_offset), (4096, 8192));
         let mut ex = vec![0x30, 0, 0, 0, 0, 0, 0, 0];
         ex.extend_from_slice(golden);
-        assert!(DuplicateExtents::parse_ex(&ex).is_err(), "no flags");
+        DuplicateExtents::parse_ex(&ex).unwrap_err();
         ex.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(DuplicateExtents::parse_ex(&ex), Ok(parsed));
         let mut out = Vec::new();
