@@ -72,6 +72,7 @@ impl Machine {
             guid: Guid([1; 16]),
             push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
             runtime,
+            first_serial: 1,
         }));
         let address = "127.0.0.1:5445".parse().expect("an address");
         core.push.attach(Arc::new(Yes::default()), address);
@@ -130,6 +131,7 @@ impl Machine {
     /// Something of it is left after a while: `turn` is called to let the server's tasks run.
     pub fn end(self, mut turn: impl FnMut()) {
         self.connection.end();
+        crate::state::durable::close_all(&self.core, self.core.orphans.drain());
         let deadline = Instant::now() + PATIENCE;
         loop {
             turn();

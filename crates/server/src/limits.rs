@@ -18,7 +18,7 @@ pub struct Limits {
     pub authentication_timeout: Duration,
     /// Largest READ and WRITE, in bytes.
     pub io_size_max: u32,
-    /// Credits one connection may hold: requests it can have under way.
+    /// Credits one authenticated connection may hold: requests it can have under way.
     pub credits_max: u16,
     /// How long a client may take to acknowledge a lease or oplock break.
     pub break_timeout: Duration,
@@ -33,7 +33,8 @@ impl Default for Limits {
             unauthenticated_max: 1_024,
             authentication_timeout: Duration::from_secs(30),
             io_size_max: 8 << 20,
-            credits_max: 512,
+            // What Windows and Samba grant.
+            credits_max: 8_192,
             // MS-SMB2 §3.3.2.5: 35 seconds, what Windows and Samba use.
             break_timeout: Duration::from_secs(35),
             shutdown_grace: Duration::from_secs(5),
@@ -43,6 +44,8 @@ impl Default for Limits {
 
 /// Largest frame before authentication: NEGOTIATE with contexts and SPNEGO tokens stay under it.
 pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
+/// Credits before authentication, which takes a handful.
+pub(crate) const UNAUTHENTICATED_CREDITS_MAX: u16 = 512;
 /// Largest answer of QUERY_INFO, QUERY_DIRECTORY and IOCTL, and input of SET_INFO and IOCTL.
 pub(crate) const TRANSACT_SIZE_MAX: u32 = 1 << 20;
 /// Opens of one session.
@@ -51,6 +54,15 @@ pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
 pub(crate) const PIPES_PER_SESSION_MAX: u32 = 64;
 /// Tree connects of one session.
 pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
+/// Durable opens that wait for their client: of one user, and of all.
+pub(crate) const ORPHANS_PER_USER_MAX: usize = 4_096;
+pub(crate) const ORPHANS_MAX: usize = 65_536;
+/// How long a durable open waits for its client when the client names no time: what Samba does.
+pub(crate) const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest a client can ask for: MS-SMB2 §3.3.5.9.10.
+pub(crate) const DURABLE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// A client may be back before the end of its old connection is noticed: how long it is waited for.
+pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// Sessions of one connection; Windows uses one per user.
 pub(crate) const SESSIONS_PER_CONNECTION_MAX: usize = 64;
 /// Sessions of the whole server.

@@ -20,6 +20,7 @@ use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareOpenError};
+use crate::state::durable;
 use crate::transport::tcp;
 
 /// The file server.
@@ -55,6 +56,7 @@ impl Server {
         let engine = config.rdma_listen.map(open).transpose()?;
         let mut guid = [0; 16];
         getrandom::fill(&mut guid).map_err(StartError::HostRandom)?;
+        let first_serial = first_serial().map_err(StartError::HostRandom)?;
         let core = Arc::new(Core::new(CoreParts {
             limits: config.limits,
             shares,
@@ -64,7 +66,10 @@ impl Server {
             guid: Guid(guid),
             push: Push::new(config.push),
             runtime: tokio::runtime::Handle::current(),
+            first_serial,
         }));
+        let orphans = Arc::clone(&core.orphans);
+        tokio::spawn(durable::scavenge(Arc::downgrade(&core), orphans));
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
         if engine.is_some() {
             tokio::spawn(push::sweep(Arc::downgrade(&core)));
@@ -74,6 +79,12 @@ impl Server {
         info!(address = %tcp_address, "serving SMB over TCP");
         Ok(Running { core, tcp_address, stop, serving: Some(serving), engine })
     }
+}
+
+// Random in its upper half: a client that comes back to a server that has started again must not
+// find somebody's other file under the number of its own.
+fn first_serial() -> Result<u64, getrandom::Error> {
+    Ok(u64::from(getrandom::u32()? >> 1) << 32 | 1)
 }
 
 fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, StartError> {
@@ -154,6 +165,7 @@ impl Running {
             logons_failed: counters.logons_failed.load(Ordering::Relaxed),
             sessions: sessions.len(),
             opens: sessions.iter().map(|session| session.open_count()).sum(),
+            orphans: self.core.orphans.len(),
             files: self.core.nodes.len(),
             leases: self.core.nodes.leases(),
             regions: self.core.push.counts().0,
@@ -184,6 +196,9 @@ impl Running {
             // Waits for the thread.
             left = tokio::task::spawn_blocking(|| engine.stop()).await.unwrap_or(0);
         }
+        let core = Arc::clone(&self.core);
+        let close = move || durable::close_all(&core, core.orphans.drain());
+        let _ = tokio::task::spawn_blocking(close).await;
         if left > 0 {
             warn!(connections = left, "stopped, with operations inside files that do not end");
         } else {
@@ -214,6 +229,8 @@ pub struct Status {
     pub sessions: usize,
     /// Open handles.
     pub opens: usize,
+    /// Durable handles whose client has lost its connection.
+    pub orphans: usize,
     /// Files and directories that are open.
     pub files: usize,
     /// Leases and oplocks held.

@@ -20,7 +20,10 @@ use crate::config::{SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
-use crate::state::{Nodes, OpenSerial, Session};
+use crate::state::creates::Creates;
+use crate::state::lease_keys::LeaseKeys;
+use crate::state::session::log_close;
+use crate::state::{Nodes, Open, OpenSerial, Orphans, Session};
 use crate::transport::admission::WaitingRoom;
 
 /// Everything connections share.
@@ -39,6 +42,10 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) counters: Counters,
     pub(crate) waiting: WaitingRoom,
+    pub(crate) orphans: Arc<Orphans>,
+    pub(crate) lease_keys: Arc<LeaseKeys>,
+    /// CREATEs that may come again.
+    pub(crate) creates: Arc<Creates<Open>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     next_serial: AtomicU64,
 }
@@ -62,6 +69,9 @@ pub(crate) struct CoreParts {
     pub(crate) guid: Guid,
     pub(crate) push: Push,
     pub(crate) runtime: tokio::runtime::Handle,
+    /// The first open's number. A server that starts again must not give out an old one: a client
+    /// would get another file back.
+    pub(crate) first_serial: u64,
 }
 
 impl Core {
@@ -85,10 +95,10 @@ impl Core {
     }
 
     pub(crate) fn new(parts: CoreParts) -> Self {
-        let CoreParts { limits, shares, users, signing, encrypt_required, guid, push, runtime } =
-            parts;
+        let CoreParts { limits, shares, users, signing, encrypt_required, guid, push, .. } = parts;
+        let orphans = Arc::new(Orphans::new());
         Self {
-            nodes: Nodes::new(limits.break_timeout),
+            nodes: Nodes::new(limits.break_timeout, Arc::clone(&orphans)),
             limits,
             shares,
             users,
@@ -97,11 +107,14 @@ impl Core {
             guid,
             name: machine_name(),
             push,
-            runtime,
+            runtime: parts.runtime,
             counters: Counters::default(),
             waiting: WaitingRoom::default(),
+            orphans,
+            lease_keys: Arc::default(),
+            creates: Arc::new(Creates::new()),
             sessions: Mutex::default(),
-            next_serial: AtomicU64::new(1),
+            next_serial: AtomicU64::new(parts.first_serial),
         }
     }
 
@@ -147,6 +160,17 @@ impl Core {
             self.push.end_of_session(id);
             session.close(self);
         }
+    }
+
+    /// [`Core::end_session`] for who cannot block: opens to be closed are handed to the pool.
+    pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
+        let Some(session) = self.sessions().remove(&id) else { return };
+        self.push.end_of_session(id);
+        let opens = session.dissolve(self);
+        let core = Arc::clone(self);
+        drop(self.runtime.spawn_blocking(move || {
+            opens.iter().for_each(|open| log_close(open, open.close(&core)));
+        }));
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {

@@ -208,7 +208,9 @@ statuses! {
     PATH_NOT_COVERED = 0xc000_0257,
     /// No such entry.
     NOT_FOUND = 0xc000_0225,
-    /// The request came twice.
+    /// A later instance of the application has the file now.
+    FILE_FORCED_CLOSED = 0xc000_00b6,
+    /// The create GUID is taken.
     DUPLICATE_OBJECTID = 0xc000_022a,
     /// The session is gone.
     USER_SESSION_DELETED = 0xc000_0203,

@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use smb::NtStatus;
-use smb::{AsyncId, FileId, Header, Route};
+use smb::negotiate::Dialect;
+use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
 use super::frame::{self, Terms};
 use crate::share::InlineIo;
+use crate::state::open::UnderWay;
+use crate::state::sequence::{Claim, Stale};
 use crate::state::{Channel, Link, Open, Pending, Session, Tree};
 
 /// Who asks, and with what protection.
@@ -29,7 +31,25 @@ impl Asker<'_> {
             return Err(NtStatus::NETWORK_NAME_DELETED);
         }
         self.check_protection(&open.tree)?;
+        open.set_used(&self.link.core);
+        self.check_sequence(&open)?;
         Ok(open)
+    }
+
+    // MS-SMB2 §3.3.5.2.10.
+    fn check_sequence(&self, open: &Open) -> Result<(), NtStatus> {
+        if self.link.dialect() < Dialect::SMB_3_0 {
+            return Ok(());
+        }
+        let claim = Claim {
+            sequence: self.header.channel_sequence(),
+            modifies: matches!(
+                self.header.command,
+                Command::WRITE | Command::SET_INFO | Command::IOCTL
+            ),
+            replays: self.header.flags.contains(HeaderFlags::REPLAY),
+        };
+        open.admit(claim).map_err(|Stale| NtStatus::FILE_NOT_AVAILABLE)
     }
 
     /// The tree a request names.
@@ -95,6 +115,8 @@ pub(crate) struct Call {
     pub(crate) pending: Arc<Pending>,
     /// Only the last request of a compound may go asynchronous.
     pub(crate) may_pend: bool,
+    /// Counts the request among those of the open it names.
+    pub(crate) under_way: Option<UnderWay>,
 }
 
 impl Call {
@@ -128,6 +150,7 @@ impl Call {
     pub(crate) fn open(&mut self, id: FileId) -> Result<Arc<Open>, NtStatus> {
         let id = self.resolve(id)?;
         let open = self.asker().open(id)?;
+        self.under_way = Some(open.begin_request());
         self.chain_file = Some(id);
         Ok(open)
     }

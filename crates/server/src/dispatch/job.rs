@@ -154,6 +154,7 @@ impl Place<'_> {
                     chain_tree: None,
                     pending: Arc::clone(&pending),
                     may_pend: is_last,
+                    under_way: None,
                 };
                 let outcome = super::dispatch(&mut call, out).await;
                 chain.file = call.chain_file;

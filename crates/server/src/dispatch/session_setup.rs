@@ -283,11 +283,9 @@ fn end_previous(connection: &Connection, previous: u64, new: &Session) {
     }
 }
 
-// Closing files may block, and nobody waits for it here.
+// Closing files may block, and nobody waits for it here; durable opens can be taken back at once.
 fn end_session_elsewhere(connection: &Connection, id: u64) {
-    let core = Arc::clone(&connection.link.core);
-    let runtime = core.runtime.clone();
-    runtime.spawn_blocking(move || core.end_session(id));
+    connection.link.core.dissolve_session(id);
 }
 
 /// What NTLM challenges call this server.

@@ -68,6 +68,7 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
         guid: Guid([1; 16]),
         push: Push::new(PushPolicy::default()),
         runtime: runtime.handle().clone(),
+        first_serial: 1,
     }))
 }
 

@@ -214,7 +214,11 @@ impl Connection {
             }
         }
         if let Err(status) = admitted {
-            let channel = sealed.as_deref();
+            // The keys of a session that was ended elsewhere are still here: a client that wants its
+            // answers signed learns what happened.
+            let is_ended = status == NtStatus::USER_SESSION_DELETED;
+            let ended = self.link.channel(header.session_id.0).filter(|_| is_ended);
+            let channel = sealed.as_deref().or(ended.as_deref());
             let is_sealed = sealed.is_some();
             let link = &self.link;
             return Ok(frame::plain_status(link, out, &header, status, channel, is_sealed)?);

@@ -134,6 +134,8 @@ pub(crate) struct Granted {
     pub(crate) epoch: u16,
     /// A break of this lease is under way.
     pub(crate) breaking: bool,
+    /// Of the lease, which is that of its first open.
+    pub(crate) flavor: Flavor,
 }
 
 impl<N: Clone> LeaseTable<N> {
@@ -184,24 +186,35 @@ impl<N: Clone> LeaseTable<N> {
             .leases
             .iter()
             .any(|lease| lease.owner != owner && lease.held.contains(Caching::WRITE));
+        // Cached handles go with no oplock: its holder could not be told that they have to go.
+        let others = || self.leases.iter().filter(|lease| lease.owner != owner);
+        let others_handles = others()
+            .any(|lease| lease.flavor != Flavor::Oplock && lease.held.contains(Caching::HANDLE));
+        let others_oplock = others()
+            .any(|lease| lease.flavor == Flavor::Oplock && lease.held.contains(Caching::READ));
+        let only_read = Caching(wanted.0 & Caching::READ.0);
         let possible = match flavor {
             _ if others_write => Caching::NONE,
+            Flavor::Oplock if others_handles => Caching::NONE,
             _ if alone => wanted,
             // Two exclusive oplocks cannot be; what is left of them is level II.
-            Flavor::Oplock => Caching(wanted.0 & Caching::READ.0),
+            Flavor::Oplock => only_read,
+            Flavor::LeaseV1 | Flavor::LeaseV2 if others_oplock => only_read,
             Flavor::LeaseV1 | Flavor::LeaseV2 => wanted.without(Caching::WRITE),
         };
         if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
             lease.opens += 1;
-            // MS-SMB2 §3.3.5.9.8: a lease is only ever widened here, never while it breaks.
-            if lease.breaking.is_none() && possible != lease.held && possible.contains(lease.held) {
+            // MS-SMB2 §3.3.5.9.8: a lease is only ever widened here, never while it breaks, and
+            // only as far as was asked for: what cannot be had whole is not had in part.
+            let widens = possible == wanted && wanted != lease.held && wanted.contains(lease.held);
+            if lease.breaking.is_none() && widens {
                 lease.held = possible;
                 lease.epoch = lease.epoch.wrapping_add(1);
             }
             return lease.granted();
         }
         if flavor == Flavor::Oplock && possible == Caching::NONE {
-            return Granted { caching: Caching::NONE, epoch: 0, breaking: false };
+            return Granted { caching: Caching::NONE, epoch: 0, breaking: false, flavor };
         }
         let epoch = first_epoch.wrapping_add(1);
         let lease =
@@ -269,6 +282,17 @@ impl<N: Clone> LeaseTable<N> {
         lease.is_some_and(|lease| lease.held == whole && lease.breaking.is_none())
     }
 
+    /// Whether `owner` holds at least this, and nobody asks for any of it back.
+    pub(crate) fn is_held_with(&self, owner: Owner, part: Caching) -> bool {
+        let lease = self.leases.iter().find(|lease| lease.owner == owner);
+        lease.is_some_and(|lease| lease.held.contains(part) && lease.breaking.is_none())
+    }
+
+    /// What an owner holds, as a CREATE would be told; `None` if nothing was ever granted.
+    pub(crate) fn granted(&self, owner: Owner) -> Option<Granted> {
+        self.leases.iter().find(|lease| lease.owner == owner).map(Lease::granted)
+    }
+
     /// Whether anybody but `by` caches anything.
     pub(crate) fn is_held_by_others(&self, by: Owner) -> bool {
         self.leases.iter().any(|lease| lease.owner != by && lease.held != Caching::NONE)
@@ -307,7 +331,8 @@ impl<N: Clone> Lease<N> {
     }
 
     fn granted(&self) -> Granted {
-        Granted { caching: self.held, epoch: self.epoch, breaking: self.breaking.is_some() }
+        let (breaking, flavor) = (self.breaking.is_some(), self.flavor);
+        Granted { caching: self.held, epoch: self.epoch, breaking, flavor }
     }
 }
 
@@ -399,6 +424,27 @@ mod tests {
         table.acknowledge(one, Caching::READ).unwrap();
         let second = table.grant(two, Flavor::Oplock, RWH, false, 0, 2);
         assert_eq!(second.caching, Caching::READ, "two exclusive oplocks cannot be");
+    }
+
+    #[test]
+    fn cached_handles_and_oplocks_do_not_go_together() {
+        let one = Owner::Open(OpenSerial(1));
+        let mut table = held_by_one(RH);
+        assert_eq!(table.grant(one, Flavor::Oplock, RWH, false, 0, 2).caching, Caching::NONE);
+        let mut table = LeaseTable::new(TIMEOUT);
+        assert_eq!(table.grant(one, Flavor::Oplock, Caching::READ, true, 0, 1).caching.0, 1);
+        let lease = table.grant(client(2), Flavor::LeaseV2, RWH, false, 0, 2);
+        assert_eq!(lease.caching, Caching::READ);
+    }
+
+    #[test]
+    fn a_lease_is_widened_to_what_was_asked_for_or_not_at_all() {
+        let mut table = held_by_one(Caching::READ);
+        table.grant(client(2), Flavor::LeaseV1, Caching::READ, false, 0, 2);
+        let asked = table.grant(client(1), Flavor::LeaseV1, RWH, false, 0, 1);
+        assert_eq!((asked.caching, asked.epoch, asked.flavor), (Caching::READ, 1, Flavor::LeaseV2));
+        let asked = table.grant(client(1), Flavor::LeaseV1, RH, false, 0, 1);
+        assert_eq!((asked.caching, asked.epoch), (RH, 2));
     }
 
     #[test]

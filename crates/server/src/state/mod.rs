@@ -2,15 +2,22 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
-//! [`sharing`], [`lease`] and [`locks`]. Ids that peers hold are generational ([`slab`]).
+//! [`sharing`], [`lease`] and [`locks`]. Opens that outlive their connection: [`durable`] with
+//! [`orphans`]; requests that come twice: [`creates`], [`sequence`]. Ids that peers hold are
+//! generational ([`slab`]).
 
 pub(crate) mod connection;
+pub(crate) mod creates;
+pub(crate) mod durable;
 pub(crate) mod lease;
+pub(crate) mod lease_keys;
 pub(crate) mod link;
 pub(crate) mod locks;
 pub(crate) mod node;
 pub(crate) mod open;
+pub(crate) mod orphans;
 pub(crate) mod pipe;
+pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;
 pub(crate) mod slab;
@@ -18,6 +25,7 @@ pub(crate) mod tree;
 pub(crate) mod window;
 
 pub(crate) use connection::{Authentication, Connection, Frame, Stage, Violation};
+pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;
 pub(crate) use node::Nodes;

@@ -14,9 +14,13 @@ use std::time::{Duration, Instant};
 use pmem::CommitGroup;
 use tokio::sync::Notify;
 
+use super::durable::Orphans;
 use super::lease::{Intent, LeaseTable, Notice, Owner};
+use super::lease_keys::KeyClaim;
 use super::link::Link;
 use super::locks::{LockTable, OpenSerial};
+use super::open::Open;
+use super::session::Identity;
 use super::sharing::Sharing;
 use crate::share::{Entry, FileKey, Share, ShareError, SharePath};
 
@@ -40,6 +44,35 @@ pub(crate) struct OpenRecord {
     pub(crate) share: Arc<Share>,
     pub(crate) path: SharePath,
     pub(crate) delete_on_close: bool,
+    /// How the client is told of breaks; there once the open exists for it.
+    pub(crate) holder: Option<Holder>,
+    /// Its client has lost its connection; true if it is kept whatever others want.
+    pub(crate) orphan: Option<bool>,
+    /// The file's name among its client's leases.
+    pub(crate) _key_claim: KeyClaim,
+    /// Which instance of a clustered application opened it.
+    pub(crate) instance: Option<AppInstance>,
+    /// The open itself; there once it exists.
+    pub(crate) open: Weak<Open>,
+}
+
+/// An instance of a clustered application: it takes its files with it when it moves.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct AppInstance {
+    pub(crate) id: [u8; 16],
+    /// The machine it runs on.
+    pub(crate) client: [u8; 16],
+    /// As whom.
+    pub(crate) user: Identity,
+    /// A later one wins over an earlier one.
+    pub(crate) version: Option<(u64, u64)>,
+}
+
+impl AppInstance {
+    /// Whether `self` has moved here from where `other` is.
+    pub(crate) fn succeeds(&self, other: &Self) -> bool {
+        self.id == other.id && self.client != other.client && self.user == other.user
+    }
 }
 
 /// Everything about one inode that opens share.
@@ -72,6 +105,30 @@ impl NodeState {
         Resizing(Arc::clone(node))
     }
 
+    /// Who is to be told of breaks: of the holders that are there, and of those whose connection
+    /// is gone and who lose their opens for it.
+    pub(crate) fn route(&self, notices: Vec<Notice<Holder>>) -> Routed {
+        let mut routed = Routed::default();
+        for mut notice in notices {
+            let ours = |record: &&OpenRecord| record.owner == notice.owner;
+            let is_there = |holder: &&Holder| holder.link.strong_count() > 0;
+            let holders = self.opens.iter().filter(ours).filter_map(|open| open.holder.as_ref());
+            match holders.clone().find(is_there).or_else(|| holders.clone().next()) {
+                Some(holder) => {
+                    notice.notify = holder.clone();
+                    routed.notices.push(notice);
+                }
+                // MS-SMB2 §3.3.4.6, §3.3.4.7: nobody is there to answer. Persistent ones stay.
+                None => {
+                    let given_up = |open: &&OpenRecord| open.orphan == Some(false);
+                    let lost = self.opens.iter().filter(ours).filter(given_up);
+                    routed.given_up.extend(lost.map(|open| open.serial));
+                }
+            }
+        }
+        routed
+    }
+
     /// Where an open's name is now.
     pub(crate) fn path_of(&self, serial: OpenSerial) -> Option<SharePath> {
         self.record(serial).map(|open| open.path.clone())
@@ -86,6 +143,13 @@ impl NodeState {
     }
 }
 
+/// What breaks come to, once it is known who can still be told.
+#[derive(Debug, Default)]
+pub(crate) struct Routed {
+    notices: Vec<Notice<Holder>>,
+    given_up: Vec<OpenSerial>,
+}
+
 /// One inode somebody has open.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -93,6 +157,7 @@ pub(crate) struct Node {
     state: Mutex<NodeState>,
     /// Notified whenever a lease, a lock or a share mode was given back, or a resize has ended.
     pub(crate) changed: Notify,
+    orphans: Arc<Orphans>,
     commit: OnceLock<CommitGroup>,
 }
 
@@ -149,16 +214,26 @@ impl Node {
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
     pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
         let now = Instant::now();
-        let (notices, deadline) = {
+        let (routed, deadline) = {
             let mut state = self.lock();
             if state.leases.expire(now) {
                 self.changed.notify_waiters();
             }
             let notices = state.leases.start_breaks(by, intent, now);
-            (notices, state.leases.must_wait(by, intent))
+            (state.route(notices), state.leases.must_wait(by, intent))
         };
-        send(notices);
+        self.send(routed);
         deadline
+    }
+
+    /// Tells holders, and has the opens closed of those that cannot be told.
+    pub(crate) fn send(&self, routed: Routed) {
+        self.orphans.give_up(&routed.given_up);
+        for notice in routed.notices {
+            if let Some(link) = notice.notify.link.upgrade() {
+                crate::dispatch::oplock_break::notify(&link, &notice);
+            }
+        }
     }
 
     /// Whether others cache something that a change of this file would make stale. Cheap: for
@@ -179,20 +254,12 @@ impl Drop for Resizing {
     }
 }
 
-/// Tells holders. A holder whose connection is gone loses its lease with its opens.
-pub(crate) fn send(notices: Vec<Notice<Holder>>) {
-    for notice in notices {
-        if let Some(link) = notice.notify.link.upgrade() {
-            crate::dispatch::oplock_break::notify(&link, &notice);
-        }
-    }
-}
-
 /// All nodes. The table only points at them: a node lives as long as an open of it.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     table: Mutex<Table>,
     break_timeout: Duration,
+    orphans: Arc<Orphans>,
 }
 
 #[derive(Debug, Default)]
@@ -202,8 +269,8 @@ struct Table {
 }
 
 impl Nodes {
-    pub(crate) fn new(break_timeout: Duration) -> Self {
-        Self { table: Mutex::default(), break_timeout }
+    pub(crate) fn new(break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
+        Self { table: Mutex::default(), break_timeout, orphans }
     }
 
     /// The node of an inode, made if need be.
@@ -226,7 +293,8 @@ impl Nodes {
             regions: Vec::new(),
         };
         let (changed, commit) = (Notify::new(), OnceLock::new());
-        let node = Arc::new(Node { key, state: Mutex::new(state), changed, commit });
+        let orphans = Arc::clone(&self.orphans);
+        let node = Arc::new(Node { key, state: Mutex::new(state), changed, orphans, commit });
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }

@@ -1,13 +1,33 @@
 //! An open: one handle of one client on one file.
+//!
+//! ```text
+//!              connection lost, durable            client comes back
+//!  +------+ -------------------------> +--------+ ----------------> +-------------+
+//!  | Held |                            | Orphan |                   | Handed over | to a new object,
+//!  +------+                            +--------+                   +-------------+ which is Held
+//!      | closed                            | given up
+//!      v                                   v
+//!  +--------------------------------------------+
+//!  | Closed                                     |
+//!  +--------------------------------------------+
+//! ```
+//!
+//! A client that comes back gets a new object under the old serial: whoever still works for the
+//! lost connection holds the old one, and finds it closed. The file's node knows opens by serial
+//! and does not notice.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
-use smb::create::AccessMask;
+use smb::create::{AccessMask, CreateAction};
 
+use super::creates::CreateKey;
 use super::lease::Owner;
 use super::locks::OpenSerial;
 use super::node::Node;
+use super::sequence::{Claim, Sequence, Stale, Ticket};
+use super::session::{Identity, Session};
 use super::tree::Tree;
 use crate::push::{self, OpenPush};
 use crate::service::Core;
@@ -30,7 +50,45 @@ pub(crate) struct Open {
     pub(crate) enumeration: Mutex<Option<Enumeration>>,
     /// There once push was granted.
     pub(crate) push: OnceLock<Arc<OpenPush>>,
-    closed: AtomicBool,
+    /// Who opened it and how.
+    pub(crate) origin: Origin,
+    /// There once it was granted.
+    pub(crate) durable: OnceLock<Durable>,
+    /// The half of its id that the session gave it.
+    pub(crate) volatile: u64,
+    session: Weak<Session>,
+    sequence: Mutex<Sequence>,
+    /// Its CREATE may come again: nobody has used it yet.
+    may_repeat: AtomicBool,
+    life: AtomicU8,
+}
+
+/// Who opened a file and how: what a client has to know to get it back.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) user: Identity,
+    /// GUID of the client machine.
+    pub(crate) client: [u8; 16],
+    /// GUID of the CREATE, zeros if it had none.
+    pub(crate) create_guid: [u8; 16],
+    pub(crate) action: CreateAction,
+}
+
+impl Origin {
+    /// How the CREATE would be named if it came again.
+    pub(crate) fn key(&self) -> Option<CreateKey> {
+        let named = self.create_guid != [0; 16];
+        named.then_some(CreateKey { client: self.client, create: self.create_guid })
+    }
+}
+
+/// How an open survives its connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Durable {
+    /// How long its client has to come back.
+    pub(crate) timeout: Duration,
+    /// Kept whatever others want, and through a restart of the server.
+    pub(crate) persistent: bool,
 }
 
 /// What a CREATE settled; the parts of an [`Open`].
@@ -44,11 +102,16 @@ pub(crate) struct OpenParts {
     pub(crate) owner: Owner,
     pub(crate) mode: u32,
     pub(crate) write_through: bool,
+    pub(crate) origin: Origin,
+    pub(crate) session: Weak<Session>,
+    pub(crate) volatile: u64,
+    pub(crate) sequence: u16,
 }
 
 impl Open {
     pub(crate) fn new(parts: OpenParts) -> Self {
-        let OpenParts { serial, tree, node, entry, access, owner, mode, write_through } = parts;
+        let OpenParts { serial, tree, node, entry, access, owner, mode, write_through, .. } = parts;
+        let may_repeat = AtomicBool::new(parts.origin.key().is_some());
         Self {
             serial,
             tree,
@@ -60,8 +123,98 @@ impl Open {
             write_through,
             enumeration: Mutex::new(None),
             push: OnceLock::new(),
-            closed: AtomicBool::new(false),
+            origin: parts.origin,
+            durable: OnceLock::new(),
+            volatile: parts.volatile,
+            session: parts.session,
+            sequence: Mutex::new(Sequence::starting_at(parts.sequence)),
+            may_repeat,
+            life: AtomicU8::new(HELD),
         }
+    }
+
+    /// The same open in the hands of a client that came back; `old` must be an orphan nobody else
+    /// can find. Push starts anew.
+    pub(crate) fn handed_over(old: &Self, place: NewPlace) -> Self {
+        old.life.store(HANDED_OVER, Ordering::Release);
+        let enumeration = old.enumeration.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Self {
+            serial: old.serial,
+            tree: place.tree,
+            node: Arc::clone(&old.node),
+            entry: Arc::clone(&old.entry),
+            access: old.access,
+            owner: old.owner,
+            mode: old.mode,
+            write_through: old.write_through,
+            enumeration: Mutex::new(enumeration),
+            push: OnceLock::new(),
+            origin: Origin { client: place.client, ..old.origin.clone() },
+            durable: old.durable.clone(),
+            volatile: place.volatile,
+            session: place.session,
+            sequence: Mutex::new(Sequence::starting_at(place.sequence)),
+            may_repeat: AtomicBool::new(old.may_repeat()),
+            life: AtomicU8::new(HELD),
+        }
+    }
+
+    /// Whether its CREATE may come again.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.may_repeat.load(Ordering::Acquire)
+    }
+
+    /// Whether it was opened, or taken back, in this session.
+    pub(crate) fn is_of(&self, session: &Arc<Session>) -> bool {
+        std::ptr::eq(self.session.as_ptr(), Arc::as_ptr(session))
+    }
+
+    /// Whether it survives its connection and the server.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.durable.get().is_some_and(|durable| durable.persistent)
+    }
+
+    /// The client has used the handle, so it has the answer to its CREATE.
+    pub(crate) fn set_used(&self, core: &Core) {
+        if self.may_repeat() && self.may_repeat.swap(false, Ordering::AcqRel) {
+            self.forget_create(core);
+        }
+    }
+
+    fn forget_create(&self, core: &Core) {
+        if let Some(key) = self.origin.key() {
+            core.creates.forget(key, self);
+        }
+    }
+
+    /// Whether a request may go ahead as far as lost channels are concerned.
+    pub(crate) fn admit(&self, claim: Claim) -> Result<(), Stale> {
+        self.sequence().admit(claim)
+    }
+
+    /// Counts a request of the client's until the answer is dropped.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> UnderWay {
+        let ticket = self.sequence().begin();
+        UnderWay { open: Arc::clone(self), ticket }
+    }
+
+    fn sequence(&self) -> MutexGuard<'_, Sequence> {
+        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection is gone, and the client may come back. From now on requests find it closed.
+    pub(crate) fn set_orphan(&self) {
+        self.life.store(ORPHAN, Ordering::Release);
+    }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.life.load(Ordering::Acquire) == ORPHAN
+    }
+
+    /// Takes it away from the session that holds it. True for one caller only, who closes it.
+    pub(crate) fn wrest(&self) -> bool {
+        let session = self.session.upgrade();
+        session.is_some_and(|session| session.remove_open(self.serial.0, self.volatile).is_some())
     }
 
     /// Whether every right of `mask` was granted.
@@ -82,10 +235,11 @@ impl Open {
     /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
     /// to be deleted and this was its last open. May block. The second call does nothing.
     pub(crate) fn close(&self, core: &Arc<Core>) -> Result<(), ShareError> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if matches!(self.life.swap(CLOSED, Ordering::AcqRel), CLOSED | HANDED_OVER) {
             return Ok(());
         }
         push::closing(core, self);
+        self.set_used(core);
         let doomed = {
             let mut state = self.node.lock();
             let Some(at) = state.opens.iter().position(|open| open.serial == self.serial) else {
@@ -110,8 +264,36 @@ impl Open {
         }
     }
 
-    /// Whether the open has ended.
+    /// Whether the open has ended for those who hold this object.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.life.load(Ordering::Acquire) != HELD
     }
 }
+
+/// Where a client that came back takes an open.
+#[derive(Debug)]
+pub(crate) struct NewPlace {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) session: Weak<Session>,
+    pub(crate) client: [u8; 16],
+    pub(crate) volatile: u64,
+    pub(crate) sequence: u16,
+}
+
+/// A request on an open, counted until dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    open: Arc<Open>,
+    ticket: Ticket,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.open.sequence().end(self.ticket);
+    }
+}
+
+const HELD: u8 = 0;
+const ORPHAN: u8 = 1;
+const HANDED_OVER: u8 = 2;
+const CLOSED: u8 = 3;

@@ -25,7 +25,7 @@ use crate::limits::{OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESS
 use crate::service::Core;
 
 /// Who a session belongs to.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Identity {
     /// Knows the password.
     User(String),
@@ -126,9 +126,15 @@ impl Session {
         true
     }
 
-    /// Adds an open made from its own id.
-    pub(crate) fn add_open(&self, make: impl FnOnce(SlabId) -> Arc<Open>) -> Result<SlabId, Full> {
-        self.opens().insert_with(make)
+    /// Adds an open made from its own id, unless there are too many: then `make` comes back.
+    pub(crate) fn add_open<F: FnOnce(SlabId) -> Arc<Open>>(&self, make: F) -> Result<Arc<Open>, F> {
+        let mut opens = self.opens();
+        if opens.is_full() {
+            return Err(make);
+        }
+        let mut made = None;
+        let added = opens.insert_with(|id| Arc::clone(made.insert(make(id))));
+        Ok(made.filter(|_| added.is_ok()).expect("there is room"))
     }
 
     /// The open a client means by its two ids, which must both fit.
@@ -155,6 +161,11 @@ impl Session {
         if matches { pipes.remove(SlabId(volatile)) } else { None }
     }
 
+    /// Whether an open of that persistent id is here.
+    pub(crate) fn has_open(&self, persistent: u64) -> bool {
+        self.opens().values().any(|open| open.serial.0 == persistent)
+    }
+
     /// Any open that holds this lease.
     pub(crate) fn open_of(&self, owner: Owner) -> Option<Arc<Open>> {
         self.opens().values().find(|open| open.owner == owner).cloned()
@@ -169,15 +180,22 @@ impl Session {
 
     /// Ends the session and everything in it. May block. The second call does nothing.
     pub(crate) fn close(&self, core: &Arc<Core>) {
+        for open in self.dissolve(core) {
+            log_close(&open, open.close(core));
+        }
+    }
+
+    /// Ends the session: durable opens wait for their client from now on, the others are left to
+    /// the caller, who closes them. Does not block.
+    #[must_use]
+    pub(crate) fn dissolve(&self, core: &Arc<Core>) -> Vec<Arc<Open>> {
         if self.closed.swap(true, Ordering::AcqRel) {
-            return;
+            return Vec::new();
         }
         self.trees().clear();
         self.pipes().drain();
         let opens = self.opens().drain();
-        for open in opens {
-            log_close(&open, open.close(core));
-        }
+        opens.into_iter().filter(|open| !core.orphans.adopt(core, open)).collect()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -201,7 +219,8 @@ impl Session {
     }
 }
 
-fn log_close(open: &Open, closed: Result<(), crate::share::ShareError>) {
+/// Says what no answer can.
+pub(crate) fn log_close(open: &Open, closed: Result<(), crate::share::ShareError>) {
     if let Err(error) = closed {
         tracing::warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
     }

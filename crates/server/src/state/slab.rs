@@ -52,6 +52,11 @@ impl<T> Slab<T> {
         Ok(id)
     }
 
+    /// Whether one more value has no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.slots.len() >= self.len_max as usize
+    }
+
     /// The value, unless the id is stale or was never given out.
     pub(crate) fn get(&self, id: SlabId) -> Option<&T> {
         let slot = self.slots.get(index(id))?;

@@ -113,8 +113,11 @@ impl Wire {
     }
 
     pub(crate) fn log_on(&mut self) {
-        let mut initiator =
-            NtlmInitiator::with_password("user", "", "secret", "127.0.0.1").unwrap();
+        self.log_on_as("user", "secret");
+    }
+
+    pub(crate) fn log_on_as(&mut self, user: &str, password: &str) {
+        let mut initiator = NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap();
         let mut hash = self.preauth;
         let mut token: Option<Vec<u8>> = None;
         loop {

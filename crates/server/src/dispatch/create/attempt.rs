@@ -2,7 +2,7 @@
 //!
 //! Spec: MS-FSA §2.1.5.1.1 (creation), §2.1.5.1.2 (open of an existing file).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use smb::NtStatus;
@@ -12,10 +12,12 @@ use smb::push::RecallReason;
 use super::wish::Wish;
 use crate::service::Core;
 use crate::share::{
-    BasicChange, DosAttributes, Entry, Found, Metadata, Share, ShareError, SharePath,
+    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Share, ShareError, SharePath,
 };
+use crate::state::durable;
 use crate::state::lease::Intent;
-use crate::state::node::{self, Node, OpenRecord, Resizing};
+use crate::state::lease_keys::KeyClaim;
+use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 
 /// What an attempt came to.
@@ -46,7 +48,11 @@ pub(super) struct Created {
 }
 
 /// Tries once. May block.
-pub(super) fn attempt(core: &Core, share: &Arc<Share>, wish: &Wish) -> Result<Attempt, NtStatus> {
+pub(super) fn attempt(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+) -> Result<Attempt, NtStatus> {
     let located = share.locate(&wish.path)?;
     match (located.found, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
@@ -71,6 +77,9 @@ fn create_new(
     if wish.deletes_on_close() && wish.attributes.contains(DosAttributes::READONLY) {
         return Err(NtStatus::CANNOT_DELETE);
     }
+    if core.lease_keys.names_another(wish.owner, None) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     let created = if wish.wants_directory() {
         share.create_directory(&path, wish.attributes)
     } else {
@@ -86,13 +95,14 @@ fn create_new(
     }
     let node = core.nodes.node(entry.key());
     let sharing = wish.sharing(wish.requested());
+    let claim = claim(core, wish, entry.key())?;
     {
         let mut state = node.lock();
         // Somebody who found the new name before us may already exclude us.
         if !state.admits(sharing) {
             return Err(NtStatus::SHARING_VIOLATION);
         }
-        state.opens.push(record(wish, share, sharing, path));
+        state.opens.push(record(wish, share, sharing, path, claim));
     }
     let metadata = entry.metadata()?;
     let action = CreateAction::CREATED;
@@ -100,7 +110,7 @@ fn create_new(
 }
 
 fn open_existing(
-    core: &Core,
+    core: &Arc<Core>,
     share: &Arc<Share>,
     wish: &Wish,
     found: &Found,
@@ -112,7 +122,11 @@ fn open_existing(
     let access = wish.requested_on(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = core.nodes.node(found.key);
-    let _resizing = match enter(&node, share, wish, sharing, path)? {
+    if evict(core, &node, wish)? {
+        return Ok(Attempt::Again);
+    }
+    let claim = claim(core, wish, found.key)?;
+    let _resizing = match enter(&node, share, wish, sharing, path, claim)? {
         Entered::Wait(wait) => return Ok(wait),
         Entered::Now(resizing) => resizing,
     };
@@ -128,6 +142,31 @@ fn open_existing(
             Err(error.into())
         }
     }
+}
+
+// MS-SMB2 §3.3.5.9.13: an application that comes up on another machine takes its files with it.
+// True if opens were closed.
+fn evict(core: &Arc<Core>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
+    let Some(instance) = &wish.instance else { return Ok(false) };
+    let mut evicted = Vec::new();
+    for record in &node.lock().opens {
+        let Some(other) = record.instance.as_ref().filter(|other| instance.succeeds(other)) else {
+            continue;
+        };
+        // §3.3.5.9.15: of two that tell their versions the later one wins.
+        if instance.version.is_some() && other.version >= instance.version {
+            return Err(NtStatus::FILE_FORCED_CLOSED);
+        }
+        evicted.extend(record.open.upgrade());
+    }
+    let is_any = !evicted.is_empty();
+    for open in evicted {
+        let orphan = core.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
+        if open.wrest() || orphan.is_some() {
+            durable::close_all(core, vec![open]);
+        }
+    }
+    Ok(is_any)
 }
 
 fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {
@@ -175,6 +214,7 @@ fn enter(
     wish: &Wish,
     sharing: Sharing,
     path: SharePath,
+    claim: KeyClaim,
 ) -> Result<Entered, NtStatus> {
     let now = Instant::now();
     let mut state = node.lock();
@@ -213,12 +253,13 @@ fn enter(
         Some(wait) => Ok(Entered::Wait(wait)),
         None if !admitted => Err(NtStatus::SHARING_VIOLATION),
         None => {
-            state.opens.push(record(wish, share, sharing, path));
+            state.opens.push(record(wish, share, sharing, path, claim));
             Ok(Entered::Now(overwrites.then(|| state.begin_resize(node))))
         }
     };
+    let routed = state.route(notices);
     drop(state);
-    node::send(notices);
+    node.send(routed);
     outcome
 }
 
@@ -246,7 +287,18 @@ fn finish_opening(
     Ok((entry, metadata, action))
 }
 
-fn record(wish: &Wish, share: &Arc<Share>, sharing: Sharing, path: SharePath) -> OpenRecord {
+// MS-SMB2 §3.3.5.9.8: a key names one file.
+fn claim(core: &Core, wish: &Wish, file: FileKey) -> Result<KeyClaim, NtStatus> {
+    core.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)
+}
+
+fn record(
+    wish: &Wish,
+    share: &Arc<Share>,
+    sharing: Sharing,
+    path: SharePath,
+    key_claim: KeyClaim,
+) -> OpenRecord {
     OpenRecord {
         serial: wish.serial,
         sharing,
@@ -254,5 +306,10 @@ fn record(wish: &Wish, share: &Arc<Share>, sharing: Sharing, path: SharePath) ->
         share: Arc::clone(share),
         path,
         delete_on_close: wish.deletes_on_close(),
+        holder: None,
+        orphan: None,
+        _key_claim: key_claim,
+        instance: wish.instance.clone(),
+        open: Weak::new(),
     }
 }

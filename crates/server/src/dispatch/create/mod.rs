@@ -7,16 +7,22 @@
 //!                            +-- wait until it is given back or taken
 //! ```
 //!
+//! A CREATE that opens nothing goes another way: [`reconnect`] takes back an open whose connection
+//! was lost, and gives the answer again to a request that was sent twice.
+//!
 //! An attempt does all the work on the file system and in the node's table in one go, on a worker
 //! where that may block, and leaves nothing behind unless it succeeds.
 //!
 //! Spec: MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1.
 
 mod attempt;
+mod durable;
+mod reconnect;
 mod wish;
 
 use std::sync::Arc;
 
+use smb::HeaderFlags;
 use smb::create::{
     CreateAction, CreateRequest, CreateResponse, CreateResponseContext, Lease, LeaseKey,
     LeaseVersion, OplockLevel,
@@ -27,15 +33,20 @@ use smb::{FileId, FileTime, NtStatus};
 use tracing::{debug, warn};
 
 use self::attempt::{Attempt, Created};
+use self::durable::Durability;
+use self::reconnect::Extras;
 pub(crate) use self::wish::PushWish;
 use self::wish::{Caching as WantedCaching, Wish};
 use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, oplock_break};
 use crate::push::Region;
-use crate::state::lease::{Caching, Granted};
+use crate::share::Metadata;
+use crate::state::creates::{Begun, CreateKey};
+use crate::state::lease::{Caching, Flavor, Granted, Owner};
 use crate::state::node::{Holder, Node};
-use crate::state::open::OpenParts;
+use crate::state::open::{OpenParts, Origin};
+use crate::state::slab::SlabId;
 use crate::state::{Open, Tree};
 
 /// Opens or creates a file or directory.
@@ -44,33 +55,52 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = CreateRequest::parse(call.pdu()).map_err(malformed)?;
     let share = tree.share().cloned().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let client = call.link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;
+    let asked = Durability::check(&request.contexts, client.dialect)?;
+    let client_guid = client.client_guid;
+    if let Durability::Back(back) = asked {
+        let extras = Extras::of(&request);
+        return reconnect::take_back(call, &tree, back, &extras, out).await;
+    }
+    let origin = |action| Origin {
+        user: call.session().identity.clone(),
+        client: client_guid,
+        create_guid: asked.create_guid(),
+        action,
+    };
+    let mut reservation = None;
+    if let Some(key) = origin(CreateAction::OPENED).key() {
+        match begin(call, key)? {
+            Begun::First(first) => reservation = Some(first),
+            Begun::Opened(open) => {
+                let extras = Extras::of(&request);
+                return reconnect::repeat(call, &tree, open, asked, &extras, out).await;
+            }
+            Begun::UnderWay => return Err(NtStatus::FILE_NOT_AVAILABLE),
+        }
+    }
     let serial = call.link.core.next_serial();
-    let wish = Arc::new(Wish::check(&request, &tree, client, serial)?);
+    let wish = Arc::new(Wish::check(&request, &tree, client, &call.session().identity, serial)?);
     let created = settle(call, &share, &wish).await?;
     let is_directory = created.entry.is_directory();
     let (metadata, action) = (created.metadata, created.action);
-    let (open, file_id) = register(call, &tree, &wish, created)?;
-    let granted = grant(call, &wish, &open, file_id);
+    let open = register(call, &tree, &wish, created, origin(action))?;
+    let file_id = FileId { persistent: serial.0, volatile: open.volatile };
+    let granted = grant(call, &wish, &open);
+    let durable = asked.grant(granted, false);
     call.chain_file = Some(file_id);
-    debug!(path = open.path().to_wire(), ?action, directory = is_directory, "opened");
+    debug!(path = open.path().to_wire(), ?action, directory = is_directory, ?durable, "opened");
     let mut contexts = Vec::new();
-    let oplock_level = match wish.caching {
-        WantedCaching::Lease { key, version, parent, .. } if granted.is_some() => {
-            let granted = granted.expect("checked by the guard");
-            let version = match version {
-                LeaseVersion::V1 => LeaseVersion::V1,
-                LeaseVersion::V2 { .. } => LeaseVersion::V2 { parent, epoch: granted.epoch },
-            };
-            contexts.push(CreateResponseContext::Lease(Lease {
-                key: LeaseKey(key),
-                state: oplock_break::to_state(granted.caching),
-                break_in_progress: granted.breaking,
-                version,
-            }));
+    let oplock_level = match (wish.caching, granted) {
+        (WantedCaching::Lease { key, version, .. }, Some(granted)) => {
+            contexts.push(lease_context(key, version, granted));
             OplockLevel::LEASE
         }
         _ => granted.map_or(OplockLevel::NONE, |granted| oplock_break::to_level(granted.caching)),
     };
+    if let Some(durable) = durable {
+        let _ = open.durable.set(durable);
+        contexts.extend(asked.context(durable));
+    }
     if wish.wants_maximal_access {
         let access = wish.maximal_access(metadata.attributes);
         let status = NtStatus::SUCCESS;
@@ -84,10 +114,38 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         let caching = granted.map_or(Caching::NONE, |granted| granted.caching);
         contexts.push(crate::push::offer(call, &open, asked, caching));
     }
+    if let Some(reservation) = reservation {
+        reservation.settle(&open);
+    }
+    respond(Facts { oplock_level, action, metadata: &metadata, file_id, contexts }, out);
+    Ok(NtStatus::SUCCESS)
+}
+
+// MS-SMB2 §3.3.5.9.10: without the replay flag a GUID in use is refused.
+fn begin(call: &Call, key: CreateKey) -> Result<Begun<Open>, NtStatus> {
+    let begun = call.link.core.creates.begin(key);
+    let replays = call.header.flags.contains(HeaderFlags::REPLAY);
+    if !replays && !matches!(begun, Begun::First(_)) {
+        return Err(NtStatus::DUPLICATE_OBJECTID);
+    }
+    Ok(begun)
+}
+
+/// What an answer says.
+struct Facts<'a> {
+    oplock_level: OplockLevel,
+    action: CreateAction,
+    metadata: &'a Metadata,
+    file_id: FileId,
+    contexts: Vec<CreateResponseContext<'static>>,
+}
+
+fn respond(facts: Facts<'_>, out: &mut Vec<u8>) {
+    let metadata = facts.metadata;
     let response = CreateResponse {
-        oplock_level,
+        oplock_level: facts.oplock_level,
         reparse_point: false,
-        action,
+        action: facts.action,
         creation_time: FileTime(metadata.creation),
         last_access_time: FileTime(metadata.access),
         last_write_time: FileTime(metadata.write),
@@ -95,11 +153,32 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         allocation_size: metadata.allocation,
         end_of_file: metadata.size,
         attributes: FileAttributes::from_bits_retain(metadata.attributes.0),
-        file_id,
-        contexts,
+        file_id: facts.file_id,
+        contexts: facts.contexts,
     };
     response.emit(out);
-    Ok(NtStatus::SUCCESS)
+}
+
+// The layout is that of the lease, which the first of its opens chose.
+fn lease_context(
+    key: [u8; 16],
+    asked: LeaseVersion,
+    granted: Granted,
+) -> CreateResponseContext<'static> {
+    let parent = match asked {
+        LeaseVersion::V1 => None,
+        LeaseVersion::V2 { parent, .. } => parent,
+    };
+    let version = match granted.flavor {
+        Flavor::LeaseV2 => LeaseVersion::V2 { parent, epoch: granted.epoch },
+        Flavor::LeaseV1 | Flavor::Oplock => LeaseVersion::V1,
+    };
+    CreateResponseContext::Lease(Lease {
+        key: LeaseKey(key),
+        state: oplock_break::to_state(granted.caching),
+        break_in_progress: granted.breaking,
+        version,
+    })
 }
 
 // Attempts until it works or fails for good. Every wait ends: leases and regions are taken by
@@ -153,34 +232,41 @@ fn register(
     tree: &Arc<Tree>,
     wish: &Wish,
     created: Created,
-) -> Result<(Arc<Open>, FileId), NtStatus> {
-    let open = Arc::new(Open::new(OpenParts {
+    origin: Origin,
+) -> Result<Arc<Open>, NtStatus> {
+    let session = call.session();
+    let access = match created.action {
+        CreateAction::CREATED => wish.requested(),
+        _ => wish.requested_on(created.metadata.attributes),
+    };
+    let parts = |volatile| OpenParts {
         serial: wish.serial,
         tree: Arc::clone(tree),
         node: created.node,
         entry: Arc::new(created.entry),
-        access: match created.action {
-            CreateAction::CREATED => wish.requested(),
-            _ => wish.requested_on(created.metadata.attributes),
-        },
+        access,
         owner: wish.owner,
         mode: wish.mode(),
         write_through: wish.is_write_through(),
-    }));
-    let session = call.session();
-    let added = session.add_open(|_| Arc::clone(&open));
-    let Ok(volatile) = added else {
-        close_in_background(call, open);
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        origin,
+        session: Arc::downgrade(session),
+        volatile,
+        sequence: call.header.channel_sequence(),
     };
-    let file_id = FileId { persistent: wish.serial.0, volatile: volatile.0 };
+    let open = match session.add_open(|id| Arc::new(Open::new(parts(id.0)))) {
+        Ok(open) => open,
+        Err(make) => {
+            close_in_background(call, make(SlabId(0)));
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+    };
     // A session or tree that ended meanwhile has closed its opens, but not this one.
     if session.is_closed() || session.tree(tree.id).is_none() {
-        session.remove_open(file_id.persistent, file_id.volatile);
+        session.remove_open(open.serial.0, open.volatile);
         close_in_background(call, open);
         return Err(NtStatus::USER_SESSION_DELETED);
     }
-    Ok((open, file_id))
+    Ok(open)
 }
 
 fn close_in_background(call: &Call, open: Arc<Open>) {
@@ -188,20 +274,33 @@ fn close_in_background(call: &Call, open: Arc<Open>) {
     call.link.core.runtime.spawn_blocking(move || open.close(&core));
 }
 
+// How the client is told of breaks of what this open holds.
+fn holder(call: &Call, open: &Open) -> Holder {
+    let lease_key = match open.owner {
+        Owner::Lease { key, .. } => key,
+        Owner::Open(_) => [0; 16],
+    };
+    Holder {
+        link: Arc::downgrade(&call.link),
+        session_id: call.session().id,
+        tree_id: open.tree.id,
+        file_id: (open.serial.0, open.volatile),
+        lease_key,
+    }
+}
+
 // MS-SMB2 §3.3.5.9.8, §3.3.5.9.11. `None`: nothing was asked for, or it is a directory.
-fn grant(call: &Call, wish: &Wish, open: &Open, file_id: FileId) -> Option<Granted> {
+fn grant(call: &Call, wish: &Wish, open: &Arc<Open>) -> Option<Granted> {
+    let holder = holder(call, open);
+    let mut state = open.node.lock();
+    if let Some(record) = state.record_mut(open.serial) {
+        record.holder = Some(holder.clone());
+        record.open = Arc::downgrade(open);
+    }
     let (wanted, flavor, first_epoch) = wish.caching.wanted()?;
     if open.entry.is_directory() {
         return None;
     }
-    let holder = Holder {
-        link: Arc::downgrade(&call.link),
-        session_id: call.session().id,
-        tree_id: open.tree.id,
-        file_id: (file_id.persistent, file_id.volatile),
-        lease_key: wish.caching.key(),
-    };
-    let mut state = open.node.lock();
     let alone = state.is_alone(wish.owner);
     Some(state.leases.grant(wish.owner, flavor, wanted, alone, first_epoch, holder))
 }

@@ -4,7 +4,7 @@
 
 use smb::NtStatus;
 use smb::create::{
-    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext, LeaseKey,
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
     LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::negotiate::Dialect;
@@ -13,8 +13,9 @@ use smb::push::PushRequest;
 use crate::dispatch::oplock_break;
 use crate::share::{DosAttributes, OpenMode, SharePath};
 use crate::state::lease::{Caching as Bits, Flavor, Owner};
+use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
-use crate::state::{Agreed, OpenSerial, Tree};
+use crate::state::{Agreed, Identity, OpenSerial, Tree};
 
 /// A checked CREATE.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub(super) struct Wish {
     pub(super) wants_maximal_access: bool,
     pub(super) wants_disk_id: bool,
     pub(super) push: Option<PushWish>,
+    pub(super) instance: Option<AppInstance>,
     desired: AccessMask,
     allowed: AccessMask,
     shares: ShareAccess,
@@ -47,7 +49,7 @@ pub(crate) enum PushWish {
 pub(super) enum Caching {
     Nothing,
     Oplock(OplockLevel),
-    Lease { key: [u8; 16], state: Bits, version: LeaseVersion, parent: Option<LeaseKey> },
+    Lease { key: [u8; 16], state: Bits, version: LeaseVersion },
 }
 
 impl Caching {
@@ -63,13 +65,6 @@ impl Caching {
             }
         }
     }
-
-    pub(super) fn key(self) -> [u8; 16] {
-        match self {
-            Self::Lease { key, .. } => key,
-            _ => [0; 16],
-        }
-    }
 }
 
 impl Wish {
@@ -77,6 +72,7 @@ impl Wish {
         request: &CreateRequest<'_>,
         tree: &Tree,
         client: &Agreed,
+        user: &Identity,
         serial: OpenSerial,
     ) -> Result<Self, NtStatus> {
         check_fields(request)?;
@@ -95,13 +91,14 @@ impl Wish {
             wants_maximal_access: false,
             wants_disk_id: false,
             push: None,
+            instance: None,
             desired: request.desired_access.without_generics(),
             allowed: tree.maximal_access,
             shares: request.share_access,
             options: request.options,
         };
         wish.check_access()?;
-        wish.take_contexts(request, client)?;
+        wish.take_contexts(request, client, user)?;
         Ok(wish)
     }
 
@@ -129,6 +126,7 @@ impl Wish {
         &mut self,
         request: &CreateRequest<'_>,
         client: &Agreed,
+        user: &Identity,
     ) -> Result<(), NtStatus> {
         if matches!(
             request.oplock_level,
@@ -142,14 +140,10 @@ impl Wish {
                     if request.oplock_level == OplockLevel::LEASE
                         && client.dialect >= Dialect::SMB_2_1 =>
                 {
-                    let parent = match lease.version {
-                        LeaseVersion::V1 => None,
-                        LeaseVersion::V2 { parent, .. } => parent,
-                    };
                     let (key, state) = (lease.key.0, Bits(lease.state.bits()).sanitized());
                     let version = lease.version;
                     self.owner = Owner::Lease { client: client.client_guid, key };
-                    self.caching = Caching::Lease { key, state, version, parent };
+                    self.caching = Caching::Lease { key, state, version };
                 }
                 CreateRequestContext::MaximalAccess(_) => self.wants_maximal_access = true,
                 CreateRequestContext::QueryOnDiskId => self.wants_disk_id = true,
@@ -158,17 +152,20 @@ impl Wish {
                 CreateRequestContext::PushUnknownVersion(_) => {
                     self.push = Some(PushWish::UnknownVersion);
                 }
-                // No open outlives its connection yet, so there is none to come back to.
-                CreateRequestContext::DurableReconnect(_)
-                | CreateRequestContext::DurableReconnectV2(_) => {
-                    return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+                // MS-SMB2 §3.3.5.9.13: means nothing without a handle that can be told apart.
+                CreateRequestContext::AppInstanceId(id)
+                    if client.dialect >= Dialect::SMB_3_0 && has_create_guid(request) =>
+                {
+                    let (client, version) = (client.client_guid, version_of(request));
+                    self.instance =
+                        Some(AppInstance { id: id.0, client, user: user.clone(), version });
                 }
                 // No previous versions: MS-SMB2 §3.3.5.9.
                 CreateRequestContext::Timewarp(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
                 CreateRequestContext::ExtendedAttributes(list) if !list.is_empty() => {
                     return Err(NtStatus::EAS_NOT_SUPPORTED);
                 }
-                // Durable opens are not granted: no context in the answer says so.
+                // Durability is looked at before: see the module of that name.
                 _ => {}
             }
         }
@@ -272,6 +269,17 @@ impl Wish {
             | AccessMask::SYNCHRONIZE;
         looks.contains(self.desired) && !self.overwrites() && !self.deletes_on_close()
     }
+}
+
+fn has_create_guid(request: &CreateRequest<'_>) -> bool {
+    request.contexts.iter().any(|context| matches!(context, CreateRequestContext::DurableV2(_)))
+}
+
+fn version_of(request: &CreateRequest<'_>) -> Option<(u64, u64)> {
+    request.contexts.iter().find_map(|context| match context {
+        CreateRequestContext::AppInstanceVersion { high, low } => Some((*high, *low)),
+        _ => None,
+    })
 }
 
 fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {

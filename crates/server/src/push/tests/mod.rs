@@ -1,5 +1,19 @@
 //! Registrations against everything that ends them, with an engine that is held and let go.
 
+/// Drives `work` until it waits for something, and fails if it does not.
+macro_rules! assert_waits {
+    ($work:expr) => {{
+        let mut waited = false;
+        tokio::select! {
+            biased;
+            _ = &mut $work => {}
+            () = settle() => waited = true,
+        }
+        assert!(waited, "it had to wait");
+    }};
+}
+
+mod durable;
 mod rig;
 
 use std::fs::FileTimes;
@@ -47,19 +61,6 @@ async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-}
-
-/// Drives `work` until it waits for something, and fails if it does not.
-macro_rules! assert_waits {
-    ($work:expr) => {{
-        let mut waited = false;
-        tokio::select! {
-            biased;
-            _ = &mut $work => {}
-            () = settle() => waited = true,
-        }
-        assert!(waited, "it had to wait");
-    }};
 }
 
 #[tokio::test]

@@ -51,6 +51,16 @@ pub(super) struct Rig {
 }
 
 impl Rig {
+    /// The client has lost its connection and set up another session.
+    pub(super) fn reconnect(&mut self) {
+        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares[0]));
+        let (session, tree) = log_on(&self.core, old + 1, share);
+        self.core.dissolve_session(old);
+        let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]));
+        self.channel = Arc::new(Channel { session, signing });
+        self.tree = tree;
+    }
+
     /// In the share's memory, with a grace that ends only when the test says so.
     pub(super) fn new() -> Self {
         Self::with_grace(Duration::from_secs(3600))
@@ -75,6 +85,7 @@ impl Rig {
             guid: Guid([1; 16]),
             push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
             runtime: tokio::runtime::Handle::current(),
+            first_serial: 1,
         }));
         let address = "127.0.0.1:5445".parse().unwrap();
         let engine = Arc::new(TestEngine::default());
@@ -82,17 +93,7 @@ impl Rig {
         let link =
             Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
         link.agreed.set(agreed()).unwrap();
-        let session = Arc::new(Session::new(SessionParts {
-            id: 7,
-            identity: Identity::User("user".to_owned()),
-            sealing: None,
-            opening: None,
-            signing_required: true,
-            encrypt_required: false,
-        }));
-        let access = AccessMask::FILE_ALL;
-        let tree = session.connect_tree(Target::Disk(share), access).unwrap();
-        assert!(core.add_session(Arc::clone(&session)));
+        let (session, tree) = log_on(&core, 7, share);
         let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]));
         let channel = Arc::new(Channel { session, signing });
         Self { dir, core, engine, link, channel, tree, next_message: AtomicU64::new(1) }
@@ -100,11 +101,21 @@ impl Rig {
 
     /// A file of 64 KiB, opened by the holder of lease `key`.
     pub(super) async fn open(&self, name: &str, key: u8) -> Opened {
+        self.open_with(name, key, CreateRequestContext::QueryOnDiskId).await.unwrap()
+    }
+
+    /// The same with one more context in the request.
+    pub(super) async fn open_with(
+        &self,
+        name: &str,
+        key: u8,
+        context: CreateRequestContext<'static>,
+    ) -> Result<Opened, NtStatus> {
         let path = self.dir.path().join(name);
         if !path.exists() {
             std::fs::write(&path, vec![0; usize::try_from(LEN).unwrap()]).unwrap();
         }
-        let pdu = self.create(name, key, CreateDisposition::OPEN).await.unwrap();
+        let pdu = self.create(name, key, CreateDisposition::OPEN, context).await?;
         let response = CreateResponse::parse(&pdu).unwrap();
         let grant = response.contexts.iter().find_map(|context| match context {
             CreateResponseContext::Push(PushResponse::Granted(grant)) => Some(grant.clone()),
@@ -114,12 +125,15 @@ impl Rig {
         PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
         let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
         let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
-        Opened { id: response.file_id, connection }
+        Ok(Opened { id: response.file_id, connection })
     }
 
     /// Opens a file and empties it.
     pub(super) async fn overwrite(&self, name: &str, key: u8) -> FileId {
-        let pdu = self.create(name, key, CreateDisposition::OVERWRITE).await.unwrap();
+        let pdu = self
+            .create(name, key, CreateDisposition::OVERWRITE, CreateRequestContext::QueryOnDiskId)
+            .await
+            .unwrap();
         CreateResponse::parse(&pdu).unwrap().file_id
     }
 
@@ -133,6 +147,7 @@ impl Rig {
         name: &str,
         key: u8,
         disposition: CreateDisposition,
+        context: CreateRequestContext<'static>,
     ) -> Result<Vec<u8>, NtStatus> {
         let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
         let version = LeaseVersion::V2 { parent: None, epoch: 0 };
@@ -154,7 +169,11 @@ impl Rig {
             disposition,
             options: CreateOptions::empty(),
             name: Name::new(name).unwrap(),
-            contexts: vec![CreateRequestContext::Lease(lease), CreateRequestContext::Push(push)],
+            contexts: vec![
+                CreateRequestContext::Lease(lease),
+                CreateRequestContext::Push(push),
+                context,
+            ],
         };
         self.ask(Command::CREATE, |out| request.emit(out)).await
     }
@@ -246,6 +265,7 @@ impl Rig {
             chain_tree: None,
             pending: self.link.add_pending(id),
             may_pend: true,
+            under_way: None,
         };
         let mut out = Vec::new();
         Header { flags: HeaderFlags::RESPONSE, ..header }.emit(&mut out);
@@ -261,6 +281,21 @@ impl Rig {
     pub(super) fn registered(&self) -> usize {
         self.engine.registered.lock().unwrap().len()
     }
+}
+
+fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Session>, Arc<Tree>) {
+    let session = Arc::new(Session::new(SessionParts {
+        id,
+        identity: Identity::User("user".to_owned()),
+        sealing: None,
+        opening: None,
+        signing_required: true,
+        encrypt_required: false,
+    }));
+    let access = AccessMask::FILE_ALL;
+    let tree = session.connect_tree(Target::Disk(share), access).unwrap();
+    assert!(core.add_session(Arc::clone(&session)));
+    (session, tree)
 }
 
 /// An open with a push connection.

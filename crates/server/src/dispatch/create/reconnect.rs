@@ -1,0 +1,275 @@
+//! CREATE that opens nothing: it takes back an open whose connection was lost, or is the second
+//! copy of a CREATE that was answered.
+//!
+//! Spec: MS-SMB2 §3.3.5.9.7, §3.3.5.9.10, §3.3.5.9.12.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smb::create::{
+    CreateAction, CreateRequest, CreateRequestContext, CreateResponseContext, Lease, OplockLevel,
+};
+use smb::{FileId, NtStatus};
+use tracing::{debug, info};
+
+use super::durable::{Back, Durability};
+use super::{Facts, PushWish, close_in_background, holder, lease_context, respond};
+use crate::dispatch::call::Call;
+use crate::dispatch::frame::Outcome;
+use crate::dispatch::oplock_break;
+use crate::limits::RECONNECT_PATIENCE;
+use crate::share::SharePath;
+use crate::state::lease::{Caching, Granted, Owner};
+use crate::state::open::NewPlace;
+use crate::state::{Open, OpenSerial, Tree};
+
+/// What of a request counts when nothing is opened.
+#[derive(Clone, Debug)]
+pub(super) struct Extras {
+    name: String,
+    oplock_level: OplockLevel,
+    lease: Option<Lease>,
+    wants_disk_id: bool,
+    push: Option<PushWish>,
+}
+
+impl Extras {
+    pub(super) fn of(request: &CreateRequest<'_>) -> Self {
+        let mut extras = Self {
+            name: request.name.to_string(),
+            oplock_level: request.oplock_level,
+            lease: None,
+            wants_disk_id: false,
+            push: None,
+        };
+        for context in &request.contexts {
+            match context {
+                CreateRequestContext::Lease(lease) => extras.lease = Some(*lease),
+                CreateRequestContext::QueryOnDiskId => extras.wants_disk_id = true,
+                CreateRequestContext::Push(asked) => extras.push = Some(PushWish::Asked(*asked)),
+                CreateRequestContext::PushUnknownVersion(_) => {
+                    extras.push = Some(PushWish::UnknownVersion);
+                }
+                _ => {}
+            }
+        }
+        extras
+    }
+}
+
+/// DHnC and DH2C: an open comes back to its client.
+pub(super) async fn take_back(
+    call: &mut Call,
+    tree: &Arc<Tree>,
+    back: Back,
+    extras: &Extras,
+    out: &mut Vec<u8>,
+) -> Outcome {
+    let serial = OpenSerial(back.file_id.persistent);
+    let old = claim(call, serial, |open| check(call, tree, back, extras, open)).await?;
+    let open = attach(call, tree, old).await?;
+    info!(serial = serial.0, path = open.path().to_wire(), "a durable open is back");
+    answer(call, &open, extras, Durability::Nothing, CreateAction::OPENED, out).await
+}
+
+/// The second copy of a CREATE, the first of which has opened this.
+pub(super) async fn repeat(
+    call: &mut Call,
+    tree: &Arc<Tree>,
+    open: Arc<Open>,
+    asked: Durability,
+    extras: &Extras,
+    out: &mut Vec<u8>,
+) -> Outcome {
+    if open.origin.user != call.session().identity {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let same_holder = match (open.owner, &extras.lease) {
+        (Owner::Lease { key, .. }, Some(lease)) => key == lease.key.0,
+        (Owner::Open(_), None) => true,
+        _ => false,
+    };
+    if !same_holder || !same_share(&open, tree) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let open = if open.is_orphan() {
+        let old = claim(call, open.serial, |_| Ok(())).await?;
+        attach(call, tree, old).await?
+    } else if open.is_of(call.session()) {
+        open
+    } else {
+        // Its session is still being taken down, or another one works with it.
+        return Err(NtStatus::FILE_NOT_AVAILABLE);
+    };
+    let action = open.origin.action;
+    debug!(serial = open.serial.0, "a CREATE came again");
+    answer(call, &open, extras, asked, action, out).await
+}
+
+// Finds an orphan. A client may be back before we know that it was gone; then it waits a little.
+async fn claim(
+    call: &Call,
+    serial: OpenSerial,
+    check: impl Fn(&Open) -> Result<(), NtStatus>,
+) -> Result<Arc<Open>, NtStatus> {
+    let core = &call.link.core;
+    let deadline = Instant::now() + RECONNECT_PATIENCE;
+    loop {
+        let arrival = core.orphans.next_arrival();
+        tokio::pin!(arrival);
+        arrival.as_mut().enable();
+        if let Some(claimed) = core.orphans.claim(serial, &check) {
+            return claimed;
+        }
+        // Only what another connection of the same user holds can still become an orphan.
+        let session = call.session();
+        let held = core.all_sessions().into_iter().any(|other| {
+            other.id != session.id && other.identity == session.identity && other.has_open(serial.0)
+        });
+        if !held {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+        call.go_pending();
+        if tokio::time::timeout_at(deadline.into(), arrival).await.is_err() {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+    }
+}
+
+// MS-SMB2 §3.3.5.9.7 and §3.3.5.9.12, in their order.
+fn check(
+    call: &Call,
+    tree: &Tree,
+    back: Back,
+    extras: &Extras,
+    open: &Open,
+) -> Result<(), NtStatus> {
+    let unknown = NtStatus::OBJECT_NAME_NOT_FOUND;
+    if back.create_guid.is_some_and(|guid| guid != open.origin.create_guid)
+        || open.is_persistent() != back.persistent
+        || !same_share(open, tree)
+    {
+        return Err(unknown);
+    }
+    let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
+    match (open.owner, &extras.lease) {
+        (Owner::Lease { client: holder, key }, Some(lease)) => {
+            if key != lease.key.0 || holder != client {
+                return Err(unknown);
+            }
+            if SharePath::parse(&extras.name).ok().as_ref() != Some(&open.path()) {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+        }
+        (Owner::Open(_), None) => {}
+        _ => return Err(unknown),
+    }
+    if open.origin.user != call.session().identity {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
+fn same_share(open: &Open, tree: &Tree) -> bool {
+    match (open.tree.share(), tree.share()) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
+    }
+}
+
+// From here on the open is the client's again, under its new session and tree.
+async fn attach(call: &Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
+    // docs/push-mode.md, "Recall": its regions ended with its connection. Nobody learns that it is
+    // back before nothing touches them any more.
+    crate::push::end_of_open(&call.link.core, &old).await;
+    let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
+    let session = call.session();
+    let place = |volatile| NewPlace {
+        tree: Arc::clone(tree),
+        session: Arc::downgrade(session),
+        client,
+        volatile,
+        sequence: call.header.channel_sequence(),
+    };
+    let added = session.add_open(|id| Arc::new(Open::handed_over(&old, place(id.0))));
+    let Ok(open) = added else {
+        close_in_background(call, old);
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    };
+    if let Some(key) = open.origin.key().filter(|_| open.may_repeat()) {
+        call.link.core.creates.replace(key, &open);
+    }
+    let kept = {
+        let mut state = open.node.lock();
+        let holds = state.leases.is_held_with(open.owner, Caching::HANDLE);
+        if let Some(record) = state.record_mut(open.serial) {
+            record.orphan = None;
+            record.holder = Some(holder(call, &open));
+            record.open = Arc::downgrade(&open);
+        }
+        // Asked for while it was on its way back: nobody was there to be told.
+        holds || open.is_persistent()
+    };
+    // A session or tree that ended meanwhile has closed its opens, but not this one.
+    if !kept || session.is_closed() || session.tree(tree.id).is_none() {
+        session.remove_open(open.serial.0, open.volatile);
+        close_in_background(call, open);
+        return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+    }
+    Ok(open)
+}
+
+async fn answer(
+    call: &mut Call,
+    open: &Arc<Open>,
+    extras: &Extras,
+    asked: Durability,
+    action: CreateAction,
+    out: &mut Vec<u8>,
+) -> Outcome {
+    let file_id = FileId { persistent: open.serial.0, volatile: open.volatile };
+    call.chain_file = Some(file_id);
+    let looked_at = Arc::clone(open);
+    let work = move || {
+        crate::push::settle_times(&looked_at.node);
+        looked_at.entry.metadata()
+    };
+    let metadata = call.blocking(open.entry.inline_io(), work).await??;
+    let granted = open.node.lock().leases.granted(open.owner);
+    let mut contexts = Vec::new();
+    let oplock_level = level(open, extras, asked, granted);
+    if let (Some(lease), Some(granted)) = (&extras.lease, granted) {
+        contexts.push(lease_context(lease.key.0, lease.version, granted));
+    }
+    let keeps_handles = matches!(oplock_level, OplockLevel::LEASE | OplockLevel::BATCH);
+    if let Some(durable) = open.durable.get()
+        && (keeps_handles || durable.persistent)
+    {
+        contexts.extend(asked.context(*durable));
+    }
+    if extras.wants_disk_id {
+        let (file_id, volume_id) = (metadata.key.inode, metadata.key.device);
+        contexts.push(CreateResponseContext::OnDiskId { file_id, volume_id });
+    }
+    if let Some(push) = &extras.push {
+        let caching = granted.map_or(Caching::NONE, |granted| granted.caching);
+        contexts.push(crate::push::offer(call, open, push, caching));
+    }
+    respond(Facts { oplock_level, action, metadata: &metadata, file_id, contexts }, out);
+    Ok(NtStatus::SUCCESS)
+}
+
+// A copy of a CREATE is told the oplock it asks for, as Windows does, but never more than is held.
+fn level(open: &Open, extras: &Extras, asked: Durability, granted: Option<Granted>) -> OplockLevel {
+    if matches!(open.owner, Owner::Lease { .. }) {
+        return OplockLevel::LEASE;
+    }
+    let held = granted.map_or(Caching::NONE, |granted| granted.caching);
+    match asked {
+        Durability::V2(_) => {
+            let wanted = oplock_break::from_level(extras.oplock_level);
+            oplock_break::to_level(Caching(wanted.0 & held.0))
+        }
+        _ => oplock_break::to_level(held),
+    }
+}

@@ -1,0 +1,49 @@
+//! A durable open outlives its connection; its registrations do not.
+
+use smb::create::{CreateRequestContext, DurableReconnectV2, DurableRequestV2};
+use smb::{Guid, NtStatus};
+
+use super::rig::Rig;
+use super::{PAGE, settle};
+
+const GUID: Guid = Guid([9; 16]);
+
+fn durable() -> CreateRequestContext<'static> {
+    let (timeout_ms, persistent) = (0, false);
+    CreateRequestContext::DurableV2(DurableRequestV2 { timeout_ms, persistent, create_guid: GUID })
+}
+
+#[tokio::test]
+async fn a_lost_connection_ends_the_registrations_of_a_durable_open() {
+    let mut rig = Rig::new();
+    let open = rig.open_with("f", 1, durable()).await.unwrap();
+    rig.map(open, 0, PAGE).await.unwrap();
+    assert_eq!(rig.registered(), 1);
+    rig.reconnect();
+    assert_eq!(rig.core.orphans.len(), 1, "the open waits for its client");
+    settle().await;
+    assert_eq!(rig.registered(), 0);
+    assert_eq!(rig.core.push.counts().0, 0);
+}
+
+#[tokio::test]
+async fn an_open_is_not_back_before_nothing_touches_its_old_registrations() {
+    let mut rig = Rig::new();
+    let open = rig.open_with("f", 1, durable()).await.unwrap();
+    rig.map(open, 0, PAGE).await.unwrap();
+    rig.engine.hold();
+    rig.reconnect();
+    let again = DurableReconnectV2 { file_id: open.id, create_guid: GUID, persistent: false };
+    let context = CreateRequestContext::DurableReconnectV2(again);
+    let mut back = Box::pin(rig.open_with("f", 1, context));
+    assert_waits!(back);
+    rig.engine.release();
+    let back = back.await.unwrap();
+    assert_eq!(back.id.persistent, open.id.persistent);
+    // Push starts anew: with a token and a connection of its own, and no region.
+    assert_eq!(rig.registered(), 0);
+    let stale = super::rig::Opened { id: back.id, connection: open.connection };
+    assert_eq!(rig.map(stale, 0, PAGE).await.err(), Some(NtStatus::INVALID_HANDLE));
+    rig.map(back, 0, PAGE).await.unwrap();
+    assert_eq!(rig.registered(), 1);
+}

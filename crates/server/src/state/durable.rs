@@ -1,0 +1,157 @@
+//! Opens that outlive their connection: how they become orphans, come back, or are given up.
+//!
+//! The table and its diagram are in [`super::orphans`]; here it meets nodes, sessions and the
+//! clock. Lock order: a node, then this table, which is a leaf. Files are closed by one task,
+//! [`scavenge`], since that may block; whoever wants an orphan gone says so and waits for the
+//! node to change, as for any holder of a lease.
+//!
+//! Spec: MS-SMB2 §3.3.7.1, §3.3.2.2, §3.3.4.6, §3.3.4.7.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::lease::Caching;
+use super::locks::OpenSerial;
+use super::open::Open;
+use super::orphans::OrphanTable;
+use crate::limits::{ORPHANS_MAX, ORPHANS_PER_USER_MAX};
+use crate::service::Core;
+
+/// All orphans of a server.
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    state: Mutex<State>,
+    wake: Notify,
+    /// Notified when an open has become an orphan.
+    arrived: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    table: OrphanTable<Arc<Open>>,
+    /// Somebody waits for these to go.
+    doomed: Vec<OpenSerial>,
+}
+
+impl Orphans {
+    pub(crate) fn new() -> Self {
+        let table = OrphanTable::new(ORPHANS_MAX, ORPHANS_PER_USER_MAX);
+        let state = Mutex::new(State { table, doomed: Vec::new() });
+        Self { state, wake: Notify::new(), arrived: Notify::new() }
+    }
+
+    /// Keeps an open whose session has ended, if it may be kept; otherwise the caller closes it.
+    pub(crate) fn adopt(&self, core: &Arc<Core>, open: &Arc<Open>) -> bool {
+        let Some(durable) = open.durable.get() else { return false };
+        // docs/push-mode.md, "Recall": registrations end with the connection.
+        crate::push::closing(core, open);
+        let mut node = open.node.lock();
+        // MS-SMB2 §3.3.7.1: only with cached handles that nobody asks back.
+        let kept = node.leases.is_held_with(open.owner, Caching::HANDLE);
+        if !kept && !durable.persistent {
+            return false;
+        }
+        let deadline = Instant::now() + durable.timeout;
+        let user = open.origin.user.clone();
+        open.set_orphan();
+        if self.lock().table.insert(open.serial, user, deadline, Arc::clone(open)).is_err() {
+            tracing::warn!(serial = open.serial.0, "a durable open is closed: there are too many");
+            return false;
+        }
+        if let Some(record) = node.record_mut(open.serial) {
+            record.holder = None;
+            record.orphan = Some(open.is_persistent());
+        }
+        drop(node);
+        self.wake.notify_one();
+        self.arrived.notify_waiters();
+        true
+    }
+
+    /// Takes an orphan that `check` lets go. Of several who ask one gets it.
+    pub(crate) fn claim<E>(
+        &self,
+        serial: OpenSerial,
+        check: impl FnOnce(&Open) -> Result<(), E>,
+    ) -> Option<Result<Arc<Open>, E>> {
+        // Looked at without the lock: the check asks the node.
+        let open = self.lock().table.get(serial).cloned()?;
+        if let Err(error) = check(&open) {
+            return Some(Err(error));
+        }
+        self.lock().table.take(serial).map(Ok)
+    }
+
+    /// Returns once an open has become an orphan after this was called.
+    pub(crate) fn next_arrival(&self) -> tokio::sync::futures::Notified<'_> {
+        self.arrived.notified()
+    }
+
+    /// Somebody asks for what these hold: they are closed soon.
+    pub(crate) fn give_up(&self, serials: &[OpenSerial]) {
+        if !serials.is_empty() {
+            self.lock().doomed.extend_from_slice(serials);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes everything out; the caller closes it.
+    pub(crate) fn drain(&self) -> Vec<Arc<Open>> {
+        self.lock().table.drain()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().table.len()
+    }
+
+    // Those to be closed now, and when to look again.
+    fn take_due(&self, now: Instant) -> (Vec<Arc<Open>>, Option<Instant>) {
+        let mut state = self.lock();
+        let doomed = std::mem::take(&mut state.doomed);
+        let mut due: Vec<_> =
+            doomed.into_iter().filter_map(|serial| state.table.take(serial)).collect();
+        due.extend(state.table.take_expired(now));
+        (due, state.table.next_deadline())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes orphans whose time is over or whose caching somebody asks for, as long as the server
+/// lives.
+pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>) {
+    loop {
+        let (due, next) = orphans.take_due(Instant::now());
+        {
+            let Some(core) = core.upgrade() else { return };
+            if !due.is_empty() {
+                let runtime = core.runtime.clone();
+                // Not waited for: a slow device keeps nobody else's file open.
+                drop(runtime.spawn_blocking(move || close_all(&core, due)));
+            }
+        }
+        let look_again = Instant::now() + LOOK_AGAIN;
+        let at = next.map_or(look_again, |next| next.min(look_again));
+        tokio::select! {
+            () = orphans.wake.notified() => {}
+            () = tokio::time::sleep_until(at.into()) => {}
+        }
+    }
+}
+
+/// Closes orphans. May block.
+pub(crate) fn close_all(core: &Arc<Core>, orphans: Vec<Arc<Open>>) {
+    for open in orphans {
+        tracing::debug!(serial = open.serial.0, "a durable open is given up");
+        if let Err(error) = open.close(core) {
+            tracing::warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
+        }
+    }
+}
+
+// Also how long the task outlives its server.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
