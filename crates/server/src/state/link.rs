@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use super::session::Channel;
 use super::window::Window;
+use crate::limits::UNAUTHENTICATED_CREDITS_MAX;
 use crate::service::Core;
 use crate::transport::{Outbox, RemoteMemory};
 
@@ -97,7 +98,8 @@ impl Link {
         outbox: Box<dyn Outbox>,
         remote_memory: Option<Arc<dyn RemoteMemory>>,
     ) -> Self {
-        let window = Mutex::new(Window::new(core.limits.credits_max));
+        let credits_max = core.limits.credits_max.min(UNAUTHENTICATED_CREDITS_MAX);
+        let window = Mutex::new(Window::new(credits_max));
         Self {
             core,
             peer,
@@ -141,6 +143,7 @@ impl Link {
     }
 
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
+        self.window().widen(self.core.limits.credits_max);
         lock(&self.channels).insert(channel.session.id, channel);
     }
 

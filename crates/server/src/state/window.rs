@@ -62,6 +62,11 @@ impl Window {
         u16::try_from(granted).expect("bounded by a u16")
     }
 
+    /// Lets the client have more from now on: it has proved who it is.
+    pub(crate) fn widen(&mut self, credits_max: u16) {
+        self.credits_max = self.credits_max.max(credits_max.min(CREDITS_MAX));
+    }
+
     /// Credits the client holds, gaps included.
     #[cfg(test)]
     fn outstanding(&self) -> u64 {
@@ -123,6 +128,17 @@ mod tests {
         window.claim(1, 4).unwrap();
         assert_eq!(window.grant(0), 1);
         assert_eq!(window.outstanding(), 6);
+    }
+
+    #[test]
+    fn who_has_logged_on_can_have_more() {
+        let mut window = Window::new(4);
+        window.claim(0, 1).unwrap();
+        assert_eq!(window.grant(100), 4);
+        window.widen(60_000);
+        assert_eq!(window.grant(u16::MAX), CREDITS_MAX - 4);
+        window.widen(2);
+        assert_eq!(window.credits_max, CREDITS_MAX, "never fewer");
     }
 
     #[test]
