@@ -6,11 +6,13 @@
 //! - [`WakeReceiver`] is for whoever writes another provider.
 #![forbid(unsafe_code)]
 
+mod common;
 mod soft;
 mod verbs;
 mod wrap;
 
-pub use soft::{PollWindow, SoftProvider};
+pub use common::PollWindow;
+pub use soft::SoftProvider;
 pub use verbs::{
     Access, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine, EngineConfig,
     EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover, IRD_ORD_MAX, Lkey,

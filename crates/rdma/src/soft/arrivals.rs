@@ -14,11 +14,11 @@ use std::time::Instant;
 use super::dial::start_config;
 use super::engine::SoftEngine;
 use super::incoming::{Asked, Incoming};
-use super::poller::Interest;
 use super::socket::{Listener, Socket};
-use super::table::Key;
-use super::timers::Due;
 use super::token::Token;
+use crate::common::poller::Interest;
+use crate::common::table::Key;
+use crate::common::timers::Due;
 use crate::verbs::{ConnectionId, Event, Handover, QpConfig};
 
 impl SoftEngine {

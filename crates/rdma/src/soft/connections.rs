@@ -24,12 +24,12 @@ use super::farewell::LINGER_MAX;
 use super::linger::Linger;
 use super::link::Link;
 use super::newcomers::Newcomers;
-use super::poller::{Interest, Poller, host_io};
 use super::qp::{Phase, Qp};
 use super::socket::Listener;
-use super::table::{Key, Table};
-use super::timers::Due;
 use super::token::Token;
+use crate::common::poller::{Interest, Poller, host_io};
+use crate::common::table::{Key, Table};
+use crate::common::timers::Due;
 use crate::verbs::{
     ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, IRD_ORD_MAX,
     PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpConfig, QpId,

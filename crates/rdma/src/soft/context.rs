@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::poller::Poller;
 use super::regions::Regions;
 use super::workers::Workers;
+use crate::common::poller::Poller;
 use crate::verbs::{EngineStats, Event, WireHook};
 
 /// See the module.

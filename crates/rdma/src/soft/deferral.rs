@@ -17,7 +17,7 @@ use std::sync::Arc;
 use pmem::Medium;
 
 use super::batch::{After, Batch, Deferred, Target, Work};
-use super::table::Key;
+use crate::common::table::Key;
 
 /// See the module. A queue pair that never defers allocates nothing for it.
 #[derive(Debug)]

@@ -10,15 +10,15 @@ use pmem::Medium;
 use super::connections::Connections;
 use super::context::Context;
 use super::link::RECEIVE_LEN;
-use super::poll_window::PollWindow;
-use super::poller::{Interest, Poller, host_io};
 use super::qp::{End, Phase, Qp};
 use super::regions::Regions;
-use super::table::{Key, Table};
-use super::timers::Timers;
 use super::token::Token;
 use super::work_frame::check_local;
 use super::workers::Workers;
+use crate::common::PollWindow;
+use crate::common::poller::{Interest, Poller, host_io};
+use crate::common::table::{Key, Table};
+use crate::common::timers::Timers;
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     Handover, LocalSlice, MemoryRegion, PostError, QpCapabilities, QpConfig, QpId, RegisterError,

@@ -14,13 +14,13 @@ use super::byte_queue::ByteQueue;
 use super::engine::SoftEngine;
 use super::linger::Linger;
 use super::link::Link;
-use super::poller::Interest;
 use super::qp::{End, Phase};
 use super::receive::code_of;
 use super::socket::Socket;
-use super::table::Key;
-use super::timers::Due;
 use super::token::Token;
+use crate::common::poller::Interest;
+use crate::common::table::Key;
+use crate::common::timers::Due;
 use crate::verbs::{DisconnectReason, Event, TerminateCode, WcStatus};
 
 impl SoftEngine {

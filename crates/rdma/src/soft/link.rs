@@ -8,12 +8,12 @@ use iwarp::{Agreement, Profile, Role, Stream};
 
 use super::byte_queue::ByteQueue;
 use super::context::Context;
-use super::poller::Interest;
 use super::socket::{Socket, Transfer};
 use super::steps::Steps;
-use super::table::Key;
-use super::timers::{Due, Timers};
 use super::token::Token;
+use crate::common::poller::Interest;
+use crate::common::table::Key;
+use crate::common::timers::{Due, Timers};
 use crate::verbs::{DisconnectReason, QpCapabilities};
 
 /// See the module.

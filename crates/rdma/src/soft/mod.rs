@@ -13,7 +13,7 @@
 //!     receive_queue posted receives
 //!     deferral      what may block, in order; batch, workers, lanes: where it blocks
 //!   regions, keys   memory by steering tag
-//!   poller, poll_window, timers, token, table, byte_queue, socket: the tools
+//!   token, byte_queue, socket, and those of `common`: the tools
 //! ```
 //!
 //! What happens to a 4 KiB write and its flush: one `recv` into the bounce buffer, CRC, one copy
@@ -36,8 +36,6 @@ mod lanes;
 mod linger;
 mod link;
 mod newcomers;
-mod poll_window;
-mod poller;
 mod qp;
 mod receive;
 mod receive_queue;
@@ -48,14 +46,11 @@ mod round;
 mod scope;
 mod socket;
 mod steps;
-mod table;
-mod timers;
 mod token;
 mod work_frame;
 mod workers;
 
 use crate::verbs::{Engine, EngineConfig, EngineError, Provider};
-pub use poll_window::PollWindow;
 
 /// Software iWARP over TCP. Needs nothing of the machine.
 #[derive(Clone, Copy, Debug, Default)]

@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 
 use super::incoming::Incoming;
-use super::table::{Key, Table};
+use crate::common::table::{Key, Table};
 
 /// See the module.
 #[derive(Debug)]

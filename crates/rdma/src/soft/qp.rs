@@ -19,7 +19,7 @@ use super::receive_queue::{ReceiveQueue, deliver};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::scope::{Scope, Step};
-use super::table::Key;
+use crate::common::table::Key;
 use crate::verbs::{DisconnectReason, Event, QpConfig, QpId};
 
 /// See the module.

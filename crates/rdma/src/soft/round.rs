@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::batch::Batch;
 use super::engine::SoftEngine;
 use super::qp::Phase;
-use super::table::Key;
 use super::token::Token;
+use crate::common::table::Key;
 
 impl SoftEngine {
     /// One round of work. `true`: something was done.

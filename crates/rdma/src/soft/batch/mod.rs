@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError};
 
 use super::fault::Fault;
-use super::table::Key;
+use crate::common::table::Key;
 use crate::verbs::{WcStatus, WorkCompletion};
 
 /// Operations in order, and room for their bytes. Reused, so that a busy queue pair allocates

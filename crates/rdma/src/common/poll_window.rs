@@ -50,7 +50,7 @@ impl PollWindow {
     }
 
     /// How long to spin now. `None`: for ever.
-    pub(super) fn spin_for(&self) -> Option<Duration> {
+    pub(crate) fn spin_for(&self) -> Option<Duration> {
         match self.policy {
             PollPolicy::Spin => None,
             PollPolicy::Block => Some(Duration::ZERO),
@@ -60,7 +60,7 @@ impl PollWindow {
     }
 
     /// Looks now and then whether this thread has to queue for its core.
-    pub(super) fn look_around(&mut self, now: Instant) {
+    pub(crate) fn look_around(&mut self, now: Instant) {
         if self.policy == PollPolicy::Adaptive && self.guard.is_due(now) {
             let queued = queued_for_core();
             self.guard.observe(now, queued);
@@ -69,7 +69,7 @@ impl PollWindow {
 
     /// A wait is over that slept: something came `waited` after it began, or (`came` false)
     /// nothing did.
-    pub(super) fn slept(&mut self, waited: Duration, came: bool) {
+    pub(crate) fn slept(&mut self, waited: Duration, came: bool) {
         if came && waited < LONGEST {
             self.window = (self.window * 2).clamp(FIRST, LONGEST);
         } else {

@@ -12,13 +12,13 @@ use super::table::Key;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Timers {
+pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, Due)>>,
 }
 
 /// What is due.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Due {
+pub(crate) enum Due {
     /// An incoming handshake has to be over.
     Request { index: u32, generation: u32 },
     /// An outgoing handshake has to be over.
@@ -30,43 +30,43 @@ pub(super) enum Due {
 }
 
 impl Due {
-    pub(super) fn request(Key { index, generation }: Key) -> Self {
+    pub(crate) fn request(Key { index, generation }: Key) -> Self {
         Self::Request { index, generation }
     }
 
-    pub(super) fn dial(Key { index, generation }: Key) -> Self {
+    pub(crate) fn dial(Key { index, generation }: Key) -> Self {
         Self::Dial { index, generation }
     }
 
-    pub(super) fn kick(Key { index, generation }: Key) -> Self {
+    pub(crate) fn kick(Key { index, generation }: Key) -> Self {
         Self::Kick { index, generation }
     }
 
-    pub(super) fn linger(Key { index, generation }: Key) -> Self {
+    pub(crate) fn linger(Key { index, generation }: Key) -> Self {
         Self::Linger { index, generation }
     }
 }
 
 impl Timers {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
     /// Forgets all but those that are meant.
-    pub(super) fn retain(&mut self, is_meant: impl Fn(Due) -> bool) {
+    pub(crate) fn retain(&mut self, is_meant: impl Fn(Due) -> bool) {
         self.heap.retain(|Reverse((_, due))| is_meant(*due));
     }
 
-    pub(super) fn at(&mut self, when: Instant, due: Due) {
+    pub(crate) fn at(&mut self, when: Instant, due: Due) {
         self.heap.push(Reverse((when, due)));
     }
 
     /// The next thing that is due at `now`.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<Due> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Due> {
         let Reverse((when, due)) = *self.heap.peek()?;
         if when > now {
             return None;
@@ -76,7 +76,7 @@ impl Timers {
     }
 
     /// How long until something is due.
-    pub(super) fn until_next(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn until_next(&self, now: Instant) -> Option<Duration> {
         self.heap.peek().map(|Reverse((when, _))| when.saturating_duration_since(now))
     }
 }

@@ -16,29 +16,29 @@ use crate::verbs::EngineError;
 
 /// An epoll instance and the readiness it last reported.
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     epoll: OwnedFd,
     ready: Vec<Ready>,
 }
 
 /// What a socket is good for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Ready {
-    pub(super) token: u64,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
+pub(crate) struct Ready {
+    pub(crate) token: u64,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
 }
 
 /// What to report about a socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Interest {
-    pub(super) read: bool,
-    pub(super) write: bool,
+pub(crate) struct Interest {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
 }
 
 impl Interest {
-    pub(super) const READ: Self = Self { read: true, write: false };
-    pub(super) const WRITE: Self = Self { read: false, write: true };
+    pub(crate) const READ: Self = Self { read: true, write: false };
+    pub(crate) const WRITE: Self = Self { read: false, write: true };
 
     fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();
@@ -49,7 +49,7 @@ impl Interest {
 }
 
 impl Poller {
-    pub(super) fn new() -> Result<Self, EngineError> {
+    pub(crate) fn new() -> Result<Self, EngineError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(host_io("epoll_create"))?;
         // A kernel before 5.11 refuses here, where it is an error and not an engine that never
         // sleeps.
@@ -59,23 +59,23 @@ impl Poller {
         Ok(Self { epoll, ready: Vec::with_capacity(READY_MAX) })
     }
 
-    pub(super) fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+    pub(crate) fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), interest.flags())
     }
 
-    pub(super) fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) {
+    pub(crate) fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) {
         // The socket is in the set and open: epoll_ctl has nothing left to refuse but memory it
         // already holds.
         let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), interest.flags());
     }
 
-    pub(super) fn remove(&self, fd: impl AsFd) {
+    pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Asks the kernel, waiting at most `timeout` (`None`: until something comes). What is ready
     /// is then taken by index, so that the caller may use the poller meanwhile.
-    pub(super) fn poll(&mut self, timeout: Option<Duration>) -> usize {
+    pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> usize {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -100,13 +100,13 @@ impl Poller {
     }
 
     /// One of what the last [`Poller::poll`] found.
-    pub(super) fn ready(&self, index: usize) -> Option<Ready> {
+    pub(crate) fn ready(&self, index: usize) -> Option<Ready> {
         self.ready.get(index).copied()
     }
 }
 
 /// Names the call in which the host failed.
-pub(super) fn host_io(call: &'static str) -> impl Fn(Errno) -> EngineError {
+pub(crate) fn host_io(call: &'static str) -> impl Fn(Errno) -> EngineError {
     move |errno| EngineError::HostIo { call, errno: errno.raw_os_error() }
 }
 

@@ -2,14 +2,14 @@
 
 /// Place and tenancy of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Key {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
 }
 
 /// Entries by [`Key`], at most `max` of them.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(crate) struct Table<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
     max: u32,
@@ -22,20 +22,20 @@ struct Place<T> {
 }
 
 impl<T> Table<T> {
-    pub(super) fn new(max: u32) -> Self {
+    pub(crate) fn new(max: u32) -> Self {
         Self { places: Vec::new(), free: Vec::new(), max }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.free.is_empty() && u32::try_from(self.places.len()).is_ok_and(|len| len >= self.max)
     }
 
     /// Puts in what `make` returns for its key; `None` when the table is full.
-    pub(super) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
         if self.is_full() {
             return None;
         }
@@ -53,25 +53,25 @@ impl<T> Table<T> {
         Some(key)
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let place = self.places.get(usize::try_from(key.index).ok()?)?;
         if place.generation == key.generation { place.entry.as_ref() } else { None }
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.places.get_mut(usize::try_from(key.index).ok()?)?;
         if place.generation == key.generation { place.entry.as_mut() } else { None }
     }
 
     /// The entry at `index` whoever it is, with its key.
-    pub(super) fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
+    pub(crate) fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let place = self.places.get_mut(usize::try_from(index).ok()?)?;
         let key = Key { index, generation: place.generation };
         place.entry.as_mut().map(|entry| (key, entry))
     }
 
     /// Takes the entry out; its key is never valid again.
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let place = self.places.get_mut(usize::try_from(key.index).ok()?)?;
         if place.generation != key.generation {
             return None;

@@ -1,0 +1,8 @@
+//! Tools that every provider of ours needs: where its things are, what is ready, when to sleep.
+
+mod poll_window;
+pub(crate) mod poller;
+pub(crate) mod table;
+pub(crate) mod timers;
+
+pub use poll_window::PollWindow;
