@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::lines::{LineMedium, Memory, Worth};
 use crate::mapping::Mapping;
 use crate::presence::Touch;
-use crate::{AtomicOp, MapError, Medium, MediumError, OpenOptions, arch};
+use crate::{AtomicOp, DirectMemory, MapError, Medium, MediumError, OpenOptions, arch};
 
 /// Zeroed [`crate::DurabilityClass::Volatile`] memory of `len` bytes, in constant time.
 ///
@@ -39,6 +39,10 @@ struct AnonymousMemory {
 impl Memory for AnonymousMemory {
     fn len(&self) -> usize {
         self.mapping.len()
+    }
+
+    fn direct(&self) -> Option<DirectMemory> {
+        Some(self.mapping.direct())
     }
 
     fn is_present(&self, _offset: usize, _len: usize, _touch: Touch) -> bool {

@@ -34,5 +34,5 @@ mod window;
 pub use anonymous::{anonymous, anonymous_with};
 pub use atomic::AtomicOp;
 pub use commit_group::CommitGroup;
-pub use medium::{Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
+pub use medium::{Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
 pub use open::{MapError, OpenOptions, classify, map_file};

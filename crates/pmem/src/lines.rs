@@ -38,7 +38,7 @@ use std::fmt;
 use crate::arch::CACHE_LINE;
 use crate::medium::{check_bounds, check_word, length_of};
 use crate::presence::Touch;
-use crate::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
+use crate::{AtomicOp, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
 
 /// What can be done to memory: the verbs placement is made of.
 ///
@@ -46,6 +46,10 @@ use crate::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 /// crash images are made from. Offsets are checked before they get here.
 pub(crate) trait Memory: Send + Sync + fmt::Debug {
     fn len(&self) -> usize;
+    /// Where it lies, if devices may reach it.
+    fn direct(&self) -> Option<DirectMemory> {
+        None
+    }
     /// Whether the range can be touched without a fault that waits.
     fn is_present(&self, offset: usize, len: usize, touch: Touch) -> bool;
     /// Waits until it can.
@@ -229,6 +233,19 @@ impl<M: Memory> Medium for LineMedium<M> {
         let offset = self.check_atomic(offset)?;
         self.present(offset, 8, Touch::Write)?;
         self.atomic_present(offset, op)
+    }
+
+    fn direct(&self) -> Option<DirectMemory> {
+        self.memory.direct()
+    }
+
+    fn persist_foreign(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        check_bounds(offset, len, self.limit())?;
+        // What a device has placed may lie in the caches, and nobody has written it back.
+        if self.worth != Worth::Nothing {
+            self.memory.write_back(index(offset), index(len));
+        }
+        self.try_persist(offset, len)
     }
 
     fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {

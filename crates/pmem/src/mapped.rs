@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::lines::Memory;
 use crate::mapping::Mapping;
 use crate::presence::{CHUNK, Presence, Touch};
-use crate::{AtomicOp, MapError, MediumError, arch};
+use crate::{AtomicOp, DirectMemory, MapError, MediumError, arch};
 
 /// The first bytes of a file, mapped shared.
 #[derive(Debug)]
@@ -39,6 +39,10 @@ impl MappedFile {
 impl Memory for MappedFile {
     fn len(&self) -> usize {
         self.mapping.len()
+    }
+
+    fn direct(&self) -> Option<DirectMemory> {
+        Some(self.mapping.direct())
     }
 
     fn is_present(&self, offset: usize, len: usize, touch: Touch) -> bool {

@@ -15,9 +15,9 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::MediumError;
 use crate::guard::{Watch, WatchError};
 use crate::window::Window;
+use crate::{DirectMemory, MediumError};
 
 /// Mapped memory, zeroed or of a file.
 #[derive(Debug)]
@@ -80,6 +80,11 @@ impl Mapping {
         // SAFETY: mapped for len bytes and more as long as self lives; a read-only mapping is
         // never written to, which LineMedium checks.
         unsafe { Window::new(self.start, self.len) }
+    }
+
+    /// The same, for devices.
+    pub(crate) fn direct(&self) -> DirectMemory {
+        DirectMemory::new(self.start, self.len)
     }
 
     /// What accesses through [`Mapping::window`] have met so far.

@@ -11,6 +11,7 @@
 //! Spec: ours. The vocabulary is that of draft-talpey-rdma-commit §2 and libpmem2 `map.h`.
 
 use std::fmt;
+use std::ptr::NonNull;
 
 use crate::AtomicOp;
 
@@ -105,6 +106,28 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// [`MediumError::WouldBlock`] when the word is not known to be present.
     fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError>;
 
+    /// Where the bytes lie in this process, for devices that reach them by themselves.
+    ///
+    /// `None` where there is no such memory. Who is given it and writes there calls
+    /// [`Medium::persist_foreign`], for the medium does not see it happen.
+    fn direct(&self) -> Option<DirectMemory> {
+        None
+    }
+
+    /// [`Medium::persist`] for bytes that may also have come past this crate: from a device that
+    /// writes into [`Medium::direct`] memory. Its cost may grow with the length.
+    ///
+    /// # Durability
+    ///
+    /// As [`Medium::persist`], and also for bytes that were visible in the memory before the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Medium::persist`].
+    fn persist_foreign(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.persist(offset, len)
+    }
+
     /// [`Medium::try_place`] that waits instead.
     ///
     /// # Errors
@@ -154,6 +177,36 @@ pub trait Medium: Send + Sync + fmt::Debug {
     ///
     /// [`MediumError::OutOfBounds`], or what fetching the range met.
     fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError>;
+}
+
+/// The memory of a medium: mapped as long as the medium lives, of its length, and written by
+/// others at any time, so that no Rust reference may ever point into it.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectMemory {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl DirectMemory {
+    /// Promises what the type says; only the media of this crate can.
+    pub(crate) fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is not a single byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 /// Where bytes lie that one may have to wait for. Who waits for a file may be waiting for its
