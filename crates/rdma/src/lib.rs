@@ -2,23 +2,29 @@
 //!
 //! - [`Provider`] and [`Engine`] are the seam; everything named at this level is its vocabulary.
 //! - [`SoftProvider`] is RDMA without hardware: iWARP over TCP, in user space.
+//! - [`VerbsProvider`] is the RDMA adapters of the machine; its libraries are opened when needed.
 //! - [`Tracer`], [`Faults`] and [`Pcap`] wrap a provider and are one.
 //! - [`WakeReceiver`] is for whoever writes another provider.
-#![forbid(unsafe_code)]
+//!
+//! `unsafe` is confined to `ibverbs::sys`.
 
+mod choice;
 mod common;
+mod ibverbs;
 mod soft;
 mod verbs;
 mod wrap;
 
+pub use choice::{ProviderChoice, UnknownProvider};
 pub use common::PollWindow;
+pub use ibverbs::VerbsProvider;
 pub use soft::SoftProvider;
 pub use verbs::{
     Access, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine, EngineConfig,
     EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover, IRD_ORD_MAX, Lkey,
-    LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload, Placement, PollPolicy,
-    PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, RegisterError, Rkey,
-    TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus, WireHook, WireVerdict, WorkCompletion,
-    WorkRequest,
+    LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload, PeerOperations, Placement,
+    PollPolicy, PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId,
+    RegisterError, Rkey, TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus, WireHook,
+    WireVerdict, WorkCompletion, WorkRequest,
 };
 pub use wrap::{FaultPlan, Faults, Pcap, PcapError, Tracer};

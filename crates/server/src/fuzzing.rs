@@ -194,7 +194,16 @@ impl Registrar for Yes {
         let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
-        Box::pin(async move { Some(MemoryRegion { rkey, lkey, remote_addr_base: 0, len }) })
+        Box::pin(async move {
+            Some(MemoryRegion {
+                rkey,
+                lkey,
+                remote_addr_base: 0,
+                len,
+                offers: rdma::PeerOperations::all(),
+                unseen: false,
+            })
+        })
     }
 
     fn deregister(&self, _: EngineConnection, _: Rkey) -> Later<()> {

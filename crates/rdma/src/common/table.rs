@@ -36,6 +36,11 @@ impl<T> Table<T> {
 
     /// Puts in what `make` returns for its key; `None` when the table is full.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
+        self.insert_if(|key| Some(make(key)))
+    }
+
+    /// Puts in what `make` returns for its key; `None` when the table is full or `make` fails.
+    pub(crate) fn insert_if(&mut self, make: impl FnOnce(Key) -> Option<T>) -> Option<Key> {
         if self.is_full() {
             return None;
         }
@@ -49,8 +54,18 @@ impl<T> Table<T> {
         };
         let place = self.places.get_mut(usize::try_from(index).ok()?)?;
         let key = Key { index, generation: place.generation };
-        place.entry = Some(make(key));
+        place.entry = make(key);
+        if place.entry.is_none() {
+            self.free.push(index);
+            return None;
+        }
         Some(key)
+    }
+
+    /// The keys of all entries.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        let places = (0_u32..).zip(&self.places).filter(|(_, place)| place.entry.is_some());
+        places.map(|(index, place)| Key { index, generation: place.generation })
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
@@ -101,5 +116,14 @@ mod tests {
         assert_eq!(table.remove(old), None);
         assert_eq!(table.get(new), Some(&'c'));
         assert_eq!(table.len(), 1);
+        assert_eq!(table.keys().collect::<Vec<_>>(), [new]);
+    }
+
+    #[test]
+    fn what_could_not_be_made_takes_no_place() {
+        let mut table = Table::<char>::new(1);
+        assert_eq!(table.insert_if(|_| None), None);
+        assert_eq!((table.len(), table.is_full()), (0, false));
+        assert!(table.insert_with(|_| 'a').is_some());
     }
 }

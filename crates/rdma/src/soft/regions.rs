@@ -22,7 +22,7 @@ use std::sync::Arc;
 use pmem::Medium;
 
 use super::keys::KeySource;
-use crate::verbs::{Access, Lkey, MemoryRegion, QpId, RegisterError, Rkey};
+use crate::verbs::{Access, Lkey, MemoryRegion, PeerOperations, QpId, RegisterError, Rkey};
 
 /// The table.
 #[derive(Debug)]
@@ -100,7 +100,8 @@ impl Regions {
         let (rkey, lkey) = (Rkey(tag), Lkey(tag));
         self.registered.insert(tag, Region { medium, qp, range, access, at_work: 0 });
         self.owned_by(qp).insert(tag);
-        Ok(MemoryRegion { rkey, lkey, remote_addr_base: start, len: end - start })
+        let (len, offers) = (end - start, PeerOperations::all());
+        Ok(MemoryRegion { rkey, lkey, remote_addr_base: start, len, offers, unseen: false })
     }
 
     /// Ends a region; says how many operations workers still have on it.

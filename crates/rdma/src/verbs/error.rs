@@ -1,5 +1,7 @@
 //! Why a call was refused. What peers do wrong arrives as events instead.
 
+use std::net::SocketAddr;
+
 use thiserror::Error;
 
 use super::ids::{ConnectionId, Lkey, QpId, Rkey};
@@ -16,6 +18,30 @@ pub enum EngineError {
         /// The error number of the host.
         errno: i32,
     },
+    /// A library that the provider calls is not on this machine.
+    #[error(
+        "{library} is not installed: \
+         apt-get install libibverbs1 librdmacm1 ibverbs-providers"
+    )]
+    HostNoLibrary {
+        /// Its file name.
+        library: &'static str,
+    },
+    /// A library lacks a function that the provider calls.
+    #[error("{library} is too old: rdma-core 24 or later is needed")]
+    HostOldLibrary {
+        /// Its file name.
+        library: &'static str,
+    },
+    /// The machine has no RDMA device, or its driver is not loaded.
+    #[error(
+        "this machine has no RDMA device (see `rdma link`): load its driver, or make one, \
+         for example with `rdma link add rxe0 type rxe netdev eth0`"
+    )]
+    HostNoDevice,
+    /// No RDMA device has the address, so nothing can be heard or dialled there.
+    #[error("no RDMA device has the address {}: see `rdma link` and `ip address`", .0.ip())]
+    ConfigNoDeviceAt(SocketAddr),
     /// The configuration asks for a capture or for faults, and this provider shows no bytes.
     #[error("this provider has no byte stream to hook into")]
     ConfigWireHook,
@@ -94,6 +120,19 @@ pub enum RegisterError {
     /// The host gave no random numbers.
     #[error("the host has no random numbers")]
     HostRandom,
+    /// The medium is reached by system calls, and the device reaches only memory.
+    #[error("the medium is not memory, which is all that an RDMA device reaches")]
+    MediumNotMemory,
+    /// The host does not pin the memory for the device.
+    #[error(
+        "the host does not pin this memory for the RDMA device: {}{}",
+        std::io::Error::from_raw_os_error(*errno),
+        pin_advice(*errno)
+    )]
+    HostPin {
+        /// The error number of the host.
+        errno: i32,
+    },
 }
 
 /// What is left of a region that was deregistered.
@@ -145,4 +184,14 @@ pub enum PostError {
     /// An atomic's address is not a multiple of 8.
     #[error("address {0:#x} of an atomic is not a multiple of 8")]
     ConfigMisaligned(u64),
+}
+
+// ENOMEM and EAGAIN: more than may be locked. EOPNOTSUPP: a DAX file. EFAULT: a file whose pages
+// are written back. The numbers are those of Linux on every machine we build for.
+fn pin_advice(errno: i32) -> &'static str {
+    match errno {
+        11 | 12 => " (raise the limit of locked memory: ulimit -l, LimitMEMLOCK=)",
+        14 | 95 => " (only tmpfs, anonymous memory and devdax can be pinned)",
+        _ => "",
+    }
 }

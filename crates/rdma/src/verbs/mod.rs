@@ -19,7 +19,7 @@ pub use error::{Deregistration, EngineError, PostError, RegisterError};
 pub use event::{ConnectFailure, DisconnectReason, Event, TerminateCode};
 pub use ids::{ConnectionId, Lkey, QpId, Rkey};
 pub use provider::{Engine, Handover, Provider};
-pub use region::{Access, LocalSlice, MemoryRegion};
+pub use region::{Access, LocalSlice, MemoryRegion, PeerOperations};
 pub use stats::EngineStats;
 pub use waker::{WakeReceiver, Waker};
 pub use wire_hook::{WireHook, WireVerdict};

@@ -26,6 +26,21 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// What the peer's requests on a region will be answered, beyond writes and reads.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub struct PeerOperations: u8 {
+        /// Flushes for persistence.
+        const FLUSH = 0x01;
+        /// Atomic writes.
+        const ATOMIC_WRITE = 0x02;
+        /// Verifies.
+        const VERIFY = 0x04;
+        /// Fetch-and-add and compare-and-swap.
+        const ATOMIC = 0x08;
+    }
+}
+
 impl Access {
     /// What a push-mode region that is open for writing carries.
     pub const PUSH: Self = Self::REMOTE_READ
@@ -45,6 +60,11 @@ pub struct MemoryRegion {
     pub remote_addr_base: u64,
     /// Length in bytes.
     pub len: u64,
+    /// What this end answers on the region, as far as `Access` allows it.
+    pub offers: PeerOperations,
+    /// A device places the peer's bytes by itself: no method of the medium is called when they
+    /// come, and `Medium::persist_foreign` is what makes them durable.
+    pub unseen: bool,
 }
 
 impl MemoryRegion {

@@ -1,4 +1,7 @@
-//! Two engines in one thread, joined by a real TCP connection over loopback.
+//! Two engines in one thread, joined by a real connection.
+//!
+//! That is provider `soft` over loopback, unless the environment says otherwise:
+//! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod slow;
@@ -10,9 +13,24 @@ use std::time::{Duration, Instant};
 use pmem::{Medium, OpenOptions};
 use rdma::{
     Access, DisconnectReason, Engine, EngineConfig, Event, MemoryRegion, Operation, Payload,
-    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider, WorkCompletion,
-    WorkRequest,
+    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider, VerbsProvider,
+    WorkCompletion, WorkRequest,
 };
+
+/// The provider under test.
+pub(crate) fn provider() -> Box<dyn Provider> {
+    match std::env::var("LANDFAST_RDMA_PROVIDER").as_deref() {
+        Err(_) | Ok("soft") => Box::new(SoftProvider),
+        Ok("verbs") => Box::new(VerbsProvider),
+        Ok(other) => panic!("LANDFAST_RDMA_PROVIDER is soft or verbs, not {other}"),
+    }
+}
+
+/// Where it can be dialled, at a port of its choice.
+pub(crate) fn address() -> SocketAddr {
+    let ip = std::env::var("LANDFAST_RDMA_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
+    SocketAddr::new(ip.parse().unwrap(), 0)
+}
 
 /// One end: an engine and what it said.
 #[derive(Debug)]
@@ -71,6 +89,12 @@ impl Pair {
         Self::of(&SoftProvider, &SoftProvider, client, server)
     }
 
+    /// A pair of the provider under test.
+    pub(crate) fn of_any() -> Self {
+        let provider = provider();
+        Self::of(&*provider, &*provider, QpConfig::default(), QpConfig::default())
+    }
+
     pub(crate) fn of(
         client_provider: &dyn Provider,
         server_provider: &dyn Provider,
@@ -97,7 +121,7 @@ impl Pair {
         client_config: QpConfig,
         server_config: QpConfig,
     ) -> Self {
-        let addr = server.engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = server.engine.listen(address()).unwrap();
         let client_qp = client.engine.connect(addr, client_config, b"hello").unwrap();
         let request = until(&mut client, &mut server, |_, server| {
             server.take(|event| match event {

@@ -180,7 +180,14 @@ mod tests {
     fn pool(io_size_max: u32) -> Pool {
         let medium = pmem::anonymous(4 << 20).unwrap();
         let len = medium.len();
-        let region = MemoryRegion { rkey: Rkey(1), lkey: Lkey(1), remote_addr_base: 0, len };
+        let region = MemoryRegion {
+            rkey: Rkey(1),
+            lkey: Lkey(1),
+            remote_addr_base: 0,
+            len,
+            offers: rdma::PeerOperations::all(),
+            unseen: false,
+        };
         Pool::new(medium, region, io_size_max)
     }
 

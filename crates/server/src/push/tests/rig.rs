@@ -354,7 +354,14 @@ impl Registrar for TestEngine {
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
         self.registered.lock().unwrap().insert(rkey, (medium, range));
-        let memory = MemoryRegion { rkey, lkey, remote_addr_base: 0, len };
+        let memory = MemoryRegion {
+            rkey,
+            lkey,
+            remote_addr_base: 0,
+            len,
+            offers: rdma::PeerOperations::all(),
+            unseen: false,
+        };
         Box::pin(async move { Some(memory) })
     }
 

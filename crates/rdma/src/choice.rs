@@ -1,0 +1,77 @@
+//! Which provider, by its name on a command line.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::ibverbs::VerbsProvider;
+use crate::soft::SoftProvider;
+use crate::verbs::Provider;
+
+/// One of the providers.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ProviderChoice {
+    /// [`SoftProvider`], which needs nothing of the machine.
+    #[default]
+    Soft,
+    /// [`VerbsProvider`], which needs an adapter and rdma-core.
+    Verbs,
+}
+
+impl ProviderChoice {
+    /// The provider.
+    pub fn provider(self) -> Arc<dyn Provider> {
+        match self {
+            Self::Soft => Arc::new(SoftProvider),
+            Self::Verbs => Arc::new(VerbsProvider),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Verbs => "verbs",
+        }
+    }
+}
+
+impl fmt::Display for ProviderChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// There is no such provider.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("there is no RDMA provider {0:?}: choose soft or verbs")]
+pub struct UnknownProvider(pub String);
+
+impl FromStr for ProviderChoice {
+    type Err = UnknownProvider;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
+        match text {
+            "soft" => Ok(Self::Soft),
+            "verbs" => Ok(Self::Verbs),
+            other => Err(UnknownProvider(other.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_is_chosen_by_the_name_it_has() {
+        for choice in [ProviderChoice::Soft, ProviderChoice::Verbs] {
+            assert_eq!(choice.name().parse(), Ok(choice));
+            assert_eq!(choice.provider().name(), choice.name());
+        }
+        let unknown = "shm".parse::<ProviderChoice>().unwrap_err();
+        assert_eq!(unknown.to_string(), "there is no RDMA provider \"shm\": choose soft or verbs");
+    }
+}

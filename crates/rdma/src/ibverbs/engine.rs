@@ -1,0 +1,476 @@
+//! The engine: its owner's calls, and waiting.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmem::{DurabilityClass, Medium};
+
+use super::connecting::{Request, Whose};
+use super::connection::{Connection, Region, Stage};
+use super::ring::INLINE_MAX;
+use super::sys::cm::{ByName, Channel, CmId};
+use super::sys::device::{Device, Features};
+use super::sys::memory::{FlushAccess, Memory, Refusal, Wish};
+use super::sys::queue::{Announcements, Ended};
+use crate::common::PollWindow;
+use crate::common::poller::{Interest, Poller, host_io};
+use crate::common::table::{Key, Table};
+use crate::common::timers::{Due, Timers};
+use crate::verbs::{
+    Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
+    Handover, Lkey, LocalSlice, MemoryRegion, PeerOperations, PostError, QpCapabilities, QpConfig,
+    QpId, RegisterError, Rkey, WakeReceiver, Waker, WorkRequest,
+};
+
+/// See the module. Fields are dropped in order: what is on a channel before the channel.
+#[derive(Debug)]
+pub(super) struct VerbsEngine {
+    pub(super) config: EngineConfig,
+    pub(super) qps: Table<Connection>,
+    pub(super) requests: Table<Request>,
+    pub(super) listeners: Vec<CmId>,
+    /// Requests, the oldest first, and some that are gone.
+    pub(super) order: VecDeque<Key>,
+    /// Whose each identifier of the connection manager is.
+    pub(super) names: ByName<Whose>,
+    /// Queue pairs with something posted, and those to be answered in the next round.
+    pub(super) busy: Vec<Key>,
+    pub(super) answering: Vec<Key>,
+    pub(super) devices: Vec<Known>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) timers: Timers,
+    pub(super) events: Vec<Event>,
+    pub(super) ended: Vec<Ended>,
+    pub(super) stats: EngineStats,
+    regions: u32,
+    poller: Poller,
+    wake: WakeReceiver,
+    window: PollWindow,
+    looked: Instant,
+}
+
+/// A device that some connection has used.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) device: Device,
+    pub(super) features: Features,
+    pub(super) announcements: Arc<Announcements>,
+}
+
+impl VerbsEngine {
+    pub(super) fn open(config: EngineConfig) -> Result<Self, EngineError> {
+        if config.wire_hook.is_some() {
+            return Err(EngineError::ConfigWireHook);
+        }
+        let channel = Arc::new(Channel::open()?);
+        let poller = Poller::new()?;
+        let wake = WakeReceiver::new()?;
+        poller.add(&wake, WAKER, Interest::READ).map_err(host_io("epoll_ctl"))?;
+        poller.add(&*channel, CHANNEL, Interest::READ).map_err(host_io("epoll_ctl"))?;
+        Ok(Self {
+            qps: Table::new(config.qps_max),
+            requests: Table::new(config.handshakes_max),
+            listeners: Vec::new(),
+            order: VecDeque::new(),
+            names: ByName::new(),
+            busy: Vec::new(),
+            answering: Vec::new(),
+            devices: Vec::new(),
+            channel,
+            timers: Timers::default(),
+            events: Vec::with_capacity(EVENTS_START),
+            ended: Vec::with_capacity(EVENTS_START),
+            stats: EngineStats::default(),
+            regions: 0,
+            poller,
+            wake,
+            window: PollWindow::new(config.polling),
+            looked: Instant::now(),
+            config,
+        })
+    }
+
+    /// What is known of a device; looked up when it is first met.
+    pub(super) fn known(&mut self, device: Device) -> Result<usize, EngineError> {
+        if let Some(place) = self.devices.iter().position(|known| known.device == device) {
+            return Ok(place);
+        }
+        let features = device.features()?;
+        let announcements = Arc::new(Announcements::open(device)?);
+        let token = FIRST_DEVICE + u64::try_from(self.devices.len()).expect("few devices");
+        let added = self.poller.add(&*announcements, token, Interest::READ);
+        added.map_err(host_io("epoll_ctl"))?;
+        tracing::debug!(device = device.name(), ?features, "uses an RDMA device");
+        self.devices.push(Known { device, features, announcements });
+        Ok(self.devices.len() - 1)
+    }
+
+    /// One look at everything that can have happened; `true` if something had.
+    fn round(&mut self) -> bool {
+        self.stats.polls += 1;
+        let mut worked = self.answer_all();
+        worked |= self.take_completions();
+        let now = Instant::now();
+        if now.duration_since(self.looked) >= LOOK_EVERY {
+            worked |= self.look(now);
+        }
+        worked
+    }
+
+    /// What costs system calls: connections, and what has become due.
+    fn look(&mut self, now: Instant) -> bool {
+        self.looked = now;
+        self.stats.epoll_calls += 1;
+        let mut worked = self.take_happenings();
+        while let Some(due) = self.timers.pop(now) {
+            self.fire(due);
+            worked = true;
+        }
+        worked
+    }
+
+    /// Sleeps until something comes or `left` is over.
+    fn sleep(&mut self, since: Instant, left: Option<Duration>) {
+        self.arm_all();
+        // What came before its queue was armed is not announced.
+        if self.round() || !self.events.is_empty() || !self.wake.may_sleep(|| false) {
+            return;
+        }
+        let next = self.timers.until_next(Instant::now());
+        let timeout = match (left, next) {
+            (Some(left), Some(next)) => Some(left.min(next)),
+            (left, next) => left.or(next),
+        };
+        self.stats.sleeps += 1;
+        let count = self.poller.poll(timeout);
+        let mut woken = false;
+        for place in 0..count {
+            match self.poller.ready(place).map(|ready| ready.token) {
+                Some(WAKER) => woken = true,
+                Some(CHANNEL) | None => {}
+                Some(device) => self.take_announcements(device - FIRST_DEVICE),
+            }
+        }
+        self.wake.got_up(woken);
+        self.stats.wakes += u64::from(count > 0);
+        self.window.slept(since.elapsed(), count > 0);
+        self.look(Instant::now());
+    }
+
+    fn arm_all(&mut self) {
+        for at in 0..self.busy.len() {
+            if let Some(connection) = self.busy.get(at).and_then(|key| self.qps.get_mut(*key))
+                && !connection.is_armed
+            {
+                // A queue that cannot be armed belongs to a device that is gone.
+                connection.is_armed = connection.queue.arm().is_ok();
+            }
+        }
+    }
+
+    fn take_announcements(&mut self, device: u64) {
+        let known = usize::try_from(device).ok().and_then(|place| self.devices.get(place));
+        let Some(announcements) = known.map(|known| Arc::clone(&known.announcements)) else {
+            return;
+        };
+        while let Some(name) = announcements.take() {
+            if let Ok(index) = u32::try_from(name)
+                && let Some((_, connection)) = self.qps.at(index)
+            {
+                connection.is_armed = false;
+            }
+        }
+    }
+
+    fn register_memory(
+        &self,
+        qp: QpId,
+        medium: &Arc<dyn Medium>,
+        range: &Range<u64>,
+        access: Access,
+    ) -> Result<(Memory, PeerOperations, u64), RegisterError> {
+        let connection = self.qps.get(key_of(qp)).ok_or(RegisterError::UnknownQp(qp))?;
+        let known = self.devices.get(connection.device).ok_or(RegisterError::UnknownQp(qp))?;
+        let features = known.features;
+        // Drivers of iWARP take the address in this process for the name, whatever they are told.
+        let named = (!features.is_iwarp).then_some(range.start);
+        let wish = |flush| Wish { access, flush, on_demand: false, named };
+        let domain = connection.queue.domain();
+        let register = |wish| Memory::register(domain, medium, range, wish);
+        let (mut flush, mut outcome) = (None, Err(Refusal::NotMemory));
+        for asked in flushes(features, medium.class(), access) {
+            (flush, outcome) = (asked, register(wish(asked)));
+            // A device that cannot persist these pages says so by refusing.
+            if !matches!(outcome, Err(Refusal::Host(libc::EINVAL | libc::EOPNOTSUPP))) {
+                break;
+            }
+        }
+        let unpinnable = matches!(outcome, Err(Refusal::Host(libc::EOPNOTSUPP | libc::EFAULT)));
+        if unpinnable && features.on_demand && !is_distrusted(known.device) {
+            tracing::info!(device = known.device.name(), "pages are fetched on demand, not pinned");
+            flush = None;
+            outcome = register(Wish { on_demand: true, ..wish(None) });
+        }
+        let memory = outcome.map_err(|refusal| match refusal {
+            Refusal::NotMemory => RegisterError::MediumNotMemory,
+            Refusal::Host(errno) => RegisterError::HostPin { errno },
+        })?;
+        let mut offers = PeerOperations::empty();
+        offers.set(PeerOperations::FLUSH, flush == Some(FlushAccess::Persistence));
+        let writes = access.contains(Access::REMOTE_WRITE);
+        offers.set(PeerOperations::ATOMIC_WRITE, features.atomic_write && writes);
+        let base = memory.address();
+        Ok((memory, offers, base))
+    }
+}
+
+/// Which access for flushes to ask for, the best one first.
+fn flushes(
+    features: Features,
+    class: DurabilityClass,
+    access: Access,
+) -> impl Iterator<Item = Option<FlushAccess>> {
+    let persistence = features.flush
+        && class == DurabilityClass::Pmem
+        && access.contains(Access::FLUSH_PERSISTENCE);
+    let visibility = features.flush && access.intersects(FLUSHES);
+    let persistence = persistence.then_some(Some(FlushAccess::Persistence));
+    let visibility = visibility.then_some(Some(FlushAccess::Visibility));
+    persistence.into_iter().chain(visibility).chain([None])
+}
+
+const FLUSHES: Access = Access::FLUSH_VISIBILITY.union(Access::FLUSH_PERSISTENCE);
+
+/// Whether on-demand paging of a device is known to lose bytes: rxe of Linux 7.2 places writes
+/// longer than a packet wrongly in DAX files, and reports success.
+fn is_distrusted(device: Device) -> bool {
+    device.name().starts_with("rxe")
+}
+
+pub(super) fn key_of(QpId { index, generation }: QpId) -> Key {
+    Key { index, generation }
+}
+
+pub(super) fn qp_of(Key { index, generation }: Key) -> QpId {
+    QpId { index, generation }
+}
+
+impl Engine for VerbsEngine {
+    fn listen(&mut self, addr: SocketAddr) -> Result<SocketAddr, EngineError> {
+        let id = CmId::bound(&self.channel, addr)?;
+        id.listen(BACKLOG)?;
+        let local = id.local();
+        self.listeners.push(id);
+        Ok(local)
+    }
+
+    fn connect(
+        &mut self,
+        addr: SocketAddr,
+        config: QpConfig,
+        private_data: &[u8],
+    ) -> Result<QpId, EngineError> {
+        self.dial(addr, config, private_data)
+    }
+
+    fn accept(
+        &mut self,
+        request: ConnectionId,
+        config: QpConfig,
+        private_data: &[u8],
+    ) -> Result<QpId, EngineError> {
+        self.answer_yes(request, config, private_data)
+    }
+
+    fn reject(&mut self, request: ConnectionId, private_data: &[u8]) {
+        self.answer_no(request, private_data);
+    }
+
+    fn hand_over(&mut self, request: ConnectionId) -> Option<Handover> {
+        self.let_go(request)
+    }
+
+    fn take_over(&mut self, handover: Handover) -> Option<ConnectionId> {
+        self.take_up(handover)
+    }
+
+    fn register(
+        &mut self,
+        qp: QpId,
+        medium: Arc<dyn Medium>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        if self.qps.get(key_of(qp)).is_none() {
+            return Err(RegisterError::UnknownQp(qp));
+        }
+        let Range { start, end } = range;
+        if start >= end || end > medium.len() {
+            return Err(RegisterError::ConfigRange { start, end, len: medium.len() });
+        }
+        if self.regions >= self.config.regions_max {
+            return Err(RegisterError::RegionsExhausted { max: self.config.regions_max });
+        }
+        let (memory, offers, base) = self.register_memory(qp, &medium, &range, access)?;
+        let connection = self.qps.get_mut(key_of(qp)).ok_or(RegisterError::UnknownQp(qp))?;
+        self.regions += 1;
+        let (rkey, lkey, len) = (Rkey(memory.rkey()), Lkey(memory.lkey()), end - start);
+        connection.regions.insert(rkey.0, Region { memory, len, access });
+        Ok(MemoryRegion { rkey, lkey, remote_addr_base: base, len, offers, unseen: true })
+    }
+
+    fn deregister(&mut self, qp: QpId, rkey: Rkey) -> Result<Deregistration, RegisterError> {
+        let connection = self.qps.get_mut(key_of(qp)).ok_or(RegisterError::UnknownQp(qp))?;
+        let region = connection.regions.remove(&rkey.0);
+        let region = region.ok_or(RegisterError::UnknownRegion(rkey))?;
+        // The device has let go of it when this returns.
+        drop(region);
+        self.regions -= 1;
+        Ok(Deregistration::Done)
+    }
+
+    fn post_send(&mut self, qp: QpId, request: WorkRequest<'_>) -> Result<(), PostError> {
+        self.post(qp, &request)
+    }
+
+    fn post_recv(&mut self, qp: QpId, wr_id: u64, buffer: LocalSlice) -> Result<(), PostError> {
+        self.post_buffer(qp, wr_id, buffer)
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        self.say_goodbye(key_of(qp));
+    }
+
+    fn poll(&mut self, events: &mut Vec<Event>) -> usize {
+        if self.events.is_empty() {
+            self.round();
+        }
+        let count = self.events.len();
+        events.append(&mut self.events);
+        count
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let start = Instant::now();
+        let mut idle_since = start;
+        self.window.look_around(start);
+        loop {
+            let worked = self.round();
+            if !self.events.is_empty() || self.wake.take_call() {
+                return;
+            }
+            let now = Instant::now();
+            let left = timeout.map(|timeout| timeout.saturating_sub(now - start));
+            if left == Some(Duration::ZERO) {
+                return;
+            }
+            if worked {
+                idle_since = now;
+                continue;
+            }
+            let idle = now - idle_since;
+            if self.window.spin_for().is_some_and(|window| idle >= window) {
+                self.sleep(idle_since, left);
+                idle_since = Instant::now();
+                self.window.look_around(idle_since);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    fn capabilities(&self, qp: QpId) -> Option<QpCapabilities> {
+        let connection = self.qps.get(key_of(qp))?;
+        matches!(connection.stage, Stage::Up).then_some(connection.capabilities)
+    }
+
+    fn inline_max(&self) -> usize {
+        INLINE_MAX
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.stats
+    }
+}
+
+impl VerbsEngine {
+    /// Takes a connection out of every list.
+    pub(super) fn forget(&mut self, key: Key) -> Option<Connection> {
+        let connection = self.qps.remove(key)?;
+        self.names.remove(&connection.queue.id().name());
+        let held = u32::try_from(connection.regions.len()).unwrap_or(u32::MAX);
+        self.regions -= held;
+        self.busy.retain(|busy| *busy != key);
+        self.answering.retain(|answering| *answering != key);
+        if self.timers.len() > 2 * self.qps.len() + TIMERS_LOOSE {
+            let (qps, requests) = (&self.qps, &self.requests);
+            self.timers.retain(|due| match due {
+                Due::Request { index, generation } => {
+                    requests.get(Key { index, generation }).is_some()
+                }
+                Due::Dial { index, generation }
+                | Due::Kick { index, generation }
+                | Due::Linger { index, generation } => qps.get(Key { index, generation }).is_some(),
+            });
+        }
+        Some(connection)
+    }
+}
+
+impl Drop for VerbsEngine {
+    fn drop(&mut self) {
+        // Peers learn it now, not when their packets stay unanswered.
+        for connection in self.qps.keys().filter_map(|key| self.qps.get(key)) {
+            connection.queue.id().disconnect();
+        }
+    }
+}
+
+// What a report of the poller is about.
+const WAKER: u64 = 0;
+const CHANNEL: u64 = 1;
+const FIRST_DEVICE: u64 = 2;
+/// Connections and deadlines are looked at no more often than this while an engine spins: each
+/// look is a system call.
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+/// Requests the kernel keeps until they are looked at.
+const BACKLOG: i32 = 256;
+const EVENTS_START: usize = 256;
+/// Deadlines that may be left of connections that are gone.
+const TIMERS_LOOSE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features() -> Features {
+        Features {
+            is_iwarp: false,
+            depth_max: 1,
+            responder_max: 1,
+            initiator_max: 1,
+            flush: true,
+            atomic_write: true,
+            on_demand: false,
+        }
+    }
+
+    #[test]
+    fn persistence_is_asked_for_where_the_memory_has_it() {
+        let ask = |class, access| flushes(features(), class, access).collect::<Vec<_>>();
+        let (durable, visible) = (Some(FlushAccess::Persistence), Some(FlushAccess::Visibility));
+        assert_eq!(ask(DurabilityClass::Pmem, Access::PUSH), [durable, visible, None]);
+        assert_eq!(ask(DurabilityClass::Volatile, Access::PUSH), [visible, None]);
+        assert_eq!(ask(DurabilityClass::Pmem, Access::LOCAL_WRITE), [None]);
+        let plain = Features { flush: false, ..features() };
+        let none: Vec<_> = flushes(plain, DurabilityClass::Pmem, Access::PUSH).collect();
+        assert_eq!(none, [None]);
+    }
+}

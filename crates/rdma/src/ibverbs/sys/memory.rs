@@ -1,0 +1,155 @@
+//! Memory that a device may reach.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use pmem::Medium;
+
+use super::abi;
+use super::cm::loaded;
+use super::device::Domain;
+use crate::verbs::Access;
+
+/// A registered range of a medium. The device reaches it until this is dropped.
+#[derive(Debug)]
+pub(in crate::ibverbs) struct Memory {
+    raw: NonNull<abi::Mr>,
+    /// What both ends call the first byte.
+    address: u64,
+    keys: (u32, u32),
+    /// Dropped after the registration.
+    kept: Option<Kept>,
+}
+
+// Fields are there to be dropped late.
+#[derive(Debug)]
+struct Kept {
+    _medium: Arc<dyn Medium>,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: a registration is used from any thread.
+unsafe impl Send for Memory {}
+
+/// How to register.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ibverbs) struct Wish {
+    /// What device and peer may do.
+    pub(in crate::ibverbs) access: Access,
+    /// The peer may flush.
+    pub(in crate::ibverbs) flush: Option<FlushAccess>,
+    /// Pages are not pinned but fetched when they are reached.
+    pub(in crate::ibverbs) on_demand: bool,
+    /// What both ends call the first byte; its address in this process if nothing is said.
+    pub(in crate::ibverbs) named: Option<u64>,
+}
+
+/// What a peer may ask a flush for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::ibverbs) enum FlushAccess {
+    Visibility,
+    Persistence,
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::ibverbs) enum Refusal {
+    /// The medium is not memory of this process: nothing a device could reach.
+    NotMemory,
+    /// The host refused; the number is its `errno`.
+    Host(i32),
+}
+
+impl Memory {
+    /// Registers a range, which must lie inside the medium. Pins its pages unless the wish is for
+    /// on-demand paging: the cost grows with the length.
+    pub(in crate::ibverbs) fn register(
+        domain: &Arc<Domain>,
+        medium: &Arc<dyn Medium>,
+        range: &Range<u64>,
+        wish: Wish,
+    ) -> Result<Self, Refusal> {
+        let memory = medium.direct().ok_or(Refusal::NotMemory)?;
+        let whole = usize::try_from(range.end).map_err(|_| Refusal::NotMemory)?;
+        let start = usize::try_from(range.start).map_err(|_| Refusal::NotMemory)?;
+        if start >= whole || whole > memory.len() {
+            return Err(Refusal::NotMemory);
+        }
+        let len = whole - start;
+        // SAFETY: start < memory.len().
+        let first = unsafe { memory.start().add(start) };
+        let address = wish
+            .named
+            .unwrap_or_else(|| u64::try_from(first.addr().get()).expect("addresses have 64 bits"));
+        let (raw, pd, flags) = (first.as_ptr().cast(), domain.raw(), flags(wish));
+        // SAFETY: the range is mapped as long as the medium is, which is kept below; the medium
+        // reckons with others that write there at any time.
+        let made = unsafe { (loaded().reg_mr_iova2)(pd, raw, len, address, flags) };
+        let errno = || std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        let made = NonNull::new(made).ok_or_else(|| Refusal::Host(errno()))?;
+        // SAFETY: handed out by the library.
+        let inner = unsafe { made.as_ref() };
+        let kept = Kept { _medium: Arc::clone(medium), _domain: Arc::clone(domain) };
+        Ok(Self { raw: made, address, keys: (inner.lkey, inner.rkey), kept: Some(kept) })
+    }
+
+    /// What both ends call the first byte, in work requests.
+    pub(in crate::ibverbs) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(in crate::ibverbs) fn lkey(&self) -> u32 {
+        self.keys.0
+    }
+
+    pub(in crate::ibverbs) fn rkey(&self) -> u32 {
+        self.keys.1
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: ours, and given back once.
+        let outcome = unsafe { (loaded().dereg_mr)(self.raw.as_ptr()) };
+        if outcome != 0 {
+            // The device may still write there: the mapping must never become somebody else's.
+            tracing::error!(errno = outcome, "the device does not let go of memory; leaked");
+            std::mem::forget(self.kept.take());
+        }
+    }
+}
+
+fn flags(wish: Wish) -> u32 {
+    let remote_write = wish.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    let flush = match wish.flush {
+        None => 0,
+        Some(FlushAccess::Visibility) => abi::ACCESS_FLUSH_GLOBAL,
+        Some(FlushAccess::Persistence) => abi::ACCESS_FLUSH_GLOBAL | abi::ACCESS_FLUSH_PERSISTENT,
+    };
+    // The peer may write only where the device may (ibv_reg_mr(3)).
+    let local = wish.access.contains(Access::LOCAL_WRITE) || remote_write;
+    let bits = [
+        (local, abi::ACCESS_LOCAL_WRITE),
+        (remote_write, abi::ACCESS_REMOTE_WRITE),
+        (wish.access.contains(Access::REMOTE_READ), abi::ACCESS_REMOTE_READ),
+        (wish.on_demand, abi::ACCESS_ON_DEMAND),
+    ];
+    bits.iter().filter(|(wanted, _)| *wanted).fold(flush, |flags, (_, bit)| flags | bit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_become_the_flags_of_the_manual() {
+        let wish = |access, flush| Wish { access, flush, on_demand: false, named: None };
+        assert_eq!(flags(wish(Access::empty(), None)), 0);
+        assert_eq!(flags(wish(Access::REMOTE_READ, None)), 0b100);
+        assert_eq!(flags(wish(Access::REMOTE_WRITE, None)), 0b011, "local write comes with it");
+        let all = wish(Access::PUSH, Some(FlushAccess::Persistence));
+        assert_eq!(flags(all), 0b11_0000_0111);
+        assert_eq!(flags(Wish { on_demand: true, ..wish(Access::LOCAL_WRITE, None) }), 0b100_0001);
+    }
+}
