@@ -11,6 +11,7 @@ mod kernel;
 mod machine;
 mod packages;
 mod siw;
+mod verbs;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,7 +52,7 @@ pub(crate) struct Options {
 }
 
 /// The tests that need a kernel.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Test {
     /// The kernel's SMB client against our server
     Cifs(cifs::Options),
@@ -59,6 +60,8 @@ enum Test {
     Siw(siw::Options),
     /// Our server on DAX file systems, and a power cut
     Dax(dax::Options),
+    /// Our provider verbs over the kernel's software devices
+    Verbs(verbs::Options),
 }
 
 /// Runs a command, or one of the tests.
@@ -68,6 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Some(Test::Cifs(options)) => cifs::run(options),
         Some(Test::Siw(options)) => siw::run(options),
         Some(Test::Dax(options)) => dax::run(options),
+        Some(Test::Verbs(options)) => verbs::run(options),
     }?;
     Ok(suite::conclude(&tally))
 }
