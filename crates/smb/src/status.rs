@@ -114,8 +114,12 @@ statuses! {
     SHARING_VIOLATION = 0xc000_0043,
     /// The file has no extended attributes.
     EAS_NOT_SUPPORTED = 0xc000_004f,
+    /// The extended attributes do not fit.
+    EA_TOO_LARGE = 0xc000_0050,
     /// No extended attribute of that name.
     NONEXISTENT_EA_ENTRY = 0xc000_0051,
+    /// No further extended attributes.
+    NO_MORE_EAS = 0x8000_0012,
     /// No extended attributes on this file.
     NO_EAS_ON_FILE = 0xc000_0052,
     /// A byte range lock stands in the way of reading or writing.

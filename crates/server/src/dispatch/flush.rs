@@ -62,7 +62,11 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
         return persist_name(open);
     }
     match open.node.commit_group(&open.entry)?.persist() {
-        Ok(()) => persist_name(open),
+        Ok(()) => {
+            // What binds a stream to its file is in the file.
+            open.entry.sync_binding()?;
+            persist_name(open)
+        }
         // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
         Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
         Err(_) => Err(NtStatus::IO_DEVICE_ERROR),

@@ -14,6 +14,7 @@ pub(crate) mod session_setup;
 mod change_notify;
 mod close;
 mod create;
+mod extended;
 pub(crate) mod flush;
 mod interfaces;
 mod ioctl;

@@ -5,14 +5,14 @@
 use std::sync::{Arc, PoisonError};
 
 use smb::create::AccessMask;
-use smb::info::{DirectoryEntry, DirectoryWriter, FileAttributes, FileInfoClass};
+use smb::info::{DirectoryEntry, DirectoryWriter, FileAttributes, FileInfoClass, ShortName};
 use smb::{FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest};
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
 use crate::limits::TRANSACT_SIZE_MAX;
-use crate::share::{Enumeration, Listed, Pattern};
+use crate::share::{Enumeration, Listed, Pattern, is_short, short_name};
 use crate::state::Open;
 
 /// What one request asks for.
@@ -92,6 +92,14 @@ fn list(open: &Arc<Open>, query: Query) -> Result<Vec<u8>, NtStatus> {
     })
 }
 
+// Only where it differs: a name that is short has no other.
+fn short(name: &str) -> ShortName {
+    if matches!(name, "." | "..") || is_short(name) {
+        return ShortName::default();
+    }
+    ShortName::new(&short_name(name)).unwrap_or_default()
+}
+
 fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
     let found = &listed.metadata;
     Some(DirectoryEntry {
@@ -103,6 +111,7 @@ fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
         allocation_size: found.allocation,
         attributes: FileAttributes::from_bits_retain(found.attributes.0),
         file_id: found.key.inode,
+        short_name: short(&listed.name),
         name: Name::new(listed.name.as_str()).ok()?,
         ..DirectoryEntry::default()
     })

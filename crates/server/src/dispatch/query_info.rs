@@ -3,19 +3,21 @@
 //! Spec: MS-SMB2 §3.3.5.20, MS-FSCC §2.4 and §2.5.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smb::create::AccessMask;
 use smb::info::security::{Ace, Control, Dacl, SecurityDescriptor, Sid};
 use smb::info::{
     self, FileAttributes, FileInfoClass, FsAttributes, FsInfoClass, InfoType, SecurityInformation,
 };
+use smb::negotiate::Dialect;
 use smb::{FileTime, Guid, Name, NtStatus, OutputResponse, QueryInfoRequest};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::malformed;
+use super::{extended, malformed};
 use crate::limits::TRANSACT_SIZE_MAX;
-use crate::share::{Metadata, Share};
+use crate::share::{Metadata, Share, short_name};
 use crate::state::Open;
 
 /// An answer before it is cut to what the client takes.
@@ -23,6 +25,14 @@ struct Answer {
     bytes: Vec<u8>,
     /// Bytes without which the answer means nothing.
     fixed: usize,
+    status: NtStatus,
+}
+
+impl Answer {
+    fn whole(bytes: Vec<u8>) -> Self {
+        let fixed = bytes.len();
+        Self { bytes, fixed, status: NtStatus::SUCCESS }
+    }
 }
 
 /// Answers.
@@ -30,26 +40,34 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = QueryInfoRequest::parse(call.pdu()).map_err(malformed)?;
     let (kind, class, parts) = (request.info_type, request.class, request.additional);
     let len_max = request.output_length_max;
-    let file_id = request.file_id;
+    let (file_id, flags, input) = (request.file_id, request.flags, request.input.to_vec());
+    let is_ea_query = kind == InfoType::FILE && FileInfoClass(class) == FileInfoClass::FULL_EA;
     if len_max > TRANSACT_SIZE_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len_max)?;
+    // MS-SMB2 §3.3.5.20.1: a name is normalised for 3.1.1 only.
+    let is_new = call.link.dialect() >= Dialect::SMB_3_1_1;
+    if kind == InfoType::FILE && FileInfoClass(class) == FileInfoClass::NORMALIZED_NAME && !is_new {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
     let open = call.open(file_id)?;
     let server = call.link.core.guid;
     let inline = open.entry.inline_io();
+    let wanted = extended::Wanted::parse(if is_ea_query { &input } else { &[] }, flags)?;
     let work = move || match kind {
+        InfoType::FILE if is_ea_query => attributes(&open, &wanted, flags, len_max),
         InfoType::FILE => file(&open, FileInfoClass(class)),
         InfoType::FILE_SYSTEM => file_system(&open, FsInfoClass(class), server),
         InfoType::SECURITY => security(&open, parts),
         InfoType::QUOTA => Err(NtStatus::NOT_SUPPORTED),
         _ => Err(NtStatus::INVALID_PARAMETER),
     };
-    let Answer { bytes, fixed } = call.blocking(inline, work).await??;
+    let Answer { bytes, fixed, status } = call.blocking(inline, work).await??;
     let len_max = usize::try_from(len_max).expect("32 bits fit usize");
     if bytes.len() <= len_max {
         OutputResponse { output: &bytes }.emit(out);
-        return Ok(NtStatus::SUCCESS);
+        return Ok(status);
     }
     if kind == InfoType::SECURITY {
         return Err(NtStatus::BUFFER_TOO_SMALL);
@@ -81,14 +99,14 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
         FileInfoClass::BASIC => basic(&found).emit(&mut bytes),
         FileInfoClass::STANDARD => standard(open, &found).emit(&mut bytes),
         FileInfoClass::INTERNAL => internal(&found).emit(&mut bytes),
-        FileInfoClass::EA => info::Ea { ea_size: 0 }.emit(&mut bytes),
+        FileInfoClass::EA => ea(open)?.emit(&mut bytes),
         FileInfoClass::ACCESS => info::Access { access: open.access }.emit(&mut bytes),
-        FileInfoClass::POSITION => info::Position { position: 0 }.emit(&mut bytes),
+        FileInfoClass::POSITION => position(open).emit(&mut bytes),
         FileInfoClass::MODE => info::Mode { mode: open.mode }.emit(&mut bytes),
         FileInfoClass::ALIGNMENT => info::Alignment { alignment: 0 }.emit(&mut bytes),
         FileInfoClass::ALL => {
             all(open, &found)?.emit(&mut bytes);
-            fixed = Some(info::All::FIXED_LEN);
+            fixed = Some(info::All::FIXED_LEN.next_multiple_of(8).min(bytes.len()));
         }
         FileInfoClass::NETWORK_OPEN => network_open(&found).emit(&mut bytes),
         FileInfoClass::ATTRIBUTE_TAG => {
@@ -96,8 +114,8 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
             info::AttributeTag { attributes, reparse_tag: 0 }.emit(&mut bytes);
         }
         FileInfoClass::STREAM => {
-            streams(&found, &mut bytes);
-            fixed = Some(24.min(bytes.len()));
+            streams(open, &mut bytes)?;
+            fixed = Some(32.min(bytes.len()));
         }
         FileInfoClass::COMPRESSION => {
             let none = info::Compression {
@@ -115,18 +133,49 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
             info::Id { volume_id: found.key.device, file_id }.emit(&mut bytes);
         }
         FileInfoClass::NORMALIZED_NAME => {
-            info::FileName { name: wire_name(&open.path().to_wire())? }.emit(&mut bytes);
+            info::FileName { name: wire_name(&name_of(open))? }.emit(&mut bytes);
             fixed = Some(4);
         }
-        FileInfoClass::ALTERNATE_NAME => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-        FileInfoClass::FULL_EA => return Err(NtStatus::NO_EAS_ON_FILE),
+        FileInfoClass::ALTERNATE_NAME => {
+            let path = open.path();
+            if path.is_root() {
+                return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+            }
+            info::FileName { name: wire_name(&short_name(path.leaf()))? }.emit(&mut bytes);
+            // The structure as C pads it, here and below: what clients and other servers count with.
+            fixed = Some(8.min(bytes.len()));
+        }
         FileInfoClass::REPARSE_POINT | FileInfoClass::OBJECT_ID | FileInfoClass::QUOTA => {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         _ => return Err(NtStatus::INVALID_INFO_CLASS),
     }
     let fixed = fixed.unwrap_or(bytes.len());
-    Ok(Answer { bytes, fixed })
+    Ok(Answer { bytes, fixed, status: NtStatus::SUCCESS })
+}
+
+// FileFullEaInformation, from where the handle stands.
+fn attributes(
+    open: &Open,
+    wanted: &extended::Wanted,
+    flags: u32,
+    len_max: u32,
+) -> Result<Answer, NtStatus> {
+    if !open.may(AccessMask::READ_EA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let there = open.entry.extended_attributes()?;
+    let restarts =
+        flags & extended::RESTART_SCAN != 0 || !wanted.names.is_empty() || !wanted.single;
+    let from = if restarts { 0 } else { open.marks.extended.load(Ordering::Relaxed) };
+    let room = usize::try_from(len_max).expect("32 bits fit usize");
+    let listed = extended::list(&there, wanted, from, room)?;
+    open.marks.extended.store(from + listed.count, Ordering::Relaxed);
+    let mut answer = Answer::whole(listed.bytes);
+    if listed.is_cut {
+        answer.status = NtStatus::BUFFER_OVERFLOW;
+    }
+    Ok(answer)
 }
 
 fn basic(found: &Metadata) -> info::Basic {
@@ -158,6 +207,24 @@ fn internal(found: &Metadata) -> info::Internal {
     info::Internal { file_id: found.key.inode }
 }
 
+fn ea(open: &Open) -> Result<info::Ea, NtStatus> {
+    Ok(info::Ea { ea_size: extended::size(&open.entry.extended_attributes()?) })
+}
+
+fn position(open: &Open) -> info::Position {
+    info::Position { position: open.marks.position.load(Ordering::Relaxed) }
+}
+
+// Where the file is, with its stream, without a leading backslash.
+fn name_of(open: &Open) -> String {
+    let path = open.path().to_wire();
+    let share = open.tree.share().filter(|_| open.entry.is_stream());
+    match share.and_then(|share| share.stream_name(&open.entry)) {
+        Some(stream) => format!("{path}:{stream}"),
+        None => path,
+    }
+}
+
 fn network_open(found: &Metadata) -> info::NetworkOpen {
     info::NetworkOpen {
         creation_time: FileTime(found.creation),
@@ -175,23 +242,29 @@ fn all(open: &Open, found: &Metadata) -> Result<info::All, NtStatus> {
         basic: basic(found),
         standard: standard(open, found),
         internal: internal(found),
-        ea: info::Ea { ea_size: 0 },
+        ea: ea(open)?,
         access: info::Access { access: open.access },
-        position: info::Position { position: 0 },
+        position: position(open),
         mode: info::Mode { mode: open.mode },
         alignment: info::Alignment { alignment: 0 },
-        name: info::FileName { name: wire_name(&format!("\\{}", open.path().to_wire()))? },
+        name: info::FileName { name: wire_name(&format!("\\{}", name_of(open)))? },
     })
 }
 
 // A directory has no unnamed stream, and an empty list is an empty answer.
-fn streams(found: &Metadata, out: &mut Vec<u8>) {
-    if found.is_directory {
-        return;
+fn streams(open: &Open, out: &mut Vec<u8>) -> Result<(), NtStatus> {
+    let mut list = Vec::new();
+    if let Some((size, allocation_size)) = open.entry.unnamed_stream()? {
+        let name = Name::new("::$DATA").expect("seven characters");
+        list.push(info::Stream { size, allocation_size, name });
     }
-    let name = Name::new("::$DATA").expect("seven characters");
-    let only = info::Stream { size: found.size, allocation_size: found.allocation, name };
-    info::Stream::emit_list(&[only], out);
+    let share: &Share = open.tree.share().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
+    for stream in share.streams(&open.entry)? {
+        let name = wire_name(&format!(":{}:$DATA", stream.name))?;
+        list.push(info::Stream { size: stream.size, allocation_size: stream.allocation, name });
+    }
+    info::Stream::emit_list(&list, out);
+    Ok(())
 }
 
 fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, NtStatus> {
@@ -253,11 +326,13 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             };
             answer.emit(&mut bytes);
         }
+        // No quotas: nothing is tracked, nothing enforced.
+        FsInfoClass::CONTROL => NO_QUOTAS.emit(&mut bytes),
         FsInfoClass::OBJECT_ID => info::FsObjectId { object_id: server }.emit(&mut bytes),
         _ => return Err(NtStatus::INVALID_INFO_CLASS),
     }
     let fixed = fixed.unwrap_or(bytes.len());
-    Ok(Answer { bytes, fixed })
+    Ok(Answer { bytes, fixed, status: NtStatus::SUCCESS })
 }
 
 fn volume_serial(share: &Share) -> u32 {
@@ -288,8 +363,7 @@ fn security(open: &Open, parts: SecurityInformation) -> Result<Answer, NtStatus>
     };
     let mut bytes = Vec::new();
     descriptor.emit(&mut bytes);
-    let fixed = bytes.len();
-    Ok(Answer { bytes, fixed })
+    Ok(Answer::whole(bytes))
 }
 
 fn wire_name(text: &str) -> Result<Name, NtStatus> {
@@ -297,3 +371,11 @@ fn wire_name(text: &str) -> Result<Name, NtStatus> {
 }
 
 const SECTOR: u32 = 512;
+const NO_QUOTAS: info::FsControl = info::FsControl {
+    start_filtering: 0,
+    filtering_threshold: 0,
+    stop_filtering: 0,
+    default_quota_threshold: u64::MAX,
+    default_quota_limit: u64::MAX,
+    flags: 0,
+};

@@ -3,6 +3,7 @@
 //! Spec: MS-SMB2 §3.3.5.12.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smb::Channel;
 use smb::NtStatus;
@@ -170,5 +171,6 @@ fn finish(got: Result<u32, ShareError>, plan: &Plan) -> Outcome {
     if (got == 0 && plan.len > 0) || got < plan.minimum {
         return Err(NtStatus::END_OF_FILE);
     }
+    plan.open.marks.position.store(plan.offset.saturating_add(u64::from(got)), Ordering::Relaxed);
     Ok(NtStatus::SUCCESS)
 }

@@ -13,6 +13,9 @@ impl From<ShareError> for NtStatus {
             ShareError::PeerNameInvalid | ShareError::PeerStreamUnsupported => {
                 Self::OBJECT_NAME_INVALID
             }
+            ShareError::PeerEaName => Self::INVALID_EA_NAME,
+            ShareError::EaTooLarge => Self::EA_TOO_LARGE,
+            ShareError::EasUnsupported => Self::EAS_NOT_SUPPORTED,
             ShareError::PeerPathSyntax => Self::OBJECT_PATH_SYNTAX_BAD,
             ShareError::NotFound => Self::OBJECT_NAME_NOT_FOUND,
             ShareError::PathNotFound => Self::OBJECT_PATH_NOT_FOUND,

@@ -121,8 +121,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    let append_at_end = request.offset == u64::MAX;
-    let offset = if append_at_end { open.entry.metadata()?.size } else { request.offset };
+    let offset = request.offset;
     let appends = || -> Result<bool, NtStatus> {
         Ok(open.may(AccessMask::APPEND_DATA) && offset >= open.entry.metadata()?.size)
     };

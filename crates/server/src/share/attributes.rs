@@ -1,13 +1,18 @@
 //! DOS attributes and the creation time: what Linux inodes do not keep, kept in one xattr.
 //!
 //! ```text
-//! user.landfast.dos, little-endian, 16 bytes
-//!  0        4            8                16
-//!  +--------+------------+----------------+
-//!  | version| attributes | creation time  |
-//!  | u32 =1 | u32        | FILETIME u64   |   creation time 0: the inode's own birth time
-//!  +--------+------------+----------------+
+//! user.landfast.dos, little-endian, 16 bytes, or 32 with a change time
+//!  0        4            8                16               24               32
+//!  +--------+------------+----------------+----------------+----------------+
+//!  | version| attributes | creation time  | change time    | noted at       |
+//!  | u32 =1 | u32        | FILETIME u64   | FILETIME u64   | FILETIME u64   |
+//!  +--------+------------+----------------+----------------+----------------+
+//!                        creation time 0: the inode's own birth time
 //! ```
+//!
+//! The kernel lets nobody set an inode's change time. So a change time that a client sets is noted
+//! together with the time of day, and counts until the inode's own moves on. What happens to the inode in the
+//! same [`NOTING_TICKS`] goes unseen.
 //!
 //! A file without it has computed attributes: ARCHIVE for files, DIRECTORY for directories. The
 //! xattr is written only when a client asks for something else, so a share that only Linux and
@@ -48,7 +53,7 @@ impl DosAttributes {
 
     // What a client may set and we keep. DIRECTORY follows the inode, NORMAL means "none", and SPARSE
     // has a control of its own.
-    const SETTABLE: u32 = 0x0001 | 0x0002 | 0x0004 | 0x0020 | 0x0100 | 0x2000;
+    const SETTABLE: u32 = 0x0001 | 0x0002 | 0x0004 | 0x0020 | 0x0100 | 0x1000 | 0x2000;
 
     /// Whether every bit of `other` is set.
     pub fn contains(self, other: Self) -> bool {
@@ -63,6 +68,11 @@ impl DosAttributes {
     /// Without the bits of `other`.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// As a stream of such a file or directory shows them.
+    pub(super) fn of_stream(self) -> Self {
+        self.without(Self::DIRECTORY.union(Self::NORMAL)).presented(false)
     }
 
     /// Only the bits a client may set.
@@ -89,6 +99,30 @@ pub(super) struct Stored {
     pub(super) creation: Option<u64>,
     /// Holes of the file are holes for clients too.
     pub(super) sparse: bool,
+    /// A change time that a client has set.
+    pub(super) change: Option<NotedChange>,
+}
+
+/// A change time that a client has set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct NotedChange {
+    time: u64,
+    noted_at: u64,
+}
+
+impl NotedChange {
+    /// To be saved at once.
+    pub(super) fn now(time: u64) -> Self {
+        Self { time, noted_at: crate::service::now().0 }
+    }
+
+    /// The change time of an inode whose own is `own`.
+    pub(super) fn effective(noted: Option<Self>, own: u64) -> u64 {
+        match noted {
+            Some(noted) if own <= noted.noted_at.saturating_add(NOTING_TICKS) => noted.time,
+            _ => own,
+        }
+    }
 }
 
 impl Stored {
@@ -101,32 +135,42 @@ impl Stored {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        if bytes.len() != LEN || word(0)? != VERSION {
+        let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        if !matches!(bytes.len(), LEN | LEN_MAX) || word(0)? != VERSION {
             return None;
         }
-        let creation = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+        let creation = long(8)?;
+        let change = match (long(16), long(24)) {
+            (Some(time), Some(noted_at)) => Some(NotedChange { time, noted_at }),
+            _ => None,
+        };
         let attributes = DosAttributes(word(4)?);
         Some(Self {
             attributes: Some(attributes.without(DosAttributes::SPARSE)),
             creation: (creation != 0).then_some(creation),
             sparse: attributes.contains(DosAttributes::SPARSE),
+            change,
         })
     }
 
-    fn emit(self, is_directory: bool) -> [u8; LEN] {
-        let mut out = [0; LEN];
+    fn emit(self, is_directory: bool) -> Vec<u8> {
+        let mut out = vec![0; LEN];
         out[..4].copy_from_slice(&VERSION.to_le_bytes());
         let shown = DosAttributes::DIRECTORY.union(DosAttributes::NORMAL);
         let attributes = self.effective(is_directory).without(shown);
         out[4..8].copy_from_slice(&attributes.0.to_le_bytes());
         out[8..].copy_from_slice(&self.creation.unwrap_or(0).to_le_bytes());
+        if let Some(NotedChange { time, noted_at }) = self.change {
+            out.extend_from_slice(&time.to_le_bytes());
+            out.extend_from_slice(&noted_at.to_le_bytes());
+        }
         out
     }
 }
 
 /// Reads the xattr. Anything unreadable or foreign counts as absent: attributes are advice.
 pub(super) fn load(fd: impl AsFd) -> Stored {
-    let mut bytes = [0_u8; LEN + 1];
+    let mut bytes = [0_u8; LEN_MAX + 1];
     let fd = fd.as_fd();
     let len = match rustix::fs::fgetxattr(fd, NAME, &mut bytes) {
         // A handle that was opened O_PATH reads no xattrs; its /proc name does.
@@ -138,7 +182,7 @@ pub(super) fn load(fd: impl AsFd) -> Stored {
 
 /// Reads the xattr of an entry of the directory `dir`, not following a symbolic link.
 pub(super) fn load_at(dir: impl AsFd, name: &str) -> Stored {
-    let mut bytes = [0_u8; LEN + 1];
+    let mut bytes = [0_u8; LEN_MAX + 1];
     let path = format!("{}/{name}", proc_name(dir));
     let len = rustix::fs::lgetxattr(path, NAME, &mut bytes);
     len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
@@ -164,6 +208,9 @@ pub(super) fn proc_name(fd: impl AsFd) -> String {
 const NAME: &str = "user.landfast.dos";
 const VERSION: u32 = 1;
 const LEN: usize = 16;
+const LEN_MAX: usize = 32;
+/// 20 ms: the kernel's clock of inodes ticks each 4 ms at most, and saving the xattr takes its time.
+const NOTING_TICKS: u64 = 200_000;
 
 #[cfg(test)]
 mod tests {
@@ -175,6 +222,7 @@ mod tests {
             attributes: Some(DosAttributes::HIDDEN.union(DosAttributes::READONLY)),
             creation: Some(0x0102_0304_0506_0708),
             sparse: false,
+            change: None,
         };
         let golden = [1, 0, 0, 0, 3, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(stored.emit(false), golden);
@@ -183,6 +231,21 @@ mod tests {
         let sparse = Stored { sparse: true, ..stored };
         assert_eq!(sparse.emit(false)[4..8], [3, 2, 0, 0]);
         assert_eq!(Stored::parse(&sparse.emit(false)), Some(sparse));
+    }
+
+    #[test]
+    fn a_change_time_counts_until_the_inode_changes_again() {
+        let noted = NotedChange { time: 5, noted_at: 1_000_000 };
+        let stored = Stored { change: Some(noted), ..Stored::default() };
+        let bytes = stored.emit(false);
+        assert_eq!(
+            (bytes.len(), bytes[16], bytes[24..28].to_vec()),
+            (32, 5, vec![0x40, 0x42, 15, 0])
+        );
+        assert_eq!(Stored::parse(&bytes).unwrap().change, Some(noted));
+        assert_eq!(NotedChange::effective(Some(noted), 1_100_000), 5);
+        assert_eq!(NotedChange::effective(Some(noted), 1_200_001), 1_200_001);
+        assert_eq!(NotedChange::effective(None, 7), 7);
     }
 
     #[test]

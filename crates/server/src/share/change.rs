@@ -16,6 +16,7 @@ use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
 use super::name::SharePath;
+use super::streams::Binding;
 
 impl Share {
     /// Creates a file that must not exist and opens it for reading and writing.
@@ -77,6 +78,7 @@ impl Share {
         let parent = self.parent_of(path)?;
         verify(&parent, path.leaf(), key)?;
         let _changing = self.changing(&parent)?;
+        let last = self.last_of(&parent, path.leaf());
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
             // A symbolic link to a directory is removed as the link it is.
@@ -84,8 +86,26 @@ impl Share {
                 Ok(rustix::fs::unlinkat(&parent, path.leaf(), AtFlags::empty())?)
             }
             Err(Errno::EXIST) => Err(ShareError::DirectoryNotEmpty),
-            other => Ok(other?),
+            other => {
+                other?;
+                if let Some(binding) = last {
+                    self.bury_streams(binding);
+                }
+                Ok(())
+            }
         }
+    }
+
+    // Where the streams are of what has no other name than this one.
+    fn last_of(&self, parent: &OwnedFd, leaf: &str) -> Option<Binding> {
+        if !self.has_xattrs {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(parent, leaf, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        (is_directory || stat.st_nlink == 1).then(|| Binding::of(&file)).flatten()
     }
 
     /// Gives the inode `key` at `from` the name `to`, replacing what is there if `replace`.
@@ -101,13 +121,24 @@ impl Share {
         let target = self.parent_of(to)?;
         verify(&source, from.leaf(), key)?;
         let _changing = (self.changing(&source)?, self.changing(&target)?);
+        let replaced = if replace { self.last_of(&target, to.leaf()) } else { None };
+        let replaced = replaced.filter(|_| {
+            // Another spelling of the file itself is not replaced.
+            !identify_at(&target, to.leaf()).is_ok_and(|(there, _)| there == key)
+        });
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
             Err(Errno::XDEV) => Err(ShareError::CrossDevice),
             // A directory moved below itself, or a mismatch of file and directory.
             Err(Errno::INVAL | Errno::ISDIR | Errno::NOTDIR) => Err(ShareError::AccessDenied),
             Err(Errno::NOTEMPTY) => Err(ShareError::AccessDenied),
-            other => Ok(other?),
+            other => {
+                other?;
+                if let Some(binding) = replaced {
+                    self.bury_streams(binding);
+                }
+                Ok(())
+            }
         }
     }
 

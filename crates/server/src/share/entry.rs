@@ -30,16 +30,49 @@ pub struct Entry {
     key: FileKey,
     is_directory: bool,
     inline: InlineIo,
+    base: Option<Base>,
+}
+
+/// The file a stream belongs to.
+#[derive(Debug)]
+pub(super) struct Base {
+    /// The file; it may be a handle of O_PATH.
+    pub(super) file: OwnedFd,
+    pub(super) key: FileKey,
+    /// The directory that holds its streams.
+    pub(super) home: OwnedFd,
 }
 
 impl Entry {
     pub(super) fn new(fd: OwnedFd, key: FileKey, is_directory: bool, inline: InlineIo) -> Self {
-        Self { fd, key, is_directory, inline }
+        Self { fd, key, is_directory, inline, base: None }
     }
 
-    /// Which inode this is.
+    pub(super) fn of_stream(fd: OwnedFd, key: FileKey, inline: InlineIo, base: Base) -> Self {
+        Self { fd, key, is_directory: false, inline, base: Some(base) }
+    }
+
+    /// Which inode holds the bytes.
     pub fn key(&self) -> FileKey {
         self.key
+    }
+
+    /// A stream beside the unnamed one.
+    pub fn is_stream(&self) -> bool {
+        self.base.is_some()
+    }
+
+    pub(super) fn base(&self) -> Option<&Base> {
+        self.base.as_ref()
+    }
+
+    /// Which inode the facts of the file are kept with: for a stream its file's.
+    pub fn file_key(&self) -> FileKey {
+        self.base.as_ref().map_or(self.key, |base| base.key)
+    }
+
+    pub(super) fn facts_fd(&self) -> BorrowedFd<'_> {
+        self.base.as_ref().map_or_else(|| self.fd.as_fd(), |base| base.file.as_fd())
     }
 
     /// A directory, else a regular file.
@@ -63,8 +96,16 @@ impl Entry {
     }
 
     /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
+    /// Of a stream the sizes are its own, the rest is its file's.
     pub fn metadata(&self) -> Result<Metadata, ShareError> {
-        Metadata::of(&self.fd)
+        let Some(base) = &self.base else { return Metadata::of(&self.fd) };
+        let stat = rustix::fs::fstat(&self.fd)?;
+        let mut metadata = Metadata::of(&base.file)?;
+        metadata.is_directory = false;
+        metadata.attributes = metadata.attributes.of_stream();
+        metadata.size = u64::try_from(stat.st_size).unwrap_or(0);
+        metadata.allocation = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        Ok(metadata)
     }
 
     /// Reads without waiting. A short count means end of file.
@@ -130,6 +171,15 @@ impl Entry {
         Ok(rustix::fs::fsync(&self.fd)?)
     }
 
+    /// Makes durable what binds a stream to its file. Blocks.
+    pub fn sync_binding(&self) -> Result<(), ShareError> {
+        let Some(base) = &self.base else { return Ok(()) };
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let name = attributes::proc_name(&base.file);
+        let file = rustix::fs::open(name, flags, rustix::fs::Mode::empty())?;
+        Ok(rustix::fs::fsync(&file)?)
+    }
+
     /// Where the bytes of this handle end.
     pub fn data_size(&self) -> Result<u64, ShareError> {
         let size = rustix::fs::fstat(&self.fd)?.st_size;
@@ -176,33 +226,49 @@ impl Entry {
         rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= end)
     }
 
-    /// Sets times and attributes; `None` leaves a field alone.
+    /// Sets times and attributes; `None` leaves a field alone. Of a stream they are its file's.
     pub fn set_basic(&self, change: BasicChange) -> Result<(), ShareError> {
-        if change.attributes.is_some() || change.creation.is_some() {
-            let mut stored = attributes::load(&self.fd);
-            stored.attributes =
-                change.attributes.map(DosAttributes::settable).or(stored.attributes);
-            stored.creation = change.creation.or(stored.creation);
-            attributes::save(&self.fd, stored, self.is_directory)?;
-        }
+        let fd = self.facts_fd();
         if change.access.is_some() || change.write.is_some() {
             let times = Timestamps {
                 last_access: change.access.map_or(OMIT, from_file_time),
                 last_modification: change.write.map_or(OMIT, from_file_time),
             };
-            let set = rustix::fs::futimens(&self.fd, &times);
+            let set = rustix::fs::futimens(fd, &times);
             match set {
                 // An O_PATH handle: its /proc name reaches the same inode.
                 Err(Errno::BADF) => rustix::fs::utimensat(
                     rustix::fs::CWD,
-                    attributes::proc_name(&self.fd),
+                    attributes::proc_name(fd),
                     &times,
                     rustix::fs::AtFlags::empty(),
                 )?,
                 other => other?,
             }
         }
+        // Last: nothing may move the inode's own change time once another is noted.
+        if change.attributes.is_some() || change.creation.is_some() || change.change.is_some() {
+            let is_directory = self.is_directory || self.metadata_of_file()?.is_directory;
+            let mut stored = attributes::load(fd);
+            stored.attributes =
+                change.attributes.map(DosAttributes::settable).or(stored.attributes);
+            stored.creation = change.creation.or(stored.creation);
+            if let Some(time) = change.change {
+                stored.change = Some(attributes::NotedChange::now(time));
+            }
+            attributes::save(fd, stored, is_directory)?;
+        }
         Ok(())
+    }
+
+    /// Length of the file's unnamed stream and bytes reserved for it; a directory has none.
+    pub fn unnamed_stream(&self) -> Result<Option<(u64, u64)>, ShareError> {
+        let file = self.metadata_of_file()?;
+        Ok((!file.is_directory).then_some((file.size, file.allocation)))
+    }
+
+    fn metadata_of_file(&self) -> Result<Metadata, ShareError> {
+        Metadata::of(self.facts_fd())
     }
 }
 
@@ -215,6 +281,8 @@ pub struct BasicChange {
     pub access: Option<u64>,
     /// Last write.
     pub write: Option<u64>,
+    /// Last change of anything.
+    pub change: Option<u64>,
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
 }

@@ -16,9 +16,18 @@ pub enum ShareError {
     /// The peer's path tries to leave the share.
     #[error("the path is malformed or leads outside the share")]
     PeerPathSyntax,
-    /// The peer names an alternate data stream; shares have none yet.
-    #[error("named streams are not supported")]
+    /// The peer names a stream, and the file system of the share has no room to bind one.
+    #[error("named streams need a file system with user xattrs")]
     PeerStreamUnsupported,
+    /// The peer gives an extended attribute a name it cannot have.
+    #[error("the name is not one of an extended attribute")]
+    PeerEaName,
+    /// More extended attributes than the file system can hold for one file.
+    #[error("the extended attributes do not fit")]
+    EaTooLarge,
+    /// The file system has no user xattrs.
+    #[error("extended attributes are not supported here")]
+    EasUnsupported,
     /// The last component does not exist.
     #[error("no such file")]
     NotFound,

@@ -13,6 +13,7 @@ use super::error::{ShareError, from_resolution};
 use super::metadata::{FileKey, identify};
 use super::name::{SharePath, is_presentable};
 use super::pattern::same_name;
+use super::short::{self, short_name};
 
 /// Where a path leads.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl Found {
 }
 
 // How `wanted` is spelled in `directory`: as asked if that exists, else the first entry that
-// differs in case only. A directory of 100,000 names costs one pass; nothing is kept.
+// differs in case only, else one whose short name it is. A directory of 100,000 names costs one pass; nothing is kept.
 fn spelling(
     root: &OwnedFd,
     directory: &SharePath,
@@ -111,14 +112,20 @@ fn spelling(
         Err(errno) => return Err(from_resolution(errno)),
     }
     let mut entries = rustix::fs::Dir::new(dir)?;
+    let short = short::is_made(wanted).then(|| wanted.to_ascii_uppercase());
+    let mut by_short = None;
     while let Some(entry) = entries.read() {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { continue };
         if is_presentable(name) && same_name(name, wanted) {
             return Ok(Some(name.to_owned()));
         }
+        // A real name counts before another one's short name.
+        if short.as_deref().is_some_and(|short| is_presentable(name) && short_name(name) == short) {
+            by_short = Some(name.to_owned());
+        }
     }
-    Ok(None)
+    Ok(by_short)
 }
 
 /// How often a lookup is repeated because the tree changed under it.

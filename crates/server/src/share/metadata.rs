@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
 use rustix::path::Arg;
 
-use super::attributes::{self, DosAttributes, Stored};
+use super::attributes::{self, DosAttributes, NotedChange, Stored};
 use super::error::ShareError;
 
 /// Names an inode for as long as somebody holds it open.
@@ -89,7 +89,7 @@ impl Metadata {
             creation: stored.creation.unwrap_or_else(|| to_file_time(birth)),
             access: to_file_time(stat.stx_atime),
             write: to_file_time(stat.stx_mtime),
-            change: to_file_time(stat.stx_ctime),
+            change: NotedChange::effective(stored.change, to_file_time(stat.stx_ctime)),
         }
     }
 }

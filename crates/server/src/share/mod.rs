@@ -2,7 +2,8 @@
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
-//! * [`ranges`]: holes and copies; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
+//! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
+//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`unsynced`]: names that a crash would lose.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
@@ -13,11 +14,15 @@ mod change;
 mod directory;
 mod entry;
 mod error;
+mod extended;
 mod lookup;
 mod metadata;
 mod name;
 mod pattern;
 mod ranges;
+mod short;
+mod stream_name;
+mod streams;
 mod unsynced;
 mod volume;
 
@@ -33,11 +38,15 @@ pub use attributes::DosAttributes;
 pub use directory::{Enumeration, Listed};
 pub use entry::{BasicChange, Entry, InlineIo};
 pub use error::ShareError;
+pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 pub use lookup::{Found, Located};
 pub use metadata::{FileKey, Metadata};
 pub use name::SharePath;
 pub use pattern::Pattern;
 pub use ranges::{COPY_MAX, Span};
+pub use short::{is_short, short_name};
+pub use stream_name::{StreamName, StreamPart};
+pub use streams::{FoundStream, StreamFacts};
 use unsynced::Unsynced;
 pub use volume::{VolumeAttributes, VolumeSize};
 
@@ -82,6 +91,7 @@ pub struct Share {
     encrypt_required: bool,
     emulate_persistence: bool,
     clones: bool,
+    has_xattrs: bool,
     unsynced: Arc<Unsynced>,
 }
 
@@ -96,7 +106,7 @@ impl Share {
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let is_memory =
             rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type == TMPFS_MAGIC;
-        let clones = volume::probe_clones(&root);
+        let (clones, has_xattrs) = (volume::probe_clones(&root), volume::probe_xattrs(&root));
         let class = if is_memory { DurabilityClass::Volatile } else { probe_class(&root) };
         Ok(Self {
             name: config.name.clone(),
@@ -108,6 +118,7 @@ impl Share {
             encrypt_required: config.encrypt_required,
             emulate_persistence: config.emulate_persistence,
             clones,
+            has_xattrs,
             unsynced: Arc::default(),
         })
     }

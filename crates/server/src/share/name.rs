@@ -1,12 +1,13 @@
 //! Paths as peers write them, checked once and for all.
 //!
-//! A [`SharePath`] cannot hold `..`, an empty component, a stream name or a character Windows
+//! A [`SharePath`] cannot hold `..`, an empty component or a character Windows
 //! forbids, so nothing that reaches the file system through it can climb out; `openat2` with
 //! RESOLVE_BENEATH stands behind it for symbolic links.
 //!
 //! Spec: MS-FSCC §2.1.5 (names and streams), MS-SMB2 §2.2.13 (CREATE names).
 
 use super::error::ShareError;
+use super::streams;
 
 /// A path inside one share. The root is the empty path.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -21,14 +22,11 @@ impl SharePath {
         Self::default()
     }
 
-    /// Checks a path with backslashes, as it stands in CREATE and rename requests.
-    ///
-    /// A trailing `::$DATA` names the default stream, which is the file itself.
+    /// Checks a path with backslashes, as it stands in rename requests.
     pub fn parse(wire: &str) -> Result<Self, ShareError> {
         if wire.encode_utf16().count() > PATH_UNITS_MAX {
             return Err(ShareError::PeerNameInvalid);
         }
-        let wire = strip_default_stream(wire)?;
         let wire = wire.strip_suffix('\\').unwrap_or(wire);
         if wire.is_empty() {
             return Ok(Self::root());
@@ -115,25 +113,17 @@ fn check_component(component: &str) -> Result<(), ShareError> {
     if component.len() > COMPONENT_BYTES_MAX {
         return Err(ShareError::PeerNameInvalid);
     }
-    if component.contains(':') {
-        return Err(ShareError::PeerStreamUnsupported);
+    // What the server keeps beside the tree is not there for clients, at any depth: shares may
+    // overlap.
+    if component.eq_ignore_ascii_case(streams::HOME) {
+        return Err(ShareError::PeerNameInvalid);
     }
     let forbidden =
-        |c: char| c < ' ' || matches!(c, '"' | '*' | '/' | '<' | '>' | '?' | '|' | '\\');
+        |c: char| c < ' ' || matches!(c, '"' | '*' | '/' | ':' | '<' | '>' | '?' | '|' | '\\');
     if component.chars().any(forbidden) {
         return Err(ShareError::PeerNameInvalid);
     }
     Ok(())
-}
-
-// MS-FSCC §2.1.5: "file:stream:$type"; only the unnamed data stream exists here.
-fn strip_default_stream(wire: &str) -> Result<&str, ShareError> {
-    let Some((file, stream)) = wire.split_once(':') else { return Ok(wire) };
-    match stream {
-        _ if file.is_empty() || file.ends_with('\\') => Err(ShareError::PeerNameInvalid),
-        s if s.eq_ignore_ascii_case(":$DATA") => Ok(file),
-        _ => Err(ShareError::PeerStreamUnsupported),
-    }
 }
 
 /// Longest path in UTF-16 units: the 64 KiB a NameLength can express.
@@ -167,10 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn only_the_default_stream_can_be_named() {
-        assert_eq!(SharePath::parse("f::$DATA").unwrap().to_wire(), "f");
-        assert_eq!(SharePath::parse("f:secret"), Err(ShareError::PeerStreamUnsupported));
-        assert_eq!(SharePath::parse("f:s:$DATA"), Err(ShareError::PeerStreamUnsupported));
-        assert_eq!(SharePath::parse(":s"), Err(ShareError::PeerNameInvalid));
+    fn what_the_server_keeps_for_itself_has_no_name() {
+        for own in [".landfast-streams", "a\\.LANDFAST-Streams", "f:s", "f::$DATA"] {
+            assert_eq!(SharePath::parse(own), Err(ShareError::PeerNameInvalid), "{own}");
+        }
     }
 }

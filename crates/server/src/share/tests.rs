@@ -134,6 +134,7 @@ fn basic_information_is_kept() {
         creation: Some(130_000_000_000_000_000),
         access: Some(131_000_000_000_000_000),
         write: Some(132_000_000_000_000_000),
+        change: None,
         attributes: Some(DosAttributes::READONLY),
     };
     entry.set_basic(change).unwrap();

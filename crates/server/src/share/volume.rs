@@ -2,11 +2,10 @@
 //!
 //! Spec: MS-FSCC §2.5 (file-system information classes).
 
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
 
 use pmem::DurabilityClass;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 
 use super::Share;
 use super::attributes;
@@ -33,8 +32,10 @@ impl VolumeAttributes {
     const CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
     const UNICODE_ON_DISK: u32 = 0x0000_0004;
     const SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
+    const NAMED_STREAMS: u32 = 0x0004_0000;
     const READ_ONLY_VOLUME: u32 = 0x0008_0000;
     const SUPPORTS_HARD_LINKS: u32 = 0x0040_0000;
+    const SUPPORTS_EXTENDED_ATTRIBUTES: u32 = 0x0080_0000;
     const SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
     /// FILE_DAX_VOLUME: the slide that announced push mode prints one zero too few.
     const DAX_VOLUME: u32 = 0x2000_0000;
@@ -61,6 +62,10 @@ impl Share {
         if self.read_only {
             bits |= VolumeAttributes::READ_ONLY_VOLUME;
         }
+        if self.has_xattrs {
+            bits |= VolumeAttributes::NAMED_STREAMS;
+            bits |= VolumeAttributes::SUPPORTS_EXTENDED_ATTRIBUTES;
+        }
         if self.clones {
             bits |= VolumeAttributes::SUPPORTS_BLOCK_REFCOUNTING;
         }
@@ -73,11 +78,21 @@ impl Share {
 
 // Two files that never have a name: whether the second can share the block of the first.
 pub(super) fn probe_clones(root: impl AsFd) -> bool {
-    let path = attributes::proc_name(root);
-    let file = || {
-        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        rustix::fs::open(Path::new(&path), flags, Mode::RUSR | Mode::WUSR)
-    };
-    let (Ok(from), Ok(to)) = (file(), file()) else { return false };
+    let (Some(from), Some(to)) = (nameless(&root), nameless(&root)) else { return false };
     rustix::io::write(&from, &[1; 4096]).is_ok() && rustix::fs::ioctl_ficlone(&to, &from).is_ok()
+}
+
+/// Whether files can have xattrs of the `user` namespace. tmpfs has them since Linux 6.6.
+pub(super) fn probe_xattrs(root: impl AsFd) -> bool {
+    let name = "user.landfast.probe";
+    nameless(&root).map_or_else(
+        // Not writable for us: whether there are any to be read.
+        || rustix::fs::listxattr(attributes::proc_name(&root), &mut [0; 4096]).is_ok(),
+        |file| rustix::fs::fsetxattr(&file, name, b"1", XattrFlags::empty()).is_ok(),
+    )
+}
+
+fn nameless(root: impl AsFd) -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    rustix::fs::open(attributes::proc_name(root), flags, Mode::RUSR | Mode::WUSR).ok()
 }

@@ -54,6 +54,8 @@ pub(crate) struct OpenRecord {
     pub(crate) instance: Option<AppInstance>,
     /// The open itself; there once it exists.
     pub(crate) open: Weak<Open>,
+    /// The file, if this is an open of a stream of it.
+    pub(crate) base: Option<Arc<Node>>,
 }
 
 /// An instance of a clustered application: it takes its files with it when it moves.
@@ -75,6 +77,13 @@ impl AppInstance {
     }
 }
 
+/// An open stream, as the node of its file knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamHold {
+    pub(crate) serial: OpenSerial,
+    pub(crate) shares_delete: bool,
+}
+
 /// Everything about one inode that opens share.
 #[derive(Debug)]
 pub(crate) struct NodeState {
@@ -82,6 +91,10 @@ pub(crate) struct NodeState {
     pub(crate) leases: LeaseTable<Holder>,
     pub(crate) locks: LockTable,
     pub(crate) delete_pending: bool,
+    /// Streams of the file that are open, by nodes of their own.
+    pub(crate) streams: Vec<StreamHold>,
+    /// The last open of a file that is to go once its streams are closed too.
+    pub(crate) doomed: Option<OpenRecord>,
     /// Changes of the file's size under way: nothing is mapped meanwhile.
     pub(crate) resizing: usize,
     /// Regions mapped for push; whoever changes the file's shape ends them first.
@@ -91,7 +104,9 @@ pub(crate) struct NodeState {
 impl NodeState {
     /// Whether an open with this sharing can join those that are there.
     pub(crate) fn admits(&self, sharing: Sharing) -> bool {
-        self.opens.iter().all(|open| open.sharing.agrees_with(sharing))
+        let streams_agree =
+            !sharing.uses.delete || self.streams.iter().all(|hold| hold.shares_delete);
+        streams_agree && self.opens.iter().all(|open| open.sharing.agrees_with(sharing))
     }
 
     /// Whether nobody but `owner` has the file open, lookers aside.
@@ -289,6 +304,8 @@ impl Nodes {
             leases: LeaseTable::new(self.break_timeout),
             locks: LockTable::default(),
             delete_pending: false,
+            streams: Vec::new(),
+            doomed: None,
             resizing: 0,
             regions: Vec::new(),
         };

@@ -16,7 +16,7 @@
 //! lost connection holds the old one, and finds it closed. The file's node knows opens by serial
 //! and does not notice.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(crate) struct Open {
     pub(crate) enumeration: Mutex<Option<Enumeration>>,
     /// There once push was granted.
     pub(crate) push: OnceLock<Arc<OpenPush>>,
+    /// Where the client stands in what it reads bit by bit.
+    pub(crate) marks: Marks,
     /// Who opened it and how.
     pub(crate) origin: Origin,
     /// There once it was granted.
@@ -91,6 +93,15 @@ pub(crate) struct Durable {
     pub(crate) persistent: bool,
 }
 
+/// Where a client stands in what it reads bit by bit.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Behind the last byte read, or where the client has set it (FilePositionInformation).
+    pub(crate) position: AtomicU64,
+    /// Extended attributes listed so far.
+    pub(crate) extended: AtomicUsize,
+}
+
 /// What a CREATE settled; the parts of an [`Open`].
 #[derive(Debug)]
 pub(crate) struct OpenParts {
@@ -123,6 +134,7 @@ impl Open {
             write_through,
             enumeration: Mutex::new(None),
             push: OnceLock::new(),
+            marks: Marks::default(),
             origin: parts.origin,
             durable: OnceLock::new(),
             volatile: parts.volatile,
@@ -149,6 +161,7 @@ impl Open {
             write_through: old.write_through,
             enumeration: Mutex::new(enumeration),
             push: OnceLock::new(),
+            marks: Marks::default(),
             origin: Origin { client: place.client, ..old.origin.clone() },
             durable: old.durable.clone(),
             volatile: place.volatile,
@@ -250,15 +263,51 @@ impl Open {
             state.leases.close(self.owner);
             // MS-FSA §2.1.5.4: the wish to delete passes from the handle to the file.
             state.delete_pending |= record.delete_on_close;
-            let doomed = (state.delete_pending && state.opens.is_empty()).then_some(record);
-            // If removing fails the file stays and may be opened again.
+            let base = record.base.clone();
+            let is_doomed = state.delete_pending && state.opens.is_empty();
+            let doomed = if is_doomed && state.streams.is_empty() {
+                // If removing fails the file stays and may be opened again.
+                state.delete_pending = false;
+                Some(record)
+            } else {
+                if is_doomed {
+                    state.doomed = Some(record);
+                }
+                None
+            };
+            (doomed, base)
+        };
+        self.node.changed.notify_waiters();
+        let (doomed, base) = doomed;
+        let removed = match doomed {
+            Some(record) if self.entry.is_stream() => record.share.remove_stream(&self.entry),
+            Some(record) => {
+                record.share.remove(&record.path, self.node.key(), self.entry.is_directory())
+            }
+            None => Ok(()),
+        };
+        let finished = base.map_or(Ok(()), |base| self.release_base(&base));
+        removed.and(finished)
+    }
+
+    // A stream closes: its file goes now, if it was only waiting for that.
+    fn release_base(&self, base: &Node) -> Result<(), ShareError> {
+        let doomed = {
+            let mut state = base.lock();
+            state.streams.retain(|hold| hold.serial != self.serial);
+            let goes = state.streams.is_empty() && state.opens.is_empty();
+            let doomed = if goes { state.doomed.take() } else { None };
             state.delete_pending &= doomed.is_none();
             doomed
         };
-        self.node.changed.notify_waiters();
+        base.changed.notify_waiters();
         match doomed {
+            // A stream is kept of files and of directories.
             Some(record) => {
-                record.share.remove(&record.path, self.node.key(), self.entry.is_directory())
+                let share = &record.share;
+                share
+                    .remove(&record.path, base.key(), false)
+                    .or_else(|_| share.remove(&record.path, base.key(), true))
             }
             None => Ok(()),
         }

@@ -35,6 +35,10 @@ pub(super) fn parse<'a, T>(
             wire::buffer(this, FIXED_LEN, u32::from(offset), length, Field::Context)
         };
         let name = buffer(name_offset, u32::from(name_length))?;
+        if name.len() < NAME_MIN {
+            let value = u64::from(name_length);
+            return Err(ParseError::PeerValue { field: Field::Context, value });
+        }
         contexts.push(take(name, buffer(data_offset, data_length)?)?);
         rest = if next == 0 { &[] } else { &rest[this.len()..] };
     }
@@ -109,3 +113,5 @@ pub(super) fn emit_all<C>(
 pub const CONTEXTS_MAX: usize = 32;
 
 const FIXED_LEN: usize = 16;
+// MS-SMB2 §2.2.13.2: the shortest name.
+const NAME_MIN: usize = 4;

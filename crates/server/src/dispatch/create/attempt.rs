@@ -9,14 +9,15 @@ use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use smb::push::RecallReason;
 
+use super::stream;
 use super::wish::Wish;
 use crate::service::Core;
 use crate::share::{
     BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Share, ShareError, SharePath,
+    StreamPart,
 };
 use crate::state::durable;
 use crate::state::lease::Intent;
-use crate::state::lease_keys::KeyClaim;
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 
@@ -53,6 +54,9 @@ pub(super) fn attempt(
     share: &Arc<Share>,
     wish: &Wish,
 ) -> Result<Attempt, NtStatus> {
+    if let StreamPart::Named(name) = &wish.stream {
+        return stream::attempt(core, share, wish, name);
+    }
     let located = share.locate(&wish.path)?;
     match (located.found, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
@@ -73,6 +77,9 @@ fn create_new(
     if share.is_read_only() {
         return Err(NtStatus::MEDIA_WRITE_PROTECTED);
     }
+    if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
     // MS-FSA §2.1.5.1.1: it would never go away again.
     if wish.deletes_on_close() && wish.attributes.contains(DosAttributes::READONLY) {
         return Err(NtStatus::CANNOT_DELETE);
@@ -90,23 +97,33 @@ fn create_new(
         Err(ShareError::Exists) => return Ok(Attempt::Again),
         Err(error) => return Err(error.into()),
     };
-    if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
-        entry.set_allocation(allocation)?;
+    if let Err(error) = furnish(&entry, wish) {
+        // What the client did not get in full it does not get at all.
+        let _ = share.remove(&path, entry.key(), entry.is_directory());
+        return Err(error.into());
     }
     let node = core.nodes.node(entry.key());
     let sharing = wish.sharing(wish.requested());
-    let claim = claim(core, wish, entry.key())?;
+    let record = new_record(core, wish, share, sharing, path, entry.key())?;
     {
         let mut state = node.lock();
         // Somebody who found the new name before us may already exclude us.
         if !state.admits(sharing) {
             return Err(NtStatus::SHARING_VIOLATION);
         }
-        state.opens.push(record(wish, share, sharing, path, claim));
+        state.opens.push(record);
     }
     let metadata = entry.metadata()?;
     let action = CreateAction::CREATED;
     Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
+}
+
+// What a new file has beside its name.
+fn furnish(entry: &Entry, wish: &Wish) -> Result<(), ShareError> {
+    if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
+        entry.set_allocation(allocation)?;
+    }
+    entry.set_extended_attributes(&wish.extended)
 }
 
 fn open_existing(
@@ -125,8 +142,8 @@ fn open_existing(
     if evict(core, &node, wish)? {
         return Ok(Attempt::Again);
     }
-    let claim = claim(core, wish, found.key)?;
-    let _resizing = match enter(&node, share, wish, sharing, path, claim)? {
+    let record = new_record(core, wish, share, sharing, path, found.key)?;
+    let _resizing = match enter(&node, wish, record)? {
         Entered::Wait(wait) => return Ok(wait),
         Entered::Now(resizing) => resizing,
     };
@@ -170,10 +187,19 @@ fn evict(core: &Arc<Core>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
 }
 
 fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {
-    if found.is_directory && (wish.refuses_directory() || wish.overwrites()) {
+    if found.is_directory
+        && wish.stream != StreamPart::Unnamed
+        && (wish.refuses_directory() || wish.overwrites())
+    {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
-    if !found.is_directory && wish.wants_directory() {
+    if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
+    if found.is_directory && wish.stream == StreamPart::Unnamed {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    if !found.is_directory && (wish.wants_directory() || wish.stream == StreamPart::Index) {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
     Ok(())
@@ -200,7 +226,7 @@ fn check_attributes(wish: &Wish, metadata: &Metadata) -> Result<(), NtStatus> {
 }
 
 /// What entering an open in its node came to.
-enum Entered {
+pub(super) enum Entered {
     /// It is there. Who overwrites keeps regions from being mapped until the file is empty.
     Now(Option<Resizing>),
     /// Something has to go first.
@@ -208,14 +234,12 @@ enum Entered {
 }
 
 // Enters the open in its node, or says what has to be waited for.
-fn enter(
+pub(super) fn enter(
     node: &Arc<Node>,
-    share: &Arc<Share>,
     wish: &Wish,
-    sharing: Sharing,
-    path: SharePath,
-    claim: KeyClaim,
+    record: OpenRecord,
 ) -> Result<Entered, NtStatus> {
+    let sharing = record.sharing;
     let now = Instant::now();
     let mut state = node.lock();
     if state.delete_pending {
@@ -253,7 +277,7 @@ fn enter(
         Some(wait) => Ok(Entered::Wait(wait)),
         None if !admitted => Err(NtStatus::SHARING_VIOLATION),
         None => {
-            state.opens.push(record(wish, share, sharing, path, claim));
+            state.opens.push(record);
             Ok(Entered::Now(overwrites.then(|| state.begin_resize(node))))
         }
     };
@@ -273,12 +297,13 @@ fn finish_opening(
     let mut action = CreateAction::OPENED;
     if wish.overwrites() {
         entry.set_size(0)?;
+        // MS-FSA §2.1.5.1.2.1: the other streams go, and what is said of the file begins anew.
+        share.clear_streams(&entry)?;
+        entry.clear_extended_attributes()?;
+        entry.set_extended_attributes(&wish.extended)?;
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
         entry.set_basic(BasicChange { attributes: Some(attributes), ..BasicChange::default() })?;
-        action = match wish.disposition {
-            CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
-            _ => CreateAction::OVERWRITTEN,
-        };
+        action = wish.overwriting_action();
         if let Some(allocation) = wish.allocation {
             entry.set_allocation(allocation)?;
         }
@@ -287,29 +312,29 @@ fn finish_opening(
     Ok((entry, metadata, action))
 }
 
-// MS-SMB2 §3.3.5.9.8: a key names one file.
-fn claim(core: &Core, wish: &Wish, file: FileKey) -> Result<KeyClaim, NtStatus> {
-    core.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)
-}
-
-fn record(
+/// The open as its node will know it.
+pub(super) fn new_record(
+    core: &Core,
     wish: &Wish,
     share: &Arc<Share>,
     sharing: Sharing,
     path: SharePath,
-    key_claim: KeyClaim,
-) -> OpenRecord {
-    OpenRecord {
+    file: FileKey,
+) -> Result<OpenRecord, NtStatus> {
+    // MS-SMB2 §3.3.5.9.8: a key names one file.
+    let claim = core.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)?;
+    Ok(OpenRecord {
         serial: wish.serial,
         sharing,
         owner: wish.owner,
         share: Arc::clone(share),
         path,
         delete_on_close: wish.deletes_on_close(),
+        base: None,
         holder: None,
         orphan: None,
-        _key_claim: key_claim,
+        _key_claim: claim,
         instance: wish.instance.clone(),
         open: Weak::new(),
-    }
+    })
 }

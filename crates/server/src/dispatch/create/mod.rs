@@ -18,6 +18,7 @@
 mod attempt;
 mod durable;
 mod reconnect;
+mod stream;
 mod wish;
 
 use std::sync::Arc;

@@ -4,14 +4,15 @@
 
 use smb::NtStatus;
 use smb::create::{
-    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    LeaseVersion, OplockLevel, ShareAccess,
+    AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest,
+    CreateRequestContext, LeaseVersion, OplockLevel, ShareAccess,
 };
+use smb::info::FileAttributes;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
 
-use crate::dispatch::oplock_break;
-use crate::share::{DosAttributes, OpenMode, SharePath};
+use crate::dispatch::{extended, oplock_break};
+use crate::share::{DosAttributes, ExtendedAttribute, OpenMode, SharePath, StreamPart};
 use crate::state::lease::{Caching as Bits, Flavor, Owner};
 use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
@@ -22,6 +23,8 @@ use crate::state::{Agreed, Identity, OpenSerial, Tree};
 pub(super) struct Wish {
     pub(super) serial: OpenSerial,
     pub(super) path: SharePath,
+    pub(super) stream: StreamPart,
+    pub(super) extended: Vec<ExtendedAttribute>,
     pub(super) disposition: CreateDisposition,
     pub(super) attributes: DosAttributes,
     pub(super) allocation: Option<u64>,
@@ -80,9 +83,12 @@ impl Wish {
         if request.name.starts_with('\\') {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        let (path, stream) = SharePath::parse_with_stream(&request.name)?;
         let mut wish = Self {
             serial,
-            path: SharePath::parse(&request.name)?,
+            path,
+            stream,
+            extended: Vec::new(),
             disposition: request.disposition,
             attributes: DosAttributes(request.attributes.bits()),
             allocation: None,
@@ -104,7 +110,7 @@ impl Wish {
 
     fn check_access(&self) -> Result<(), NtStatus> {
         let asked = self.desired - AccessMask::MAXIMUM_ALLOWED;
-        if self.desired.is_empty() {
+        if self.desired.is_empty() || self.desired == AccessMask::SYNCHRONIZE {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if asked.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
@@ -162,8 +168,8 @@ impl Wish {
                 }
                 // No previous versions: MS-SMB2 §3.3.5.9.
                 CreateRequestContext::Timewarp(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-                CreateRequestContext::ExtendedAttributes(list) if !list.is_empty() => {
-                    return Err(NtStatus::EAS_NOT_SUPPORTED);
+                CreateRequestContext::ExtendedAttributes(list) => {
+                    self.extended = extended::parse(list)?;
                 }
                 // Durability is looked at before: see the module of that name.
                 _ => {}
@@ -201,6 +207,19 @@ impl Wish {
                 | CreateDisposition::OVERWRITE_IF
                 | CreateDisposition::SUPERSEDE
         )
+    }
+
+    /// What overwriting is called in the answer.
+    pub(super) fn overwriting_action(&self) -> CreateAction {
+        match self.disposition {
+            CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
+            _ => CreateAction::OVERWRITTEN,
+        }
+    }
+
+    /// Lets others delete meanwhile.
+    pub(super) fn shares_delete(&self) -> bool {
+        self.shares.contains(ShareAccess::DELETE)
     }
 
     /// The most this user may do with a file of these attributes.
@@ -281,6 +300,11 @@ fn version_of(request: &CreateRequest<'_>) -> Option<(u64, u64)> {
         _ => None,
     })
 }
+const OPTIONS_UNKNOWN: u32 = 0xff00_0000;
+// Tree connection, open by file id, filter oplock.
+const OPTIONS_NOT_SERVED: u32 = 0x0010_2080;
+// Volume label, device, and all from the integrity bit up.
+const ATTRIBUTES_UNKNOWN: u32 = 0xffff_8048;
 
 fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     if request.impersonation.0 > 3 {
@@ -300,8 +324,18 @@ fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if request.options.contains(CreateOptions::OPEN_BY_FILE_ID) {
+    // MS-SMB2 §2.2.13: bits without a meaning, and attributes that no file has.
+    if request.options.bits() & OPTIONS_UNKNOWN != 0
+        || request.attributes.bits() & ATTRIBUTES_UNKNOWN != 0
+    {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if request.options.bits() & OPTIONS_NOT_SERVED != 0 {
         return Err(NtStatus::NOT_SUPPORTED);
+    }
+    // Nothing is encrypted at rest on behalf of a client.
+    if request.attributes.contains(FileAttributes::ENCRYPTED) {
+        return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::{interfaces, malformed, negotiate, pipe};
 use crate::limits::TRANSACT_SIZE_MAX;
+use crate::state::Open;
 
 /// Carries out a control.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -97,6 +98,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
                 Some(_) => return Err(NtStatus::NOT_SUPPORTED),
             }
         }
+        ControlCode::CREATE_OR_GET_OBJECT_ID | ControlCode::GET_OBJECT_ID => {
+            let open = call.open(file_id)?;
+            object_id(call, &open)
+        }
         ControlCode::GET_REPARSE_POINT => {
             call.open(file_id)?;
             return Err(NtStatus::NOT_A_REPARSE_POINT);
@@ -127,6 +132,20 @@ fn unknown(call: &mut Call, code: ControlCode, file_id: FileId) -> Outcome {
         call.open(file_id)?;
     }
     Err(NtStatus::INVALID_DEVICE_REQUEST)
+}
+
+// MS-FSCC §2.1.3: every file has one by birth, made of its numbers; nobody sets another.
+fn object_id(call: &Call, open: &Open) -> Vec<u8> {
+    let key = open.entry.file_key();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&key.inode.to_le_bytes());
+    id[8..].copy_from_slice(&key.device.to_le_bytes());
+    let mut output = Vec::with_capacity(64);
+    output.extend_from_slice(&id);
+    output.extend_from_slice(&call.link.core.guid.0);
+    output.extend_from_slice(&id);
+    output.extend_from_slice(&[0; 16]);
+    output
 }
 
 // MS-SMB2 §3.3.5.15.12: a mismatch means that somebody changed the negotiation on its way, and the

@@ -8,6 +8,7 @@
 mod rename;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smb::create::AccessMask;
 use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
@@ -16,9 +17,9 @@ use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::malformed;
+use super::{extended, malformed};
 use crate::push::Region;
-use crate::share::{BasicChange, DosAttributes};
+use crate::share::{BasicChange, DosAttributes, ExtendedAttribute};
 use crate::state::Open;
 use crate::state::lease::Intent;
 
@@ -80,10 +81,17 @@ async fn file(
             let new = info::Rename::parse(buffer).map_err(short)?;
             rename::link(call, open, &new).await
         }
-        // Kept by the client: MS-FSA §2.1.5.15.
-        FileInfoClass::POSITION | FileInfoClass::MODE => Ok(()),
+        FileInfoClass::POSITION => {
+            let position = info::Position::parse(buffer).map_err(short)?.position;
+            if position > i64::MAX.unsigned_abs() {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            open.marks.position.store(position, Ordering::Relaxed);
+            Ok(())
+        }
+        FileInfoClass::MODE => set_mode(buffer),
         FileInfoClass::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
-        FileInfoClass::FULL_EA => Err(NtStatus::EAS_NOT_SUPPORTED),
+        FileInfoClass::FULL_EA => set_attributes(call, open, extended::parse(buffer)?).await,
         FileInfoClass::SHORT_NAME => Err(NtStatus::NOT_SUPPORTED),
         _ => Err(NtStatus::INVALID_INFO_CLASS),
     }
@@ -105,9 +113,9 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         creation: time(basic.creation_time)?,
         access: time(basic.last_access_time)?,
         write: time(basic.last_write_time)?,
+        change: time(basic.change_time)?,
         attributes: (attributes.0 != 0).then_some(attributes),
     };
-    time(basic.change_time)?;
     let entry = Arc::clone(&open.entry);
     if open.tree.share().is_some_and(|share| share.is_read_only()) {
         return Err(NtStatus::MEDIA_WRITE_PROTECTED);
@@ -120,6 +128,29 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         entry.set_basic(change)
     };
     Ok(call.blocking(inline, work).await??)
+}
+
+// MS-FSCC §2.4, FileModeInformation: what a handle may change about itself. It is all advice.
+fn set_mode(buffer: &[u8]) -> Result<(), NtStatus> {
+    const SETTABLE: u32 = 0x0000_0036;
+    let mode = info::Mode::parse(buffer).map_err(short)?.mode;
+    if mode & !SETTABLE != 0 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+}
+
+async fn set_attributes(
+    call: &Call,
+    open: &Arc<Open>,
+    list: Vec<ExtendedAttribute>,
+) -> Result<(), NtStatus> {
+    if !open.may(AccessMask::WRITE_EA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if open.tree.share().is_some_and(|share| share.is_read_only()) {
+        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+    }
+    let entry = Arc::clone(&open.entry);
+    let work = move || entry.set_extended_attributes(&list);
+    Ok(call.blocking(open.entry.inline_io(), work).await??)
 }
 
 // MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update

@@ -11,23 +11,32 @@ use smb::push::RecallReason;
 
 use super::Call;
 use crate::dispatch::flush;
-use crate::share::{DosAttributes, Located, Share, ShareError, SharePath};
+use crate::share::{DosAttributes, InlineIo, Located, Share, ShareError, SharePath, StreamPart};
 use crate::state::Open;
 use crate::state::lease::Intent;
 use crate::state::node::Node;
+use crate::state::sharing::{Kinds, Sharing};
 
 /// Gives an open file another name.
 pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
     if !open.may(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    if new.name.starts_with(':') || open.entry.is_stream() {
+        return rename_stream(call, open, new).await;
+    }
     let target = Target::new(open, new)?;
+    // A stream that somebody has open would lose its file.
+    if !open.node.lock().streams.is_empty() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     open.node.yield_caching(open.owner, Intent::Unlink).await;
     let core = Arc::clone(&call.link.core);
     if open.entry.is_directory() && core.nodes.is_open_below(&target.share, &target.from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let to = target.clear(call, open, new).await?;
+    target.enter_directory(call, open, &to).await?;
     let (share, from, key) = (Arc::clone(&target.share), target.from.clone(), open.node.key());
     let replace = target.replace;
     let inline = open.entry.inline_io();
@@ -42,10 +51,36 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     Ok(())
 }
 
+// MS-FSA §2.1.5.15.11: the new name of a stream begins with a colon; it stays with its file.
+async fn rename_stream(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
+    let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
+    if share.is_read_only() {
+        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
+    }
+    // What Windows answers to a name with a file in it.
+    let Some(behind) = new.name.strip_prefix(':') else { return Err(NtStatus::SHARING_VIOLATION) };
+    if !open.entry.is_stream() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let replace = new.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+    let part = StreamPart::parse(Some(behind))?;
+    open.node.yield_caching(open.owner, Intent::Unlink).await;
+    let entry = Arc::clone(&open.entry);
+    let work = move || match part {
+        StreamPart::Named(name) => share.rename_stream(&entry, &name, replace),
+        StreamPart::Unnamed => share.promote_stream(&entry, replace),
+        StreamPart::Index | StreamPart::Absent => Err(ShareError::PeerInvalid),
+    };
+    Ok(call.blocking(InlineIo::CachedReads, work).await??)
+}
+
 /// Gives an open file one more name.
 pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
     if open.entry.is_directory() {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    if open.entry.is_stream() {
+        return Err(NtStatus::INVALID_PARAMETER);
     }
     let target = Target::new(open, new)?;
     let to = target.clear(call, open, new).await?;
@@ -88,6 +123,29 @@ impl Target {
             }
         }
         !state.regions.is_empty()
+    }
+
+    // MS-FSA §2.1.5.15.11: a name is added through an open of the directory that shares reading and
+    // writing with others, and has to be admitted beside theirs.
+    async fn enter_directory(
+        &self,
+        call: &Call,
+        open: &Arc<Open>,
+        to: &SharePath,
+    ) -> Result<(), NtStatus> {
+        let (share, directory) = (Arc::clone(&self.share), to.parent());
+        let work = move || share.locate(&directory);
+        let located = call.blocking(open.entry.inline_io(), work).await??;
+        let node = located.found.and_then(|found| call.link.core.nodes.existing(found.key));
+        let Some(node) = node else { return Ok(()) };
+        let adds = Kinds { read: false, write: true, delete: false };
+        let shares = Kinds { read: true, write: true, delete: false };
+        let state = node.lock();
+        let agrees = state
+            .opens
+            .iter()
+            .all(|other| other.sharing.agrees_with(Sharing { uses: adds, shares }));
+        if agrees { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
     }
 
     // Makes sure that the new name is free or may be taken; returns its spelling.
@@ -135,5 +193,10 @@ impl Target {
 async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
     victim.yield_caching(open.owner, Intent::Unlink).await;
     crate::push::recall(&call.link.core, victim, RecallReason::RENAME_OVER, |_| true).await;
-    if victim.lock().opens.is_empty() { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+    let state = victim.lock();
+    if state.opens.is_empty() && state.streams.is_empty() {
+        Ok(())
+    } else {
+        Err(NtStatus::ACCESS_DENIED)
+    }
 }

@@ -1,0 +1,183 @@
+//! Opening and creating alternate data streams.
+//!
+//! A stream has share modes, locks and leases of its own, kept in a node of its own. Its file's node only
+//! knows that it is open: that keeps the file from being deleted or moved under it.
+//!
+//! Spec: MS-FSA §2.1.5.1 (StreamNameToOpen), §2.1.5.1.2.
+
+use std::sync::Arc;
+
+use smb::NtStatus;
+use smb::create::{CreateAction, CreateDisposition};
+
+use super::attempt::{self, Attempt, Created, Entered};
+use super::wish::Wish;
+use crate::service::Core;
+use crate::share::{
+    DosAttributes, Entry, Found, FoundStream, Share, ShareError, SharePath, StreamName,
+};
+use crate::state::node::{Node, StreamHold};
+
+/// Tries once to open or create the stream `name` of what `path` names. May block.
+pub(super) fn attempt(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    name: &StreamName,
+) -> Result<Attempt, NtStatus> {
+    if wish.wants_directory() {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
+    let located = share.locate(&wish.path)?;
+    let creates =
+        !matches!(wish.disposition, CreateDisposition::OPEN | CreateDisposition::OVERWRITE);
+    let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
+    let Some(file) = located.found else {
+        if !creates {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+        if creates_with_foreign_key {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        // The file comes first, as an empty one; then there is something to have a stream.
+        return match share.create_file(&located.path, wish.attributes) {
+            Ok(_) | Err(ShareError::Exists) => Ok(Attempt::Again),
+            Err(error) => Err(error.into()),
+        };
+    };
+    let base = core.nodes.node(file.key);
+    if base.lock().delete_pending {
+        return Err(NtStatus::DELETE_PENDING);
+    }
+    let metadata = share.metadata_of(&file)?;
+    let is_read_only = metadata.attributes.contains(DosAttributes::READONLY);
+    if is_read_only && !metadata.is_directory && (wish.insists_on_writing() || wish.overwrites()) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    match (share.find_stream(&file, name)?, wish.disposition) {
+        (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        (Some(stream), _) => {
+            open(core, share, wish, Base { file, node: base, path: located.path }, &stream)
+        }
+        (None, _) if !creates => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        (None, _) if creates_with_foreign_key => Err(NtStatus::INVALID_PARAMETER),
+        (None, _) => match share.create_stream(&file, name) {
+            Ok(entry) => {
+                created(core, share, wish, Base { file, node: base, path: located.path }, entry)
+            }
+            Err(ShareError::Exists) => Ok(Attempt::Again),
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+/// The file a stream belongs to.
+struct Base {
+    file: Found,
+    node: Arc<Node>,
+    path: SharePath,
+}
+
+fn created(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    base: Base,
+    entry: Entry,
+) -> Result<Attempt, NtStatus> {
+    if let Some(allocation) = wish.allocation {
+        entry.set_allocation(allocation)?;
+    }
+    let node = core.nodes.node(entry.key());
+    let sharing = wish.sharing(wish.requested());
+    let mut record = attempt::new_record(core, wish, share, sharing, base.path, entry.key())?;
+    hold(&base.node, wish)?;
+    record.base = Some(Arc::clone(&base.node));
+    {
+        let mut state = node.lock();
+        if !state.admits(sharing) {
+            drop(state);
+            release(&base.node, wish);
+            return Err(NtStatus::SHARING_VIOLATION);
+        }
+        state.opens.push(record);
+    }
+    let metadata = entry.metadata()?;
+    let action = CreateAction::CREATED;
+    Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
+}
+
+fn open(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    base: Base,
+    stream: &FoundStream,
+) -> Result<Attempt, NtStatus> {
+    let metadata = share.metadata_of(&base.file)?;
+    let access = wish.requested_on(metadata.attributes);
+    let sharing = wish.sharing(access);
+    let node = core.nodes.node(stream.key);
+    let mut record = attempt::new_record(core, wish, share, sharing, base.path, stream.key)?;
+    hold(&base.node, wish)?;
+    record.base = Some(Arc::clone(&base.node));
+    let _resizing = match attempt::enter(&node, wish, record) {
+        Ok(Entered::Now(resizing)) => resizing,
+        Ok(Entered::Wait(wait)) => {
+            release(&base.node, wish);
+            return Ok(wait);
+        }
+        Err(status) => {
+            release(&base.node, wish);
+            return Err(status);
+        }
+    };
+    let opened = share.open_stream(&base.file, stream, wish.open_mode(access));
+    let opened = opened.and_then(|entry| {
+        let mut action = CreateAction::OPENED;
+        if wish.overwrites() {
+            entry.set_size(0)?;
+            action = wish.overwriting_action();
+            if let Some(allocation) = wish.allocation {
+                entry.set_allocation(allocation)?;
+            }
+        }
+        let metadata = entry.metadata()?;
+        Ok((entry, metadata, action))
+    });
+    match opened {
+        Ok((entry, metadata, action)) => {
+            Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
+        }
+        Err(error) => {
+            node.lock().opens.retain(|open| open.serial != wish.serial);
+            node.changed.notify_waiters();
+            release(&base.node, wish);
+            match error {
+                // Removed or renamed since it was found.
+                ShareError::NotFound => Ok(Attempt::Again),
+                error => Err(error.into()),
+            }
+        }
+    }
+}
+
+// The file must not go while its stream is open, and not be opened for deleting if the stream does
+// not share that.
+fn hold(base: &Node, wish: &Wish) -> Result<(), NtStatus> {
+    let mut state = base.lock();
+    if state.delete_pending {
+        return Err(NtStatus::DELETE_PENDING);
+    }
+    let shares_delete = wish.shares_delete();
+    if !shares_delete && state.opens.iter().any(|open| open.sharing.uses.delete) {
+        return Err(NtStatus::SHARING_VIOLATION);
+    }
+    state.streams.push(StreamHold { serial: wish.serial, shares_delete });
+    Ok(())
+}
+
+fn release(base: &Node, wish: &Wish) {
+    base.lock().streams.retain(|hold| hold.serial != wish.serial);
+    base.changed.notify_waiters();
+}

@@ -1,0 +1,139 @@
+//! Extended attributes on the wire: from and to FILE_FULL_EA_INFORMATION.
+//!
+//! Spec: MS-FSCC §2.4.15 and §2.4.15.1, MS-SMB2 §3.3.5.20.1, MS-FSA §2.1.5.11.10, §2.1.5.15.5.
+
+use smb::NtStatus;
+use smb::info::{EaNames, FullEa};
+
+use crate::share::{EA_NAME_MAX, ExtendedAttribute};
+
+/// Reads a list a client wants set.
+pub(super) fn parse(list: &[u8]) -> Result<Vec<ExtendedAttribute>, NtStatus> {
+    let parsed = FullEa::parse_list(list).map_err(|_| NtStatus::EA_LIST_INCONSISTENT)?;
+    let own =
+        |ea: &FullEa<'_>| ExtendedAttribute { name: ea.name.to_vec(), value: ea.value.to_vec() };
+    Ok(parsed.iter().map(own).collect())
+}
+
+/// What a client asks for.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// Only these, if there are any.
+    pub(super) names: Vec<Vec<u8>>,
+    /// Just one.
+    pub(super) single: bool,
+}
+
+impl Wanted {
+    pub(super) fn parse(input: &[u8], flags: u32) -> Result<Self, NtStatus> {
+        let names = EaNames::parse(input).map_err(|_| NtStatus::EA_LIST_INCONSISTENT)?;
+        let names = names.0.into_iter().map(<[u8]>::to_vec).collect();
+        Ok(Self { names, single: flags & RETURN_SINGLE_ENTRY != 0 })
+    }
+}
+
+/// An answer: its bytes, and how many entries it holds.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_cut: bool,
+    pub(super) count: usize,
+}
+
+/// Lists attributes from the `from`th on, as many as fit `len_max`.
+pub(super) fn list(
+    there: &[ExtendedAttribute],
+    wanted: &Wanted,
+    from: usize,
+    len_max: usize,
+) -> Result<Listed, NtStatus> {
+    if there.is_empty() && wanted.names.is_empty() {
+        return Err(NtStatus::NO_EAS_ON_FILE);
+    }
+    // MS-FSA §2.1.5.11.10: a name that is asked for and not there has an empty value.
+    let chosen: Vec<(&[u8], &[u8])> = if wanted.names.is_empty() {
+        there.iter().map(|ea| (ea.name.as_slice(), ea.value.as_slice())).collect()
+    } else {
+        let value = |name: &Vec<u8>| {
+            let found = there.iter().find(|ea| ea.name.eq_ignore_ascii_case(name));
+            found.map_or(&[] as &[u8], |ea| ea.value.as_slice())
+        };
+        let usable = |name: &&Vec<u8>| name.len() <= EA_NAME_MAX;
+        wanted.names.iter().filter(usable).map(|name| (name.as_slice(), value(name))).collect()
+    };
+    let rest = chosen.get(from..).unwrap_or_default();
+    if rest.is_empty() {
+        return Err(NtStatus::NO_MORE_EAS);
+    }
+    let rest = if wanted.single { &rest[..1] } else { rest };
+    let (mut count, mut len) = (0, 0_usize);
+    for (name, value) in rest {
+        let end = len.next_multiple_of(4) + ENTRY_FIXED + name.len() + value.len();
+        if end > len_max {
+            break;
+        }
+        (count, len) = (count + 1, end);
+    }
+    if count == 0 {
+        return Err(NtStatus::BUFFER_TOO_SMALL);
+    }
+    let fitting = &rest[..count];
+    let fitting: Vec<_> =
+        fitting.iter().map(|(name, value)| FullEa { flags: 0, name, value }).collect();
+    let mut bytes = Vec::with_capacity(len);
+    FullEa::emit_list(&fitting, &mut bytes);
+    Ok(Listed { bytes, is_cut: count < rest.len(), count })
+}
+
+/// Bytes of all attributes, as FileEaInformation counts them.
+pub(super) fn size(there: &[ExtendedAttribute]) -> u32 {
+    if there.is_empty() {
+        return 0;
+    }
+    // The length field of the old list and, for each, a head of five bytes.
+    let each = |ea: &ExtendedAttribute| 5 + ea.name.len() + ea.value.len();
+    u32::try_from(4 + there.iter().map(each).sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+// Next, flags, two lengths, and the zero behind the name.
+const ENTRY_FIXED: usize = 9;
+// SL_RETURN_SINGLE_ENTRY and SL_RESTART_SCAN, MS-SMB2 §2.2.37.
+const RETURN_SINGLE_ENTRY: u32 = 0x02;
+pub(super) const RESTART_SCAN: u32 = 0x01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there() -> Vec<ExtendedAttribute> {
+        let ea = |name: &[u8], value: &[u8]| ExtendedAttribute {
+            name: name.to_vec(),
+            value: value.to_vec(),
+        };
+        vec![ea(b"ONE", b"1"), ea(b"TWO", b"22")]
+    }
+
+    #[test]
+    fn a_list_is_what_fits_and_what_was_asked_for() {
+        let all = Wanted { names: Vec::new(), single: false };
+        let listed = list(&there(), &all, 0, 1000).unwrap();
+        // Typed from MS-FSCC §2.4.15: next 16, flags, name length 3, value length 1, "ONE\0", "1".
+        let golden = b"\x10\0\0\0\0\x03\x01\0ONE\x001\0\0\0\0\0\0\0\0\x03\x02\0TWO\x0022";
+        assert_eq!((listed.bytes.as_slice(), listed.count), (&golden[..], 2));
+        let cut = list(&there(), &all, 0, 20).unwrap();
+        assert!(cut.is_cut && cut.count == 1);
+        assert_eq!(list(&there(), &all, 0, 5).unwrap_err(), NtStatus::BUFFER_TOO_SMALL);
+        assert_eq!(list(&there(), &all, 2, 99).unwrap_err(), NtStatus::NO_MORE_EAS);
+        assert_eq!(list(&[], &all, 0, 99).unwrap_err(), NtStatus::NO_EAS_ON_FILE);
+        let some = Wanted { names: vec![b"two".to_vec(), b"NONE".to_vec()], single: false };
+        let listed = list(&there(), &some, 0, 1000).unwrap();
+        let values: Vec<_> = FullEa::parse_list(&listed.bytes).unwrap();
+        assert_eq!((values[0].value, values[1].value), (&b"22"[..], &b""[..]));
+    }
+
+    #[test]
+    fn the_size_counts_as_os2_did() {
+        assert_eq!(size(&there()), 4 + (5 + 3 + 1) + (5 + 3 + 2));
+        assert_eq!(size(&[]), 0);
+    }
+}

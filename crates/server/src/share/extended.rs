@@ -1,0 +1,141 @@
+//! Extended attributes of clients: xattrs of the `user` namespace, ours and names not theirs aside.
+//!
+//! Names are compared ignoring case and kept as they were first given. The file system limits what
+//! fits: about 4 KiB together on ext4, 64 KiB each on XFS and tmpfs.
+//!
+//! Spec: MS-FSCC §2.4.15 (FileFullEaInformation), MS-FSA §2.1.5.15.5; xattr(7).
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::attributes::proc_name;
+use super::entry::Entry;
+use super::error::ShareError;
+
+/// One extended attribute.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ExtendedAttribute {
+    /// Its name, ASCII, at most [`EA_NAME_MAX`] bytes.
+    pub name: Vec<u8>,
+    /// Its value, at most 64 KiB; none removes the attribute.
+    pub value: Vec<u8>,
+}
+
+impl Entry {
+    /// All extended attributes, in the order of their names.
+    pub fn extended_attributes(&self) -> Result<Vec<ExtendedAttribute>, ShareError> {
+        let path = proc_name(self.facts_fd());
+        let mut names = own_names(&path)?;
+        names.sort_unstable();
+        let mut list = Vec::new();
+        for name in names {
+            match value(&path, &name) {
+                Ok(value) => list.push(ExtendedAttribute { name: name.into_bytes(), value }),
+                // Removed meanwhile.
+                Err(ShareError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(list)
+    }
+
+    /// Removes all extended attributes.
+    pub fn clear_extended_attributes(&self) -> Result<(), ShareError> {
+        let path = proc_name(self.facts_fd());
+        for name in own_names(&path)? {
+            match rustix::fs::removexattr(&path, format!("{NAMESPACE}{name}")) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(errno) => return Err(from_xattr(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets and removes extended attributes, one after the other.
+    pub fn set_extended_attributes(&self, list: &[ExtendedAttribute]) -> Result<(), ShareError> {
+        let path = proc_name(self.facts_fd());
+        for attribute in list {
+            let name = check_name(&attribute.name)?;
+            let there = own_names(&path)?.into_iter().find(|own| own.eq_ignore_ascii_case(name));
+            let name = format!("{NAMESPACE}{}", there.as_deref().unwrap_or(name));
+            let outcome = if !attribute.value.is_empty() {
+                rustix::fs::setxattr(&path, name, &attribute.value, XattrFlags::empty())
+            } else if there.is_some() {
+                rustix::fs::removexattr(&path, name)
+            } else {
+                Ok(())
+            };
+            outcome.map_err(from_xattr)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an extended attribute may be called so.
+fn check_name(name: &[u8]) -> Result<&str, ShareError> {
+    let forbidden = |byte: &u8| !(0x20..0x7f).contains(byte) || b"\\/:*?\"<>|,+=[];".contains(byte);
+    if name.is_empty() || name.len() > EA_NAME_MAX || name.iter().any(forbidden) {
+        return Err(ShareError::PeerEaName);
+    }
+    let name = std::str::from_utf8(name).map_err(|_| ShareError::PeerEaName)?;
+    if is_ours(name) { Err(ShareError::PeerEaName) } else { Ok(name) }
+}
+
+// What this server keeps for itself is neither shown nor set.
+fn is_ours(name: &str) -> bool {
+    let prefix = name.get(..OWN.len());
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(OWN))
+}
+
+fn own_names(path: &str) -> Result<Vec<String>, ShareError> {
+    let mut bytes = vec![0; XATTR_LIST_MAX];
+    let len = match rustix::fs::listxattr(path, &mut bytes) {
+        Err(Errno::OPNOTSUPP) => 0,
+        other => other?,
+    };
+    let names = bytes[..len].split(|byte| *byte == 0).filter_map(|name| {
+        let name = std::str::from_utf8(name).ok()?.strip_prefix(NAMESPACE)?;
+        check_name(name.as_bytes()).ok().map(str::to_owned)
+    });
+    Ok(names.collect())
+}
+
+fn value(path: &str, name: &str) -> Result<Vec<u8>, ShareError> {
+    let mut bytes = vec![0; XATTR_VALUE_MAX];
+    let name = format!("{NAMESPACE}{name}");
+    let len = rustix::fs::getxattr(path, name, &mut bytes).map_err(from_xattr)?;
+    bytes.truncate(len.min(EA_VALUE_MAX));
+    Ok(bytes)
+}
+
+fn from_xattr(errno: Errno) -> ShareError {
+    match errno {
+        Errno::NODATA => ShareError::NotFound,
+        Errno::NOSPC | Errno::TOOBIG | Errno::RANGE => ShareError::EaTooLarge,
+        Errno::OPNOTSUPP => ShareError::EasUnsupported,
+        other => other.into(),
+    }
+}
+
+/// Bytes of a name: what Linux leaves of 255 behind its namespace.
+pub const EA_NAME_MAX: usize = 250;
+// A length of 16 bits.
+const EA_VALUE_MAX: usize = 65_535;
+const NAMESPACE: &str = "user.";
+const OWN: &str = "landfast.";
+// XATTR_LIST_MAX and XATTR_SIZE_MAX of Linux.
+const XATTR_LIST_MAX: usize = 65_536;
+const XATTR_VALUE_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_ours_or_nobodys_are_refused() {
+        for name in ["", "a/b", "landfast.dos", "LANDFAST.streams", "a\u{7f}", "a=b"] {
+            assert_eq!(check_name(name.as_bytes()), Err(ShareError::PeerEaName), "{name}");
+        }
+        assert_eq!(check_name(b"EAONE"), Ok("EAONE"));
+    }
+}

@@ -1,0 +1,366 @@
+//! Alternate data streams: ordinary files, kept beside the tree and bound to their file.
+//!
+//! ```text
+//!  file ---- xattr user.landfast.streams ----> .landfast-streams/<id>/:<name of the stream>
+//!            0        4   8        16      32
+//!            +--------+---+--------+-------+
+//!            | version| 0 | inode  | id    |   version 1; inode: the file's own; id: random
+//!            +--------+---+--------+-------+
+//! ```
+//!
+//! In an xattr a stream would be limited to what is left of 4 KiB on ext4, and could be neither written in
+//! place nor locked nor mapped. As a file it can do whatever a file can, and has no other limit than
+//! a file's. The xattr goes where the file goes, by whatever name; a copy of a file that copied its
+//! xattrs too has another inode, and so none of the streams.
+//!
+//! The streams go with the last name of their file when it is removed through this server. What is
+//! removed another way leaves them in `.landfast-streams`, where nobody sees them. No client can
+//! name that directory, at any depth.
+//!
+//! Spec: MS-FSCC §2.1.5.3, MS-FSA §2.1.1.5 (streams of a file).
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::attributes::proc_name;
+use super::entry::{Base, Entry};
+use super::error::{ShareError, from_resolution};
+use super::lookup::open_beneath;
+use super::metadata::{FileKey, identify, identify_at};
+use super::ranges::COPY_MAX;
+use super::stream_name::StreamName;
+use super::{Found, OpenMode, Share};
+
+/// One stream, as a list shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamFacts {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub size: u64,
+    /// Bytes reserved for it.
+    pub allocation: u64,
+}
+
+/// A stream that exists.
+#[derive(Debug)]
+pub struct FoundStream {
+    home: OwnedFd,
+    name: String,
+    /// Which inode holds its bytes.
+    pub key: FileKey,
+}
+
+/// Where the streams of one file are, as its xattr says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Binding {
+    inode: u64,
+    id: [u8; 16],
+}
+
+impl Binding {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let inode = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+        let id = bytes.get(16..32)?.try_into().ok()?;
+        let is_ours = bytes.len() == BINDING_LEN && bytes[..4] == VERSION.to_le_bytes();
+        is_ours.then_some(Self { inode, id })
+    }
+
+    fn emit(self) -> [u8; BINDING_LEN] {
+        let mut out = [0; BINDING_LEN];
+        out[..4].copy_from_slice(&VERSION.to_le_bytes());
+        out[8..16].copy_from_slice(&self.inode.to_le_bytes());
+        out[16..].copy_from_slice(&self.id);
+        out
+    }
+
+    /// What the xattr of an inode says, if it speaks of this inode.
+    pub(super) fn of(file: impl AsFd) -> Option<Self> {
+        let mut bytes = [0; BINDING_LEN + 1];
+        let len = rustix::fs::getxattr(proc_name(&file), BINDING, &mut bytes).ok()?;
+        let binding = Self::parse(&bytes[..len])?;
+        let (key, _) = identify(file).ok()?;
+        (key.inode == binding.inode).then_some(binding)
+    }
+
+    fn directory(self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.id))
+    }
+}
+
+impl Share {
+    /// Finds a stream of a file or directory, ignoring case.
+    pub fn find_stream(
+        &self,
+        file: &Found,
+        name: &StreamName,
+    ) -> Result<Option<FoundStream>, ShareError> {
+        let Some(home) = self.home(&file.anchor)? else { return Ok(None) };
+        let found = names(&home)?.into_iter().find(|found| name.is(found));
+        let Some(name) = found else { return Ok(None) };
+        match identify_at(&home, stored(&name)) {
+            Ok((key, FileType::RegularFile)) => Ok(Some(FoundStream { home, name, key })),
+            Ok(_) => Err(ShareError::SpecialFile),
+            Err(ShareError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a stream that [`Share::find_stream`] found.
+    pub fn open_stream(
+        &self,
+        file: &Found,
+        stream: &FoundStream,
+        mode: OpenMode,
+    ) -> Result<Entry, ShareError> {
+        if mode.write {
+            self.writable()?;
+        }
+        let access = if mode.write { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(&stream.home, stored(&stream.name), flags, Mode::empty())?;
+        let (key, _) = identify(&fd)?;
+        if key != stream.key {
+            return Err(ShareError::NotFound);
+        }
+        self.stream_entry(file, fd, &stream.home)
+    }
+
+    /// Creates a stream that must not exist.
+    pub fn create_stream(&self, file: &Found, name: &StreamName) -> Result<Entry, ShareError> {
+        self.writable()?;
+        if !self.has_xattrs {
+            return Err(ShareError::PeerStreamUnsupported);
+        }
+        let home = match self.home(&file.anchor)? {
+            Some(home) => home,
+            None => self.make_home(&file.anchor)?,
+        };
+        let there = names(&home)?;
+        if there.iter().any(|found| name.is(found)) {
+            return Err(ShareError::Exists);
+        }
+        if there.len() >= STREAMS_MAX {
+            return Err(ShareError::HandlesExhausted);
+        }
+        let _changing = self.changing(&home)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&home, stored(name.as_str()), flags, STREAM_MODE)?;
+        self.stream_entry(file, fd, &home)
+    }
+
+    fn stream_entry(&self, file: &Found, fd: OwnedFd, home: &OwnedFd) -> Result<Entry, ShareError> {
+        let (key, _) = identify(&fd)?;
+        let duplicate = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        let base = Base { file: duplicate(&file.anchor)?, key: file.key, home: duplicate(home)? };
+        Ok(Entry::of_stream(fd, key, self.inline_io(), base))
+    }
+
+    /// The streams of an open file, its unnamed one aside.
+    pub fn streams(&self, entry: &Entry) -> Result<Vec<StreamFacts>, ShareError> {
+        let home = match entry.base() {
+            Some(base) => Some(rustix::io::fcntl_dupfd_cloexec(&base.home, 0)?),
+            None => self.home(entry.as_fd())?,
+        };
+        let Some(home) = home else { return Ok(Vec::new()) };
+        let mut list = Vec::new();
+        for name in names(&home)? {
+            let stat = rustix::fs::statat(&home, stored(&name), AtFlags::SYMLINK_NOFOLLOW);
+            let Ok(stat) = stat else { continue };
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            let allocation = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            list.push(StreamFacts { name, size, allocation });
+        }
+        Ok(list)
+    }
+
+    /// Removes the stream an entry stands for. Who has it open keeps its bytes.
+    pub fn remove_stream(&self, entry: &Entry) -> Result<(), ShareError> {
+        self.writable()?;
+        let (base, name) = current_name(entry)?;
+        let _changing = self.changing(&base.home)?;
+        Ok(rustix::fs::unlinkat(&base.home, stored(&name), AtFlags::empty())?)
+    }
+
+    /// Gives the stream an entry stands for another name, replacing what has it if `replace`.
+    pub fn rename_stream(
+        &self,
+        entry: &Entry,
+        to: &StreamName,
+        replace: bool,
+    ) -> Result<(), ShareError> {
+        self.writable()?;
+        let (base, name) = current_name(entry)?;
+        let taken = names(&base.home)?.into_iter().find(|found| to.is(found) && *found != name);
+        if taken.is_some() && !replace {
+            return Err(ShareError::Exists);
+        }
+        let _changing = self.changing(&base.home)?;
+        let (from, target) = (stored(&name), stored(to.as_str()));
+        rustix::fs::renameat_with(&base.home, from, &base.home, target, RenameFlags::empty())?;
+        // Another spelling of the same name was in the way.
+        if let Some(taken) = taken.filter(|taken| taken != to.as_str()) {
+            rustix::fs::unlinkat(&base.home, stored(&taken), AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Makes a stream the unnamed one of its file: its bytes move there and it is gone.
+    pub fn promote_stream(&self, entry: &Entry, replace: bool) -> Result<(), ShareError> {
+        self.writable()?;
+        let base = entry.base().ok_or(ShareError::NotFound)?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(proc_name(&base.file), flags, Mode::empty())?;
+        let file = Entry::new(file, base.key, false, self.inline_io());
+        if file.data_size()? > 0 && !replace {
+            return Err(ShareError::Exists);
+        }
+        file.set_size(0)?;
+        let size = entry.data_size()?;
+        let mut at = 0;
+        while at < size {
+            let step = usize::try_from((size - at).min(COPY_MAX as u64)).expect("at most a MiB");
+            file.copy_from(entry, at, at, step)?;
+            at += step as u64;
+        }
+        self.remove_stream(entry)
+    }
+
+    /// The name of the stream an entry stands for.
+    pub fn stream_name(&self, entry: &Entry) -> Option<String> {
+        current_name(entry).ok().map(|(_, name)| name)
+    }
+
+    /// Removes all streams of a file that is emptied.
+    pub fn clear_streams(&self, entry: &Entry) -> Result<(), ShareError> {
+        let Some(home) = self.home(entry.as_fd())? else { return Ok(()) };
+        let _changing = self.changing(&home)?;
+        for name in names(&home)? {
+            rustix::fs::unlinkat(&home, stored(&name), AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the streams of a file that is gone. What cannot be removed is nobody's any more.
+    pub(super) fn bury_streams(&self, binding: Binding) {
+        let directory = binding.directory();
+        let Ok(homes) = open_homes(&self.root) else { return };
+        let Ok(home) = open_home(&homes, &directory) else { return };
+        for name in names(&home).unwrap_or_default() {
+            let _ = rustix::fs::unlinkat(&home, stored(&name), AtFlags::empty());
+        }
+        let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
+    }
+
+    fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
+        if !self.has_xattrs {
+            return Ok(None);
+        }
+        let Some(binding) = Binding::of(file) else { return Ok(None) };
+        let homes = open_homes(&self.root);
+        match homes.and_then(|homes| open_home(&homes, &binding.directory())) {
+            Ok(home) => Ok(Some(home)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(from_resolution(errno)),
+        }
+    }
+
+    // The directory first: a crash leaves one that is empty and nobody's, never a file that names
+    // what is not there.
+    fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
+        let (key, _) = identify(&file)?;
+        let binding = Binding { inode: key.inode, id };
+        match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let homes = open_homes(&self.root).map_err(from_resolution)?;
+        let _changing = (self.changing(&self.root)?, self.changing(&homes)?);
+        let directory = binding.directory();
+        rustix::fs::mkdirat(&homes, directory.as_str(), HOME_MODE)?;
+        let home = open_home(&homes, &directory)?;
+        let set = |flags| rustix::fs::setxattr(proc_name(&file), BINDING, &binding.emit(), flags);
+        // Two at once: the first one wins. What another inode's binding says is nobody's.
+        let outcome = match set(XattrFlags::CREATE) {
+            Err(Errno::EXIST) if Binding::of(&file).is_none() => set(XattrFlags::REPLACE),
+            other => other,
+        };
+        if let Err(errno) = outcome {
+            let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
+            if errno == Errno::EXIST {
+                return self.home(file)?.ok_or(ShareError::NotFound);
+            }
+            return Err(errno.into());
+        }
+        Ok(home)
+    }
+}
+
+fn open_homes(root: &OwnedFd) -> Result<OwnedFd, Errno> {
+    open_home(root, HOME)
+}
+
+// Never through a link, whatever a local user put there.
+fn open_home(above: &OwnedFd, directory: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    open_beneath(above, directory, flags, Mode::empty())
+}
+
+// By inode: the stream may have been renamed through another handle.
+fn current_name(entry: &Entry) -> Result<(&Base, String), ShareError> {
+    let base = entry.base().ok_or(ShareError::NotFound)?;
+    let is_ours = |name: &String| {
+        identify_at(&base.home, stored(name)).is_ok_and(|(key, _)| key == entry.key())
+    };
+    let name = names(&base.home)?.into_iter().find(is_ours);
+    Ok((base, name.ok_or(ShareError::NotFound)?))
+}
+
+// Names of streams, in no order.
+fn names(home: &OwnedFd) -> Result<Vec<String>, ShareError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut stream = rustix::fs::Dir::new(rustix::fs::openat(home, ".", flags, Mode::empty())?)?;
+    let mut names = Vec::new();
+    while let Some(entry) = stream.read() {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        names.extend(name.strip_prefix(MARK).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+// The mark keeps names like ".." from being what they look like.
+fn stored(name: &str) -> String {
+    format!("{MARK}{name}")
+}
+
+/// The directory of all streams of a share, at its top. No client can name it.
+pub(super) const HOME: &str = ".landfast-streams";
+const BINDING: &str = "user.landfast.streams";
+const BINDING_LEN: usize = 32;
+const VERSION: u32 = 1;
+const MARK: char = ':';
+/// Streams of one file; a list of as many of the longest names still fits one answer.
+const STREAMS_MAX: usize = 1024;
+const STREAM_MODE: Mode = Mode::from_raw_mode(0o666);
+const HOME_MODE: Mode = Mode::from_raw_mode(0o777);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binding_has_the_bytes_of_its_map() {
+        let binding = Binding { inode: 0x0102, id: [7; 16] };
+        let mut golden = vec![1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0];
+        golden.extend_from_slice(&[7; 16]);
+        assert_eq!(binding.emit(), golden[..]);
+        assert_eq!(Binding::parse(&golden), Some(binding));
+        assert_eq!(Binding::parse(&golden[..31]), None);
+        assert_eq!(binding.directory(), "07070707070707070707070707070707");
+    }
+}

@@ -1,0 +1,305 @@
+//! Alternate data streams and extended attributes, byte by byte on real sockets.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
+};
+use smb::info::{Basic, FileInfoClass, FullEa, InfoType, Rename, RenameFlags, Stream};
+use smb::info::{Disposition, SecurityInformation};
+use smb::{
+    CloseRequest, Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
+    QueryDirectoryRequest, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, SetInfoRequest,
+    WriteFlags, WriteRequest,
+};
+use support::{Fixture, Wire};
+
+fn write(wire: &mut Wire, file_id: FileId, data: &[u8]) {
+    let request = WriteRequest {
+        offset: 0,
+        file_id,
+        channel: smb::Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        data,
+        channel_info: &[],
+    };
+    let (header, _) = wire.ask(Command::WRITE, |out| request.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+}
+
+fn read(wire: &mut Wire, file_id: FileId) -> Vec<u8> {
+    let request = ReadRequest {
+        flags: ReadFlags::empty(),
+        length: 1000,
+        offset: 0,
+        file_id,
+        minimum_count: 0,
+        channel: smb::Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    };
+    let (_, pdu) = wire.ask(Command::READ, |out| request.emit(out));
+    ReadResponse::parse(&pdu).map(|response| response.data.to_vec()).unwrap_or_default()
+}
+
+fn close(wire: &mut Wire, file_id: FileId) {
+    let request = CloseRequest { query_attributes: false, file_id };
+    assert_eq!(wire.ask(Command::CLOSE, |out| request.emit(out)).0.status, NtStatus::SUCCESS);
+}
+
+fn query(wire: &mut Wire, file_id: FileId, class: FileInfoClass) -> (NtStatus, Vec<u8>) {
+    let request = QueryInfoRequest {
+        info_type: InfoType::FILE,
+        class: class.0,
+        output_length_max: 4096,
+        additional: SecurityInformation::empty(),
+        flags: 0,
+        file_id,
+        input: &[],
+    };
+    let (header, pdu) = wire.ask(Command::QUERY_INFO, |out| request.emit(out));
+    let output = OutputResponse::parse(&pdu).map(|response| response.output.to_vec());
+    (header.status, output.unwrap_or_default())
+}
+
+fn set(wire: &mut Wire, file_id: FileId, class: FileInfoClass, buffer: &[u8]) -> NtStatus {
+    let request = SetInfoRequest {
+        info_type: InfoType::FILE,
+        class: class.0,
+        additional: SecurityInformation::empty(),
+        file_id,
+        buffer,
+    };
+    wire.ask(Command::SET_INFO, |out| request.emit(out)).0.status
+}
+
+fn rename(wire: &mut Wire, file_id: FileId, to: &str, flags: RenameFlags) -> NtStatus {
+    let mut buffer = Vec::new();
+    Rename { flags, name: Name::new(to).unwrap() }.emit(&mut buffer);
+    set(wire, file_id, FileInfoClass::RENAME, &buffer)
+}
+
+fn streams(wire: &mut Wire, file_id: FileId) -> Vec<(String, u64)> {
+    let (status, output) = query(wire, file_id, FileInfoClass::STREAM);
+    assert_eq!(status, NtStatus::SUCCESS);
+    let list = Stream::parse_list(&output).unwrap();
+    let mut list: Vec<_> =
+        list.iter().map(|stream| (stream.name.to_string(), stream.size)).collect();
+    list.sort();
+    list
+}
+
+fn opens(wire: &mut Wire, name: &str) -> NtStatus {
+    let opened = wire.open(name, |open| open.disposition = CreateDisposition::OPEN);
+    if opened.status == NtStatus::SUCCESS {
+        close(wire, opened.id);
+    }
+    opened.status
+}
+
+fn stores(fixture: &Fixture) -> usize {
+    let home = fixture.dir.path().join(".landfast-streams");
+    std::fs::read_dir(home).map(Iterator::count).unwrap_or(0)
+}
+
+#[test]
+fn a_stream_is_a_file_of_its_own_under_any_spelling() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let stream = wire.open("f.txt:Zone", |_| {}).id;
+    write(&mut wire, stream, b"in the stream");
+    let file = wire.open("f.txt", |_| {}).id;
+    write(&mut wire, file, b"in the file");
+    let again = wire.open("F.TXT:zONE:$data", |open| open.disposition = CreateDisposition::OPEN);
+    assert_eq!(read(&mut wire, again.id), b"in the stream");
+    assert_eq!(read(&mut wire, file), b"in the file");
+    let listed = [("::$DATA".to_owned(), 11), (":Zone:$DATA".to_owned(), 13)];
+    assert_eq!(streams(&mut wire, file), listed);
+    assert_eq!(streams(&mut wire, stream), listed);
+    assert_eq!(std::fs::read(fixture.dir.path().join("f.txt")).unwrap(), b"in the file");
+    assert_eq!(opens(&mut wire, "f.txt:other"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(opens(&mut wire, "f.txt:Zone:$FOO"), NtStatus::OBJECT_NAME_INVALID);
+}
+
+#[test]
+fn streams_go_where_their_file_goes_and_end_with_it() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let stream = wire.open("old:s", |_| {}).id;
+    write(&mut wire, stream, b"kept");
+    let file = wire.open("old", |_| {}).id;
+    let nothing = RenameFlags::empty();
+    assert_eq!(rename(&mut wire, file, "new", nothing), NtStatus::ACCESS_DENIED, "it is open");
+    close(&mut wire, stream);
+    assert_eq!(rename(&mut wire, file, "new", nothing), NtStatus::SUCCESS);
+    let moved = wire.open("new:s", |open| open.disposition = CreateDisposition::OPEN).id;
+    assert_eq!(read(&mut wire, moved), b"kept");
+    assert_eq!(stores(&fixture), 1);
+
+    // The file waits for its stream, and nobody can open either meanwhile.
+    let mut delete = Vec::new();
+    Disposition { delete: true }.emit(&mut delete);
+    assert_eq!(set(&mut wire, file, FileInfoClass::DISPOSITION, &delete), NtStatus::SUCCESS);
+    close(&mut wire, file);
+    assert!(fixture.dir.path().join("new").exists());
+    assert_eq!(opens(&mut wire, "new"), NtStatus::DELETE_PENDING);
+    assert_eq!(opens(&mut wire, "new:s"), NtStatus::DELETE_PENDING);
+    close(&mut wire, moved);
+    assert!(!fixture.dir.path().join("new").exists());
+    assert_eq!(stores(&fixture), 0);
+}
+
+#[test]
+fn a_file_that_is_emptied_or_replaced_loses_its_streams() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    for name in ["a:s", "b:s"] {
+        let stream = wire.open(name, |_| {}).id;
+        close(&mut wire, stream);
+    }
+    let emptied = wire.open("a", |open| open.disposition = CreateDisposition::OVERWRITE).id;
+    assert_eq!(streams(&mut wire, emptied), [("::$DATA".to_owned(), 0)]);
+    let replace = RenameFlags::REPLACE_IF_EXISTS;
+    assert_eq!(rename(&mut wire, emptied, "b", replace), NtStatus::SUCCESS);
+    assert_eq!(opens(&mut wire, "b:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(stores(&fixture), 1, "the emptied file keeps its place");
+}
+
+#[test]
+fn a_stream_is_renamed_within_its_file_and_deleted_alone() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let one = wire.open("f:one", |_| {}).id;
+    write(&mut wire, one, b"1");
+    let two = wire.open("f:two", |_| {}).id;
+    close(&mut wire, two);
+    let nothing = RenameFlags::empty();
+    assert_eq!(rename(&mut wire, one, ":TWO", nothing), NtStatus::OBJECT_NAME_COLLISION);
+    let replace = RenameFlags::REPLACE_IF_EXISTS;
+    assert_eq!(rename(&mut wire, one, ":TWO:$DATA", replace), NtStatus::SUCCESS);
+    assert_eq!(streams(&mut wire, one), [("::$DATA".to_owned(), 0), (":TWO:$DATA".to_owned(), 1)]);
+    let doomed = wire.open("f:two", |open| open.options = CreateOptions::DELETE_ON_CLOSE).id;
+    close(&mut wire, doomed);
+    close(&mut wire, one);
+    assert_eq!(opens(&mut wire, "f:two"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(opens(&mut wire, "f"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_stream_that_does_not_share_deleting_keeps_its_file() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let held = wire.open("f:s", |open| open.share_access = ShareAccess::READ).id;
+    assert_eq!(opens(&mut wire, "f"), NtStatus::SHARING_VIOLATION);
+    let looks = wire.open("f", |open| open.desired_access = AccessMask::FILE_GENERIC_READ);
+    assert_eq!(looks.status, NtStatus::SUCCESS);
+    close(&mut wire, held);
+    assert_eq!(opens(&mut wire, "f"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_copy_of_a_file_with_its_xattrs_has_none_of_its_streams() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let stream = wire.open("f:s", |_| {}).id;
+    close(&mut wire, stream);
+    let (from, to) = (fixture.dir.path().join("f"), fixture.dir.path().join("copy"));
+    let copied = std::process::Command::new("cp").args(["-a"]).args([&from, &to]).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(opens(&mut wire, "copy:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    let own = wire.open("copy:s", |_| {}).id;
+    write(&mut wire, own, b"its own");
+    let first = wire.open("f:s", |_| {}).id;
+    assert_eq!(read(&mut wire, first), b"");
+}
+
+#[test]
+fn where_streams_are_kept_no_client_can_see_or_name() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let stream = wire.open("f:s", |_| {}).id;
+    close(&mut wire, stream);
+    assert_eq!(stores(&fixture), 1);
+    for name in [".landfast-streams", ".LANDFAST-streams\\x", "f\\.landfast-streams"] {
+        assert_eq!(opens(&mut wire, name), NtStatus::OBJECT_NAME_INVALID, "{name}");
+    }
+    let root = wire.open("", |open| open.desired_access = AccessMask::FILE_GENERIC_READ).id;
+    let request = QueryDirectoryRequest {
+        class: FileInfoClass::NAMES,
+        flags: QueryDirectoryFlags::empty(),
+        file_index: 0,
+        file_id: root,
+        output_length_max: 4096,
+        pattern: Name::new("*").unwrap(),
+    };
+    let (_, pdu) = wire.ask(Command::QUERY_DIRECTORY, |out| request.emit(out));
+    let listed = OutputResponse::parse(&pdu).unwrap().output;
+    let list = smb::info::DirectoryEntry::parse_list(FileInfoClass::NAMES, listed).unwrap();
+    let names: Vec<_> = list.iter().map(|entry| entry.name.to_string()).collect();
+    assert_eq!(names, [".", "..", "f"]);
+}
+
+#[test]
+fn extended_attributes_are_set_listed_and_removed() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let list = |pairs: &[(&str, &str)]| {
+        let list: Vec<_> = pairs
+            .iter()
+            .map(|(name, value)| FullEa {
+                flags: 0,
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+            })
+            .collect();
+        let mut bytes = Vec::new();
+        FullEa::emit_list(&list, &mut bytes);
+        bytes
+    };
+    let first: &'static [u8] = list(&[("ONE", "1"), ("TWO", "22")]).leak();
+    let opened = wire.open("f", |open| {
+        open.contexts.push(CreateRequestContext::ExtendedAttributes(first));
+    });
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    let file = opened.id;
+    assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA), (NtStatus::SUCCESS, first.to_vec()));
+    // Names are the same in any case; an empty value removes.
+    let change = list(&[("one", "new"), ("Two", "")]);
+    assert_eq!(set(&mut wire, file, FileInfoClass::FULL_EA, &change), NtStatus::SUCCESS);
+    let left = list(&[("ONE", "new")]);
+    assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA).1, left);
+    let ours = list(&[("landfast.dos", "x")]);
+    assert_eq!(set(&mut wire, file, FileInfoClass::FULL_EA, &ours), NtStatus::INVALID_EA_NAME);
+    let none = list(&[("ONE", "")]);
+    assert_eq!(set(&mut wire, file, FileInfoClass::FULL_EA, &none), NtStatus::SUCCESS);
+    assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA).0, NtStatus::NO_EAS_ON_FILE);
+}
+
+#[test]
+fn a_change_time_that_was_set_stays_until_the_file_changes() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let file = wire.open("f", |_| {}).id;
+    let time = FileTime(0x01d0_0000_0000_0000);
+    let mut basic = Vec::new();
+    let (zero, attributes) = (FileTime::ZERO, smb::info::FileAttributes::empty());
+    Basic {
+        creation_time: zero,
+        last_access_time: zero,
+        last_write_time: zero,
+        change_time: time,
+        attributes,
+    }
+    .emit(&mut basic);
+    assert_eq!(set(&mut wire, file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
+    let seen = |wire: &mut Wire| {
+        Basic::parse(&query(wire, file, FileInfoClass::BASIC).1).unwrap().change_time
+    };
+    assert_eq!(seen(&mut wire), time);
+    // The clock of inodes ticks in steps; what falls into the same step is not told apart.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    write(&mut wire, file, b"changed");
+    assert!(seen(&mut wire) > time);
+}
