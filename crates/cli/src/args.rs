@@ -68,6 +68,11 @@ pub(crate) struct Serve {
     /// Address for SMB Direct and push mode over software iWARP [default: 127.0.0.1:5445]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) rdma_listen: Option<SocketAddr>,
+    /// Address that clients looking for more channels are told, where the machine does not know it
+    /// itself (containers, translated addresses); `rss`: several connections to it are worth while,
+    /// `rdma`: it leads to the RDMA listener too. May be given many times
+    #[arg(long = "announce", value_name = "ADDR[,rss][,rdma]")]
+    pub(crate) announced: Vec<server::Announced>,
     /// Let tmpfs and other memory that a power failure erases answer commits as if it were
     /// durable. For measurements and tests only: nothing survives a reboot
     #[arg(long)]
@@ -289,6 +294,7 @@ The config file holds the same settings:
   listen = \"127.0.0.1:4450\"
   rdma_listen = \"127.0.0.1:5445\"
   rdma_threads = 1
+  announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"
   [[share]]
   name = \"data\"

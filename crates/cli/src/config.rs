@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use server::Announced;
 
 use crate::args::{Serve, Signing};
 use crate::failure::Failure;
@@ -15,6 +16,7 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) rdma_listen: SocketAddr,
     pub(crate) rdma_threads: u16,
+    pub(crate) announced: Vec<Announced>,
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
@@ -73,8 +75,14 @@ impl Settings {
             let (value, why) = (rdma_threads.to_string(), "expected 1 to 64");
             return Err(Failure::ConfigValue { what: "--rdma-threads", value, why });
         }
+        let mut announced = options.announced.clone();
+        if announced.is_empty() {
+            announced =
+                file.announce.iter().map(|text| announcement(text)).collect::<Result<_, _>>()?;
+        }
         Ok(Self {
             rdma_threads,
+            announced,
             listen: options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT)),
             rdma_listen: options
                 .rdma_listen
@@ -96,6 +104,8 @@ struct File {
     listen: Option<SocketAddr>,
     rdma_listen: Option<SocketAddr>,
     rdma_threads: Option<u16>,
+    #[serde(default)]
+    announce: Vec<String>,
     #[serde(default)]
     emulate_persistence: bool,
     signing: Option<Signing>,
@@ -131,6 +141,11 @@ fn user_argument(text: &str) -> Result<User, Failure> {
         return Err(refused("the name is empty"));
     }
     Ok(User { name: name.into(), password: password.into() })
+}
+
+fn announcement(text: &str) -> Result<Announced, Failure> {
+    let why = "write ADDRESS, ADDRESS,rss or ADDRESS,rss,rdma";
+    text.parse().map_err(|_| Failure::ConfigValue { what: "announce", value: text.into(), why })
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -194,6 +209,20 @@ mod tests {
         for count in ["0", "65"] {
             assert!(matches!(with(count), Err(Failure::ConfigValue { .. })), "{count}");
         }
+    }
+
+    #[test]
+    fn announced_addresses_are_from_the_file_unless_the_command_line_has_some() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        std::fs::write(&path, "announce = [\"192.0.2.1,rss\", \"2001:db8::1,rdma\"]\n").unwrap();
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        let settings = gather(&file).unwrap();
+        assert!(settings.announced[0].rss && settings.announced[1].rdma);
+        let settings = gather(&[&file[..], &["--announce", "192.0.2.9"]].concat()).unwrap();
+        assert_eq!(settings.announced.len(), 1);
+        std::fs::write(&path, "announce = [\"everywhere\"]\n").unwrap();
+        assert!(matches!(gather(&file), Err(Failure::ConfigValue { .. })));
     }
 
     #[test]

@@ -60,6 +60,7 @@ fn server_config(settings: &Settings, options: &Serve) -> ServerConfig {
             Signing::WhenAsked => SigningPolicy::WhenAsked,
         },
         rdma_listen: Some(settings.rdma_listen),
+        announced: settings.announced.clone(),
         rdma_threads: usize::from(settings.rdma_threads),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),

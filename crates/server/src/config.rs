@@ -1,7 +1,8 @@
 //! What an operator decides.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where RDMA clients connect (SMB Direct and push), if at all.
     pub rdma_listen: Option<SocketAddr>,
+    /// The addresses clients are told of when they look for more channels; none: those this machine
+    /// finds itself to have.
+    pub announced: Vec<Announced>,
     /// How the RDMA engines wait for work.
     pub rdma_polling: PollPolicy,
     /// How many threads serve RDMA clients, each its share of the connections; at least one. With
@@ -45,6 +49,7 @@ impl ServerConfig {
         Self {
             listen,
             rdma_listen: None,
+            announced: Vec::new(),
             rdma_polling: PollPolicy::Adaptive,
             rdma_threads: 1,
             rdma_capture: None,
@@ -56,6 +61,50 @@ impl ServerConfig {
             push: PushPolicy::default(),
         }
     }
+}
+
+/// An address at which clients reach this server, where it cannot know that by itself: behind a
+/// translation of addresses, in a container.
+///
+/// Written `ADDRESS[,rss][,rdma]`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Announced {
+    /// Where.
+    pub address: IpAddr,
+    /// Several connections to this one address are worth while.
+    pub rss: bool,
+    /// It leads to the RDMA listener too.
+    pub rdma: bool,
+}
+
+impl FromStr for Announced {
+    type Err = AnnouncedError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut words = text.split(',');
+        let address = words.next().unwrap_or_default().parse();
+        let address = address.map_err(|_| AnnouncedError::ConfigAddress)?;
+        let mut announced = Self { address, rss: false, rdma: false };
+        for word in words {
+            match word {
+                "rss" => announced.rss = true,
+                "rdma" => announced.rdma = true,
+                _ => return Err(AnnouncedError::ConfigWord),
+            }
+        }
+        Ok(announced)
+    }
+}
+
+/// Why a text is no [`Announced`] address.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AnnouncedError {
+    /// It does not begin with an address.
+    #[error("it begins with no IP address")]
+    ConfigAddress,
+    /// What follows is neither of the two words.
+    #[error("after the address only `rss` and `rdma` mean something")]
+    ConfigWord,
 }
 
 /// Who has to sign requests that are not encrypted.

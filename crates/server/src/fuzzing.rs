@@ -70,6 +70,8 @@ impl Machine {
             signing: SigningPolicy::Required,
             encrypt_required: false,
             guid: Guid([1; 16]),
+            tcp_address: None,
+            announced: Vec::new(),
             push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
             runtime,
             first_serial: 1,
@@ -95,11 +97,13 @@ impl Machine {
             signing: SigningAlgorithm::AesCmac,
             cipher: None,
         };
-        assert!(link.agreed.set(agreed).is_ok(), "nothing was negotiated before");
+        assert!(link.agreed.set(agreed.clone()).is_ok(), "nothing was negotiated before");
         self.connection.stage = Stage::Negotiated;
         let session = Arc::new(Session::new(SessionParts {
             id: 7,
             identity: Identity::User("user".to_owned()),
+            agreed,
+            signing: Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, key))),
             sealing: None,
             opening: None,
             signing_required: true,
@@ -110,8 +114,8 @@ impl Machine {
         let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
         assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");
         self.core.push.add_connection(session.id, EngineConnection(1));
-        let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, key));
-        link.add_channel(Arc::new(Channel { session, signing }));
+        let channel = Arc::new(Channel::first(session));
+        channel.session.join(link, Arc::clone(&channel)).expect("it is the first");
         place
     }
 

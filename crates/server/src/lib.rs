@@ -11,6 +11,7 @@
 //! | `dispatch` | one file per command: answered now, or later |
 //! | `engine` | the thread that owns the RDMA engine |
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
+//! | `host` | what the machine says of its network |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
 mod config;
@@ -18,6 +19,7 @@ mod dispatch;
 mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
+mod host;
 mod limits;
 mod push;
 mod server;
@@ -26,7 +28,7 @@ pub mod share;
 mod state;
 mod transport;
 
-pub use config::{PushPolicy, ServerConfig, SigningPolicy, Users};
+pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};
 pub use limits::Limits;
 pub use server::{Running, Server, StartError, Status};
 pub use share::ShareConfig;

@@ -65,6 +65,8 @@ pub(crate) const DURABLE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
 pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// Sessions of one connection; Windows uses one per user.
 pub(crate) const SESSIONS_PER_CONNECTION_MAX: usize = 64;
+/// Connections of one session, as many as Windows and Samba allow.
+pub(crate) const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// Sessions of the whole server.
 pub(crate) const SESSIONS_MAX: usize = 65_536;
 /// Authentications under way on one connection.

@@ -64,6 +64,8 @@ impl Server {
             signing: config.signing,
             encrypt_required: config.encrypt_required,
             guid: Guid(guid),
+            tcp_address: Some(tcp_address),
+            announced: config.announced,
             push: Push::new(config.push),
             runtime: tokio::runtime::Handle::current(),
             first_serial,

@@ -10,13 +10,14 @@
 //! 5. leaves: a link's window, channels, pending requests
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
 
-use crate::config::{SigningPolicy, Users};
+use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
@@ -35,6 +36,10 @@ pub(crate) struct Core {
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
     pub(crate) guid: Guid,
+    /// Where TCP clients connect, if there is such a listener.
+    pub(crate) tcp_address: Option<SocketAddr>,
+    /// What clients are told of it, if not what the machine knows of itself.
+    pub(crate) announced: Vec<Announced>,
     /// The machine's name, as lists of servers show it.
     pub(crate) name: String,
     pub(crate) nodes: Nodes,
@@ -67,6 +72,8 @@ pub(crate) struct CoreParts {
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
     pub(crate) guid: Guid,
+    pub(crate) tcp_address: Option<SocketAddr>,
+    pub(crate) announced: Vec<Announced>,
     pub(crate) push: Push,
     pub(crate) runtime: tokio::runtime::Handle,
     /// The first open's number. A server that starts again must not give out an old one: a client
@@ -105,6 +112,8 @@ impl Core {
             signing,
             encrypt_required,
             guid,
+            tcp_address: parts.tcp_address,
+            announced: parts.announced,
             name: machine_name(),
             push,
             runtime: parts.runtime,

@@ -254,6 +254,8 @@ statuses! {
     SMB_GUEST_LOGON_BLOCKED = 0xc05d_0002,
     /// The range to lock wraps around.
     INVALID_LOCK_RANGE = 0xc000_01a1,
+    /// The request does not belong here: a connection that agreed on other algorithms.
+    REQUEST_OUT_OF_SEQUENCE = 0xc000_042a,
     /// The server was told to stop.
     SERVER_UNAVAILABLE = 0xc000_0466,
 }

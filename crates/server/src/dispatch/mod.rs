@@ -11,6 +11,7 @@ pub(crate) mod negotiate;
 pub(crate) mod oplock_break;
 pub(crate) mod session_setup;
 
+mod binding;
 mod change_notify;
 mod close;
 mod create;

@@ -89,7 +89,7 @@ pub(crate) fn handle(
         Err(status) => return refuse(status, out),
     };
     let core = &link.core;
-    let capabilities = capabilities(core, dialect, &request, choice.cipher);
+    let capabilities = capabilities(dialect, &request, choice.cipher);
     let agreed = Agreed {
         dialect,
         client_guid: request.client_guid.0,
@@ -201,7 +201,6 @@ pub(crate) fn choose_dialect(offered: &[Dialect]) -> Option<Dialect> {
 }
 
 fn capabilities(
-    core: &Core,
     dialect: Dialect,
     request: &NegotiateRequest<'_>,
     cipher: Option<Cipher>,
@@ -210,12 +209,9 @@ fn capabilities(
     if dialect >= Dialect::SMB_2_1 {
         ours |= Capabilities::LEASING | Capabilities::LARGE_MTU;
     }
-    if dialect >= Dialect::SMB_3_0
-        && core.push.rdma_address().is_some()
-        && request.capabilities.contains(Capabilities::MULTI_CHANNEL)
-    {
-        // Only announced where a second channel has somewhere to go.
-        ours |= Capabilities::MULTI_CHANNEL;
+    // MS-SMB2 §3.3.5.4: only to who says it too.
+    if dialect >= Dialect::SMB_3_0 {
+        ours |= request.capabilities & Capabilities::MULTI_CHANNEL;
     }
     // MS-SMB2 §2.2.4: 3.1.1 says it in a context instead.
     if dialect >= Dialect::SMB_3_0 && dialect < Dialect::SMB_3_1_1 && cipher.is_some() {

@@ -1,4 +1,10 @@
-//! SESSION_SETUP: authentication, keys, and a session at the end of it.
+//! SESSION_SETUP: authentication, keys, and at the end of it a session, or one more channel of one.
+//!
+//! ```text
+//!  no session id ------> a new session
+//!  a session of ours --> the same user proves it again; the keys stay
+//!  BINDING ------------> this connection joins a session of another one (`binding`)
+//! ```
 //!
 //! Spec: MS-SMB2 §3.3.5.5.
 
@@ -8,18 +14,21 @@ use std::sync::atomic::Ordering;
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Accepted, Acceptor, IdentityKind, SpnegoAcceptor};
-use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys};
+use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys, SigningKey};
 use smb::negotiate::{Dialect, SecurityMode};
 use smb::{Header, HeaderFlags, SessionId};
 use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
+use super::binding::{self, Refusal};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
-use crate::state::{Agreed, Authentication, Channel, Connection, Identity, Session, Violation};
+use crate::state::{
+    Agreed, Authentication, Channel, Connection, Identity, Purpose, Session, Violation,
+};
 
 /// What one leg came to.
 struct Leg {
@@ -27,8 +36,8 @@ struct Leg {
     session_id: u64,
     flags: SessionFlags,
     token: Vec<u8>,
-    /// The session that is ready now, and signs this answer.
-    ready: Option<Arc<Channel>>,
+    /// Signs this answer.
+    signer: Option<Arc<SigningKey>>,
     /// The preauthentication hash of an authentication that goes on.
     continues: bool,
 }
@@ -36,7 +45,11 @@ struct Leg {
 impl Leg {
     fn refused(status: NtStatus, session_id: u64) -> Self {
         let (flags, token) = (SessionFlags::empty(), Vec::new());
-        Self { status, session_id, flags, token, ready: None, continues: false }
+        Self { status, session_id, flags, token, signer: None, continues: false }
+    }
+
+    fn signed_by(self, signer: Option<Arc<SigningKey>>) -> Self {
+        Self { signer, ..self }
     }
 }
 
@@ -61,16 +74,14 @@ pub(crate) fn handle(
     let credits = connection.link.window().grant(header.credits);
     let terms = Terms { credits, session_id: SessionId(leg.session_id), route: None };
     frame::end_pdu(out, at, header, outcome, terms);
+    if let Some(key) = leg.signer.filter(|_| sealed.is_none()) {
+        let _ = key.sign(&mut out[at..]);
+    }
+    // MS-SMB2 §3.3.5.5.3: the answer as it leaves, signature included.
     if leg.continues
         && let Some(going) = connection.authentications.get_mut(&leg.session_id)
     {
         going.preauth.update(&out[at..]);
-    }
-    if let Some(channel) = leg.ready.as_deref().filter(|_| sealed.is_none())
-        && let Some(key) = &channel.signing
-    {
-        // MS-SMB2 §3.3.5.5.3: the final answer is signed with the new key, asked or not.
-        let _ = key.sign(&mut out[at..]);
     }
     Ok(frame::end(out, start, sealed.map(|channel| &**channel))?)
 }
@@ -86,20 +97,36 @@ fn step(
         Ok(request) => request,
         Err(error) => return Ok(Leg::refused(error.status(), session_id)),
     };
-    // MS-SMB2 §3.3.5.5.2: binding a second connection comes with multichannel.
-    if request.binding {
-        return Ok(Leg::refused(NtStatus::REQUEST_NOT_ACCEPTED, session_id));
-    }
     let (security_mode, previous) = (request.security_mode, request.previous_session_id.0);
-    let token = request.token.to_vec();
-    let session_id = if session_id == 0 {
+    let (is_binding, token) = (request.binding, request.token.to_vec());
+    // Until there is a key of this connection's own, the session's signs for it.
+    let mut signer = None;
+    let session_id = if is_binding {
+        let session = match binding::admit(&connection.link, header, pdu) {
+            Ok(session) => session,
+            Err(refusal) => {
+                let leg = Leg::refused(refusal.status, session_id);
+                return Ok(leg.signed_by(refusal.signer));
+            }
+        };
+        signer.clone_from(&session.signing);
+        if let Err(status) = join(connection, session)? {
+            return Ok(Leg::refused(status, session_id).signed_by(signer));
+        }
+        session_id
+    } else if session_id == 0 {
         match begin(connection)? {
             Ok(id) => id,
             Err(status) => return Ok(Leg::refused(status, 0)),
         }
-    } else if let Err(status) = resume(connection, header, pdu, sealed)? {
-        return Ok(Leg::refused(status, session_id));
     } else {
+        match resume(connection, header, pdu, sealed)? {
+            Ok(key) => signer = key,
+            Err(refusal) => {
+                let leg = Leg::refused(refusal.status, session_id);
+                return Ok(leg.signed_by(refusal.signer));
+            }
+        }
         session_id
     };
     let going = connection.authentications.get_mut(&session_id).expect("begun or resumed above");
@@ -110,19 +137,22 @@ fn step(
             session_id,
             flags: SessionFlags::empty(),
             token,
-            ready: None,
+            signer,
             continues: true,
         }),
         Accept::Done(accepted) => {
             let going = connection.authentications.remove(&session_id).expect("found above");
-            Ok(finish(connection, session_id, going, accepted, security_mode, previous))
+            let leg = finish(connection, session_id, going, accepted, security_mode, previous);
+            // A new key signs its own first answer, asked or not: MS-SMB2 §3.3.5.5.3.
+            let signer = leg.signer.clone().or(signer);
+            Ok(leg.signed_by(signer))
         }
         Accept::Denied(reason) => {
             connection.authentications.remove(&session_id);
             let link = &connection.link;
             link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
             warn!(peer = %link.peer, %reason, "logon refused");
-            Ok(Leg::refused(reason.status(), session_id))
+            Ok(Leg::refused(reason.status(), session_id).signed_by(signer))
         }
     }
 }
@@ -136,40 +166,67 @@ fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation
     }
     let id = connection.link.core.new_session_id().map_err(Violation::HostRandom)?;
     let acceptor = acceptor(connection)?;
-    let preauth = connection.preauth;
-    connection.authentications.insert(id, Authentication { acceptor, preauth, existing: None });
+    let (preauth, purpose) = (connection.preauth, Purpose::New);
+    connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(id))
 }
 
-// A later leg, or the first of a session that authenticates again.
+// A leg of a connection that joins a session.
+fn join(
+    connection: &mut Connection,
+    session: Arc<Session>,
+) -> Result<Result<(), NtStatus>, Violation> {
+    let id = session.id;
+    if connection.authentications.contains_key(&id) {
+        return Ok(Ok(()));
+    }
+    if connection.authentications.len() >= AUTHENTICATIONS_MAX
+        || connection.link.channel_count() >= SESSIONS_PER_CONNECTION_MAX
+    {
+        return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
+    }
+    let acceptor = acceptor(connection)?;
+    let (preauth, purpose) = (connection.preauth, Purpose::Join(session));
+    connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
+    Ok(Ok(()))
+}
+
+// A later leg, or the first of a session that authenticates again. Who signed is answered signed.
 fn resume(
     connection: &mut Connection,
     header: &Header,
     pdu: &mut [u8],
     sealed: Option<&Arc<Channel>>,
-) -> Result<Result<(), NtStatus>, Violation> {
+) -> Result<Result<Option<Arc<SigningKey>>, Refusal>, Violation> {
     let id = header.session_id.0;
+    let is_signed = sealed.is_none() && header.flags.contains(HeaderFlags::SIGNED);
     let channel = connection.link.channel(id);
-    if let Some(channel) = &channel
-        && sealed.is_none()
-        && let Some(key) = &channel.signing
-        && header.flags.contains(HeaderFlags::SIGNED)
-        && key.verify(pdu).is_err()
-    {
-        return Ok(Err(NtStatus::ACCESS_DENIED));
+    let key = channel.as_ref().and_then(|channel| channel.signing.clone()).filter(|_| is_signed);
+    // MS-SMB2 §3.3.5.2.4: who is there already signs this too.
+    let must_sign = sealed.is_none()
+        && channel.as_ref().is_some_and(|channel| channel.session.signing_required);
+    let is_proven = key.as_ref().map_or(!must_sign, |key| key.verify(pdu).is_ok());
+    if !is_proven {
+        return Ok(Err(NtStatus::ACCESS_DENIED.into()));
     }
-    if connection.authentications.contains_key(&id) {
-        return Ok(Ok(()));
+    match connection.authentications.get(&id).map(|going| &going.purpose) {
+        // MS-SMB2 §3.3.5.5.2: who joins says so, and signs, in each message.
+        Some(Purpose::Join(_)) => return Ok(Err(NtStatus::INVALID_PARAMETER.into())),
+        Some(Purpose::New | Purpose::Again(_)) => return Ok(Ok(key)),
+        None => {}
     }
-    let Some(existing) = channel else { return Ok(Err(NtStatus::USER_SESSION_DELETED)) };
+    let Some(existing) = channel else {
+        let signer = binding::signer_elsewhere(&connection.link, header, pdu);
+        return Ok(Err(Refusal { status: NtStatus::USER_SESSION_DELETED, signer }));
+    };
     if connection.authentications.len() >= AUTHENTICATIONS_MAX {
-        return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
+        return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES.into()));
     }
     let acceptor = acceptor(connection)?;
     let preauth = PreauthHash::new();
-    let going = Authentication { acceptor, preauth, existing: Some(existing) };
+    let going = Authentication { acceptor, preauth, purpose: Purpose::Again(existing) };
     connection.authentications.insert(id, going);
-    Ok(Ok(()))
+    Ok(Ok(key))
 }
 
 fn acceptor(connection: &Connection) -> Result<SpnegoAcceptor, Violation> {
@@ -208,23 +265,33 @@ fn finish(
         flags.set(SessionFlags::ENCRYPT_DATA, session.encrypt_required);
         flags
     };
-    let leg = |channel: Arc<Channel>, token| Leg {
+    let leg = |channel: &Channel, token| Leg {
         status: NtStatus::SUCCESS,
         session_id: id,
         flags: flags_of(&channel.session),
         token,
-        ready: Some(channel),
+        signer: channel.signing.clone(),
         continues: false,
     };
-    if let Some(channel) = going.existing {
-        // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them.
-        if channel.session.identity != identity {
-            link.remove_channel(id);
-            end_session_elsewhere(connection, id);
-            return Leg::refused(NtStatus::ACCESS_DENIED, id);
+    match going.purpose {
+        Purpose::New => {}
+        Purpose::Again(channel) => {
+            // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them.
+            if channel.session.identity != identity {
+                link.remove_channel(id);
+                end_session_elsewhere(connection, id);
+                return Leg::refused(NtStatus::ACCESS_DENIED, id);
+            }
+            debug!(peer = %link.peer, session = id, "authenticated again");
+            return leg(&channel, accepted.token);
         }
-        debug!(peer = %link.peer, session = id, "authenticated again");
-        return leg(channel, accepted.token);
+        Purpose::Join(session) => {
+            let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
+            return match binding::join(link, session, &identity, keys) {
+                Ok(channel) => leg(&channel, accepted.token),
+                Err(status) => Leg::refused(status, id),
+            };
+        }
     }
     let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
     let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());
@@ -236,12 +303,14 @@ fn finish(
         && (link.core.signing == SigningPolicy::Required
             || client_mode.contains(SecurityMode::SIGNING_REQUIRED));
     let (signing, sealing, opening) = match keys {
-        Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
+        Some(keys) => (Some(Arc::new(keys.signing)), keys.sealing, keys.opening),
         None => (None, None, None),
     };
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity,
+        agreed: agreed.clone(),
+        signing,
         sealing,
         opening,
         signing_required,
@@ -251,10 +320,12 @@ fn finish(
         return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
     }
     info!(peer = %link.peer, user = accepted.identity.user, dialect = %agreed.dialect, "logged on");
-    let channel = Arc::new(Channel { session, signing });
-    link.add_channel(Arc::clone(&channel));
+    let channel = Arc::new(Channel::first(session));
+    if channel.session.join(link, Arc::clone(&channel)).is_err() {
+        return Leg::refused(NtStatus::USER_SESSION_DELETED, id);
+    }
     end_previous(connection, previous, &channel.session);
-    leg(channel, accepted.token)
+    leg(&channel, accepted.token)
 }
 
 // MS-SMB2 §3.3.5.5.3: which keys there are follows from the dialect.

@@ -66,6 +66,8 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
         signing: SigningPolicy::Required,
         encrypt_required: false,
         guid: Guid([1; 16]),
+        tcp_address: None,
+        announced: Vec::new(),
         push: Push::new(PushPolicy::default()),
         runtime: runtime.handle().clone(),
         first_serial: 1,

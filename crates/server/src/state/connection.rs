@@ -17,7 +17,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.2.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use smb::Command;
@@ -78,8 +78,18 @@ pub(crate) enum Stage {
 pub(crate) struct Authentication {
     pub(crate) acceptor: SpnegoAcceptor,
     pub(crate) preauth: PreauthHash,
-    /// The session that authenticates again, if it is not a new one.
-    pub(crate) existing: Option<Arc<Channel>>,
+    pub(crate) purpose: Purpose,
+}
+
+/// What an authentication is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Purpose {
+    /// A new session.
+    New,
+    /// A session of this connection proves again who it is.
+    Again(Arc<Channel>),
+    /// This connection becomes another channel of a session (multichannel).
+    Join(Arc<Session>),
 }
 
 /// One peer, owned by its transport.
@@ -214,13 +224,11 @@ impl Connection {
             }
         }
         if let Err(status) = admitted {
-            // The keys of a session that was ended elsewhere are still here: a client that wants its
-            // answers signed learns what happened.
-            let is_ended = status == NtStatus::USER_SESSION_DELETED;
-            let ended = self.link.channel(header.session_id.0).filter(|_| is_ended);
-            let channel = sealed.as_deref().or(ended.as_deref());
             let is_sealed = sealed.is_some();
-            let link = &self.link;
+            let is_absent = status == NtStatus::USER_SESSION_DELETED;
+            let absent = || is_absent.then(|| self.absent(&header, pdu)).flatten();
+            let channel = sealed.or_else(absent);
+            let (link, channel) = (&self.link, channel.as_deref());
             return Ok(frame::plain_status(link, out, &header, status, channel, is_sealed)?);
         }
         let range = start..frame.bytes().len();
@@ -291,6 +299,15 @@ impl Connection {
         Ok(Some(channel))
     }
 
+    // Who signed a request is told in a signed answer that its session is not here: one that has
+    // just ended, or one of another connection.
+    fn absent(&self, header: &Header, pdu: &mut [u8]) -> Option<Arc<Channel>> {
+        let id = header.session_id.0;
+        let elsewhere = || self.link.core.session(id).map(|session| Channel::first(session).into());
+        let channel = self.link.ended_channel(id).or_else(elsewhere)?;
+        channel.signing.as_ref()?.verify(pdu).is_ok().then_some(channel)
+    }
+
     /// The peer is gone: everything it had ends. Blocks while files are closed.
     pub(crate) fn end(self) {
         self.link.cancel_all();
@@ -300,9 +317,19 @@ impl Connection {
     }
 }
 
-// One channel per session so far: the session ends with it.
-fn end_channel(link: &Link, session: &Session) {
-    link.core.end_session(session.id);
+// MS-SMB2 §3.3.7.1: a session lives as long as one of its channels, and what it was asked to give
+// back over this one it is asked again over another.
+fn end_channel(link: &Arc<Link>, session: &Session) {
+    if session.leave(link) {
+        link.core.end_session(session.id);
+        return;
+    }
+    let mut asked = HashSet::new();
+    for open in session.all_opens() {
+        if asked.insert((Arc::as_ptr(&open.node), open.owner)) {
+            open.node.repeat_break(open.owner);
+        }
+    }
 }
 
 /// The peer broke the protocol in a way that ends the connection.

@@ -276,6 +276,15 @@ impl<N: Clone> LeaseTable<N> {
         lease.map_or(Caching::NONE, |lease| lease.held)
     }
 
+    /// What `owner` was told and has not answered, to be told again.
+    pub(crate) fn owed(&self, owner: Owner) -> Option<Notice<N>> {
+        let lease = self.leases.iter().find(|lease| lease.owner == owner)?;
+        let to = lease.breaking?.to;
+        let Lease { owner, flavor, held: from, epoch, .. } = *lease;
+        let notify = lease.notify.clone();
+        Some(Notice { owner, flavor, notify, from, to, epoch, needs_answer: true })
+    }
+
     /// Whether `owner` holds exactly this, and nobody asks for it back.
     pub(crate) fn is_held_whole(&self, owner: Owner, whole: Caching) -> bool {
         let lease = self.leases.iter().find(|lease| lease.owner == owner);

@@ -5,7 +5,7 @@
 //! `Arc<Link>`. Locks here (window, channels, pending) are leaves: nothing else is locked
 //! while one of them is held.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,6 +57,9 @@ pub(crate) struct Link {
     remote_memory: Option<Arc<dyn RemoteMemory>>,
     window: Mutex<Window>,
     channels: Mutex<HashMap<u64, Arc<Channel>>>,
+    /// Channels that ended while the connection lives, the last few: their keys still sign the
+    /// answer that there is no such session.
+    ended: Mutex<VecDeque<Arc<Channel>>>,
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
 }
@@ -109,6 +112,7 @@ impl Link {
             remote_memory,
             window,
             channels: Mutex::default(),
+            ended: Mutex::default(),
             pending: Mutex::default(),
             next_async: AtomicU64::new(1),
         }
@@ -148,7 +152,19 @@ impl Link {
     }
 
     pub(crate) fn remove_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
-        lock(&self.channels).remove(&session_id)
+        let channel = lock(&self.channels).remove(&session_id)?;
+        let mut ended = lock(&self.ended);
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(Arc::clone(&channel));
+        Some(channel)
+    }
+
+    /// A channel this connection had until its session ended.
+    pub(crate) fn ended_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
+        let ended = lock(&self.ended);
+        ended.iter().rev().find(|channel| channel.session.id == session_id).cloned()
     }
 
     pub(crate) fn channel_count(&self) -> usize {
@@ -157,6 +173,7 @@ impl Link {
 
     /// Takes all sessions away, when the connection has ended.
     pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
+        lock(&self.ended).clear();
         lock(&self.channels).drain().map(|(_, channel)| channel).collect()
     }
 
@@ -202,3 +219,6 @@ impl Link {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Keys of ended sessions a connection keeps: for the requests that were on their way.
+const ENDED_MAX: usize = 8;

@@ -24,7 +24,7 @@ pub(crate) mod slab;
 pub(crate) mod tree;
 pub(crate) mod window;
 
-pub(crate) use connection::{Authentication, Connection, Frame, Stage, Violation};
+pub(crate) use connection::{Authentication, Connection, Frame, Purpose, Stage, Violation};
 pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;

@@ -20,19 +20,38 @@ use super::lease_keys::KeyClaim;
 use super::link::Link;
 use super::locks::{LockTable, OpenSerial};
 use super::open::Open;
-use super::session::Identity;
+use super::session::{Identity, Session};
 use super::sharing::Sharing;
 use crate::share::{Entry, FileKey, Share, ShareError, SharePath};
 
 /// How the holder of a lease or oplock is reached.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
+    /// Where it was granted.
     pub(crate) link: Weak<Link>,
+    /// Where else it can be told, when that connection has gone.
+    pub(crate) session: Weak<Session>,
     pub(crate) session_id: u64,
     pub(crate) tree_id: u32,
     /// The open an oplock belongs to, as the client knows it.
     pub(crate) file_id: (u64, u64),
     pub(crate) lease_key: [u8; 16],
+}
+
+impl Holder {
+    /// The connection to use: the one it was granted on, else another of the same session.
+    fn connection(&self) -> Option<Arc<Link>> {
+        let another = || self.session.upgrade()?.connections().into_iter().next();
+        self.own_connection().or_else(another)
+    }
+
+    fn may_be_there(&self) -> bool {
+        self.link.strong_count() > 0 || self.session.strong_count() > 0
+    }
+
+    fn own_connection(&self) -> Option<Arc<Link>> {
+        self.link.upgrade().filter(|link| link.channel(self.session_id).is_some())
+    }
 }
 
 /// One open as its node sees it.
@@ -126,7 +145,7 @@ impl NodeState {
         let mut routed = Routed::default();
         for mut notice in notices {
             let ours = |record: &&OpenRecord| record.owner == notice.owner;
-            let is_there = |holder: &&Holder| holder.link.strong_count() > 0;
+            let is_there = |holder: &&Holder| holder.may_be_there();
             let holders = self.opens.iter().filter(ours).filter_map(|open| open.holder.as_ref());
             match holders.clone().find(is_there).or_else(|| holders.clone().next()) {
                 Some(holder) => {
@@ -245,10 +264,20 @@ impl Node {
     pub(crate) fn send(&self, routed: Routed) {
         self.orphans.give_up(&routed.given_up);
         for notice in routed.notices {
-            if let Some(link) = notice.notify.link.upgrade() {
+            if let Some(link) = notice.notify.connection() {
                 crate::dispatch::oplock_break::notify(&link, &notice);
             }
         }
+    }
+
+    /// Asks `owner` again for what it owes, if the connection it was asked over has gone.
+    pub(crate) fn repeat_break(&self, owner: Owner) {
+        let routed = {
+            let state = self.lock();
+            let owed = state.leases.owed(owner).into_iter();
+            state.route(owed.filter(|notice| notice.notify.own_connection().is_none()).collect())
+        };
+        self.send(routed);
     }
 
     /// Whether others cache something that a change of this file would make stale. Cheap: for

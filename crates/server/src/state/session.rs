@@ -7,21 +7,29 @@
 //!                            +-------+ <--- authenticated again, same keys      +--------+
 //! ```
 //!
+//! Over each of its connections a session is reached through a channel with a signing key of its
+//! own; the keys that seal are the session's. It ends with its last channel, not with the first.
+//!
 //! Lock order: sessions of the core, trees of a session, pipes of a session, opens of a session; each is released
-//! before a node is locked.
+//! before a node is locked. The list of its connections is a leaf.
+//!
+//! Spec: MS-SMB2 §3.3.1.8 (session), §3.3.1.15 (channel).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 
 use super::lease::Owner;
+use super::link::{Agreed, Link};
 use super::open::Open;
 use super::pipe::Pipe;
 use super::slab::{Full, Slab, SlabId};
 use super::tree::{Target, Tree};
-use crate::limits::{OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESSION_MAX};
+use crate::limits::{
+    CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESSION_MAX,
+};
 use crate::service::Core;
 
 /// Who a session belongs to.
@@ -38,12 +46,17 @@ pub(crate) enum Identity {
 pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
+    /// What its first connection agreed on; those that join it must have agreed on the same.
+    pub(crate) agreed: Agreed,
+    /// Signs on the first connection, and proves to the server that another one may join.
+    pub(crate) signing: Option<Arc<SigningKey>>,
     pub(crate) sealing: Option<SealingKey>,
     pub(crate) opening: Option<OpeningKey>,
     /// Requests must be signed or sealed.
     pub(crate) signing_required: bool,
     /// Requests must be sealed.
     pub(crate) encrypt_required: bool,
+    links: Mutex<Links>,
     trees: Mutex<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
     opens: Mutex<Slab<Arc<Open>>>,
@@ -56,7 +69,23 @@ pub(crate) struct Session {
 pub(crate) struct Channel {
     pub(crate) session: Arc<Session>,
     /// None for anonymous sessions, which have no key.
-    pub(crate) signing: Option<SigningKey>,
+    pub(crate) signing: Option<Arc<SigningKey>>,
+}
+
+impl Channel {
+    /// The one a session is set up on.
+    pub(crate) fn first(session: Arc<Session>) -> Self {
+        let signing = session.signing.clone();
+        Self { session, signing }
+    }
+}
+
+/// The connections of a session.
+#[derive(Debug, Default)]
+struct Links {
+    alive: Vec<Weak<Link>>,
+    /// The last one has gone, or the session was closed: nobody joins any more.
+    ended: bool,
 }
 
 /// What a session starts from.
@@ -64,6 +93,8 @@ pub(crate) struct Channel {
 pub(crate) struct SessionParts {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
+    pub(crate) agreed: Agreed,
+    pub(crate) signing: Option<Arc<SigningKey>>,
     pub(crate) sealing: Option<SealingKey>,
     pub(crate) opening: Option<OpeningKey>,
     pub(crate) signing_required: bool,
@@ -72,21 +103,66 @@ pub(crate) struct SessionParts {
 
 impl Session {
     pub(crate) fn new(parts: SessionParts) -> Self {
-        let SessionParts { id, identity, sealing, opening, signing_required, encrypt_required } =
-            parts;
-        Self {
+        let SessionParts {
             id,
             identity,
+            agreed,
+            signing,
             sealing,
             opening,
             signing_required,
             encrypt_required,
+        } = parts;
+        Self {
+            id,
+            identity,
+            agreed,
+            signing,
+            sealing,
+            opening,
+            signing_required,
+            encrypt_required,
+            links: Mutex::default(),
             trees: Mutex::default(),
             next_tree: AtomicU32::new(1),
             opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
             pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// Reaches the session through `link` too, from now on with `channel`.
+    pub(crate) fn join(&self, link: &Arc<Link>, channel: Arc<Channel>) -> Result<(), NoChannel> {
+        {
+            let mut links = self.links();
+            if links.ended {
+                return Err(NoChannel::Ended);
+            }
+            if links.alive.len() >= CHANNELS_PER_SESSION_MAX {
+                return Err(NoChannel::TooMany);
+            }
+            links.alive.push(Arc::downgrade(link));
+        }
+        link.add_channel(channel);
+        // Whoever closed it meanwhile may have looked for the channel before it was there.
+        if self.is_closed() {
+            link.remove_channel(self.id);
+            return Err(NoChannel::Ended);
+        }
+        Ok(())
+    }
+
+    /// A connection has gone. True if it was the last one: then the session has to end.
+    pub(crate) fn leave(&self, link: &Link) -> bool {
+        let mut links = self.links();
+        links.alive.retain(|one| !std::ptr::eq(one.as_ptr(), link));
+        links.ended |= links.alive.is_empty();
+        links.ended
+    }
+
+    /// Its connections, the oldest first.
+    pub(crate) fn connections(&self) -> Vec<Arc<Link>> {
+        self.links().alive.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Enters a share.
@@ -166,6 +242,11 @@ impl Session {
         self.opens().values().any(|open| open.serial.0 == persistent)
     }
 
+    /// Every open, for those that must be told something.
+    pub(crate) fn all_opens(&self) -> Vec<Arc<Open>> {
+        self.opens().values().cloned().collect()
+    }
+
     /// Any open that holds this lease.
     pub(crate) fn open_of(&self, owner: Owner) -> Option<Arc<Open>> {
         self.opens().values().find(|open| open.owner == owner).cloned()
@@ -192,6 +273,14 @@ impl Session {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Vec::new();
         }
+        let links = {
+            let mut links = self.links();
+            links.ended = true;
+            std::mem::take(&mut links.alive)
+        };
+        for link in links.iter().filter_map(Weak::upgrade) {
+            link.remove_channel(self.id);
+        }
         self.trees().clear();
         self.pipes().drain();
         let opens = self.opens().drain();
@@ -206,6 +295,10 @@ impl Session {
         self.opens().len()
     }
 
+    fn links(&self) -> MutexGuard<'_, Links> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn trees(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tree>>> {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,6 +310,15 @@ impl Session {
     fn opens(&self) -> MutexGuard<'_, Slab<Arc<Open>>> {
         self.opens.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why a connection cannot join a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoChannel {
+    /// The session ends.
+    Ended,
+    /// It has as many channels as it may.
+    TooMany,
 }
 
 /// Says what no answer can.

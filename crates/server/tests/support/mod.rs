@@ -39,7 +39,7 @@ impl Fixture {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         config.shares.push(ShareConfig::new("data", dir.path()));
-        config.users = Users::with_passwords([("user", "secret")]);
+        config.users = Users::with_passwords([("user", "secret"), ("other", "hidden")]);
         change(&mut config);
         let running = runtime.block_on(Server::start(config)).unwrap();
         Self { dir, running, runtime }
@@ -117,6 +117,19 @@ impl Wire {
     }
 
     pub(crate) fn log_on_as(&mut self, user: &str, password: &str) {
+        assert_eq!(self.set_up(user, password, None), NtStatus::SUCCESS);
+    }
+
+    /// Becomes another channel of the session of `first`.
+    pub(crate) fn join(&mut self, first: &Self, (user, password): (&str, &str)) -> NtStatus {
+        self.session = first.session;
+        let status = self.set_up(user, password, first.keys.as_ref());
+        self.tree = first.tree;
+        status
+    }
+
+    /// The legs of a SESSION_SETUP; bound and signed with the keys `of` a session, if there are.
+    fn set_up(&mut self, user: &str, password: &str, of: Option<&SessionKeys>) -> NtStatus {
         let mut initiator = NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap();
         let mut hash = self.preauth;
         let mut token: Option<Vec<u8>> = None;
@@ -124,17 +137,23 @@ impl Wire {
             let step = initiator.step(token.as_deref()).unwrap();
             let Initiate::Send(next) = step else { break };
             let request = SessionSetupRequest {
-                binding: false,
+                binding: of.is_some(),
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::empty(),
                 previous_session_id: SessionId(0),
                 token: &next,
             };
-            let pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));
+            let mut pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));
+            if let Some(keys) = of {
+                keys.signing.sign(&mut pdu).unwrap();
+            }
             hash.update(&pdu);
             self.send_frame(&pdu);
-            let (header, answer) = self.receive();
+            let (header, mut answer) = self.receive();
             self.session = header.session_id.0;
+            if header.status.is_error() && header.status != NtStatus::MORE_PROCESSING_REQUIRED {
+                return header.status;
+            }
             let response = SessionSetupResponse::parse(&answer).unwrap();
             token = Some(response.token.to_vec());
             if header.status == NtStatus::SUCCESS {
@@ -143,11 +162,15 @@ impl Wire {
             }
             assert_eq!(header.status, NtStatus::MORE_PROCESSING_REQUIRED);
             hash.update(&answer);
+            if let Some(keys) = of {
+                keys.signing.verify(&mut answer).expect("signed as the question was");
+            }
         }
         let key = initiator.session_key().unwrap();
         let signing = SigningAlgorithm::AesCmac;
         let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
         self.keys = Some(schedule.derive(&key, Role::Client));
+        NtStatus::SUCCESS
     }
 
     pub(crate) fn enter(&mut self, share: &str) -> NtStatus {

@@ -283,6 +283,7 @@ fn holder(call: &Call, open: &Open) -> Holder {
     };
     Holder {
         link: Arc::downgrade(&call.link),
+        session: Arc::downgrade(call.session()),
         session_id: call.session().id,
         tree_id: open.tree.id,
         file_id: (open.serial.0, open.volatile),

@@ -56,8 +56,7 @@ impl Rig {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares[0]));
         let (session, tree) = log_on(&self.core, old + 1, share);
         self.core.dissolve_session(old);
-        let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]));
-        self.channel = Arc::new(Channel { session, signing });
+        self.channel = Arc::new(Channel::first(session));
         self.tree = tree;
     }
 
@@ -83,6 +82,8 @@ impl Rig {
             signing: SigningPolicy::Required,
             encrypt_required: false,
             guid: Guid([1; 16]),
+            tcp_address: None,
+            announced: Vec::new(),
             push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
             runtime: tokio::runtime::Handle::current(),
             first_serial: 1,
@@ -94,8 +95,7 @@ impl Rig {
             Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
         link.agreed.set(agreed()).unwrap();
         let (session, tree) = log_on(&core, 7, share);
-        let signing = Some(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]));
-        let channel = Arc::new(Channel { session, signing });
+        let channel = Arc::new(Channel::first(session));
         Self { dir, core, engine, link, channel, tree, next_message: AtomicU64::new(1) }
     }
 
@@ -287,6 +287,8 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Session>, Arc<Tree>) 
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity: Identity::User("user".to_owned()),
+        agreed: agreed(),
+        signing: Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]))),
         sealing: None,
         opening: None,
         signing_required: true,

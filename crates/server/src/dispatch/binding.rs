@@ -1,0 +1,105 @@
+//! Multichannel: a connection becomes one more channel of a session that another one has set up.
+//!
+//! ```text
+//!  BINDING, signed with the session's key      the same user, the same negotiation
+//!  ------------------------------------> admit ----------------------------------> join
+//!                                          |  no                                    |
+//!                                          v                                        v
+//!                              refused; the session is as it was        a signing key of its own
+//! ```
+//!
+//! Nothing a stranger sends changes the session it names: it has to sign with a key that only the
+//! session's owner knows, and then prove again who it is.
+//!
+//! Spec: MS-SMB2 §3.3.5.5.2 (which requests), §3.3.5.5.3 (keys).
+
+use std::sync::Arc;
+
+use smb::crypto::{SessionKeys, SigningAlgorithm, SigningKey};
+use smb::{Header, HeaderFlags, NtStatus};
+use tracing::{info, warn};
+
+use crate::state::session::NoChannel;
+use crate::state::{Channel, Identity, Link, Session};
+
+/// Why a connection does not join, and who signs that answer.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: NtStatus,
+    pub(super) signer: Option<Arc<SigningKey>>,
+}
+
+impl From<NtStatus> for Refusal {
+    fn from(status: NtStatus) -> Self {
+        Self { status, signer: None }
+    }
+}
+
+/// The session that a request with the BINDING flag may join.
+pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<Session>, Refusal> {
+    let agreed = link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;
+    let session = link.core.session(header.session_id.0).filter(|session| !session.is_closed());
+    let session = session.ok_or(NtStatus::USER_SESSION_DELETED)?;
+    // An anonymous session has no key to prove anything with.
+    let joined = link.channel(session.id);
+    let key = joined.as_ref().map_or(&session.signing, |channel| &channel.signing).clone();
+    let key = key.ok_or(NtStatus::NOT_SUPPORTED)?;
+    // MS-SMB2 §3.3.5.5.2: the session's key is for its own algorithm, and GMAC is not mixed with
+    // those before it.
+    let gmac = |algorithm| algorithm == SigningAlgorithm::AesGmac;
+    match (gmac(session.agreed.signing), gmac(agreed.signing)) {
+        (true, false) => return refuse(NtStatus::REQUEST_OUT_OF_SEQUENCE, key),
+        (false, true) => return refuse(NtStatus::NOT_SUPPORTED, key),
+        _ => {}
+    }
+    if !header.flags.contains(HeaderFlags::SIGNED) {
+        return Err(NtStatus::INVALID_PARAMETER.into());
+    }
+    key.verify(pdu).map_err(|_| NtStatus::ACCESS_DENIED)?;
+    // MS-SMB2 §3.3.5.5: multichannel is 3.0 and later.
+    if !agreed.is_smb3() || joined.is_some() {
+        return refuse(NtStatus::REQUEST_NOT_ACCEPTED, key);
+    }
+    // The keys that seal are the session's, on each of its connections.
+    if session.agreed.dialect != agreed.dialect || session.agreed.cipher != agreed.cipher {
+        return refuse(NtStatus::INVALID_PARAMETER, key);
+    }
+    Ok(session)
+}
+
+fn refuse<T>(status: NtStatus, key: Arc<SigningKey>) -> Result<T, Refusal> {
+    Err(Refusal { status, signer: Some(key) })
+}
+
+/// Who signs that a session of another connection is not there for this one: its owner signed the
+/// question.
+pub(super) fn signer_elsewhere(
+    link: &Link,
+    header: &Header,
+    pdu: &mut [u8],
+) -> Option<Arc<SigningKey>> {
+    let session = link.core.session(header.session_id.0)?;
+    let key = session.signing.clone()?;
+    key.verify(pdu).is_ok().then_some(key)
+}
+
+/// Makes the connection a channel of the session, once it is known who is there.
+pub(super) fn join(
+    link: &Arc<Link>,
+    session: Arc<Session>,
+    identity: &Identity,
+    keys: Option<SessionKeys>,
+) -> Result<Arc<Channel>, NtStatus> {
+    let keys = keys.filter(|_| session.identity == *identity).ok_or_else(|| {
+        warn!(peer = %link.peer, session = session.id, "another user may not join a session");
+        NtStatus::ACCESS_DENIED
+    })?;
+    let channel = Channel { session, signing: Some(Arc::new(keys.signing)) };
+    let channel = Arc::new(channel);
+    channel.session.join(link, Arc::clone(&channel)).map_err(|error| match error {
+        NoChannel::Ended => NtStatus::USER_SESSION_DELETED,
+        NoChannel::TooMany => NtStatus::INSUFFICIENT_RESOURCES,
+    })?;
+    info!(peer = %link.peer, session = channel.session.id, "joined a session");
+    Ok(channel)
+}

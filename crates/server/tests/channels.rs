@@ -1,0 +1,196 @@
+//! Multichannel: several connections of one session, and what becomes of it when some of them go.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::net::Shutdown;
+
+use smb::create::{
+    CreateRequestContext, CreateResponseContext, Lease, LeaseKey, LeaseState, LeaseVersion,
+    OplockLevel,
+};
+use smb::{
+    BreakNotification, Channel, Command, Empty, FileId, LeaseBreakAck, NtStatus, ReadRequest,
+    ReadResponse, WriteFlags, WriteRequest,
+};
+use support::{Fixture, Wire};
+
+const USER: (&str, &str) = ("user", "secret");
+
+/// A second connection of the session of `first`, which is client 1's.
+fn joined(fixture: &Fixture, first: &Wire) -> Wire {
+    let mut second = fixture.dial();
+    second.negotiate(1);
+    assert_eq!(second.join(first, USER), NtStatus::SUCCESS);
+    second
+}
+
+fn write(wire: &mut Wire, id: FileId, data: &[u8]) -> NtStatus {
+    let request = WriteRequest {
+        offset: 0,
+        file_id: id,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        data,
+        channel_info: &[],
+    };
+    wire.ask(Command::WRITE, |out| request.emit(out)).0.status
+}
+
+fn read(wire: &mut Wire, id: FileId) -> Result<Vec<u8>, NtStatus> {
+    let request = ReadRequest {
+        flags: smb::ReadFlags::empty(),
+        length: 100,
+        offset: 0,
+        file_id: id,
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    };
+    let (header, pdu) = wire.ask(Command::READ, |out| request.emit(out));
+    match header.status {
+        NtStatus::SUCCESS => Ok(ReadResponse::parse(&pdu).unwrap().data.to_vec()),
+        status => Err(status),
+    }
+}
+
+/// Waits until the server has noticed that connections ended.
+fn until(mut reached: impl FnMut() -> bool) {
+    while !reached() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_one_channel_opened_another_one_uses() {
+    let fixture = Fixture::start();
+    let mut first = fixture.client(1);
+    let mut second = joined(&fixture, &first);
+    let id = first.open("f", |_| {}).id;
+    assert_eq!(write(&mut second, id, b"by the second"), NtStatus::SUCCESS);
+    assert_eq!(read(&mut first, id).unwrap(), b"by the second");
+    assert_eq!(fixture.running.status().sessions, 1);
+}
+
+#[test]
+fn each_channel_signs_with_a_key_of_its_own() {
+    let fixture = Fixture::start();
+    let mut first = fixture.client(1);
+    let mut second = joined(&fixture, &first);
+    let id = first.open("f", |_| {}).id;
+    std::mem::swap(&mut first.keys, &mut second.keys);
+    assert_eq!(read(&mut second, id).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(read(&mut first, id).unwrap_err(), NtStatus::ACCESS_DENIED);
+    std::mem::swap(&mut first.keys, &mut second.keys);
+    assert_eq!(write(&mut second, id, b"a refused request harms nobody"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_session_outlives_its_first_connection_and_ends_with_its_last() {
+    let fixture = Fixture::start();
+    let mut first = fixture.client(1);
+    let mut second = joined(&fixture, &first);
+    let id = first.open("f", |_| {}).id;
+    assert_eq!(write(&mut first, id, b"kept"), NtStatus::SUCCESS);
+    first.stream.shutdown(Shutdown::Both).unwrap();
+    until(|| fixture.running.status().connections == 1);
+    assert_eq!(read(&mut second, id).unwrap(), b"kept");
+    let mut third = joined(&fixture, &first);
+    assert_eq!(read(&mut third, id).unwrap(), b"kept");
+    drop((second, third));
+    until(|| fixture.running.status().sessions == 0);
+    assert_eq!(fixture.running.status().opens, 0);
+}
+
+#[test]
+fn a_break_that_went_with_its_connection_is_repeated_over_another() {
+    let fixture = Fixture::start();
+    let mut first = fixture.client(1);
+    let mut second = joined(&fixture, &first);
+    let key = LeaseKey([3; 16]);
+    let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+    let opened = first.open("f", |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+        let lease = Lease { key, state, break_in_progress: false, version };
+        request.contexts.push(CreateRequestContext::Lease(lease));
+    });
+    let granted = opened.response().contexts.iter().any(
+        |context| matches!(context, CreateResponseContext::Lease(lease) if lease.state == state),
+    );
+    assert!(granted);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    first.notification();
+    drop(first);
+    let (_, pdu) = second.notification();
+    let BreakNotification::Lease(notification) = BreakNotification::parse(&pdu).unwrap() else {
+        panic!("a lease is broken as a lease")
+    };
+    assert_eq!(notification.lease_key, key);
+    let ack = LeaseBreakAck { lease_key: key, state: notification.new };
+    let (header, _) = second.ask(Command::OPLOCK_BREAK, |out| ack.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn logging_off_ends_the_session_on_every_channel() {
+    let fixture = Fixture::start();
+    let mut first = fixture.client(1);
+    let mut second = joined(&fixture, &first);
+    let id = first.open("f", |_| {}).id;
+    let (header, _) = second.ask(Command::LOGOFF, |out| Empty.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(read(&mut first, id).unwrap_err(), NtStatus::USER_SESSION_DELETED);
+    let mut third = fixture.dial();
+    third.negotiate(1);
+    assert_eq!(third.join(&first, USER), NtStatus::USER_SESSION_DELETED);
+}
+
+#[test]
+fn who_does_not_know_the_sessions_key_or_is_another_user_does_not_join_and_harms_nobody() {
+    let fixture = Fixture::start();
+    let mut first = fixture.client(1);
+    let id = first.open("f", |_| {}).id;
+    let stranger = {
+        let mut stranger = fixture.client(2);
+        stranger.session = first.session;
+        stranger
+    };
+    let dialled = || {
+        let mut wire = fixture.dial();
+        wire.negotiate(1);
+        wire
+    };
+    assert_eq!(dialled().join(&stranger, USER), NtStatus::ACCESS_DENIED);
+    assert_eq!(dialled().join(&first, ("other", "hidden")), NtStatus::ACCESS_DENIED);
+    assert_eq!(dialled().join(&first, ("user", "wrong")), NtStatus::LOGON_FAILURE);
+    assert_eq!(write(&mut first, id, b"still here"), NtStatus::SUCCESS);
+    assert_eq!(fixture.running.status().sessions, 2);
+}
+
+#[test]
+fn a_connection_joins_a_session_once() {
+    let fixture = Fixture::start();
+    let first = fixture.client(1);
+    let mut second = joined(&fixture, &first);
+    // From there on its own key counts, and with that the answer is another one.
+    assert_eq!(second.join(&first, USER), NtStatus::ACCESS_DENIED);
+    let mut same = fixture.dial();
+    (same.session, same.keys) = (second.session, second.keys.take());
+    assert_eq!(second.join(&same, USER), NtStatus::REQUEST_NOT_ACCEPTED);
+}
+
+#[test]
+fn channels_are_bounded() {
+    let fixture = Fixture::start();
+    let first = fixture.client(1);
+    let others: Vec<_> = (1..32).map(|_| joined(&fixture, &first)).collect();
+    let mut one_more = fixture.dial();
+    one_more.negotiate(1);
+    assert_eq!(one_more.join(&first, USER), NtStatus::INSUFFICIENT_RESOURCES);
+    drop(others);
+}
