@@ -1,0 +1,323 @@
+//! What siw and the common adapters are known to do at the start and at the end of a connection,
+//! by a peer that follows a script. Its bytes are typed from captures of siw of Linux 6.12 and
+//! from the specifications, none comes from our own `emit`.
+//!
+//! ```text
+//!   start   which form of start-up comes after which, and what each peer makes of it
+//!   wake    siw as responder can miss the first frame: it needs a second one
+//!   end     siw's Terminate has its control word the other way round
+//! ```
+
+#[cfg(test)]
+mod support;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::thread::{JoinHandle, spawn};
+    use std::time::{Duration, Instant};
+
+    use rdma::{
+        ConnectFailure, DisconnectReason, EngineConfig, Event, Operation, Payload, PollPolicy,
+        QpConfig, QpId, Rkey, SoftProvider, TerminateCode, WcStatus, WorkRequest,
+    };
+
+    use super::support::{End, bytes_of, memory};
+
+    /// A peer that goes by a script, in a thread of its own.
+    fn peer<T: Send + 'static>(
+        script: impl FnOnce(Listener) -> T + Send + 'static,
+    ) -> (SocketAddr, JoinHandle<T>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        (addr, spawn(move || script(Listener(listener))))
+    }
+
+    struct Listener(TcpListener);
+
+    impl Listener {
+        /// Takes a connection and its Request: revision, then control flags A to D and depths.
+        fn asked(&self) -> (TcpStream, u8, Vec<u8>) {
+            let (mut stream, _) = self.0.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut head = [0; 20];
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(head[..16], *b"MPA ID Req Frame");
+            let mut private_data = vec![0; usize::from(head[19])];
+            stream.read_exact(&mut private_data).unwrap();
+            (stream, head[17], private_data)
+        }
+    }
+
+    /// The next frame without its length, pad and CRC, which is checked.
+    fn ulpdu(stream: &mut TcpStream) -> Vec<u8> {
+        let mut length = [0; 2];
+        stream.read_exact(&mut length).unwrap();
+        let len = usize::from(u16::from_be_bytes(length));
+        let mut rest = vec![0; (2 + len).next_multiple_of(4) + 4 - 2];
+        stream.read_exact(&mut rest).unwrap();
+        let covered = [&length[..], &rest[..rest.len() - 4]].concat();
+        assert_eq!(rest[rest.len() - 4..], iwarp::mpa::crc32c(&covered).to_le_bytes());
+        rest.truncate(len);
+        rest
+    }
+
+    fn frame(stream: &mut TcpStream, ulpdu: &[u8]) {
+        let mut bytes = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
+        bytes.extend_from_slice(ulpdu);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let crc = iwarp::mpa::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        stream.write_all(&bytes).unwrap();
+    }
+
+    /// A Send of eight bytes, the first or the second (RFC 5041 §4.2, RFC 5040 §4.3).
+    fn send(number: u8) -> Vec<u8> {
+        let head = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number, 0, 0, 0, 0];
+        [&head[..], b"over you"].concat()
+    }
+
+    const READY_WRITE: [u8; 14] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// Our end. No announcement: a peer that is none of ours.
+    struct Ours {
+        end: End,
+        qp: QpId,
+        inbox: std::sync::Arc<dyn pmem::Medium>,
+    }
+
+    impl Ours {
+        fn dial(addr: SocketAddr) -> Self {
+            let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+            let mut end = End::open(&SoftProvider, config);
+            let config = QpConfig { announce: false, ..QpConfig::default() };
+            let qp = end.engine.connect(addr, config, &[]).unwrap();
+            Self { end, qp, inbox: memory(4096) }
+        }
+
+        fn until<T>(&mut self, mut done: impl FnMut(&mut End) -> Option<T>) -> T {
+            let start = Instant::now();
+            loop {
+                if let Some(found) = done(&mut self.end) {
+                    return found;
+                }
+                assert!(start.elapsed() < PATIENCE, "{:?}", self.end.events);
+                self.end.engine.wait(Some(Duration::from_millis(10)));
+                self.end.engine.poll(&mut self.end.events);
+            }
+        }
+
+        fn established(addr: SocketAddr) -> Self {
+            let mut ours = Self::dial(addr);
+            let qp = ours.qp;
+            ours.until(|end| super::support::established(end, qp));
+            ours
+        }
+
+        /// Says something and hears the answer.
+        fn converse(&mut self) {
+            let access = rdma::Access::LOCAL_WRITE;
+            let region =
+                self.end.engine.register(self.qp, self.inbox.clone(), 0..64, access).unwrap();
+            self.end.engine.post_recv(self.qp, 1, region.slice(0, 64)).unwrap();
+            self.say();
+            let heard = self.until(|end| end.completion().filter(|done| done.wr_id == 1));
+            assert_eq!((heard.status, heard.len), (WcStatus::Success, 8));
+            assert_eq!(bytes_of(&*self.inbox, 0, 8), b"over you");
+        }
+
+        fn say(&mut self) {
+            let payload = Payload::Inline(b"hello");
+            let send = Operation::Send { payload, invalidate: None, solicited: false };
+            self.end.engine.post_send(self.qp, WorkRequest::unsignaled(0, send)).unwrap();
+        }
+
+        fn ended(&mut self) -> DisconnectReason {
+            let qp = self.qp;
+            self.until(|end| end.disconnected(qp))
+        }
+    }
+
+    #[test]
+    fn who_answers_revision_2_without_flag_a_is_not_dialled_again() {
+        let (addr, script) = peer(|listener| {
+            let (mut stream, revision, word) = listener.asked();
+            stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x01\x00\x01").unwrap();
+            // Flag A clear: siw's host would crash if this connection died now (Linux 6.12, iw_cm).
+            assert_eq!((revision, word[0] & 0xc0, word[2] & 0xc0), (2, 0, 0));
+            let first = ulpdu(&mut stream);
+            assert_eq!((first[1], &first[18..]), (0x43, &b"hello"[..]), "no ready message");
+            frame(&mut stream, &send(1));
+            listener.0.set_nonblocking(true).unwrap();
+            assert!(listener.0.accept().is_err(), "one connection is enough");
+        });
+        Ours::established(addr).converse();
+        script.join().unwrap();
+    }
+
+    #[test]
+    fn who_drops_that_gets_flag_a_and_the_ready_message_it_chose_an_empty_write() {
+        let (addr, script) = peer(|listener| {
+            let (_, revision, word) = listener.asked();
+            assert_eq!((revision, word[0] & 0x80), (2, 0));
+            let (mut stream, revision, word) = listener.asked();
+            // RFC 6581 §9: A with C and D on offer, B not.
+            assert_eq!((revision, word[0] & 0xc0, word[2] & 0xc0), (2, 0x80, 0xc0));
+            stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x80\x01\x80\x01").unwrap();
+            assert_eq!(ulpdu(&mut stream), READY_WRITE, "before anything else");
+            assert_eq!(ulpdu(&mut stream)[18..], *b"hello");
+            frame(&mut stream, &send(1));
+        });
+        Ours::established(addr).converse();
+        script.join().unwrap();
+    }
+
+    #[test]
+    fn who_chooses_an_empty_read_gets_one_and_answers_it() {
+        let (addr, script) = peer(|listener| {
+            drop(listener.asked());
+            let (mut stream, ..) = listener.asked();
+            stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x80\x01\x40\x01").unwrap();
+            let read = ulpdu(&mut stream);
+            // RFC 5040 §4.4: opcode 1, queue 1, message 1, and no length.
+            assert_eq!((read[1], read[9], read[13], read.len()), (0x41, 1, 1, 46));
+            assert_eq!(read[30..34], [0; 4]);
+            let mut answer = vec![0xc1, 0x42];
+            answer.extend_from_slice(&read[18..30]);
+            frame(&mut stream, &answer);
+            assert_eq!(ulpdu(&mut stream)[18..], *b"hello");
+            frame(&mut stream, &send(1));
+        });
+        Ours::established(addr).converse();
+        script.join().unwrap();
+    }
+
+    #[test]
+    fn who_drops_revision_2_in_both_forms_is_met_at_revision_1() {
+        let (addr, script) = peer(|listener| {
+            drop(listener.asked());
+            drop(listener.asked());
+            let (mut stream, revision, private_data) = listener.asked();
+            assert_eq!((revision, private_data.len()), (1, 0));
+            stream.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
+            assert_eq!(ulpdu(&mut stream)[18..], *b"hello");
+            frame(&mut stream, &send(1));
+        });
+        Ours::established(addr).converse();
+        script.join().unwrap();
+    }
+
+    #[test]
+    fn who_rejects_is_not_asked_in_another_form() {
+        let (addr, script) = peer(|listener| {
+            let (mut stream, ..) = listener.asked();
+            // As siw rejects: R beside S, the depths zero.
+            stream.write_all(b"MPA ID Rep Frame\x70\x02\x00\x04\x00\x00\x00\x00").unwrap();
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).unwrap();
+            listener.0.set_nonblocking(true).unwrap();
+            assert!(rest.is_empty() && listener.0.accept().is_err());
+        });
+        let mut ours = Ours::dial(addr);
+        let reason = ours.until(|end| {
+            end.take(|event| match event {
+                Event::ConnectFailed { reason, .. } => Some(*reason),
+                _ => None,
+            })
+        });
+        assert_eq!(reason, ConnectFailure::PeerRejected);
+        script.join().unwrap();
+    }
+
+    #[test]
+    fn a_responder_that_missed_the_first_frame_is_woken_by_an_empty_write() {
+        let (addr, script) = peer(|listener| {
+            let (mut stream, ..) = listener.asked();
+            stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x01\x00\x01").unwrap();
+            assert_eq!(ulpdu(&mut stream)[18..], *b"hello");
+            // siw sleeps on, with the frame in its socket, until something else comes.
+            let kick = ulpdu(&mut stream);
+            assert_eq!((kick.len(), &kick[..2]), (14, &[0xc1, 0x40][..]), "empty, and a Write");
+            frame(&mut stream, &send(1));
+            // Once heard, it is left alone: what comes next was said by the owner.
+            loop {
+                let next = ulpdu(&mut stream);
+                if next.len() != 14 {
+                    return next[18..].to_vec();
+                }
+            }
+        });
+        let mut ours = Ours::established(addr);
+        ours.converse();
+        ours.say();
+        ours.end.engine.poll(&mut ours.end.events);
+        assert_eq!(script.join().unwrap(), b"hello");
+    }
+
+    /// A Terminate as it is sent, and what it means.
+    struct Told {
+        control: [u8; 4],
+        /// Bytes of the request that are echoed behind the control word and a length.
+        echoed: u8,
+        code: TerminateCode,
+    }
+
+    const fn told(control: [u8; 4], echoed: u8, layer: u8, etype: u8, code: u8) -> Told {
+        Told { control, echoed, code: TerminateCode { layer, etype, code } }
+    }
+
+    /// Terminates as siw of Linux 6.12 sends them, those with headers as captured.
+    const TERMINATES: [Told; 6] = [
+        // A Write to an unknown STag.
+        told([0x11, 0x00, 0x03, 0x00], 14, 1, 1, 0),
+        // A Read of an unknown STag.
+        told([0x10, 0x00, 0x07, 0x00], 46, 0, 1, 0),
+        // A Send without a receive, or longer than it.
+        told([0x21, 0x02, 0x03, 0x00], 18, 1, 2, 2),
+        // A frame too short for its header, which has a meaning in RFC 5040's order only.
+        told([0x02, 0x03, 0x00, 0x00], 0, 2, 0, 3),
+        // An unknown opcode: in RFC 5040's order a matter of the start-up, which is over.
+        told([0x20, 0x06, 0x00, 0x00], 0, 0, 2, 6),
+        // In RFC 5040's order, as adapters have it.
+        told([0x01, 0x00, 0xe0, 0x00], 46, 0, 1, 0),
+    ];
+
+    #[test]
+    fn a_terminate_with_its_halves_swapped_is_reported_as_what_it_means() {
+        for Told { control, echoed, code } in TERMINATES {
+            let (addr, script) = peer(move |listener| {
+                let (mut stream, ..) = listener.asked();
+                stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x01\x00\x01").unwrap();
+                let request = ulpdu(&mut stream);
+                // A frame comes before it, as the order of some Terminates depends on that.
+                frame(&mut stream, &READY_WRITE);
+                let mut terminate =
+                    vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+                terminate.extend_from_slice(&control);
+                if echoed > 0 {
+                    terminate.extend_from_slice(&[0, echoed]);
+                    terminate.extend_from_slice(&request[..usize::from(echoed)]);
+                }
+                frame(&mut stream, &terminate);
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest);
+            });
+            let mut ours = Ours::established(addr);
+            let access = rdma::Access::LOCAL_WRITE;
+            let region =
+                ours.end.engine.register(ours.qp, ours.inbox.clone(), 0..64, access).unwrap();
+            let local = region.slice(0, 8);
+            let read = Operation::Read { local, rkey: Rkey(0x1234), remote_addr: 0 };
+            ours.end.engine.post_send(ours.qp, WorkRequest::signaled(7, read)).unwrap();
+            let done = ours.until(End::completion);
+            let memory = code.layer <= 1 && code.etype == 1;
+            let status = if memory { WcStatus::RemoteAccess } else { WcStatus::RemoteOperation };
+            assert_eq!((done.wr_id, done.status), (7, status));
+            assert_eq!(ours.ended(), DisconnectReason::PeerTerminated(code), "{control:02x?}");
+            script.join().unwrap();
+        }
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+}
