@@ -4,6 +4,7 @@
 //! target/guest/tools      QEMU and its libraries
 //!              root       the guest's user land
 //!              kernel     Debian's kernel, headers, sources; modules built from them
+//!              verbs      headers of libibverbs and librdmacm, for programs the guest runs
 //!              disk.img, initramfs    made of root and kernel
 //! ```
 //!
@@ -43,6 +44,9 @@ impl Cache {
             .make("root", &USER_LAND.join(" "), |apt, into| apt.unpack_closure(USER_LAND, into))?;
         parts
             .make("kernel", &kernel::recipe(), |apt, into| Kernel::prepare(apt, into).map(drop))?;
+        parts.make("verbs", &VERBS.join(" "), |apt, into| {
+            apt.unpack(&VERBS.map(str::to_owned), into)
+        })?;
         let kernel = Kernel::find(&dir.join("kernel"))?;
         let cache = Self { dir: dir.clone(), kernel };
         let recipe = cache.image_recipe()?;
@@ -71,6 +75,23 @@ impl Cache {
     /// The tree that holds QEMU.
     pub(super) fn tools(&self) -> PathBuf {
         self.dir.join("tools")
+    }
+
+    /// Compiles a C program of `tests/guest` against the guest's own verbs libraries.
+    pub(super) fn verbs_program(&self, source: &Path, program: &Path) -> Result<(), Failure> {
+        let libraries = self.dir.join("root/usr/lib/x86_64-linux-gnu");
+        Step::new("cc")
+            .args(["-std=gnu17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(program)
+            .arg(source)
+            .arg("-I")
+            .arg(self.dir.join("verbs/usr/include"))
+            .args(["librdmacm.so.1", "libibverbs.so.1"].map(|name| libraries.join(name)))
+            // They were linked with the guest's C library, which may be newer than this machine's.
+            .arg("-Wl,--allow-shlib-undefined")
+            .quiet()
+            .output()
+            .map(drop)
     }
 
     fn image_recipe(&self) -> Result<String, Failure> {
@@ -150,6 +171,8 @@ const NEEDED: [(&str, &str); 8] = [
 ];
 /// QEMU alone: no display, no sound.
 const TOOLS: &[&str] = &["qemu-system-x86"];
+/// Headers alone: the libraries are those of the guest.
+const VERBS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
 /// What the guest's commands are made of.
 const USER_LAND: &[&str] = &[
     "base-files",

@@ -90,7 +90,7 @@ impl Build {
         let build = Self { headers, source: dir.join("source") };
         build.choose_compiler()?;
         build.unpack_source(&packaged)?;
-        build.repair()?;
+        build.edit()?;
         Ok(build)
     }
 
@@ -126,15 +126,14 @@ impl Build {
         fs::remove_file(&archive).map_err(Failure::io("removing", &archive))
     }
 
-    fn repair(&self) -> Result<(), Failure> {
-        for Repair { file, wrong, right } in &REPAIRS {
+    fn edit(&self) -> Result<(), Failure> {
+        for Edit { file, from, to } in &EDITS {
             let path = self.source.join(file);
             let text = fs::read_to_string(&path).map_err(Failure::io("reading", &path))?;
-            if text.contains(wrong) {
-                fs::write(&path, text.replace(wrong, right))
-                    .map_err(Failure::io("writing", &path))?;
+            if text.contains(from) {
+                fs::write(&path, text.replace(from, to)).map_err(Failure::io("writing", &path))?;
             } else {
-                println!("  {file} needs no repair any more");
+                println!("  {file} does not say `{from}` any more");
             }
         }
         Ok(())
@@ -184,23 +183,52 @@ struct Module {
     options: &'static [&'static str],
 }
 
-/// A fault of the kernel's that would end every other run, and what should stand there.
-struct Repair {
+/// A line of the kernel's source, and what stands there before it is compiled.
+struct Edit {
     file: &'static str,
-    wrong: &'static str,
-    right: &'static str,
+    from: &'static str,
+    to: &'static str,
 }
 
-/// docs/interop.md tells of each. Nothing else of the kernel is changed.
-const REPAIRS: [Repair; 1] = [
+/// Repairs of what would end every other run, and parameters for what siw decides when it is
+/// compiled; docs/interop.md tells of each. Nothing else of the kernel is changed.
+const EDITS: [Edit; 6] = [
     // Pad and CRC of a frame that arrive in two pieces: the second is put over the first instead of
     // behind it, and the CRC does not match. QEMU's network cuts the stream wherever it likes.
-    Repair {
+    Edit {
         file: "drivers/infiniband/sw/siw/siw_qp_rx.c",
-        wrong: "srx->skb_offset, tbuf, avail)",
-        right: "srx->skb_offset, tbuf + srx->pad + MPA_CRC_SIZE - srx->fpdu_part_rem, avail)",
+        from: "srx->skb_offset, tbuf, avail)",
+        to: "srx->skb_offset, tbuf + srx->pad + MPA_CRC_SIZE - srx->fpdu_part_rem, avail)",
+    },
+    // The revision of the start-up that siw dials with, whether it asks for CRC, and flag A.
+    Edit {
+        file: SIW_MAIN,
+        from: "u_char mpa_version = MPA_REVISION_2;",
+        to: "u_char mpa_version = MPA_REVISION_2; module_param(mpa_version, byte, 0644);",
+    },
+    Edit {
+        file: SIW_MAIN,
+        from: "const bool mpa_crc_required;",
+        to: "bool mpa_crc_required; module_param(mpa_crc_required, bool, 0644);",
+    },
+    Edit {
+        file: SIW_MAIN,
+        from: "const bool peer_to_peer;",
+        to: "bool peer_to_peer; module_param(peer_to_peer, bool, 0644);",
+    },
+    Edit {
+        file: SIW_HEADER,
+        from: "extern const bool mpa_crc_required;",
+        to: "extern bool mpa_crc_required;",
+    },
+    Edit {
+        file: SIW_HEADER,
+        from: "extern const bool peer_to_peer;",
+        to: "extern bool peer_to_peer;",
     },
 ];
+const SIW_MAIN: &str = "drivers/infiniband/sw/siw/siw_main.c";
+const SIW_HEADER: &str = "drivers/infiniband/sw/siw/siw.h";
 /// What is built. An option that changes C code must be defined for the compiler too: the kernel's
 /// own configuration, which says the opposite, is already compiled in.
 const MODULES: [Module; 2] = [
@@ -233,8 +261,8 @@ const BUILD_LIMIT: Duration = Duration::from_secs(600);
 /// Changes when what is built changes, so that an older cache is not mistaken for it.
 pub(super) fn recipe() -> String {
     let modules: Vec<_> = MODULES.iter().map(|module| module.object).collect();
-    let repairs: Vec<_> = REPAIRS.iter().map(|repair| repair.right).collect();
-    format!("{HEADERS} {} {}", modules.join(" "), repairs.join(" "))
+    let edits: Vec<_> = EDITS.iter().map(|edit| edit.to).collect();
+    format!("{HEADERS} {} {}", modules.join(" "), edits.join(" "))
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ pub(super) struct Setup {
     pub(super) capture: Option<PathBuf>,
     /// Memory in MiB.
     pub(super) memory_mib: Option<u32>,
+    /// Programs of the host that the guest finds beside `landfast`.
+    pub(super) programs: Vec<PathBuf>,
 }
 
 /// A running guest. Dropping it ends it at once, as a power failure would.
@@ -75,7 +77,7 @@ impl Guest {
     pub(super) fn start(setup: &Setup, command: &str, limit: Duration) -> Result<Self, Failure> {
         let cache = Cache::ready()?;
         let job = workspace::scratch()?;
-        prepare(job.path(), command)?;
+        prepare(job.path(), command, &setup.programs)?;
         let log = workspace::kept("logs")?.join("guest-qemu.log");
         let step = emulator(&cache).args(arguments(&cache, setup, job.path())?);
         let mut running = step.quiet().serve(&log, true)?;
@@ -197,14 +199,19 @@ enum Next {
     TimeOver,
 }
 
-fn prepare(job: &Path, command: &str) -> Result<(), Failure> {
+fn prepare(job: &Path, command: &str, extra: &[PathBuf]) -> Result<(), Failure> {
     let script = job.join("command");
     fs::write(&script, command).map_err(Failure::io("writing", &script))?;
     let programs = job.join("bin");
     fs::create_dir(&programs).map_err(Failure::io("creating", &programs))?;
     let binary = workspace::landfast()?;
-    // Not a link: the guest sees nothing outside the job directory.
-    fs::copy(&binary, programs.join("landfast")).map(drop).map_err(Failure::io("copying", &binary))
+    // Not links: the guest sees nothing outside the job directory.
+    fs::copy(&binary, programs.join("landfast")).map_err(Failure::io("copying", &binary))?;
+    for program in extra {
+        let name = program.file_name().unwrap_or_default();
+        fs::copy(program, programs.join(name)).map_err(Failure::io("copying", program))?;
+    }
+    Ok(())
 }
 
 /// QEMU from the cache.

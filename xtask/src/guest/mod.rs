@@ -11,6 +11,7 @@ mod kernel;
 mod machine;
 mod packages;
 mod siw;
+mod siw_peer;
 mod verbs;
 
 use std::path::PathBuf;
@@ -83,6 +84,7 @@ fn command(options: &Options) -> Result<ExitCode, Failure> {
         forwarded: options.forwarded.clone(),
         capture: options.pcap.clone(),
         memory_mib: None,
+        programs: Vec::new(),
     };
     let words: Vec<_> = options.command.iter().map(|word| quoted(word)).collect();
     let guest = Guest::start(&setup, &words.join(" "), Duration::from_secs(options.limit))?;

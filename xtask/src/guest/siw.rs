@@ -1,15 +1,17 @@
-//! The kernel's software iWARP against our provider `soft`: rping, which somebody else wrote for
-//! verbs, in the guest, and `crates/rdma/examples/rping.rs` here, each in both roles.
+//! The kernel's software iWARP against our provider `soft`, each in both roles: rping, which somebody
+//! else wrote for verbs, in the guest, and `crates/rdma/examples/rping.rs` here; then a verbs program
+//! that misbehaves and dies, `tests/guest/siw_peer.c`, and `crates/rdma/examples/siw_peer` here.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::machine::{Guest, Setup};
+use crate::guest::siw_peer;
 use crate::interop::report;
 use crate::landfast::announced;
 use crate::peer::free_port;
@@ -17,19 +19,46 @@ use crate::process::{Running, Step, tail};
 use crate::workspace;
 
 /// Options of `cargo xtask guest siw`.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Connections opened and closed in each role, beside those that do something
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 1000)]
     pub(crate) connections: u32,
+    /// Fewer connections, fewer sizes, no rping
+    #[arg(long)]
+    pub(crate) short: bool,
+    /// Where to write the guest's network traffic, for tshark
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
 }
 
-/// Both roles, with CRC and without, several sizes, and peers that are killed.
+/// The short form, for the suite: about a minute once the guest is made.
+pub(crate) fn short() -> Options {
+    Options { connections: SHORT_CONNECTIONS, short: true, pcap: None }
+}
+
+/// Both roles, with CRC and without, several sizes, misdeeds, and peers that die.
 pub(crate) fn run(options: &Options) -> Outcome {
+    let pcap = options.pcap.clone();
+    let options = if options.short { Options { pcap, ..short() } } else { options.clone() };
     let connections = options.connections;
-    let build = ["build", "--release", "--package", "landfast-rdma", "--example", "rping"];
+    let build = ["build", "--release", "--package", "landfast-rdma", "--examples"];
     Step::new("cargo").args(build).dir(&workspace::root()).run()?;
-    let program = workspace::target().join("release/examples/rping");
+    let mut tally = siw_peer::run(connections, options.pcap.as_deref())?;
+    if !options.short {
+        tally.add(rping(RPING_CONNECTIONS)?);
+    }
+    tally.note = format!("siw, {connections} connections in each role");
+    Ok(tally)
+}
+
+/// A program of ours for the host.
+pub(super) fn example(name: &str) -> PathBuf {
+    workspace::target().join("release/examples").join(name)
+}
+
+fn rping(connections: u32) -> Outcome {
+    let program = example("rping");
     let sizes_len = u32::try_from(SIZES.len()).unwrap_or(u32::MAX);
     let mut with_crc = Answering::start(&program, sizes_len + connections + KILLS + 1, &[])?;
     let mut without = Answering::start(&program, sizes_len, &["nocrc"])?;
@@ -52,7 +81,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
     // Each connection came to an end here too, however its peer ended.
     tally.count("every connection with CRC ended here", with_crc.finished());
     tally.count("every connection without CRC ended here", without.finished());
-    tally.note = format!("siw, {connections} connections in each role");
     Ok(tally)
 }
 
@@ -124,5 +152,8 @@ impl Answering {
 /// What rping takes; it frames 65,535 bytes in many segments.
 const SIZES: [u32; 4] = [64, 1001, 4096, 65_535];
 const KILLS: u32 = 3;
+/// rping is started for each, which takes an emulated processor a while.
+const RPING_CONNECTIONS: u32 = 30;
+const SHORT_CONNECTIONS: u32 = 30;
 const ASK_LIMIT: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(300);
