@@ -53,8 +53,9 @@ enum Port {
 }
 
 /// The scripts, in tests/interop.
-const SCRIPTS: [(&str, Port); 3] = [
+const SCRIPTS: [(&str, Port); 4] = [
     ("smbprotocol_client.py", Port::Smb),
     ("impacket_client.py", Port::Smb),
     ("smbdirect_client.py", Port::Rdma),
+    ("violations_client.py", Port::Rdma),
 ];
