@@ -10,6 +10,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use iwarp::mpa::{Attempt, Initiator, Responder, Revision, StartConfig};
+use iwarp::rdmap::TerminateCode;
 use iwarp::stream::SendKind;
 use iwarp::{Agreement, Indication, Received, Stream};
 use support::{From, captured, copy};
@@ -17,6 +18,7 @@ use support::{From, captured, copy};
 const WITHOUT_CRC: &str = include_str!("fixtures/siw-rping-without-crc.hex");
 const WITH_CRC: &str = include_str!("fixtures/siw-rping-with-crc.hex");
 const MPA_REQUEST: &str = include_str!("fixtures/siw-mpa-request.hex");
+const TERMINATES: &str = include_str!("fixtures/siw-terminates.hex");
 
 /// Bytes rping moves each way per round.
 const PING_SIZE: u32 = 4000;
@@ -39,17 +41,18 @@ fn start(segments: &[(From, Vec<u8>)], crc: bool) -> [Agreement; 2] {
     ends.map(|outcome| outcome.unwrap().unwrap())
 }
 
-/// Frames again what `indication` says was framed. A Write's length is in no frame, so the test
-/// keeps count of what is `written` of it.
+/// Frames again what `indication` says was framed. A Write's `size` is in no frame, so the test knows
+/// it, and keeps count of what is `written` of it.
 fn frame_again(
     stream: &mut Stream,
     indication: &Indication<'_>,
+    size: u32,
     written: &mut u32,
     out: &mut [u8],
 ) -> usize {
     match indication {
         Indication::Write(write) => {
-            let (stag, offset, remaining) = (write.stag, write.tagged_offset, PING_SIZE - *written);
+            let (stag, offset, remaining) = (write.stag, write.tagged_offset, size - *written);
             let fill = copy(write.payload);
             let framed = stream.frame_write(out, stag, offset, remaining, fill).unwrap();
             assert_eq!(framed.last, write.last);
@@ -68,7 +71,8 @@ fn frame_again(
             assert_eq!(framed.last, response.last);
             framed.size
         }
-        other => panic!("rping never does {other:?}"),
+        Indication::Terminate(terminate) => stream.frame_terminate(out, terminate).unwrap(),
+        other => panic!("neither end does {other:?}"),
     }
 }
 
@@ -91,7 +95,7 @@ fn replay(text: &str, crc: bool) {
                 panic!("captured segments hold whole frames: {received:?}");
             };
             let mut out = [0; 1500];
-            let size = frame_again(sender, &indication, &mut written, &mut out);
+            let size = frame_again(sender, &indication, PING_SIZE, &mut written, &mut out);
             assert_eq!(out[..size], rest[..consumed]);
             rest = &rest[consumed..];
         }
@@ -123,4 +127,98 @@ fn the_request_siw_dials_with_is_one_we_can_accept() {
     assert_eq!((agreement.ird, agreement.ord, agreement.crc), (1, 1, true));
     let reply = responder.poll_transmit().unwrap();
     assert_eq!(reply, b"MPA ID Rep Frame\x50\x02\x00\x09\x00\x01\x00\x01hello");
+}
+
+/// One of several conversations in a fixture.
+struct Conversation<'t> {
+    name: &'t str,
+    segments: Vec<(From, Vec<u8>)>,
+}
+
+fn conversations(text: &str) -> Vec<Conversation<'_>> {
+    let named = text.split("# siw dials: ").skip(1);
+    named
+        .map(|conversation| {
+            let (name, segments) = conversation.split_once('\n').unwrap();
+            Conversation { name, segments: captured(segments) }
+        })
+        .collect()
+}
+
+/// What siw (`Initiator`) and soft say of each misdeed. siw serves a Read of memory that was not
+/// registered for it.
+const SAID: [(&str, From, Option<TerminateCode>); 16] = {
+    use TerminateCode as Code;
+    let (siw, soft) = (From::Initiator, From::Responder);
+    [
+        ("i-write-key", soft, Some(Code::TAGGED_INVALID_STAG)),
+        ("r-write-key", siw, Some(Code::TAGGED_INVALID_STAG)),
+        ("i-read-key", soft, Some(Code::RDMAP_INVALID_STAG)),
+        ("r-read-key", siw, Some(Code::RDMAP_INVALID_STAG)),
+        ("i-write-bounds", soft, Some(Code::TAGGED_BOUNDS)),
+        ("r-write-bounds", siw, Some(Code::TAGGED_BOUNDS)),
+        ("i-read-bounds", soft, Some(Code::RDMAP_BOUNDS)),
+        ("r-read-bounds", siw, Some(Code::RDMAP_BOUNDS)),
+        ("i-write-right", soft, Some(Code::TAGGED_INVALID_STAG)),
+        ("r-write-right", siw, Some(Code::TAGGED_INVALID_STAG)),
+        ("i-read-right", soft, Some(Code::RDMAP_ACCESS)),
+        ("r-read-right", siw, None),
+        ("i-send-long", soft, Some(Code::UNTAGGED_TOO_LONG)),
+        ("r-send-long", siw, Some(Code::UNTAGGED_NO_BUFFER)),
+        ("i-send-none", soft, Some(Code::UNTAGGED_NO_BUFFER)),
+        ("r-send-none", siw, Some(Code::UNTAGGED_NO_BUFFER)),
+    ]
+};
+
+#[test]
+fn the_terminates_of_siw_and_ours_to_it_say_what_they_said() {
+    let conversations = conversations(TERMINATES);
+    assert_eq!(conversations.len(), SAID.len());
+    for (Conversation { name, segments }, (expected, from, code)) in
+        conversations.into_iter().zip(SAID)
+    {
+        assert_eq!(name, expected);
+        let now = Instant::now();
+        let siw = StartConfig { ird: 8, ord: 8, ..config(false) };
+        let attempt = Attempt::CLIENT_SERVER;
+        let mut initiator = Initiator::new(siw, attempt, name.as_bytes(), now).unwrap();
+        assert_eq!(initiator.poll_transmit().as_ref(), Some(&segments[0].1));
+        let mut responder = Responder::new(StartConfig::default(), now).unwrap();
+        responder.handle_bytes(&segments[0].1);
+        let host = responder.accept(&[]).unwrap();
+        assert_eq!(responder.poll_transmit().as_ref(), Some(&segments[1].1));
+        initiator.handle_bytes(&segments[1].1);
+        let guest = initiator.outcome().unwrap().unwrap();
+        assert_eq!((guest.crc, host.crc, host.ird, host.ord), (true, true, 8, 8));
+        let (mut guest, mut host) = (Stream::new(&guest, 1448), Stream::new(&host, 65_495));
+        let mut said = None;
+        for (sender_end, bytes) in &segments[2..] {
+            let (sender, receiver) = match sender_end {
+                From::Initiator => (&mut guest, &mut host),
+                From::Responder => (&mut host, &mut guest),
+            };
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let received = receiver.receive(rest).unwrap();
+                let Received::Frame { consumed, indication } = received else {
+                    panic!("captured segments hold whole frames: {received:?}");
+                };
+                let (frame, behind) = rest.split_at(consumed);
+                rest = behind;
+                if let Indication::Terminate(terminate) = &indication {
+                    assert_eq!(said.replace((*sender_end, terminate.code)), None, "{name}");
+                    assert!(rest.is_empty(), "nothing follows a Terminate");
+                    if *sender_end == From::Initiator {
+                        // In an order of its own, which nobody here writes.
+                        continue;
+                    }
+                }
+                let mut out = [0; 1500];
+                // Every misdeed has 64 bytes, if it is a Write.
+                let size = frame_again(sender, &indication, 64, &mut 0, &mut out);
+                assert_eq!(out[..size], *frame, "{name}");
+            }
+        }
+        assert_eq!(said, code.map(|code| (from, code)), "{name}");
+    }
 }
