@@ -40,6 +40,8 @@ pub(crate) enum Command {
     /// Answer `bench --mode floor` from another process or machine
     #[command(hide = true)]
     Floor(Floor),
+    /// Set a password in a users file, or remove an account from it
+    Passwd(Passwd),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -59,6 +61,9 @@ pub(crate) struct Serve {
     /// process list: prefer a config file on shared machines
     #[arg(long = "user", value_name = "NAME:PASSWORD")]
     pub(crate) users: Vec<String>,
+    /// File of accounts that `landfast passwd` writes; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) users_file: Option<PathBuf>,
     /// Settings in TOML; options on the command line win
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -89,6 +94,18 @@ pub(crate) struct Serve {
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+}
+
+/// Options of `landfast passwd`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Passwd {
+    /// The users file; made if need be
+    pub(crate) file: PathBuf,
+    /// Whose account
+    pub(crate) user: String,
+    /// Remove the account
+    #[arg(long)]
+    pub(crate) remove: bool,
 }
 
 /// Which sessions must sign each message.
@@ -296,9 +313,12 @@ The config file holds the same settings:
   rdma_threads = 1
   announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"
+  users_file = \"/etc/landfast/users\"
   [[share]]
   name = \"data\"
   path = \"/srv/data\"
+  users = [\"alice\"]
+  readers = [\"bob\"]
   [[user]]
   name = \"alice\"
   password = \"secret\"

@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) recall_grace: Option<Duration>,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
+    pub(crate) users_file: Option<PathBuf>,
 }
 
 /// A directory under a name.
@@ -34,6 +35,17 @@ pub(crate) struct Share {
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) encrypt: bool,
+    #[serde(default)]
+    pub(crate) users: Vec<String>,
+    #[serde(default)]
+    pub(crate) readers: Vec<String>,
+}
+
+impl Share {
+    fn new(name: &str, path: PathBuf) -> Self {
+        let (users, readers) = (Vec::new(), Vec::new());
+        Self { name: name.into(), path, read_only: false, encrypt: false, users, readers }
+    }
 }
 
 /// An account.
@@ -50,8 +62,7 @@ impl Settings {
         let file = options.config.as_deref().map_or_else(|| Ok(File::default()), File::read)?;
         let mut shares = file.share;
         if let Some(path) = &options.directory {
-            let path = path.clone();
-            shares.push(Share { name: "data".into(), path, read_only: false, encrypt: false });
+            shares.push(Share::new("data", path.clone()));
         }
         for text in &options.shares {
             shares.push(share_argument(text)?);
@@ -65,9 +76,10 @@ impl Settings {
                 "nothing to serve: name a directory, or --share NAME=PATH",
             ));
         }
-        if users.is_empty() {
+        let users_file = options.users_file.clone().or(file.users_file);
+        if users.is_empty() && users_file.is_none() {
             return Err(Failure::ConfigMissing(
-                "nobody could log on: name an account with --user NAME:PASSWORD",
+                "nobody could log on: name an account with --user NAME:PASSWORD, or --users-file FILE",
             ));
         }
         let rdma_threads = options.rdma_threads.or(file.rdma_threads).unwrap_or(1);
@@ -93,6 +105,7 @@ impl Settings {
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             shares,
             users,
+            users_file,
         })
     }
 }
@@ -110,6 +123,7 @@ struct File {
     emulate_persistence: bool,
     signing: Option<Signing>,
     recall_grace_ms: Option<u64>,
+    users_file: Option<PathBuf>,
     #[serde(default)]
     share: Vec<Share>,
     #[serde(default)]
@@ -130,7 +144,7 @@ fn share_argument(text: &str) -> Result<Share, Failure> {
     if name.is_empty() || path.is_empty() {
         return Err(refused("both the name and the path must be there"));
     }
-    Ok(Share { name: name.into(), path: path.into(), read_only: false, encrypt: false })
+    Ok(Share::new(name, path.into()))
 }
 
 fn user_argument(text: &str) -> Result<User, Failure> {

@@ -18,6 +18,9 @@ pub(crate) enum Failure {
     /// Something the operator must name is missing.
     #[error("{0}")]
     ConfigMissing(&'static str),
+    /// The users file cannot be used.
+    #[error(transparent)]
+    Users(#[from] server::users::UsersFileError),
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),

@@ -7,6 +7,7 @@ mod demo;
 mod failure;
 mod files;
 mod manual;
+mod passwd;
 mod remote;
 mod serve;
 
@@ -44,6 +45,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(demo) => demo::run(&demo),
         Command::Floor(floor) => bench::floor::respond(&floor),
+        Command::Passwd(passwd) => passwd::run(&passwd),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),
     }

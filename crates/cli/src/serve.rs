@@ -23,7 +23,7 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
 async fn serve(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let failed = Failure::system("cannot listen for signals");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let running = Server::start(server_config(settings, options)).await?;
+    let running = Server::start(server_config(settings, options)?).await?;
     announce(&running);
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: stopping"),
@@ -42,7 +42,7 @@ fn announce(running: &server::Running) {
     let _ = out.flush();
 }
 
-fn server_config(settings: &Settings, options: &Serve) -> ServerConfig {
+fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, Failure> {
     let mut push = PushPolicy::default();
     if let Some(grace) = settings.recall_grace {
         push.grace = grace;
@@ -50,11 +50,17 @@ fn server_config(settings: &Settings, options: &Serve) -> ServerConfig {
     let share = |share: &Share| ShareConfig {
         read_only: share.read_only,
         encrypt_required: share.encrypt,
+        users: share.users.clone(),
+        readers: share.readers.clone(),
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     };
     let users = settings.users.iter().map(|user| (user.name.as_str(), user.password.as_str()));
-    ServerConfig {
+    let users = match &settings.users_file {
+        Some(path) => Users::in_file(path, users)?,
+        None => Users::with_passwords(users),
+    };
+    Ok(ServerConfig {
         signing: match settings.signing {
             Signing::Always => SigningPolicy::Required,
             Signing::WhenAsked => SigningPolicy::WhenAsked,
@@ -65,8 +71,8 @@ fn server_config(settings: &Settings, options: &Serve) -> ServerConfig {
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),
         shares: settings.shares.iter().map(share).collect(),
-        users: Users::with_passwords(users),
+        users,
         push,
         ..ServerConfig::new(settings.listen)
-    }
+    })
 }

@@ -1,7 +1,7 @@
 //! What an operator decides.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use smb::auth::{UserList, UserStore};
 
 use crate::limits::Limits;
 use crate::share::ShareConfig;
+use crate::users::{UsersFile, UsersFileError};
 
 /// Everything a server is started with.
 #[derive(Clone, Debug)]
@@ -164,6 +165,21 @@ impl Users {
             list.add_password(user, password);
         }
         Self(Arc::new(list))
+    }
+
+    /// Users of a file that `landfast passwd` writes, and some more by name and password.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn in_file<'a>(
+        path: &Path,
+        more: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, UsersFileError> {
+        let mut list = UserList::new();
+        for (user, password) in more {
+            list.add_password(user, password);
+        }
+        Ok(Self(Arc::new(UsersFile::open(path, list)?)))
     }
 
     pub(crate) fn store(&self) -> Arc<dyn UserStore> {

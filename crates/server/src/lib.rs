@@ -12,6 +12,7 @@
 //! | `engine` | the thread that owns the RDMA engine |
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
 //! | `host` | what the machine says of its network |
+//! | [`users`] | users of a file, by NT hash |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
 mod config;
@@ -27,6 +28,7 @@ mod service;
 pub mod share;
 mod state;
 mod transport;
+pub mod users;
 
 pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};
 pub use limits::Limits;

@@ -21,6 +21,7 @@ use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
+use crate::state::attempts::FailedLogons;
 use crate::state::creates::Creates;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::session::log_close;
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) counters: Counters,
     pub(crate) waiting: WaitingRoom,
+    pub(crate) failed_logons: FailedLogons,
     pub(crate) orphans: Arc<Orphans>,
     pub(crate) lease_keys: Arc<LeaseKeys>,
     /// CREATEs that may come again.
@@ -119,6 +121,7 @@ impl Core {
             runtime: parts.runtime,
             counters: Counters::default(),
             waiting: WaitingRoom::default(),
+            failed_logons: FailedLogons::default(),
             orphans,
             lease_keys: Arc::default(),
             creates: Arc::new(Creates::new()),

@@ -38,6 +38,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("server_path", server::names::path),
     ("server_pattern", server::names::pattern),
     ("server_session", server::connection::session),
+    ("server_stream", server::names::stream),
+    ("server_users", server::names::users),
     ("smb_acceptor", smb::auth::acceptor),
     ("smb_beginning", smb::frame::beginning),
     ("smb_compound", smb::frame::compound),

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
@@ -97,6 +98,11 @@ fn step(
         Ok(request) => request,
         Err(error) => return Ok(Leg::refused(error.status(), session_id)),
     };
+    // Before anything is compared: what a guess would cost nobody learns.
+    if connection.link.core.failed_logons.must_wait(connection.link.peer.ip(), Instant::now()) {
+        debug!(peer = %connection.link.peer, "logon refused: too many have failed");
+        return Ok(Leg::refused(NtStatus::ACCOUNT_LOCKED_OUT, session_id));
+    }
     let (security_mode, previous) = (request.security_mode, request.previous_session_id.0);
     let (is_binding, token) = (request.binding, request.token.to_vec());
     // Until there is a key of this connection's own, the session's signs for it.
@@ -151,6 +157,7 @@ fn step(
             connection.authentications.remove(&session_id);
             let link = &connection.link;
             link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
+            link.core.failed_logons.note(link.peer.ip(), Instant::now());
             warn!(peer = %link.peer, %reason, "logon refused");
             Ok(Leg::refused(reason.status(), session_id).signed_by(signer))
         }
@@ -259,6 +266,7 @@ fn finish(
         IdentityKind::User => Identity::User(accepted.identity.user.clone()),
         IdentityKind::Guest | IdentityKind::Anonymous => Identity::Anonymous,
     };
+    link.core.failed_logons.forgive(link.peer.ip());
     let flags_of = |session: &Session| {
         let mut flags = SessionFlags::empty();
         flags.set(SessionFlags::NULL, session.identity == Identity::Anonymous);

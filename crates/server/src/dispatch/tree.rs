@@ -13,6 +13,7 @@ use tracing::debug;
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::share::Admission;
 use crate::state::Identity;
 use crate::state::tree::Target;
 
@@ -37,14 +38,19 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Ok(NtStatus::SUCCESS);
     }
     let share = call.link.core.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    if call.session().identity == Identity::Anonymous {
+    let admission = match &call.session().identity {
+        Identity::User(user) => share.admits(user),
+        Identity::Anonymous => Admission::Refused,
+    };
+    if admission == Admission::Refused {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if share.is_encrypt_required() && call.session().sealing.is_none() {
         debug!(share = share.name(), "refused: the share requires encryption, the client has none");
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let access = if share.is_read_only() { READ_ONLY } else { AccessMask::FILE_ALL };
+    let reads_only = share.is_read_only() || admission == Admission::Reading;
+    let access = if reads_only { READ_ONLY } else { AccessMask::FILE_ALL };
     let target = Target::Disk(Arc::clone(share));
     let tree =
         call.session().connect_tree(target, access).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;

@@ -30,8 +30,9 @@ impl Share {
         let _changing = self.changing(&parent)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd =
-            rustix::fs::openat(&parent, path.leaf(), flags, FILE_MODE).map_err(from_creation)?;
+        let create =
+            || rustix::fs::openat(&parent, path.leaf(), flags, FILE_MODE).map_err(from_creation);
+        let fd = self.names.change(&parent, create, Some(path.leaf()), None)?;
         self.finish_creation(fd, attributes, DosAttributes::ARCHIVE)
     }
 
@@ -44,7 +45,9 @@ impl Share {
         self.writable()?;
         let parent = self.parent_of(path)?;
         let _changing = self.changing(&parent)?;
-        rustix::fs::mkdirat(&parent, path.leaf(), DIRECTORY_MODE).map_err(from_creation)?;
+        let create =
+            || rustix::fs::mkdirat(&parent, path.leaf(), DIRECTORY_MODE).map_err(from_creation);
+        self.names.change(&parent, create, Some(path.leaf()), None)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let fd = open_beneath(&self.root, path.for_system(), flags, Mode::empty())
             .map_err(from_resolution)?;
@@ -80,20 +83,19 @@ impl Share {
         let _changing = self.changing(&parent)?;
         let last = self.last_of(&parent, path.leaf());
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
+        let unlink = || match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
             // A symbolic link to a directory is removed as the link it is.
             Err(Errno::NOTDIR) if is_directory => {
                 Ok(rustix::fs::unlinkat(&parent, path.leaf(), AtFlags::empty())?)
             }
             Err(Errno::EXIST) => Err(ShareError::DirectoryNotEmpty),
-            other => {
-                other?;
-                if let Some(binding) = last {
-                    self.bury_streams(binding);
-                }
-                Ok(())
-            }
+            other => Ok(other?),
+        };
+        self.names.change(&parent, unlink, None, Some(path.leaf()))?;
+        if let Some(binding) = last {
+            self.bury_streams(binding);
         }
+        Ok(())
     }
 
     // Where the streams are of what has no other name than this one.
@@ -127,19 +129,26 @@ impl Share {
             !identify_at(&target, to.leaf()).is_ok_and(|(there, _)| there == key)
         });
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
-            Err(Errno::XDEV) => Err(ShareError::CrossDevice),
-            // A directory moved below itself, or a mismatch of file and directory.
-            Err(Errno::INVAL | Errno::ISDIR | Errno::NOTDIR) => Err(ShareError::AccessDenied),
-            Err(Errno::NOTEMPTY) => Err(ShareError::AccessDenied),
-            other => {
-                other?;
-                if let Some(binding) = replaced {
-                    self.bury_streams(binding);
-                }
-                Ok(())
-            }
+        let rename =
+            || match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
+                Err(Errno::XDEV) => Err(ShareError::CrossDevice),
+                // A directory moved below itself, or a mismatch of file and directory.
+                Err(Errno::INVAL | Errno::ISDIR | Errno::NOTDIR) => Err(ShareError::AccessDenied),
+                Err(Errno::NOTEMPTY) => Err(ShareError::AccessDenied),
+                other => Ok(other?),
+            };
+        let (gone, new) = (Some(from.leaf()), Some(to.leaf()));
+        let is_within = identify(&source)?.0 == identify(&target)?.0;
+        if is_within {
+            self.names.change(&target, rename, new, gone)?;
+        } else {
+            // The other directory has changed too: it is read again when it is asked about.
+            self.names.change(&target, rename, new, None)?;
         }
+        if let Some(binding) = replaced {
+            self.bury_streams(binding);
+        }
+        Ok(())
     }
 
     /// Gives an open file one more name.

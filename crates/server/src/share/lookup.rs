@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::error::{ShareError, from_resolution};
 use super::metadata::{FileKey, identify};
 use super::name::{SharePath, is_presentable};
+use super::names::{Answer, Names};
 use super::pattern::same_name;
 use super::short::{self, short_name};
 
@@ -54,7 +55,11 @@ pub(super) fn open_beneath(
 }
 
 /// Looks `path` up.
-pub(super) fn locate(root: &OwnedFd, path: &SharePath) -> Result<Located, ShareError> {
+pub(super) fn locate(
+    root: &OwnedFd,
+    names: &Names,
+    path: &SharePath,
+) -> Result<Located, ShareError> {
     if let Some(found) = anchor(root, path)? {
         return Ok(Located { path: path.clone(), found: Some(found) });
     }
@@ -62,7 +67,7 @@ pub(super) fn locate(root: &OwnedFd, path: &SharePath) -> Result<Located, ShareE
     let count = path.components().count();
     for (index, component) in path.components().enumerate() {
         let is_leaf = index + 1 == count;
-        match spelling(root, &spelled, component)? {
+        match spelling(root, names, &spelled, component)? {
             Some(actual) => spelled = spelled.join(&actual),
             None if is_leaf => {
                 return Ok(Located { path: spelled.join(component), found: None });
@@ -94,9 +99,10 @@ impl Found {
 }
 
 // How `wanted` is spelled in `directory`: as asked if that exists, else the first entry that
-// differs in case only, else one whose short name it is. A directory of 100,000 names costs one pass; nothing is kept.
+// differs in case only, else one whose short name it is.
 fn spelling(
     root: &OwnedFd,
+    names: &Names,
     directory: &SharePath,
     wanted: &str,
 ) -> Result<Option<String>, ShareError> {
@@ -111,19 +117,35 @@ fn spelling(
         Err(Errno::NOENT) => {}
         Err(errno) => return Err(from_resolution(errno)),
     }
+    let is_made = short::is_made(wanted);
+    match names.find(&dir, wanted) {
+        Answer::Spelled(spelling) => return Ok(Some(spelling)),
+        Answer::Absent if !is_made => return Ok(None),
+        Answer::Absent | Answer::Unknown => {}
+    }
+    let mut reading = names.begin(&dir);
     let mut entries = rustix::fs::Dir::new(dir)?;
-    let short = short::is_made(wanted).then(|| wanted.to_ascii_uppercase());
+    let short = is_made.then(|| wanted.to_ascii_uppercase());
     let mut by_short = None;
     while let Some(entry) = entries.read() {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { continue };
-        if is_presentable(name) && same_name(name, wanted) {
+        if !is_presentable(name) {
+            continue;
+        }
+        if let Some(reading) = &mut reading {
+            reading.note(name);
+        }
+        if same_name(name, wanted) {
             return Ok(Some(name.to_owned()));
         }
         // A real name counts before another one's short name.
-        if short.as_deref().is_some_and(|short| is_presentable(name) && short_name(name) == short) {
+        if short.as_deref().is_some_and(|short| short_name(name) == short) {
             by_short = Some(name.to_owned());
         }
+    }
+    if let Some(reading) = reading {
+        names.keep(reading);
     }
     Ok(by_short)
 }

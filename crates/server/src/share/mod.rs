@@ -1,6 +1,6 @@
 //! A share: one directory tree, exported under a name and confined to itself.
 //!
-//! * [`name`]: paths a peer may write; * [`lookup`]: from path to inode, inside the share only;
+//! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
 //! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
@@ -18,6 +18,7 @@ mod extended;
 mod lookup;
 mod metadata;
 mod name;
+mod names;
 mod pattern;
 mod ranges;
 mod short;
@@ -42,6 +43,7 @@ pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 pub use lookup::{Found, Located};
 pub use metadata::{FileKey, Metadata};
 pub use name::SharePath;
+use names::Names;
 pub use pattern::Pattern;
 pub use ranges::{COPY_MAX, Span};
 pub use short::{is_short, short_name};
@@ -61,6 +63,10 @@ pub struct ShareConfig {
     pub read_only: bool,
     /// Refuse every session that does not encrypt.
     pub encrypt_required: bool,
+    /// Who may enter and do what the share allows; with none here and none in `readers` everyone.
+    pub users: Vec<String>,
+    /// Who may enter and only read.
+    pub readers: Vec<String>,
     /// Let push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -74,6 +80,8 @@ impl ShareConfig {
             path: path.into(),
             read_only: false,
             encrypt_required: false,
+            users: Vec::new(),
+            readers: Vec::new(),
             emulate_persistence: false,
         }
     }
@@ -89,10 +97,13 @@ pub struct Share {
     inline: InlineIo,
     read_only: bool,
     encrypt_required: bool,
+    users: Vec<String>,
+    readers: Vec<String>,
     emulate_persistence: bool,
     clones: bool,
     has_xattrs: bool,
     unsynced: Arc<Unsynced>,
+    names: Names,
 }
 
 impl Share {
@@ -116,10 +127,13 @@ impl Share {
             inline: if is_memory { InlineIo::Everything } else { InlineIo::CachedReads },
             read_only: config.read_only,
             encrypt_required: config.encrypt_required,
+            users: config.users.clone(),
+            readers: config.readers.clone(),
             emulate_persistence: config.emulate_persistence,
             clones,
             has_xattrs,
             unsynced: Arc::default(),
+            names: Names::default(),
         })
     }
 
@@ -142,6 +156,19 @@ impl Share {
     /// Refuses every change.
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// What a user may do here, in any case of the name.
+    pub fn admits(&self, user: &str) -> Admission {
+        let user = user.split_once('@').map_or(user, |(name, _realm)| name).to_lowercase();
+        let is_in = |list: &[String]| list.iter().any(|name| name.to_lowercase() == user);
+        if is_in(&self.users) || (self.users.is_empty() && self.readers.is_empty()) {
+            Admission::Full
+        } else if is_in(&self.readers) {
+            Admission::Reading
+        } else {
+            Admission::Refused
+        }
     }
 
     /// Refuses sessions that do not encrypt.
@@ -171,7 +198,7 @@ impl Share {
 
     /// Finds what `path` names, exactly as written first, then ignoring case.
     pub fn locate(&self, path: &SharePath) -> Result<Located, ShareError> {
-        lookup::locate(&self.root, path)
+        lookup::locate(&self.root, &self.names, path)
     }
 
     /// Opens something that [`Share::locate`] found.
@@ -204,6 +231,17 @@ impl Share {
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
         Metadata::of(&found.anchor)
     }
+}
+
+/// What a user may do in a share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Admission {
+    /// What the share allows.
+    Full,
+    /// Only read.
+    Reading,
+    /// Not enter.
+    Refused,
 }
 
 /// Which directions of data an open needs.

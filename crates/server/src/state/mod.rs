@@ -6,6 +6,7 @@
 //! [`orphans`]; requests that come twice: [`creates`], [`sequence`]. Ids that peers hold are
 //! generational ([`slab`]).
 
+pub(crate) mod attempts;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;

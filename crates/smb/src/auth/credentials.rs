@@ -27,6 +27,11 @@ impl NtHash {
         Self::new(legacy::md4(&utf16))
     }
 
+    /// The hash itself, to be stored where nobody else can read it: it is as good as the password.
+    pub fn reveal(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -1,6 +1,7 @@
 //! Paths and wildcard patterns.
 
-use server::share::{Pattern, SharePath};
+use server::share::{Pattern, SharePath, StreamPart, is_short, short_name};
+use server::users;
 
 use crate::Input;
 
@@ -34,6 +35,29 @@ fn check_path(path: &SharePath) {
     assert_eq!(path.is_root(), path.components().next().is_none());
     assert!(path.is_root() || path.is_below(&path.parent()));
     assert_eq!(path.components().last().unwrap_or(""), path.leaf());
+}
+
+/// A path that may name a stream.
+pub(crate) fn stream(data: &[u8]) {
+    let wire = String::from_utf8_lossy(data);
+    assert!(is_short(&short_name(&wire)) || wire.is_empty(), "{wire:?}");
+    let Ok((path, part)) = SharePath::parse_with_stream(&wire) else { return };
+    check_path(&path);
+    let StreamPart::Named(name) = part else { return };
+    let name = name.as_str();
+    assert!(!name.is_empty() && name.len() <= 254 && !name.contains(['\0', '/', ':', '\\']));
+    let again = format!("{}:{name}:$DATA", path.to_wire());
+    let (same_path, same_part) = SharePath::parse_with_stream(&again).expect("it was taken before");
+    assert_eq!(same_path, path);
+    assert!(matches!(same_part, StreamPart::Named(same) if same.as_str() == name));
+}
+
+/// The text of a users file.
+pub(crate) fn users(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(parsed) = users::parse(&text) else { return };
+    let again = users::parse(&users::emit(&parsed)).expect("what was written can be read");
+    assert!(again == parsed);
 }
 
 /// A pattern with its length in front, then a name.

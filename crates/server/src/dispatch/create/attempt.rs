@@ -77,6 +77,9 @@ fn create_new(
     if share.is_read_only() {
         return Err(NtStatus::MEDIA_WRITE_PROTECTED);
     }
+    if !wish.may_add() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }

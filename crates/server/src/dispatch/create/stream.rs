@@ -31,6 +31,9 @@ pub(super) fn attempt(
     let located = share.locate(&wish.path)?;
     let creates =
         !matches!(wish.disposition, CreateDisposition::OPEN | CreateDisposition::OVERWRITE);
+    if creates && !wish.may_add() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
     let Some(file) = located.found else {
         if !creates {

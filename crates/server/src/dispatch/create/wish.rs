@@ -119,6 +119,9 @@ impl Wish {
         if !self.allowed.contains(asked) {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        if self.overwrites() && !self.may_add() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         // MS-FSA §2.1.5.1: who deletes on close must be allowed to delete.
         if self.deletes_on_close()
             && !self.desired.intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
@@ -215,6 +218,11 @@ impl Wish {
             CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
             _ => CreateAction::OVERWRITTEN,
         }
+    }
+
+    /// Whether this user may make files here.
+    pub(super) fn may_add(&self) -> bool {
+        self.allowed.contains(AccessMask::WRITE_DATA)
     }
 
     /// Lets others delete meanwhile.

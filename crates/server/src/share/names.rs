@@ -1,0 +1,268 @@
+//! The names of large directories, as clients compare them: ignoring case.
+//!
+//! ```text
+//!  a name is not there as written --> directory known, and unchanged since?
+//!        yes: one look-up in memory            no: one pass over it, and if it is large, known from now on
+//!
+//!  this server adds or removes a name --> known and unchanged: kept up to date    else: forgotten
+//! ```
+//!
+//! Without this, each new file of a directory of 100,000 would cost a pass over all of them: that nothing
+//! there differs in case only is known when all are read. Whether a directory has changed is told by
+//! its times. Where the kernel's clock of inodes ticks in steps (before Linux 6.13), a name that a local
+//! program adds in the step of the last change here may be missed until the next change, and only under
+//! another spelling than its own: a name as written is always asked of the kernel.
+//!
+//! Spec: MS-FSA §2.1.5.1 (names of NTFS are compared ignoring case).
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::ShareError;
+use super::metadata::{FileKey, identify};
+use super::pattern::{same_name, upcase};
+
+/// What is known of all directories of a share.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    directories: Mutex<HashMap<FileKey, Arc<Known>>>,
+    /// Counts uses, for finding the one that was not used for longest.
+    clock: AtomicU64,
+    passes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Known {
+    used: AtomicU64,
+    names: Mutex<Folded>,
+}
+
+/// The names of one directory at one moment.
+#[derive(Debug)]
+struct Folded {
+    stamp: Stamp,
+    /// By the hash of the folded name; the spelling on disk.
+    spellings: HashMap<u64, Box<str>>,
+}
+
+/// When a directory was changed last.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Stamp {
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(directory: impl AsFd) -> Result<Self, ShareError> {
+        let flags = rustix::fs::AtFlags::EMPTY_PATH;
+        let wanted = rustix::fs::StatxFlags::MTIME | rustix::fs::StatxFlags::CTIME;
+        let stat = rustix::fs::statx(directory, "", flags, wanted)?;
+        let pair = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
+        Ok(Self { modified: pair(stat.stx_mtime), changed: pair(stat.stx_ctime) })
+    }
+}
+
+/// What memory says of a name.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Answer {
+    /// Spelled so on disk.
+    Spelled(String),
+    /// Not there under any spelling.
+    Absent,
+    /// The directory has to be read.
+    Unknown,
+}
+
+impl Names {
+    /// How `wanted` is spelled in a directory.
+    pub(super) fn find(&self, directory: impl AsFd, wanted: &str) -> Answer {
+        let Ok((key, _)) = identify(&directory) else { return Answer::Unknown };
+        let Some(known) = self.known(key) else { return Answer::Unknown };
+        let names = lock(&known.names);
+        if Stamp::of(&directory).ok() != Some(names.stamp) {
+            return Answer::Unknown;
+        }
+        match names.spellings.get(&hash(wanted)) {
+            Some(spelling) if same_name(spelling, wanted) => {
+                Answer::Spelled((**spelling).to_owned())
+            }
+            // Two names with one hash: nobody chose them, but disk decides.
+            Some(_) => Answer::Unknown,
+            None => Answer::Absent,
+        }
+    }
+
+    /// Begins to read a directory; `None` if it cannot be told later whether it has changed.
+    pub(super) fn begin(&self, directory: impl AsFd) -> Option<Reading> {
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        let (key, _) = identify(&directory).ok()?;
+        Some(Reading { key, stamp: Stamp::of(directory).ok()?, spellings: Vec::new() })
+    }
+
+    /// Keeps what was read, if it is worth it.
+    pub(super) fn keep(&self, reading: Reading) {
+        let Reading { key, stamp, spellings } = reading;
+        let mut directories = self.directories();
+        directories.remove(&key);
+        if !(NAMES_MIN..=NAMES_MAX).contains(&spellings.len()) {
+            return;
+        }
+        let folded: HashMap<u64, Box<str>> =
+            spellings.iter().map(|name| (hash(name), name.as_str().into())).collect();
+        // Two names that differ in case only, or one hash: the disk decides each time.
+        if folded.len() < spellings.len() {
+            return;
+        }
+        let mut count = folded.len();
+        count +=
+            directories.values().map(|known| lock(&known.names).spellings.len()).sum::<usize>();
+        while directories.len() >= DIRECTORIES_MAX || count > NAMES_MAX {
+            let oldest =
+                directories.iter().min_by_key(|(_, known)| known.used.load(Ordering::Relaxed));
+            let Some(oldest) = oldest.map(|(key, _)| *key) else { break };
+            let gone = directories.remove(&oldest);
+            count -= gone.map_or(0, |known| lock(&known.names).spellings.len());
+        }
+        let names = Mutex::new(Folded { stamp, spellings: folded });
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        directories.insert(key, Arc::new(Known { used, names }));
+    }
+
+    /// Carries out a change of names of a directory, and what it did to them if it succeeded.
+    pub(super) fn change<T>(
+        &self,
+        directory: impl AsFd,
+        act: impl FnOnce() -> Result<T, ShareError>,
+        added: Option<&str>,
+        removed: Option<&str>,
+    ) -> Result<T, ShareError> {
+        let known = identify(&directory).ok().and_then(|(key, _)| self.known(key));
+        let Some(known) = known else { return act() };
+        // Held meanwhile, so that each change of ours finds the directory as the one before left it.
+        let mut names = lock(&known.names);
+        let was_current = Stamp::of(&directory).ok() == Some(names.stamp);
+        let outcome = act();
+        let stamp = Stamp::of(&directory).ok().filter(|_| was_current && outcome.is_ok());
+        let Some(stamp) = stamp else { return outcome };
+        names.stamp = stamp;
+        if let Some(removed) = removed {
+            names.spellings.remove(&hash(removed));
+        }
+        if let Some(added) = added
+            && names.spellings.insert(hash(added), added.into()).is_some_and(|old| *old != *added)
+        {
+            // Two names under one hash: what is known is not enough any more.
+            names.stamp = NEVER;
+        }
+        outcome
+    }
+
+    /// Directories read from front to end so far.
+    #[cfg(test)]
+    pub(super) fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Relaxed)
+    }
+
+    fn known(&self, key: FileKey) -> Option<Arc<Known>> {
+        let known = Arc::clone(self.directories().get(&key)?);
+        known.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Some(known)
+    }
+
+    fn directories(&self) -> MutexGuard<'_, HashMap<FileKey, Arc<Known>>> {
+        lock(&self.directories)
+    }
+}
+
+/// A directory that is being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    key: FileKey,
+    stamp: Stamp,
+    spellings: Vec<String>,
+}
+
+impl Reading {
+    /// Notes a name.
+    pub(super) fn note(&mut self, name: &str) {
+        if self.spellings.len() <= NAMES_MAX {
+            self.spellings.push(name.to_owned());
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// FNV-1a of the name as names are compared.
+fn hash(name: &str) -> u64 {
+    name.chars().map(upcase).fold(0xcbf2_9ce4_8422_2325_u64, |hash, c| {
+        (hash ^ u64::from(u32::from(c))).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// A smaller directory is read as fast as it is remembered.
+const NAMES_MIN: usize = 256;
+/// Names of all known directories of a share: about 100 MB.
+const NAMES_MAX: usize = 1 << 20;
+const DIRECTORIES_MAX: usize = 64;
+// No directory was changed then.
+const NEVER: Stamp = Stamp { modified: (i64::MIN, 0), changed: (i64::MIN, 0) };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::{DosAttributes, Share, ShareConfig, SharePath};
+
+    fn path(name: &str) -> SharePath {
+        SharePath::parse(name).unwrap()
+    }
+
+    #[test]
+    fn a_large_directory_is_read_once_however_many_names_are_added() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..300 {
+            std::fs::write(dir.path().join(format!("There {number}")), []).unwrap();
+        }
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        for number in 0..300 {
+            let new = path(&format!("New {number}"));
+            assert!(share.locate(&new).unwrap().found.is_none());
+            share.create_file(&new, DosAttributes::default()).unwrap();
+        }
+        assert!(share.locate(&path("nEW 7")).unwrap().found.is_some());
+        let there = share.locate(&path("there 299")).unwrap();
+        assert_eq!(there.path.to_wire(), "There 299");
+        assert_eq!(share.names.passes(), 1);
+        // A name goes, by removing and by renaming, and comes back.
+        let key = there.found.unwrap().key;
+        share.rename(&path("There 299"), &path("Elsewhere"), key, false).unwrap();
+        assert!(share.locate(&path("THERE 299")).unwrap().found.is_none());
+        assert!(share.locate(&path("ELSEWHERE")).unwrap().found.is_some());
+        share.remove(&path("Elsewhere"), key, false).unwrap();
+        assert!(share.locate(&path("ELSEWHERE")).unwrap().found.is_none());
+        assert_eq!(share.names.passes(), 1);
+    }
+
+    #[test]
+    fn a_name_that_a_local_program_adds_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..300 {
+            std::fs::write(dir.path().join(format!("There {number}")), []).unwrap();
+        }
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        assert!(share.locate(&path("new")).unwrap().found.is_none());
+        // The clock of inodes ticks in steps: the times of the directory have to be others.
+        let before = Stamp::of(&share.root).unwrap();
+        for attempt in 0.. {
+            std::fs::write(dir.path().join(format!("NEW{attempt}")), []).unwrap();
+            if Stamp::of(&share.root).unwrap() != before {
+                break;
+            }
+        }
+        assert!(share.locate(&path("new0")).unwrap().found.is_some());
+    }
+}

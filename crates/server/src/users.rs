@@ -1,0 +1,290 @@
+//! Users kept in a file: names and NT hashes.
+//!
+//! ```text
+//!  # comment
+//!  alice:nt:8846f7eaee8fb117ad06bdd830b7586c
+//! ```
+//!
+//! An NT hash is as good as the password, so a file that others may read is refused. The file is looked at
+//! again whenever somebody logs on; what cannot be read then leaves the users as they were.
+//!
+//! Spec: MS-NLMP §3.3.1 (NTOWFv1).
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use smb::auth::{Credentials, NtHash, UserList, UserStore};
+use thiserror::Error;
+use tracing::warn;
+use zeroize::Zeroizing;
+
+/// Users of a file, and some more.
+#[derive(Debug)]
+pub struct UsersFile {
+    path: PathBuf,
+    more: UserList,
+    read: Mutex<(Stamp, UserList)>,
+}
+
+/// Tells one state of the file from another.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl UsersFile {
+    /// Reads the file; `more` are users beside those in it.
+    ///
+    /// # Errors
+    /// It cannot be read, is malformed, or others may read it.
+    pub fn open(path: impl Into<PathBuf>, more: UserList) -> Result<Self, UsersFileError> {
+        let path = path.into();
+        let read = Mutex::new(load(&path)?);
+        Ok(Self { path, more, read })
+    }
+
+    /// Gives a user a password, or takes the user out, in a file that is made if need be.
+    ///
+    /// # Durability
+    /// After `Ok` the change survives power loss; before that the file is as it was or as it is to be.
+    ///
+    /// # Errors
+    /// The name cannot stand in the file, or the file cannot be read or written.
+    pub fn change(path: &Path, user: &str, password: Option<&str>) -> Result<(), UsersFileError> {
+        if user.is_empty() || user.contains([':', '\n', '\r', '#']) || user.trim() != user {
+            return Err(UsersFileError::ConfigName(user.to_owned()));
+        }
+        let mut users = match text(path) {
+            Ok((_, text)) => parse(&text)?,
+            Err(UsersFileError::ConfigRead { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                BTreeMap::new()
+            }
+            Err(error) => return Err(error),
+        };
+        match password {
+            Some(password) => {
+                drop(users.insert(user.to_lowercase(), NtHash::of_password(password)))
+            }
+            None if users.remove(&user.to_lowercase()).is_none() => {
+                return Err(UsersFileError::ConfigNoUser(user.to_owned()));
+            }
+            None => {}
+        }
+        store(path, &emit(&users))
+    }
+}
+
+impl UserStore for UsersFile {
+    fn lookup(&self, user: &str, domain: &str) -> Option<Credentials> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = std::fs::metadata(&self.path).ok().map(|found| Stamp::of(&found));
+        if now != Some(read.0) {
+            match load(&self.path) {
+                Ok(fresh) => *read = fresh,
+                Err(error) => warn!(%error, "the users stay as they were read before"),
+            }
+        }
+        read.1.lookup(user, domain).or_else(|| self.more.lookup(user, domain))
+    }
+}
+
+impl Stamp {
+    fn of(found: &std::fs::Metadata) -> Self {
+        let modified = (found.mtime(), found.mtime_nsec());
+        Self { inode: found.ino(), size: found.size(), modified }
+    }
+}
+
+/// Reads the text of a users file.
+///
+/// # Errors
+/// A line that is neither empty, a comment nor a user.
+pub fn parse(text: &str) -> Result<BTreeMap<String, NtHash>, UsersFileError> {
+    let mut users = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let user = line.split_once(":nt:").and_then(|(name, hex)| Some((name, hash(hex)?)));
+        match user {
+            Some((name, hash)) if !name.is_empty() && !name.contains(':') => {
+                users.insert(name.to_lowercase(), hash);
+            }
+            _ => return Err(UsersFileError::ConfigLine(number)),
+        }
+    }
+    Ok(users)
+}
+
+/// The text of a users file. It holds secrets.
+pub fn emit(users: &BTreeMap<String, NtHash>) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(HEADING.to_owned());
+    for (name, hash) in users {
+        text.push_str(name);
+        text.push_str(":nt:");
+        for byte in hash.reveal() {
+            for digit in [byte >> 4, byte & 15] {
+                text.push(char::from_digit(u32::from(digit), 16).expect("four bits"));
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn hash(hex: &str) -> Option<NtHash> {
+    let digits: Option<Vec<u8>> =
+        hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = Zeroizing::new(digits?);
+    let mut hash = [0; 16];
+    if digits.len() != 32 {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    Some(NtHash::new(hash))
+}
+
+fn load(path: &Path) -> Result<(Stamp, UserList), UsersFileError> {
+    let (stamp, text) = text(path)?;
+    let mut list = UserList::new();
+    for (name, hash) in parse(&text)? {
+        list.add_hash(&name, hash);
+    }
+    Ok((stamp, list))
+}
+
+fn text(path: &Path) -> Result<(Stamp, Zeroizing<String>), UsersFileError> {
+    let failed = |source| UsersFileError::ConfigRead { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if found.mode() & 0o077 != 0 {
+        return Err(UsersFileError::ConfigOpen(path.to_owned()));
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok((Stamp::of(&found), text))
+}
+
+// Beside it, durable, and only then in its place.
+fn store(path: &Path, text: &str) -> Result<(), UsersFileError> {
+    let failed = |source| UsersFileError::ConfigWrite { path: path.to_owned(), source };
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    std::fs::rename(&beside, path).map_err(failed)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(directory.unwrap_or_else(|| Path::new("."))).map_err(failed)?;
+    directory.sync_all().map_err(failed)
+}
+
+/// Why a users file cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UsersFileError {
+    /// It cannot be read.
+    #[error("cannot read the users in {path}: {source}", path = .path.display())]
+    ConfigRead {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It cannot be written.
+    #[error("cannot write the users to {path}: {source}", path = .path.display())]
+    ConfigWrite {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Others may read it, and what it holds is as good as passwords.
+    #[error("others may read {path}: chmod 600 it", path = .0.display())]
+    ConfigOpen(PathBuf),
+    /// A line is not `NAME:nt:HASH`.
+    #[error("line {0} of the users is not NAME:nt: and 32 hexadecimal digits")]
+    ConfigLine(u32),
+    /// A name that the file cannot hold.
+    #[error("{0:?} cannot be the name of a user: no colon, no #, no space at its ends")]
+    ConfigName(String),
+    /// There is no user of that name.
+    #[error("there is no user {0:?}")]
+    ConfigNoUser(String),
+}
+
+const HEADING: &str = "# Users of landfast: written by `landfast passwd`, as good as passwords.\n";
+/// Some ten thousand users.
+const FILE_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    // MS-NLMP §4.2.2.1.2: NTOWFv1("Password").
+    const GOLDEN: &str = "# c\n\nUser:nt:a4f49c406510bdcab6824ee7c30fd852\n";
+
+    #[test]
+    fn a_line_is_a_name_and_the_hash_of_its_password() {
+        let users = parse(GOLDEN).unwrap();
+        assert!(users["user"] == NtHash::of_password("Password"));
+        assert!(emit(&users).ends_with("user:nt:a4f49c406510bdcab6824ee7c30fd852\n"));
+        for odd in ["user", "user:nt:", "user:nt:00", ":nt:a4f49c406510bdcab6824ee7c30fd852", "a:b"]
+        {
+            assert!(matches!(parse(odd), Err(UsersFileError::ConfigLine(1))), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_password_counts_as_soon_as_it_is_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users");
+        UsersFile::change(&path, "Alice", Some("first")).unwrap();
+        let mut more = UserList::new();
+        more.add_password("config", "secret");
+        let users = UsersFile::open(&path, more).unwrap();
+        let hash = |name: &str| users.lookup(name, "").map(|found| found.nt_hash);
+        assert!(hash("ALICE") == Some(NtHash::of_password("first")));
+        assert!(hash("config").is_some() && hash("bob").is_none());
+        UsersFile::change(&path, "alice", Some("second")).unwrap();
+        UsersFile::change(&path, "bob", Some("b")).unwrap();
+        assert!(hash("alice") == Some(NtHash::of_password("second")));
+        UsersFile::change(&path, "bob", None).unwrap();
+        assert!(hash("bob").is_none());
+        assert!(matches!(
+            UsersFile::change(&path, "bob", None),
+            Err(UsersFileError::ConfigNoUser(_))
+        ));
+        // What cannot be read changes nothing.
+        std::fs::write(&path, "nonsense").unwrap();
+        assert!(hash("alice").is_some());
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users");
+        std::fs::write(&path, GOLDEN).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = UsersFile::open(&path, UserList::new());
+        assert!(matches!(refused, Err(UsersFileError::ConfigOpen(_))));
+    }
+}

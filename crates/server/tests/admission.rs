@@ -1,0 +1,101 @@
+//! Who gets in: guesses are made to wait, shares have users of their own.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use server::{ShareConfig, Users};
+use smb::auth::{Initiate, Initiator, NtlmInitiator};
+use smb::create::{AccessMask, CreateDisposition};
+use smb::negotiate::SecurityMode;
+use smb::{
+    Command, NtStatus, SessionId, SessionSetupRequest, SessionSetupResponse, TreeConnectResponse,
+};
+use smb::{Name, TreeConnectRequest};
+use support::{Fixture, Wire};
+
+/// The status a logon ends with.
+fn log_on(wire: &mut Wire, password: &str) -> NtStatus {
+    let mut initiator = NtlmInitiator::with_password("user", "", password, "127.0.0.1").unwrap();
+    let mut token: Option<Vec<u8>> = None;
+    wire.session = 0;
+    while let Initiate::Send(next) = initiator.step(token.as_deref()).unwrap() {
+        let request = SessionSetupRequest {
+            binding: false,
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: smb::negotiate::Capabilities::empty(),
+            previous_session_id: SessionId(0),
+            token: &next,
+        };
+        let pdu = wire.pdu(Command::SESSION_SETUP, |out| request.emit(out));
+        wire.send_frame(&pdu);
+        let (header, answer) = wire.receive();
+        wire.session = header.session_id.0;
+        if header.status != NtStatus::MORE_PROCESSING_REQUIRED {
+            return header.status;
+        }
+        token = Some(SessionSetupResponse::parse(&answer).unwrap().token.to_vec());
+    }
+    unreachable!("the server has the last word")
+}
+
+#[test]
+fn who_guesses_passwords_is_made_to_wait_even_with_the_right_one() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.dial();
+    wire.negotiate(1);
+    let guesses = (0..40).map(|_| log_on(&mut wire, "wrong")).collect::<Vec<_>>();
+    assert_eq!(guesses[0], NtStatus::LOGON_FAILURE);
+    assert_eq!(guesses[39], NtStatus::ACCOUNT_LOCKED_OUT);
+    assert_eq!(log_on(&mut wire, "secret"), NtStatus::ACCOUNT_LOCKED_OUT);
+}
+
+#[test]
+fn a_few_mistakes_are_forgiven() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.dial();
+    wire.negotiate(1);
+    for _ in 0..10 {
+        assert_eq!(log_on(&mut wire, "wrong"), NtStatus::LOGON_FAILURE);
+    }
+    assert_eq!(log_on(&mut wire, "secret"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_share_lets_in_its_users_and_its_readers_only_read() {
+    let fixture = Fixture::start_with(|config| {
+        let path = config.shares[0].path.clone();
+        let share = |name: &str, users: &[&str], readers: &[&str]| ShareConfig {
+            users: users.iter().map(|&user| user.to_owned()).collect(),
+            readers: readers.iter().map(|&user| user.to_owned()).collect(),
+            ..ShareConfig::new(name, path.clone())
+        };
+        config.shares.push(share("mine", &["USER"], &[]));
+        config.shares.push(share("read", &["other"], &["User"]));
+        config.shares.push(share("theirs", &["other"], &[]));
+        config.users = Users::with_passwords([("user", "secret"), ("other", "secret")]);
+    });
+    let mut wire = fixture.client(1);
+    assert_eq!(wire.enter("theirs"), NtStatus::ACCESS_DENIED);
+    assert_eq!(wire.enter("mine"), NtStatus::SUCCESS);
+    assert_eq!(wire.open("f", |_| {}).status, NtStatus::SUCCESS);
+    let path = Name::new("\\\\127.0.0.1\\read").unwrap();
+    let request = TreeConnectRequest { flags: 0, path };
+    let (header, pdu) = wire.ask(Command::TREE_CONNECT, |out| request.emit(out));
+    wire.tree = header.tree_id().unwrap().0;
+    let access = TreeConnectResponse::parse(&pdu).unwrap().maximal_access;
+    assert!(!access.intersects(AccessMask::WRITE_DATA | AccessMask::DELETE));
+    assert_eq!(wire.open("f", |_| {}).status, NtStatus::ACCESS_DENIED);
+    let reads = wire.open("f", |open| {
+        open.desired_access = AccessMask::FILE_GENERIC_READ;
+        open.disposition = CreateDisposition::OPEN;
+    });
+    assert_eq!(reads.status, NtStatus::SUCCESS);
+    // What does not exist would have to be made.
+    let makes = wire.open("new", |open| open.desired_access = AccessMask::FILE_GENERIC_READ);
+    assert_eq!(makes.status, NtStatus::ACCESS_DENIED);
+    let empties = wire.open("f", |open| {
+        open.desired_access = AccessMask::FILE_GENERIC_READ;
+        open.disposition = CreateDisposition::OVERWRITE;
+    });
+    assert_eq!(empties.status, NtStatus::ACCESS_DENIED);
+}
