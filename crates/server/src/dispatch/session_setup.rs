@@ -154,8 +154,13 @@ fn step(
             Ok(leg.signed_by(signer))
         }
         Accept::Denied(reason) => {
-            connection.authentications.remove(&session_id);
+            let going = connection.authentications.remove(&session_id);
             let link = &connection.link;
+            // MS-SMB2 §3.3.5.5.3: who fails to prove it again is out.
+            if matches!(going, Some(Authentication { purpose: Purpose::Again(_), .. })) {
+                link.remove_channel(session_id);
+                end_session_elsewhere(connection, session_id);
+            }
             link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
             link.core.failed_logons.note(link.peer.ip(), Instant::now());
             warn!(peer = %link.peer, %reason, "logon refused");
@@ -172,7 +177,7 @@ fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
     let id = connection.link.core.new_session_id().map_err(Violation::HostRandom)?;
-    let acceptor = acceptor(connection)?;
+    let acceptor = acceptor(connection, false)?;
     let (preauth, purpose) = (connection.preauth, Purpose::New);
     connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(id))
@@ -192,7 +197,7 @@ fn join(
     {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
-    let acceptor = acceptor(connection)?;
+    let acceptor = acceptor(connection, false)?;
     let (preauth, purpose) = (connection.preauth, Purpose::Join(session));
     connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(()))
@@ -229,21 +234,21 @@ fn resume(
     if connection.authentications.len() >= AUTHENTICATIONS_MAX {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES.into()));
     }
-    let acceptor = acceptor(connection)?;
+    let acceptor = acceptor(connection, true)?;
     let preauth = PreauthHash::new();
     let going = Authentication { acceptor, preauth, purpose: Purpose::Again(existing) };
     connection.authentications.insert(id, going);
     Ok(Ok(key))
 }
 
-fn acceptor(connection: &Connection) -> Result<SpnegoAcceptor, Violation> {
+fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<SpnegoAcceptor, Violation> {
     let core = &connection.link.core;
     let mut challenge = [0; 8];
     getrandom::fill(&mut challenge).map_err(Violation::HostRandom)?;
     let config = AcceptorConfig {
         computer: COMPUTER_NAME.to_owned(),
         dns: COMPUTER_NAME.to_lowercase(),
-        allow_anonymous: false,
+        allow_anonymous,
         allow_guests: false,
     };
     let fresh = Freshness { challenge, now_filetime: now().0 };
@@ -269,7 +274,7 @@ fn finish(
     link.core.failed_logons.forgive(link.peer.ip());
     let flags_of = |session: &Session| {
         let mut flags = SessionFlags::empty();
-        flags.set(SessionFlags::NULL, session.identity == Identity::Anonymous);
+        flags.set(SessionFlags::NULL, session.is_anonymous());
         flags.set(SessionFlags::ENCRYPT_DATA, session.encrypt_required);
         flags
     };
@@ -284,13 +289,16 @@ fn finish(
     match going.purpose {
         Purpose::New => {}
         Purpose::Again(channel) => {
-            // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them.
-            if channel.session.identity != identity {
+            // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them. Who says no name keeps
+            // what is open and gets nothing new, until it has said the old one again.
+            let is_anonymous = identity == Identity::Anonymous;
+            if channel.session.identity != identity && !is_anonymous {
                 link.remove_channel(id);
                 end_session_elsewhere(connection, id);
                 return Leg::refused(NtStatus::ACCESS_DENIED, id);
             }
-            debug!(peer = %link.peer, session = id, "authenticated again");
+            channel.session.set_anonymous(is_anonymous);
+            debug!(peer = %link.peer, session = id, is_anonymous, "authenticated again");
             return leg(&channel, accepted.token);
         }
         Purpose::Join(session) => {

@@ -62,6 +62,8 @@ pub(crate) struct Session {
     opens: Mutex<Slab<Arc<Open>>>,
     pipes: Mutex<Slab<Arc<Pipe>>>,
     closed: AtomicBool,
+    /// It has authenticated again without a name.
+    unnamed: AtomicBool,
 }
 
 /// One connection's part in a session: the key that signs there.
@@ -128,6 +130,7 @@ impl Session {
             opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
             pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
             closed: AtomicBool::new(false),
+            unnamed: AtomicBool::new(false),
         }
     }
 
@@ -285,6 +288,16 @@ impl Session {
         self.pipes().drain();
         let opens = self.opens().drain();
         opens.into_iter().filter(|open| !core.orphans.adopt(core, open)).collect()
+    }
+
+    /// Whether nobody stands behind it, at the moment or at all.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.identity == Identity::Anonymous || self.unnamed.load(Ordering::Acquire)
+    }
+
+    /// It has authenticated again, with a name or without.
+    pub(crate) fn set_anonymous(&self, unnamed: bool) {
+        self.unnamed.store(unnamed, Ordering::Release);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

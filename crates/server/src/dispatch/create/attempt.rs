@@ -54,6 +54,9 @@ pub(super) fn attempt(
     share: &Arc<Share>,
     wish: &Wish,
 ) -> Result<Attempt, NtStatus> {
+    if wish.overwrites() && !wish.may_add() && !share.is_read_only() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     if let StreamPart::Named(name) = &wish.stream {
         return stream::attempt(core, share, wish, name);
     }

@@ -53,6 +53,9 @@ use crate::state::{Open, Tree};
 /// Opens or creates a file or directory.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let tree = call.asker().tree()?;
+    if call.session().is_anonymous() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     let request = CreateRequest::parse(call.pdu()).map_err(malformed)?;
     let share = tree.share().cloned().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let client = call.link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;

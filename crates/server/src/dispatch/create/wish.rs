@@ -119,9 +119,6 @@ impl Wish {
         if !self.allowed.contains(asked) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if self.overwrites() && !self.may_add() {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
         // MS-FSA §2.1.5.1: who deletes on close must be allowed to delete.
         if self.deletes_on_close()
             && !self.desired.intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
