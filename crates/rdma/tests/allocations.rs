@@ -41,14 +41,19 @@ static ALLOCATOR: Counting = Counting;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
     use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
-    use rdma::{Engine, Event, MemoryRegion, Operation, QpId, WorkRequest};
+    use rdma::{
+        Engine, EngineConfig, Event, MemoryRegion, Operation, PollPolicy, QpConfig, QpId,
+        SoftProvider, WorkRequest,
+    };
 
     use super::ALLOCATIONS;
-    use super::support::{Pair, flush, memory, pattern, write};
+    use super::support::{End, Pair, flush, memory, pattern, request, write};
 
     /// Posts a write and its flush, `depth` times, and waits for the last.
     fn round(pair: &mut Pair, region: MemoryRegion, page: &[u8], depth: u64) {
@@ -85,6 +90,49 @@ mod tests {
             round(&mut pair, region, &page, depth);
         }
         ALLOCATIONS.load(Ordering::SeqCst) - before
+    }
+
+    /// Works until the engine has received so many bytes in all.
+    fn receive(server: &mut End, bytes: u64) {
+        while server.engine.stats().bytes_received < bytes {
+            server.engine.poll(&mut server.events);
+        }
+    }
+
+    /// Allocations when a connection's first frame in two pieces comes after many in one.
+    fn allocations_of_a_cut() -> u64 {
+        let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let mut server = End::open(&SoftProvider, config);
+        let addr = server.engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut peer = TcpStream::connect(addr).unwrap();
+        // RFC 5044 §7.1.1: CRC, revision 1, no private data.
+        peer.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").unwrap();
+        let id = loop {
+            server.engine.poll(&mut server.events);
+            if let Some(id) = request(&mut server) {
+                break id;
+            }
+        };
+        server.engine.accept(id, QpConfig::default(), &[]).unwrap();
+        server.engine.poll(&mut server.events);
+        peer.read_exact(&mut [0; 20]).unwrap();
+        // RFC 5040 §4.3: an empty Write.
+        let frame = *b"\x00\x0e\xc1\x40\x00\x00\x00\x01\0\0\0\0\0\0\0\0\xeb\xd3\x4c\x5f";
+        let start = server.engine.stats();
+        for number in 1..=100 {
+            peer.write_all(&frame).unwrap();
+            receive(&mut server, start.bytes_received + 20 * number);
+        }
+        server.events.clear();
+        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        peer.write_all(&frame[..9]).unwrap();
+        receive(&mut server, start.bytes_received + 2009);
+        peer.write_all(&frame[9..]).unwrap();
+        receive(&mut server, start.bytes_received + 2020);
+        let after = ALLOCATIONS.load(Ordering::SeqCst);
+        let taken = server.engine.stats().frames_received - start.frames_received;
+        assert_eq!((taken, server.events.len()), (101, 0));
+        after - before
     }
 
     /// Storage as the engine sees it: places at once, makes a flush wait for a worker.
@@ -147,6 +195,7 @@ mod tests {
         let medium = memory(1 << 20);
         assert_eq!(allocations(&medium, 1, 2000), 0, "one at a time");
         assert_eq!(allocations(&medium, 16, 500), 0, "sixteen at a time");
+        assert_eq!(allocations_of_a_cut(), 0, "a frame that TCP cuts in two");
         let storage: Arc<dyn Medium> = Arc::new(Storage(medium));
         // How much collects during one persist differs from time to time, so a buffer may still
         // grow once or twice; per operation it is nothing.

@@ -63,7 +63,8 @@ impl Link {
             steps: Steps::of(&agreement),
             stream,
             transmit: ByteQueue::with_reserve(TRANSMIT_LEN, TERMINATE_ROOM),
-            residue: ByteQueue::unallocated(RECEIVE_LEN),
+            // When TCP first cuts a frame in two is chance, and may be long after the start.
+            residue: ByteQueue::new(RECEIVE_LEN),
             announced: initiator,
             blocked: false,
             parked: false,
