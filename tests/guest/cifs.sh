@@ -4,6 +4,7 @@
 wire=$1 port=$2 share=$3 user=$4 password=$5
 shift 5
 
+# options MODE [EXTRA]
 options() {
   local options=vers=3.1.1,username=$user,password=$password,port=$port,cache=none,echo_interval=5
   case $1 in
@@ -12,14 +13,19 @@ options() {
   sealed) options=$options,sec=ntlmssp,seal ;;
   esac
   [ "$wire" = rdma ] && options=$options,rdma
+  # The largest that server and kernel take; where messages carry the data they are smaller by themselves.
+  case "$wire $1" in
+  tcp* | "rdma plain") options=$options,rsize=8388608,wsize=8388608 ;;
+  esac
   # Where nothing moves by RDMA, cifs.ko of 6.12 makes messages longer than the connection takes,
   # unless they are signed only.
   [ "$wire $1" = "rdma sealed" ] && options=$options,rsize=65536,wsize=65536
-  echo "$options"
+  echo "$options${2:+,$2}"
 }
 
+# attach MODE [EXTRA]
 attach() {
-  timeout 60 mount -t cifs "//$HOST/$share" /mnt -o "$(options "$1")"
+  timeout 60 mount -t cifs "//$HOST/$share" /mnt -o "$(options "$@")"
 }
 
 # What the kernel says of its session must be what was asked for.
@@ -49,12 +55,42 @@ upload() {
 
 sizes() {
   local size file
-  for size in 0 1 4095 4096 65537 1048576 8388608; do
+  for size in 0 1 4095 4096 65537 1048576; do
     file=/tmp/size-$size
     head -c $size /dev/urandom > $file
     dd if=$file of=/mnt/size-$size bs=8M 2> /dev/null && cmp $file /mnt/size-$size || return 1
     rm $file /mnt/size-$size || return 1
   done
+}
+
+# Requests of 8 MiB where they may be so large.
+large() {
+  head -c 16777216 /dev/urandom > /tmp/large &&
+    dd if=/tmp/large of=/mnt/large bs=8M oflag=direct 2> /dev/null &&
+    dd if=/mnt/large bs=8M iflag=direct 2> /dev/null | cmp - /tmp/large &&
+    rm /mnt/large /tmp/large
+}
+
+# The first, and two more.
+connections() {
+  grep -q 'Extra Channels: 2' /proc/fs/cifs/DebugData ||
+    { grep -iE 'channel|interface|speed' /proc/fs/cifs/DebugData | tr '\n' ' '; return 1; }
+}
+
+# The first connection ends while a file is open and being written to; nothing of it is lost. The
+# others lead to the other address.
+loss() {
+  local n
+  set -e
+  exec 7> /mnt/loss
+  for ((n = 0; n < 40; n++)); do
+    [ $n = 20 ] && ss -K dst "$HOST" dport = "$port" > /dev/null
+    printf '%4096d' $n >&7
+  done
+  exec 7>&-
+  for ((n = 0; n < 40; n++)); do printf '%4096d' $n; done | cmp - /mnt/loss
+  rm /mnt/loss
+  set +e
 }
 
 operations() {
@@ -84,12 +120,18 @@ blocks() {
     --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1 --output-format=terse)
 }
 
-modprobe cifs
+modprobe -a cifs tcp_diag
 tree=/usr/lib/modules/$(uname -r)/kernel/crypto
 echo "kernel $(uname -r), $(mount.cifs -V)"
+. /tests/redirect.inc
 if [ "$wire" = rdma ]; then
   . /tests/siw.inc
+  ping -c 1 -W 10 "$OTHER" > /dev/null
   redirect 5445 "$port"
+else
+  # The first connection's port, which cifs.ko uses for the others too; some versions take 445.
+  redirect "$port" "$port"
+  redirect 445 "$port"
 fi
 for mode in "$@"; do
   check "$mode mount" attach "$mode" || continue
@@ -99,8 +141,17 @@ for mode in "$@"; do
   check "$mode upload" upload "$mode"
   check "$mode sizes" sizes
   check "$mode operations" operations
+  check "$mode large requests" large
   check "$mode fio" blocks
   check "$mode unmount" umount /mnt
+done
+for mode in "$@"; do
+  check "$mode mount, several connections" attach "$mode" multichannel,max_channels=3 || continue
+  check "$mode all of them" connections
+  check "$mode large requests over several" large
+  check "$mode download over several" download
+  [ "$wire" = tcp ] && check "$mode loss of the first connection" loss
+  check "$mode unmount of several" umount /mnt
 done
 check "mount before the restart" attach "$1"
 echo "restart the server"

@@ -95,6 +95,7 @@ fn on_path(program: &str) -> bool {
 /// Each program a step starts, with the Debian package that brings it. Sorted by package.
 const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "build-essential"),
+    ("mke2fs", "e2fsprogs"),
     ("git", "git"),
     ("python3", "python3-venv"),
     ("smbd", "samba"),
@@ -106,6 +107,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("iperf3", "iperf3"),
     ("smbtorture", "samba-testsuite"),
+    ("xz", "xz-utils"),
 ];
 /// The pinned Python packages.
 const REQUIREMENTS: &str = "tests/interop/requirements.txt";

@@ -29,7 +29,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Makes what is missing: two to four minutes from nothing, and 300 MiB to download.
+    /// Makes what is missing: two to four minutes from nothing, and 450 MiB to download.
     pub(super) fn ready() -> Result<Self, Failure> {
         let dir = workspace::target().join("guest");
         fs::create_dir_all(&dir).map_err(Failure::io("creating", &dir))?;

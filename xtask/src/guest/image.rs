@@ -321,6 +321,7 @@ const MODULES: &[&str] = &[
     "nft_redir",
     "sch_netem",
     "af_packet",
+    "tcp_diag",
     "dummy",
     "dm_log_writes",
     "dm_flakey",

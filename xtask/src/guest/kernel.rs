@@ -192,7 +192,13 @@ struct Edit {
 
 /// Repairs of what would end every other run, and parameters for what siw decides when it is
 /// compiled; docs/interop.md tells of each. Nothing else of the kernel is changed.
-const EDITS: [Edit; 6] = [
+const EDITS: [Edit; 7] = [
+    // Pages of a registration: 1 MiB, where cifs.ko makes up to 8 MiB of one READ.
+    Edit {
+        file: SIW_HEADER,
+        from: "#define SIW_MAX_SGE_PBL 256",
+        to: "#define SIW_MAX_SGE_PBL 2048",
+    },
     // Pad and CRC of a frame that arrive in two pieces: the second is put over the first instead of
     // behind it, and the CRC does not match. QEMU's network cuts the stream wherever it likes.
     Edit {

@@ -215,7 +215,7 @@ fn prepare(job: &Path, command: &str, extra: &[PathBuf]) -> Result<(), Failure> 
 }
 
 /// QEMU from the cache.
-fn emulator(cache: &Cache) -> Step {
+pub(super) fn emulator(cache: &Cache) -> Step {
     let tools = cache.tools();
     program_of(&tools, "usr/bin/qemu-system-x86_64")
         .arg("-L")

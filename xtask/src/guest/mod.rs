@@ -10,6 +10,7 @@ mod image;
 mod kernel;
 mod machine;
 mod packages;
+mod short;
 mod siw;
 mod siw_peer;
 mod verbs;
@@ -24,6 +25,8 @@ use crate::failure::Failure;
 use crate::guest::machine::{Guest, How, Setup};
 use crate::process::quoted;
 use crate::suite;
+
+pub(crate) use short::{begin, short};
 
 /// Options of `cargo xtask guest`.
 #[derive(Args, Debug)]

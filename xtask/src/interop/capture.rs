@@ -190,7 +190,7 @@ fn crcs(capture: &Path) -> Result<(usize, usize), Failure> {
 
 /// tshark reading `capture` with the options without which it does not look for MPA: the port
 /// may belong to another protocol, and MPA is known by its content only.
-fn tshark(capture: &Path) -> Step {
+pub(super) fn tshark(capture: &Path) -> Step {
     Step::new("tshark")
         .arg("-r")
         .arg(capture)

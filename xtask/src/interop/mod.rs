@@ -1,6 +1,8 @@
 //! Runs of other people's clients and dissectors against a running server.
 
 pub(crate) mod capture;
+pub(crate) mod fpdus;
+pub(crate) mod glance;
 pub(crate) mod python;
 pub(crate) mod report;
 pub(crate) mod samples;
