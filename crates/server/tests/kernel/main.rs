@@ -6,6 +6,10 @@
 #![expect(clippy::tests_outside_test_module, reason = "the whole file is a test")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod live;
+#[path = "../smb_direct/peer.rs"]
+#[allow(dead_code, reason = "the tests of SMB Direct use the rest of it")]
+mod peer;
 mod wire;
 
 use std::collections::HashMap;
