@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rdma::PollPolicy;
+use rdma::{PollPolicy, ProviderChoice};
 use serde::Deserialize;
 
 /// Remote persistent memory as a file service.
@@ -70,7 +70,7 @@ pub(crate) struct Serve {
     /// Address for SMB over TCP [default: 127.0.0.1:4450]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Address for SMB Direct and push mode over software iWARP [default: 127.0.0.1:5445]
+    /// Address for SMB Direct and push mode [default: 127.0.0.1:5445]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) rdma_listen: Option<SocketAddr>,
     /// Address that clients looking for more channels are told, where the machine does not know it
@@ -78,6 +78,11 @@ pub(crate) struct Serve {
     /// `rdma`: it leads to the RDMA listener too. May be given many times
     #[arg(long = "announce", value_name = "ADDR[,rss][,rdma]")]
     pub(crate) announced: Vec<server::Announced>,
+    /// What does RDMA: "soft" needs nothing of the machine (iWARP over TCP), "verbs" uses its RDMA
+    /// adapters through libibverbs and librdmacm, and listens on addresses of theirs only
+    /// [default: soft]
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) rdma_provider: Option<ProviderChoice>,
     /// Let tmpfs and other memory that a power failure erases answer commits as if it were
     /// durable. For measurements and tests only: nothing survives a reboot
     #[arg(long)]
@@ -178,6 +183,9 @@ pub(crate) struct Bench {
     /// What to measure, in turn within one run
     #[arg(long, value_delimiter = ',', default_value = "floor,smb,smb-direct,push")]
     pub(crate) mode: Vec<Mode>,
+    /// What does RDMA at this end: "soft" (iWARP over TCP) or "verbs" (this machine's adapters)
+    #[arg(long, value_name = "PROVIDER", default_value_t)]
+    pub(crate) rdma_provider: ProviderChoice,
     /// How this end of the RDMA arms, and both ends of the floor, wait
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: Poll,

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rdma::ProviderChoice;
 use serde::Deserialize;
 use server::Announced;
 
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) rdma_listen: SocketAddr,
+    pub(crate) rdma_provider: ProviderChoice,
     pub(crate) rdma_threads: u16,
     pub(crate) announced: Vec<Announced>,
     pub(crate) emulate_persistence: bool,
@@ -92,7 +94,17 @@ impl Settings {
             announced =
                 file.announce.iter().map(|text| announcement(text)).collect::<Result<_, _>>()?;
         }
+        let rdma_provider = match (options.rdma_provider, file.rdma_provider) {
+            (Some(choice), _) => choice,
+            (None, Some(name)) => name.parse().map_err(|_| Failure::ConfigValue {
+                what: "rdma_provider",
+                value: name,
+                why: "expected soft or verbs",
+            })?,
+            (None, None) => ProviderChoice::default(),
+        };
         Ok(Self {
+            rdma_provider,
             rdma_threads,
             announced,
             listen: options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT)),
@@ -116,6 +128,7 @@ impl Settings {
 struct File {
     listen: Option<SocketAddr>,
     rdma_listen: Option<SocketAddr>,
+    rdma_provider: Option<String>,
     rdma_threads: Option<u16>,
     #[serde(default)]
     announce: Vec<String>,

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use rdma::EngineError;
+
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -49,6 +51,18 @@ impl Failure {
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::ConfigMissing(_) => Some("see landfast serve --help for examples"),
+            Self::Start(server::StartError::ConfigRdmaListen {
+                source:
+                    EngineError::HostNoLibrary { .. }
+                    | EngineError::HostOldLibrary { .. }
+                    | EngineError::HostNoDevice
+                    | EngineError::ConfigWireHook,
+                ..
+            }) => None,
+            Self::Start(server::StartError::ConfigRdmaListen {
+                source: EngineError::ConfigNoDeviceAt(_),
+                ..
+            }) => Some("give an address of an RDMA device to --rdma-listen"),
             Self::Start(_) => Some(
                 "is another server on that address? choose others with --listen and --rdma-listen",
             ),

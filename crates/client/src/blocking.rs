@@ -7,7 +7,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rdma::SoftProvider;
 use smb::info::DirectoryEntry;
 use tokio::runtime::{Builder, Runtime};
 
@@ -87,7 +86,8 @@ impl Client {
         let runtime = self.runtime.handle().clone();
         let control =
             FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());
-        let region = Region::open(Box::new(control), Arc::new(SoftProvider), settings, range);
+        let provider = settings.provider.provider();
+        let region = Region::open(Box::new(control), provider, settings, range);
         Ok(region.keeping(Arc::clone(&self.runtime)))
     }
 

@@ -8,16 +8,19 @@ mod fixture;
 use std::time::Duration;
 
 use client::{FallbackReason, OpenOptions, Path, RegionSettings};
-use fixture::{Fixture, bytes_at, pushing};
+use fixture::{Fixture, bytes_at, provider, pushing, settings};
+use rdma::ProviderChoice;
 use smb::NtStatus;
+use smb::push::Refusal;
 
 fn pushes_and_commits(parent: &str) {
     let fixture = Fixture::start(parent, |_| {});
     let path = fixture.file(1 << 20);
     let client = fixture.client();
-    let mut region =
-        client.map("region", &pushing(), 4096..(1 << 20), RegionSettings::default()).unwrap();
-    assert!(matches!(region.path(), Path::Push { has_flush: true, .. }), "{:?}", region.path());
+    let mut region = client.map("region", &pushing(), 4096..(1 << 20), settings()).unwrap();
+    let Path::Push { has_flush, .. } = region.path() else { panic!("{}", region.path()) };
+    // No adapter persists these pages itself; there the commit is a message.
+    assert_eq!(*has_flush, provider() == ProviderChoice::Soft);
     region.write_commit(0, &[7; 4096]).unwrap();
     assert_eq!(bytes_at(&path, 4096, 4096), [7; 4096]);
     assert_eq!(bytes_at(&path, 0, 4096), [0; 4096]);
@@ -40,7 +43,23 @@ fn a_region_on_tmpfs_is_written_committed_and_read_by_one_sided_rdma() {
 
 #[test]
 fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
-    pushes_and_commits("/var/tmp");
+    if provider() == ProviderChoice::Soft {
+        pushes_and_commits("/var/tmp");
+    } else {
+        is_not_pushed_and_says_so("/var/tmp");
+    }
+}
+
+/// A device reaches memory, and there is none behind a file that system calls write.
+fn is_not_pushed_and_says_so(parent: &str) {
+    let fixture = Fixture::start(parent, |_| {});
+    let path = fixture.file(1 << 20);
+    let client = fixture.client();
+    let mut region = client.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
+    let reason = FallbackReason::NotGranted(Refusal::SHARE_NOT_CAPABLE);
+    assert_eq!(*region.path(), Path::Smb { reason });
+    region.write_commit(0, &[7; 4096]).unwrap();
+    assert_eq!(bytes_at(&path, 0, 4096), [7; 4096]);
 }
 
 #[test]
@@ -52,19 +71,19 @@ fn a_region_that_cannot_be_had_is_refused_with_what_to_do() {
         client.map("region", &pushing(), range, settings).unwrap_err().to_string()
     };
     assert_eq!(
-        refused(4096..8193, RegionSettings::default()),
+        refused(4096..8193, settings()),
         "the file has 8192 bytes and the region ends at 8193: lengthen it by set_len first"
     );
-    refused(0..u64::MAX, RegionSettings::default());
+    refused(0..u64::MAX, settings());
     assert_eq!(
-        refused(8192..8192, RegionSettings::default()),
+        refused(8192..8192, settings()),
         "nothing lies in 8192..8192: a region has at least one byte"
     );
     #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
-    refused(8192..4096, RegionSettings::default());
-    refused(0..8192, RegionSettings { journal_bytes: 0, ..RegionSettings::default() });
+    refused(8192..4096, settings());
+    refused(0..8192, RegionSettings { journal_bytes: 0, ..settings() });
     // None of them has left anything behind.
-    let region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    let region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     assert!(matches!(region.path(), Path::Push { .. }), "{}", region.path());
 }
 
@@ -75,8 +94,7 @@ fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
     });
     let path = fixture.file(1 << 20);
     let holder = fixture.client();
-    let mut region =
-        holder.map("region", &pushing(), 0..(1 << 20), RegionSettings::default()).unwrap();
+    let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     region.write_commit(0, &[1; 4096]).unwrap();
     assert!(matches!(region.path(), Path::Push { .. }), "{:?}", region.path());
     // The other opens while the holder goes on: the lease is broken, the region given back or
@@ -110,7 +128,7 @@ fn a_region_that_is_not_mapped_keeps_nobody_waiting_for_its_lease() {
     let fixture = Fixture::start("/dev/shm", |config| config.rdma_listen = None);
     fixture.file(1 << 20);
     let holder = fixture.client();
-    let region = holder.map("region", &pushing(), 0..(1 << 20), RegionSettings::default()).unwrap();
+    let region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
     let began = std::time::Instant::now();
     let other = fixture.client();
@@ -127,7 +145,7 @@ fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
     });
     let path = fixture.file(8192);
     let holder = fixture.client();
-    let mut region = holder.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    let mut region = holder.map("region", &pushing(), 0..8192, settings()).unwrap();
     region.write_commit(0, &[1; 4096]).unwrap();
     // The holder's thread is busy elsewhere: it neither unmaps nor acknowledges.
     let other = fixture.client();
@@ -144,7 +162,7 @@ fn a_file_that_was_renamed_is_not_made_anew_by_mapping_it_again() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let path = fixture.file(8192);
     let holder = fixture.client();
-    let mut region = holder.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    let mut region = holder.map("region", &pushing(), 0..8192, settings()).unwrap();
     region.write_commit(0, &[1; 100]).unwrap();
     let other = fixture.client();
     let renaming = std::thread::spawn(move || other.rename("region", "moved", false));
@@ -167,7 +185,7 @@ fn a_file_somebody_maps_is_deleted_after_the_region_is_gone() {
     });
     let path = fixture.file(8192);
     let client = fixture.client();
-    let region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    let region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     assert!(matches!(region.path(), Path::Push { .. }), "{:?}", region.path());
     let other = fixture.client();
     other.delete("region").unwrap();
@@ -186,7 +204,7 @@ fn a_share_that_requires_encryption_is_not_pushed_and_says_so() {
     let fixture = Fixture::start("/dev/shm", |config| config.shares[0].encrypt_required = true);
     fixture.file(8192);
     let client = fixture.client();
-    let mut region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
     region.write_commit(0, &[1; 100]).unwrap();
 }
@@ -196,7 +214,7 @@ fn a_client_that_vanishes_leaves_no_region_behind() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let path = fixture.file(8192);
     let client = fixture.client();
-    let mut region = client.map("region", &pushing(), 0..8192, RegionSettings::default()).unwrap();
+    let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     region.write_commit(0, &[1; 100]).unwrap();
     drop(region);
     drop(client);

@@ -609,6 +609,43 @@ mod tests {
         }
     }
 
+    /// A device of persistent memory, where the guest has one.
+    fn persistent_memory() -> Option<Arc<dyn Medium>> {
+        let path = std::env::var_os("LANDFAST_RDMA_DAX")?;
+        let device = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let medium = pmem::map_file(&device, 2 << 20, pmem::OpenOptions::default()).unwrap();
+        assert_eq!(medium.class(), pmem::DurabilityClass::Pmem);
+        Some(medium)
+    }
+
+    #[test]
+    fn persistent_memory_is_registered_as_it_is_and_flushed_by_whoever_can() {
+        let medium = persistent_memory().unwrap_or_else(|| memory(2 << 20));
+        let mut pair = Pair::of_any();
+        let can = pair.client.engine.capabilities(pair.client_qp).unwrap();
+        let (qp, range) = (pair.server_qp, 4096..1 << 20);
+        let region = pair.server.engine.register(qp, medium.clone(), range, Access::PUSH).unwrap();
+        let offered = region.offers.contains(PeerOperations::FLUSH);
+        println!("class {}, flush {}, offered {offered}", medium.class(), can.flush);
+        if can.flush && medium.class() == pmem::DurabilityClass::Pmem {
+            assert!(offered, "a device that flushes does so on persistent memory");
+        }
+        let bytes = pattern(5, 60_000);
+        pair.post(1, write(&bytes, region, 100));
+        assert!(pair.completion().is_success());
+        if can.flush && offered {
+            pair.post(2, flush(region.rkey, region.remote_addr_base + 100, 60_000));
+            let done = pair.completion();
+            assert_eq!((done.wr_id, done.status), (2, WcStatus::Success));
+        } else {
+            barrier(&mut pair, region);
+            medium.persist_foreign(4196, 60_000).unwrap();
+        }
+        same(&bytes_of(&*medium, 4196, 60_000), &bytes);
+        let gone = pair.server.engine.deregister(pair.server_qp, region.rkey);
+        assert_eq!(gone, Ok(rdma::Deregistration::Done));
+    }
+
     #[test]
     fn every_policy_of_polling_serves() {
         for polling in [PollPolicy::Adaptive, PollPolicy::Block, PollPolicy::Fixed(20)] {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma::PollPolicy;
+use rdma::{PollPolicy, ProviderChoice};
 use smb::auth::{UserList, UserStore};
 
 use crate::limits::Limits;
@@ -23,12 +23,15 @@ pub struct ServerConfig {
     /// The addresses clients are told of when they look for more channels; none: those this machine
     /// finds itself to have.
     pub announced: Vec<Announced>,
+    /// What does RDMA on this machine.
+    pub rdma_provider: ProviderChoice,
     /// How the RDMA engines wait for work.
     pub rdma_polling: PollPolicy,
     /// How many threads serve RDMA clients, each its share of the connections; at least one. With
     /// a capture it is one, whatever this says.
     pub rdma_threads: usize,
     /// A capture file for everything that RDMA clients send and get. For looking, not for speed.
+    /// Provider `verbs` has no bytes to show and refuses.
     pub rdma_capture: Option<PathBuf>,
     /// What is exported.
     pub shares: Vec<ShareConfig>,
@@ -51,6 +54,7 @@ impl ServerConfig {
             listen,
             rdma_listen: None,
             announced: Vec::new(),
+            rdma_provider: ProviderChoice::Soft,
             rdma_polling: PollPolicy::Adaptive,
             rdma_threads: 1,
             rdma_capture: None,

@@ -19,7 +19,7 @@ use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
 use crate::push::Push;
-use crate::push::registrar::{EngineConnection, Later, Registrar};
+use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareConfig};
 use crate::state::link::Agreed;
@@ -188,18 +188,22 @@ impl Outbox for Arc<Letters> {
 struct Yes(AtomicU32);
 
 impl Registrar for Yes {
+    fn reaches_files(&self) -> bool {
+        true
+    }
+
     fn register(
         &self,
         _: EngineConnection,
         _: Arc<dyn Medium>,
         range: Range<u64>,
         _: Access,
-    ) -> Later<Option<MemoryRegion>> {
+    ) -> Later<Result<MemoryRegion, NotRegistered>> {
         let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
         Box::pin(async move {
-            Some(MemoryRegion {
+            Ok(MemoryRegion {
                 rkey,
                 lkey,
                 remote_addr_base: 0,

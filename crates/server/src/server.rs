@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, SoftProvider};
+use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb::Guid;
 use thiserror::Error;
@@ -90,24 +90,25 @@ fn first_serial() -> Result<u64, getrandom::Error> {
 }
 
 fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, StartError> {
-    let provider: Arc<dyn Provider> = match &config.rdma_capture {
-        Some(path) => Arc::new(
+    let failed = |source| StartError::ConfigRdmaListen { address: listen, source };
+    let provider: Arc<dyn Provider> = match (&config.rdma_capture, config.rdma_provider) {
+        (Some(path), ProviderChoice::Soft) => Arc::new(
             Pcap::create(SoftProvider, path)
                 .map_err(|source| StartError::ConfigCapture { path: path.clone(), source })?,
         ),
-        None => Arc::new(SoftProvider),
+        (Some(_), ProviderChoice::Verbs) => return Err(failed(EngineError::ConfigWireHook)),
+        (None, choice) => choice.provider(),
     };
     let engine = EngineConfig { polling: config.rdma_polling, ..EngineConfig::default() };
     // A capture shows streams whole, so they stay with the engine that has heard them first.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
-    OpenEngine::open(EngineOptions { listen, provider, engine, threads })
-        .map_err(|source| StartError::ConfigRdmaListen { address: listen, source })
+    OpenEngine::open(EngineOptions { listen, provider, engine, threads }).map_err(failed)
 }
 
 fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, StartError> {
-    let handle = engine.handle().clone();
+    let (handle, reaches_files) = (engine.handle().clone(), engine.reaches_files());
     let address = handle.address();
-    let bridge = Arc::new(PushBridge::new(core, handle));
+    let bridge = Arc::new(PushBridge::new(core, handle, reaches_files));
     core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address);
     let gate: Arc<dyn Gate> = bridge;
     let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;

@@ -20,6 +20,9 @@ pub(crate) trait Arm {
 
     /// The durability class of a commit on this arm, and how it is reached.
     fn durability(&self) -> String;
+
+    /// What a commit is made by, in a word for programs.
+    fn commit(&self) -> &'static str;
 }
 
 /// What one thread saw in one turn.
@@ -28,12 +31,13 @@ pub(crate) struct Recording {
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) bytes: u64,
     pub(crate) durability: String,
+    pub(crate) commit: &'static str,
 }
 
 impl Recording {
     /// Nothing seen yet.
-    pub(crate) fn new(durability: String) -> Self {
-        Self { latency_ns: histogram(), bytes: 0, durability }
+    pub(crate) fn new(durability: String, commit: &'static str) -> Self {
+        Self { latency_ns: histogram(), bytes: 0, durability, commit }
     }
 
     /// Counts an operation on `bytes` that was issued at `issued` and is over now.

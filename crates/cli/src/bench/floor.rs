@@ -91,6 +91,10 @@ impl Arm for Floor {
         }
     }
 
+    fn commit(&self) -> &'static str {
+        "none"
+    }
+
     fn durability(&self) -> String {
         "none asked: bytes placed and fenced in volatile memory".into()
     }

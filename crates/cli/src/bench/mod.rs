@@ -157,6 +157,7 @@ fn one_turn(
             .expect("all histograms have the same bounds");
         measurement.bytes += recording.bytes;
         measurement.durability = recording.durability;
+        measurement.commit = recording.commit;
     }
     measurement.elapsed += started.elapsed();
     measurement.client.add(Usage::of(std::process::id()).since(client_before));
@@ -190,7 +191,7 @@ fn serve_turns(
     }
     while let Ok(turn) = inbox.recv() {
         let (arm, operations) = &mut arms[turn.mode];
-        let mut recording = Recording::new(arm.durability());
+        let mut recording = Recording::new(arm.durability(), arm.commit());
         let outcome = arm.run(operations, Instant::now() + turn.length, &mut recording);
         if outbox.send(outcome.map(|()| recording)).is_err() {
             return;
@@ -241,6 +242,7 @@ fn conditions(plan: &Plan, placement: String) -> Conditions {
         write_percent: plan.write_percent,
         think_us: plan.think.as_micros(),
         random: plan.random,
+        rdma_provider: plan.rdma_provider.name(),
         poll: format!("{:?}", plan.poll).to_lowercase(),
         placement,
         cores: thread::available_parallelism().map_or(1, usize::from),

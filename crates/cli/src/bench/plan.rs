@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rdma::ProviderChoice;
+
 use crate::args::{Bench, Mode, Placement, Poll};
 use crate::failure::Failure;
 
@@ -18,6 +20,7 @@ pub(crate) struct Plan {
     pub(crate) file_size: u64,
     pub(crate) slices: u32,
     pub(crate) slice: Duration,
+    pub(crate) rdma_provider: ProviderChoice,
     pub(crate) poll: Poll,
     pub(crate) placement: Placement,
 }
@@ -67,6 +70,7 @@ impl Plan {
             file_size: options.file_size,
             slices,
             slice: total / slices,
+            rdma_provider: options.rdma_provider,
             poll: options.poll,
             placement: options.placement,
         })
@@ -197,6 +201,7 @@ mod tests {
             file_size: 100 * 4096 + 17,
             slices: 1,
             slice: Duration::from_secs(1),
+            rdma_provider: ProviderChoice::Soft,
             poll: Poll::Adaptive,
             placement: Placement::Free,
         };

@@ -26,6 +26,7 @@ impl Push {
     /// this name would be a lie.
     pub(crate) fn connect(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let settings = RegionSettings {
+            provider: plan.rdma_provider,
             polling: plan.poll.policy(),
             outstanding_max: plan.outstanding,
             ..RegionSettings::default()
@@ -103,5 +104,13 @@ impl Arm for Push {
 
     fn durability(&self) -> String {
         self.region.path().to_string()
+    }
+
+    fn commit(&self) -> &'static str {
+        match self.region.path() {
+            client::Path::Push { has_flush: true, .. } => "rdma-flush",
+            client::Path::Push { has_flush: false, .. } => "message",
+            client::Path::Smb { .. } => "smb2-flush",
+        }
     }
 }

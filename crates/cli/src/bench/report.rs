@@ -20,6 +20,8 @@ pub(crate) struct Measurement {
     pub(crate) server: Option<Usage>,
     /// The durability class of its commits and how it is reached, in words.
     pub(crate) durability: String,
+    /// What a commit is made by: `rdma-flush`, `message`, `smb2-flush` or `none`.
+    pub(crate) commit: &'static str,
 }
 
 impl Measurement {
@@ -33,6 +35,7 @@ impl Measurement {
             client: Usage::default(),
             server: None,
             durability: String::new(),
+            commit: "none",
         }
     }
 
@@ -88,6 +91,7 @@ pub(crate) struct Conditions {
     pub(crate) write_percent: u8,
     pub(crate) think_us: u128,
     pub(crate) random: bool,
+    pub(crate) rdma_provider: &'static str,
     pub(crate) poll: String,
     pub(crate) placement: String,
     pub(crate) cores: usize,
@@ -149,7 +153,8 @@ impl Report {
         let order = if random { "random" } else { "sequential" };
         format!(
             "{block} B, {threads} thread(s) x {outstanding} outstanding, {write_percent} % writes (each \
-             committed), {order}, {think}{} polling\n{}\n{} cores, Linux {}, load {}\n",
+             committed), {order}, {think}provider {}, {} polling\n{}\n{} cores, Linux {}, load {}\n",
+            self.conditions.rdma_provider,
             self.conditions.poll,
             self.conditions.placement,
             self.conditions.cores,
@@ -187,6 +192,7 @@ fn object(measurement: &Measurement, floor_p50_us: Option<f64>) -> Value {
             "server": measurement.server.map(|server| measurement.per_operation(server.switches)),
         },
         "durability": measurement.durability,
+        "commit": measurement.commit,
         "ratio_to_floor": floor_p50_us.map(|floor| measurement.quantile_us(0.5) / floor),
     })
 }
@@ -253,6 +259,7 @@ mod tests {
             write_percent: 100,
             think_us: 0,
             random: false,
+            rdma_provider: "soft",
             poll: "adaptive".into(),
             placement: "free".into(),
             cores: 2,

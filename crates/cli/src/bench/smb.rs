@@ -6,7 +6,6 @@ use std::time::Instant;
 use client::transport::direct::{self, DirectConfig};
 use client::{Client, ClientError, ConnectOptions, File, OpenOptions, SmbUrl};
 use futures_util::future::try_join_all;
-use rdma::SoftProvider;
 use smb::auth::NtlmInitiator;
 use tokio::runtime::{Builder, Runtime};
 
@@ -41,7 +40,8 @@ impl Smb {
         let runtime = runtime()?;
         let address = remote::rdma_address(url)?;
         let client = runtime.block_on(async {
-            let transport = direct::connect(&SoftProvider, address, DirectConfig::default());
+            let provider = plan.rdma_provider.provider();
+            let transport = direct::connect(&*provider, address, DirectConfig::default());
             let transport = transport.await.map_err(ClientError::from)?;
             let mut initiator =
                 NtlmInitiator::with_password(&url.user, &url.domain, &url.password, &url.host)
@@ -93,6 +93,10 @@ impl Arm for Smb {
         };
         let lanes = (0..self.outstanding).map(|_| lane());
         self.runtime.block_on(try_join_all(lanes)).map(|_| ())
+    }
+
+    fn commit(&self) -> &'static str {
+        "smb2-flush"
     }
 
     fn durability(&self) -> String {

@@ -66,6 +66,7 @@ impl Stage<'_> {
             random: true,
             file_size: 16 << 20,
             mode: vec![Mode::Floor, Mode::Smb, Mode::SmbDirect, Mode::Push],
+            rdma_provider: rdma::ProviderChoice::Soft,
             poll: Poll::Adaptive,
             floor: None,
             placement: placement(),

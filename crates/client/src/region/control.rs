@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::DurabilityClass;
@@ -33,6 +34,13 @@ pub(crate) trait Control: Debug + Send {
 
     /// SMB2 WRITE, whole or failed.
     fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError>;
+
+    /// COMMIT_REMOTE_REGION of a range of the file that lies in the mapped region.
+    ///
+    /// # Durability
+    ///
+    /// Whatever was placed in the range before is durable in the server's class for the file.
+    fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError>;
 
     /// SMB2 FLUSH.
     ///

@@ -173,8 +173,10 @@ impl Region {
             let value = match &pending.kind {
                 Kind::Commit(range) => {
                     if !channel.has_flush() {
-                        // The writes are placed; SMB2 FLUSH makes them durable.
-                        if let Err(error) = self.control.flush() {
+                        // The writes are placed; the server makes them durable.
+                        let (start, end) = (range.start, range.end);
+                        let file_range = self.file_offset + start..self.file_offset + end;
+                        if let Err(error) = self.control.commit(file_range) {
                             return Err(self.break_off(error.into()));
                         }
                     }
@@ -256,9 +258,12 @@ impl Region {
             let _ = self.control.unmap();
             return Err(reason);
         }
-        let has_flush = channel.has_flush();
-        self.path =
-            Path::Push { class: invitation.class, is_emulated: invitation.is_emulated, has_flush };
+        self.path = Path::Push {
+            class: invitation.class,
+            is_emulated: invitation.is_emulated,
+            has_flush: channel.has_flush(),
+            provider: self.provider.name(),
+        };
         self.channel = Some(channel);
         Ok(())
     }

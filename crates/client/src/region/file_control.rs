@@ -23,9 +23,9 @@ use std::time::Duration;
 use pmem::DurabilityClass;
 use smb::create::CreateDisposition;
 use smb::push::{
-    Capabilities, Durability, Generation, MapRequest, MapResponse, PushAccept, PushConnect,
-    PushConnectionId, PushGrant, PushResponse, RecallRequest, RecallResponse, RegistrationId,
-    Rights, UnmapRequest,
+    Capabilities, CommitRange, CommitRequest, CommitResponse, Durability, Generation, MapRequest,
+    MapResponse, PushAccept, PushConnect, PushConnectionId, PushGrant, PushResponse, RecallRequest,
+    RecallResponse, RegistrationId, Rights, UnmapRequest,
 };
 use smb::{Command, ControlCode, NtStatus, ParseError};
 use tokio::runtime::Handle;
@@ -195,9 +195,22 @@ impl Control for FileControl {
         self.runtime.block_on(self.file.write_at(file_offset, bytes))
     }
 
+    fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError> {
+        match self.runtime.block_on(self.shared.commit(range)) {
+            // The server has ended the registration, or commits no such memory by way of it. What
+            // was placed is in the file.
+            Err(error) if error.status().is_some_and(is_no_registration) => self.flush(),
+            other => other,
+        }
+    }
+
     fn flush(&mut self) -> Result<(), ClientError> {
         self.runtime.block_on(self.file.flush())
     }
+}
+
+fn is_no_registration(status: NtStatus) -> bool {
+    [NtStatus::NOT_FOUND, NtStatus::FILE_CLOSED, NtStatus::NOT_SUPPORTED].contains(&status)
 }
 
 impl Shared {
@@ -220,6 +233,20 @@ impl Shared {
             Err(error) if error.status() == Some(NtStatus::NOT_FOUND) => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    async fn commit(&self, range: Range<u64>) -> Result<(), ClientError> {
+        let present = *self.registration.borrow();
+        let mapper = Arc::clone(&self.mapper());
+        let Some((registration, generation)) = present else {
+            return mapper.flush().await;
+        };
+        let range = CommitRange { file_offset: range.start, length: range.end - range.start };
+        let mut input = Vec::new();
+        CommitRequest { registration, generation, ranges: vec![range] }.emit(&mut input);
+        let code = ControlCode::COMMIT_REMOTE_REGION;
+        let output = mapper.ioctl(code, &input, COMMIT_OUTPUT_MAX).await?;
+        CommitResponse::parse(&output).map(drop).map_err(malformed)
     }
 
     /// Answers breaks until the region is mapped again, which needs the lease for its watcher.
@@ -320,4 +347,5 @@ fn malformed(error: ParseError) -> ClientError {
 
 // The fixed part and the most descriptors.
 const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
+const COMMIT_OUTPUT_MAX: u32 = 64;
 const RECALL_OUTPUT_MAX: u32 = 64 * 1024;

@@ -18,8 +18,10 @@ pub enum Path {
         class: DurabilityClass,
         /// The class is `volatile` and the operator switched emulation on.
         is_emulated: bool,
-        /// Whether commit is an RDMA Flush; else it is an SMB2 FLUSH.
+        /// Whether commit is an RDMA Flush; else it is a message on the SMB connection.
         has_flush: bool,
+        /// What does RDMA at this end.
+        provider: &'static str,
     },
     /// SMB2 READ, WRITE and FLUSH.
     Smb {
@@ -70,9 +72,9 @@ impl FallbackReason {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Push { class, is_emulated, has_flush } => {
-                let commit = if *has_flush { "RDMA Flush" } else { "SMB2 FLUSH" };
-                write!(f, "push, class {class}, commit by {commit}")?;
+            Self::Push { class, is_emulated, has_flush, provider } => {
+                let commit = if *has_flush { COMMIT_NATIVE } else { COMMIT_BY_MESSAGE };
+                write!(f, "push by provider {provider}, class {class}, commit by {commit}")?;
                 if *is_emulated { f.write_str(", persistence EMULATED") } else { Ok(()) }
             }
             Self::Smb { reason } => write!(f, "SMB READ, WRITE and FLUSH: {reason}"),
@@ -97,6 +99,11 @@ impl fmt::Display for FallbackReason {
         }
     }
 }
+
+/// A commit that the RDMA connection carries itself.
+const COMMIT_NATIVE: &str = "RDMA Flush";
+/// A commit of bytes that an RDMA Read has shown to be placed.
+const COMMIT_BY_MESSAGE: &str = "message (COMMIT_REMOTE_REGION)";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rdma::PollPolicy;
+use rdma::{PollPolicy, ProviderChoice};
 use thiserror::Error;
 
 /// Bounds and habits of one region.
@@ -15,6 +15,8 @@ pub struct RegionSettings {
     pub journal_bytes: usize,
     /// Operations submitted and not finished, 1 to [`RegionSettings::OUTSTANDING_MAX`].
     pub outstanding_max: usize,
+    /// What does RDMA on this machine.
+    pub provider: ProviderChoice,
     /// How the engine waits for answers.
     pub polling: PollPolicy,
     /// How long the server may take for an answer on the push connection before the region falls
@@ -58,6 +60,7 @@ impl Default for RegionSettings {
         Self {
             journal_bytes: 4 << 20,
             outstanding_max: 256,
+            provider: ProviderChoice::Soft,
             polling: PollPolicy::Adaptive,
             answer_timeout: Duration::from_secs(30),
         }

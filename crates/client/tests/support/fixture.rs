@@ -1,11 +1,16 @@
 //! A server with one share in this process, and clients of it.
+//!
+//! They meet over provider `soft` and loopback, unless the environment says otherwise:
+//! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use client::{ConnectOptions, OpenOptions, SmbUrl, blocking};
+use client::{ConnectOptions, OpenOptions, RegionSettings, SmbUrl, blocking};
+use rdma::ProviderChoice;
 use server::{Running, Server, ServerConfig, ShareConfig, Users};
 use smb::push::{Durability, PushRequest, Rights};
 
@@ -21,7 +26,8 @@ impl Fixture {
         let share = tempfile::tempdir_in(parent).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
-        config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
+        config.rdma_listen = Some(rdma_address());
+        config.rdma_provider = provider();
         let mut exported = ShareConfig::new("share", share.path());
         exported.emulate_persistence = true;
         config.shares.push(exported);
@@ -50,6 +56,22 @@ impl Fixture {
         std::fs::File::create(&path).unwrap().set_len(len).unwrap();
         path
     }
+}
+
+/// The provider under test.
+pub(crate) fn provider() -> ProviderChoice {
+    std::env::var("LANDFAST_RDMA_PROVIDER")
+        .map_or(ProviderChoice::Soft, |name| name.parse().unwrap())
+}
+
+fn rdma_address() -> SocketAddr {
+    let ip = std::env::var("LANDFAST_RDMA_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
+    SocketAddr::new(ip.parse().unwrap(), 0)
+}
+
+/// A region's settings, for the provider under test.
+pub(crate) fn settings() -> RegionSettings {
+    RegionSettings { provider: provider(), ..RegionSettings::default() }
 }
 
 pub(crate) fn pushing() -> OpenOptions {

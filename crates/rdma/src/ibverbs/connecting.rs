@@ -169,7 +169,10 @@ impl VerbsEngine {
                 None => private_data.to_vec(),
             },
             responder_resources: config.ird.min(features.responder_max),
-            initiator_depth: config.ord.min(features.initiator_max).min(request.initiator_depth),
+            initiator_depth: match features.is_iwarp {
+                true => config.ord.min(features.initiator_max),
+                false => config.ord.min(features.initiator_max).min(request.initiator_depth),
+            },
         };
         let stage = Stage::Answering(terms.clone());
         let key = self.add(request.id, device, config, stage, false)?;
@@ -420,8 +423,11 @@ impl Connection {
         let both = theirs & self.answers;
         self.capabilities.flush = both.contains(Answers::FLUSH);
         self.capabilities.atomic_write = both.contains(Answers::ATOMIC_WRITE);
-        self.capabilities.ird = self.capabilities.ird.min(terms.responder_resources);
-        self.capabilities.ord = self.capabilities.ord.min(terms.initiator_depth);
+        // Drivers of iWARP disagree about whose number is whose, and keep to the lesser themselves.
+        if !self.is_iwarp {
+            self.capabilities.ird = self.capabilities.ird.min(terms.responder_resources);
+            self.capabilities.ord = self.capabilities.ord.min(terms.initiator_depth);
+        }
     }
 }
 

@@ -57,6 +57,10 @@ impl Provider for VerbsProvider {
         "verbs"
     }
 
+    fn is_device(&self) -> bool {
+        true
+    }
+
     fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
         Ok(Box::new(engine::VerbsEngine::open(config)?))
     }

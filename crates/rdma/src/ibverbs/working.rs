@@ -15,7 +15,8 @@ use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{
     Access, DisconnectReason, EngineError, Event, LocalSlice, Operation, Payload, Placement,
-    PostError, QpId, Rkey, TerminateCode, WcOpcode, WcStatus, WorkCompletion, WorkRequest,
+    PostError, QUEUE_DEPTH_MAX, QpId, Rkey, TerminateCode, WcOpcode, WcStatus, WorkCompletion,
+    WorkRequest,
 };
 
 impl VerbsEngine {
@@ -145,7 +146,12 @@ impl VerbsEngine {
     pub(super) fn end(&mut self, key: Key, reason: DisconnectReason) {
         let Some(connection) = self.qps.get(key) else { return };
         connection.queue.id().disconnect();
-        while self.drain(key) {}
+        // What a broken queue pair still has to say is bounded by its depths.
+        for _ in 0..DRAINS_MAX {
+            if !self.drain(key) {
+                break;
+            }
+        }
         let Some(mut connection) = self.forget(key) else { return };
         let reason = connection.fault.unwrap_or(reason);
         connection.flush(qp_of(key), &mut self.events);
@@ -329,6 +335,8 @@ fn len_of(operation: &Operation<'_>) -> u32 {
 const RECEIVE: u64 = 1 << 63;
 /// Completions of one queue pair before the next has its turn, in batches.
 const BATCHES_PER_ROUND: u32 = 4;
+/// Shares of completions that a queue pair of the greatest depth can have.
+const DRAINS_MAX: usize = 2 * QUEUE_DEPTH_MAX as usize / BATCH + 1;
 /// How long the connection manager may take to tell why a queue pair broke.
 const BROKEN_PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
 /// How long sends may still leave after the owner has asked for the end.

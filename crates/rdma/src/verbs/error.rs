@@ -186,12 +186,39 @@ pub enum PostError {
     ConfigMisaligned(u64),
 }
 
-// ENOMEM and EAGAIN: more than may be locked. EOPNOTSUPP: a DAX file. EFAULT: a file whose pages
-// are written back. The numbers are those of Linux on every machine we build for.
+impl RegisterError {
+    /// Whether the provider never registers such memory, however much it has to give.
+    pub fn is_for_good(&self) -> bool {
+        match *self {
+            Self::MediumNotMemory => true,
+            // A DAX file, or one whose pages are written back.
+            Self::HostPin { errno } => [libc::EOPNOTSUPP, libc::EFAULT].contains(&errno),
+            _ => false,
+        }
+    }
+}
+
 fn pin_advice(errno: i32) -> &'static str {
     match errno {
-        11 | 12 => " (raise the limit of locked memory: ulimit -l, LimitMEMLOCK=)",
-        14 | 95 => " (only tmpfs, anonymous memory and devdax can be pinned)",
+        libc::EAGAIN | libc::ENOMEM => {
+            " (raise the limit of locked memory: ulimit -l, LimitMEMLOCK=)"
+        }
+        libc::EFAULT | libc::EOPNOTSUPP => {
+            " (only tmpfs, anonymous memory and devdax can be pinned)"
+        }
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_pinned_is_told_from_too_much_of_it() {
+        let dax = RegisterError::HostPin { errno: libc::EOPNOTSUPP };
+        assert!(dax.is_for_good() && dax.to_string().contains("devdax"), "{dax}");
+        let locked = RegisterError::HostPin { errno: libc::ENOMEM };
+        assert!(!locked.is_for_good() && locked.to_string().contains("ulimit -l"), "{locked}");
     }
 }

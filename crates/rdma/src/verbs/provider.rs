@@ -37,6 +37,12 @@ pub trait Provider: Debug + Send + Sync {
     /// A short name for logs and reports.
     fn name(&self) -> &'static str;
 
+    /// Whether a device reaches memory by itself: then only media that are memory can be
+    /// registered ([`Medium::direct`]), and only those that the host pins.
+    fn is_device(&self) -> bool {
+        false
+    }
+
     /// Opens an engine.
     fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError>;
 }

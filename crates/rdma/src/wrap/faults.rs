@@ -55,6 +55,10 @@ impl<P: Provider> Provider for Faults<P> {
         self.inner.name()
     }
 
+    fn is_device(&self) -> bool {
+        self.inner.is_device()
+    }
+
     fn open_engine(&self, mut config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
         let engine = self.engines.fetch_add(1, Ordering::Relaxed);
         let mut random = Random(self.plan.seed ^ Random(engine).next());

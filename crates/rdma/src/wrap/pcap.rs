@@ -47,6 +47,10 @@ impl<P: Provider> Provider for Pcap<P> {
         self.inner.name()
     }
 
+    fn is_device(&self) -> bool {
+        self.inner.is_device()
+    }
+
     fn open_engine(&self, mut config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
         let next = config.wire_hook.take();
         let engine = self.engines.fetch_add(1, Ordering::Relaxed);

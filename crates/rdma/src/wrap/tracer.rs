@@ -35,6 +35,10 @@ impl<P: Provider> Provider for Tracer<P> {
         self.inner.name()
     }
 
+    fn is_device(&self) -> bool {
+        self.inner.is_device()
+    }
+
     fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
         debug!(provider = self.name(), ?config, "open engine");
         let inner = self.inner.open_engine(config)?;

@@ -17,6 +17,7 @@ use smb::create::AccessMask;
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
+use crate::push;
 use crate::share::InlineIo;
 use crate::state::Open;
 
@@ -61,6 +62,8 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
         open.entry.sync_directory()?;
         return persist_name(open);
     }
+    // What a device has placed in the file's memory may lie in caches that no system call knows.
+    push::persist_unseen(&open.node).map_err(|_| NtStatus::DATA_ERROR)?;
     match open.node.commit_group(&open.entry)?.persist() {
         Ok(()) => {
             // What binds a stream to its file is in the file.

@@ -14,10 +14,10 @@ use rdma::{Access, MemoryRegion, Rkey};
 use smb::NtStatus;
 
 use super::gate::{Admitted, Gate, Refused};
-use super::handle::{Handle, PushConnection};
+use super::handle::{Handle, HandleError, PushConnection};
 use super::request::refusal;
 use crate::push::gate;
-use crate::push::registrar::{EngineConnection, Later, Registrar};
+use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::Core;
 
 /// See the module.
@@ -26,12 +26,14 @@ pub(crate) struct PushBridge {
     core: Weak<Core>,
     runtime: tokio::runtime::Handle,
     handle: Handle,
+    reaches_files: bool,
 }
 
 impl PushBridge {
     /// Between a server and its engine thread.
-    pub(crate) fn new(core: &Arc<Core>, handle: Handle) -> Self {
-        Self { core: Arc::downgrade(core), runtime: core.runtime.clone(), handle }
+    pub(crate) fn new(core: &Arc<Core>, handle: Handle, reaches_files: bool) -> Self {
+        let runtime = core.runtime.clone();
+        Self { core: Arc::downgrade(core), runtime, handle, reaches_files }
     }
 }
 
@@ -60,12 +62,18 @@ impl Registrar for PushBridge {
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         access: Access,
-    ) -> Later<Option<MemoryRegion>> {
+    ) -> Later<Result<MemoryRegion, NotRegistered>> {
         let handle = self.handle.clone();
         Box::pin(async move {
             let registered = handle.register(PushConnection(number), medium, range, access).await;
-            registered.inspect_err(|error| tracing::info!(%error, "region not registered")).ok()
+            registered
+                .inspect_err(|error| tracing::info!(%error, "region not registered"))
+                .map_err(|error| not_registered(&error))
         })
+    }
+
+    fn reaches_files(&self) -> bool {
+        self.reaches_files
     }
 
     fn deregister(&self, EngineConnection(number): EngineConnection, rkey: Rkey) -> Later<()> {
@@ -79,5 +87,28 @@ impl Registrar for PushBridge {
     fn disconnect(&self, EngineConnection(number): EngineConnection) {
         let handle = self.handle.clone();
         self.runtime.spawn(async move { handle.disconnect(PushConnection(number)).await });
+    }
+}
+
+fn not_registered(error: &HandleError) -> NotRegistered {
+    match error {
+        HandleError::Refused(refused) if refused.is_for_good() => NotRegistered::Unreachable,
+        _ => NotRegistered::Resources,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma::RegisterError;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_no_device_reaches_is_not_called_a_shortage() {
+        let unreachable = HandleError::Refused(RegisterError::MediumNotMemory);
+        assert_eq!(not_registered(&unreachable), NotRegistered::Unreachable);
+        let full = HandleError::Refused(RegisterError::RegionsExhausted { max: 1 });
+        assert_eq!(not_registered(&full), NotRegistered::Resources);
+        assert_eq!(not_registered(&HandleError::PeerGone), NotRegistered::Resources);
     }
 }

@@ -37,12 +37,14 @@ pub(crate) struct EngineOptions {
 pub(crate) struct OpenEngine {
     engines: Vec<(Box<dyn Engine>, mpsc::Receiver<Command>)>,
     handle: Handle,
+    reaches_files: bool,
 }
 
 impl OpenEngine {
     /// Opens the engines; the first one listens for all.
     pub(crate) fn open(options: EngineOptions) -> Result<Self, EngineError> {
         let EngineOptions { listen, provider, engine: config, threads } = options;
+        let reaches_files = !provider.is_device();
         let mut first = provider.open_engine(config.clone())?;
         let address = first.listen(listen)?;
         let mut engines = vec![first];
@@ -56,7 +58,13 @@ impl OpenEngine {
             lanes.push(Lane::new(sender, engine.waker()));
             served.push((engine, commands));
         }
-        Ok(Self { engines: served, handle: Handle::new(Lanes::new(lanes), address) })
+        let handle = Handle::new(Lanes::new(lanes), address);
+        Ok(Self { engines: served, handle, reaches_files })
+    }
+
+    /// Whether media that are not memory can be registered.
+    pub(crate) fn reaches_files(&self) -> bool {
+        self.reaches_files
     }
 
     /// The control side's end.
@@ -66,7 +74,7 @@ impl OpenEngine {
 
     /// Starts the threads.
     pub(crate) fn run(self, core: &Arc<Core>, gate: &Arc<dyn Gate>) -> io::Result<EngineThreads> {
-        let Self { engines, handle } = self;
+        let Self { engines, handle, .. } = self;
         let (stop, grace) = (Arc::new(AtomicBool::new(false)), core.limits.shutdown_grace);
         let mut threads = EngineThreads { stop, threads: Vec::new() };
         for (index, (engine, commands)) in engines.into_iter().enumerate() {

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
-use rdma::{Access, MemoryRegion};
+use rdma::{Access, MemoryRegion, PeerOperations};
 use smb::create::AccessMask;
 use smb::push::{
-    CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse, PushConnectionId,
-    QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
+    Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
+    PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
 };
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
@@ -17,8 +17,9 @@ use tracing::{debug, warn};
 
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability};
-use super::recall::{self, finish};
+use super::recall::{self, WRITES, finish};
 use super::region::{Region, RegionParts};
+use super::registrar::NotRegistered;
 use super::witness::Media;
 use super::{OpenPush, PushPeer};
 use crate::dispatch::call::Call;
@@ -105,7 +106,7 @@ async fn map(
         length: asked.length,
         durability: durability(share),
         store_granularity: granularity,
-        capabilities: capabilities(emulated),
+        capabilities: capabilities(emulated) & offered(memory.offers),
         descriptors: descriptors(memory),
     };
     let mut output = Vec::new();
@@ -151,7 +152,7 @@ async fn medium(
     let open = Arc::clone(open);
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
-    let writes = asked.rights.intersects(Rights::WRITE | Rights::ATOMIC_WRITE | Rights::ATOMIC);
+    let writes = asked.rights.intersects(WRITES);
     let promised = share.class();
     let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
@@ -259,11 +260,17 @@ async fn register(
     // A task of its own: a region that is registered must be entered, whoever still waits.
     let task = runtime.spawn(async move {
         let medium = Arc::clone(&region.medium);
-        let Some(memory) = registrar.register(peer.engine, medium, range, access).await else {
-            finish(&core, &region, false).await;
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        let memory = match registrar.register(peer.engine, medium, range, access).await {
+            Ok(memory) => memory,
+            Err(why) => {
+                finish(&core, &region, false).await;
+                return Err(match why {
+                    NotRegistered::Resources => NtStatus::INSUFFICIENT_RESOURCES,
+                    NotRegistered::Unreachable => NtStatus::NOT_SUPPORTED,
+                });
+            }
         };
-        if !region.set_registered(memory.rkey) {
+        if !region.set_registered(&memory) {
             registrar.deregister(peer.engine, memory.rkey).await;
             finish(&core, &region, false).await;
             return Err(NtStatus::OPLOCK_NOT_GRANTED);
@@ -271,6 +278,16 @@ async fn register(
         Ok(memory)
     });
     task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
+}
+
+/// What this end of the connection answers on the region; emulation is the share's business.
+fn offered(offers: PeerOperations) -> Capabilities {
+    let mut offered = Capabilities::EMULATED_PERSISTENCE;
+    offered.set(Capabilities::FLUSH, offers.contains(PeerOperations::FLUSH));
+    offered.set(Capabilities::ATOMIC_WRITE, offers.contains(PeerOperations::ATOMIC_WRITE));
+    offered.set(Capabilities::VERIFY, offers.contains(PeerOperations::VERIFY));
+    offered.set(Capabilities::ATOMIC, offers.contains(PeerOperations::ATOMIC));
+    offered
 }
 
 fn access(rights: Rights, commits: bool) -> Access {
@@ -313,6 +330,15 @@ const DESCRIPTOR_LEN: u64 = BufferDescriptor::LEN as u64;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_is_told_what_this_connection_answers() {
+        let every = offered(PeerOperations::all());
+        assert_eq!(capabilities(true) & every, capabilities(true));
+        let adapter = offered(PeerOperations::ATOMIC_WRITE);
+        let left = Capabilities::ATOMIC_WRITE | Capabilities::EMULATED_PERSISTENCE;
+        assert_eq!(capabilities(true) & adapter, left);
+    }
 
     #[test]
     fn a_file_is_not_mapped_under_a_better_class_than_it_has() {

@@ -17,6 +17,7 @@ use super::region::Region;
 use crate::dispatch::call::Call;
 use crate::share::InlineIo;
 use crate::state::Open;
+use crate::state::node::Node;
 
 pub(super) async fn unmap(
     call: &Call,
@@ -55,9 +56,9 @@ pub(super) async fn commit(
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let committing = region.begin_commit().ok_or(NtStatus::FILE_CLOSED)?;
-    let medium = Arc::clone(&region.medium);
+    let committed = Arc::clone(&region);
     let persist = move || {
-        let outcome = ranges.iter().try_for_each(|(at, len)| medium.persist(*at, *len));
+        let outcome = ranges.iter().try_for_each(|(at, len)| committed.persist(*at, *len));
         drop(committing);
         outcome
     };
@@ -71,6 +72,15 @@ pub(super) async fn commit(
     let mut output = Vec::new();
     response.emit(&mut output);
     Ok(output)
+}
+
+/// Makes durable what devices have placed in the regions of a file. Blocks.
+pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
+    let regions = node.lock().regions.clone();
+    let unseen = regions.iter().filter(|region| region.is_unseen());
+    let outcome = unseen.map(|region| region.persist(region.file_offset, region.length));
+    // Memory that forgets has nothing to lose: SMB2 FLUSH succeeds on it.
+    outcome.filter(|outcome| *outcome != Err(MediumError::VolatileRefused)).collect()
 }
 
 pub(super) fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<Vec<u8>, NtStatus> {

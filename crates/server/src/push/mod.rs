@@ -42,6 +42,7 @@ use crate::config::PushPolicy;
 use crate::state::Open;
 
 pub(crate) use map::control;
+pub(crate) use mapped::persist_unseen;
 pub(crate) use offer::offer;
 pub(crate) use open::OpenPush;
 pub(crate) use recall::{closing, end_of_lease, end_of_open, recall, stop};

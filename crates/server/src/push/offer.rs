@@ -65,6 +65,11 @@ fn grant(
     if caching != RWH {
         return Err(Refusal::LEASE_REQUIRED);
     }
+    // An RDMA device reaches memory, and there is none behind a file that system calls write.
+    let reaches_files = push.registrar().is_some_and(|registrar| registrar.reaches_files());
+    if share.class() == DurabilityClass::Storage && !reaches_files {
+        return Err(Refusal::SHARE_NOT_CAPABLE);
+    }
     let durability = durability(share);
     let commits = can_commit(share);
     let emulated = share.class() == DurabilityClass::Volatile && commits;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smb::NtStatus;
-use smb::push::{RECALLS_MAX, Recall, RecallReason, RecallRequest, RecallResponse};
+use smb::push::{RECALLS_MAX, Recall, RecallReason, RecallRequest, RecallResponse, Rights};
 use tracing::{info, warn};
 
 use super::region::{Ending, Region};
@@ -143,6 +143,9 @@ pub(crate) async fn end_of_lease(core: &Arc<Core>, node: &Node, owner: Owner) {
 
 /// The last step: nobody finds the region any more, and those who waited go on.
 pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
+    if region.is_unseen() && region.rights.intersects(WRITES) {
+        region.note_unseen();
+    }
     if region.is_noted() {
         let noted = Arc::clone(region);
         // Whoever waits for the end finds the time of last write moved.
@@ -213,6 +216,8 @@ pub(super) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
+/// Rights by which bytes come.
+pub(super) const WRITES: Rights = Rights::WRITE.union(Rights::ATOMIC_WRITE).union(Rights::ATOMIC);
 /// Bytes of a WAIT_REGION_RECALL output before its entries, and of each entry.
 const RECALL_FIXED: usize = 16;
 const RECALL_LEN: usize = 24;

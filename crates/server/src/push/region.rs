@@ -19,8 +19,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmem::Medium;
-use rdma::Rkey;
+use pmem::{Medium, MediumError};
+use rdma::{MemoryRegion, Rkey};
 use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
 use tokio::sync::Notify;
 
@@ -60,6 +60,8 @@ pub(crate) struct Region {
 struct Life {
     stage: Stage,
     rkey: Option<Rkey>,
+    /// A device places bytes by itself.
+    unseen: bool,
     reason: RecallReason,
     revoked: bool,
     reported: bool,
@@ -111,6 +113,7 @@ impl Region {
         let life = Life {
             stage: Stage::Registering,
             rkey: None,
+            unseen: false,
             reason: RecallReason::NONE,
             revoked: false,
             reported: false,
@@ -140,9 +143,10 @@ impl Region {
     }
 
     /// The engine has registered it. False: it was taken back meanwhile and has to be ended.
-    pub(super) fn set_registered(&self, rkey: Rkey) -> bool {
+    pub(super) fn set_registered(&self, memory: &MemoryRegion) -> bool {
         let mut life = self.lock();
-        life.rkey = Some(rkey);
+        life.rkey = Some(memory.rkey);
+        life.unseen = memory.unseen;
         let wanted = life.stage == Stage::Registering;
         if wanted {
             life.stage = Stage::Active;
@@ -203,6 +207,25 @@ impl Region {
     /// Returns once no commit by control is under way. Once the end has begun none begins.
     pub(super) async fn wait_committed(&self) {
         self.wait_until(|life| life.commits == 0).await;
+    }
+
+    /// Whether the client's bytes may have come without the medium's having seen it.
+    pub(super) fn is_unseen(&self) -> bool {
+        self.lock().unseen
+    }
+
+    /// Makes what was placed in a range of the file durable. Blocks.
+    ///
+    /// # Durability
+    ///
+    /// As [`Medium::persist`], whoever has placed the bytes.
+    pub(super) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
+        if !self.is_unseen() {
+            return self.medium.persist(file_offset, length);
+        }
+        // Nobody saw them come, so they are taken to have come now.
+        self.note_unseen();
+        self.medium.persist_foreign(file_offset, length)
     }
 
     /// Nothing touches the region any more.

@@ -15,17 +15,28 @@ pub(crate) struct EngineConnection(pub(crate) u64);
 /// Something under way at the owner of the queue pairs.
 pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Why a range was not registered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NotRegistered {
+    /// The connection is gone, or a limit is reached.
+    Resources,
+    /// The provider does not reach such memory, ever.
+    Unreachable,
+}
+
 /// Owns the queue pairs of push connections.
 pub(crate) trait Registrar: Debug + Send + Sync {
-    /// Lets the peer of `connection` use a range. `None`: the connection is gone, or a limit of
-    /// the provider is reached.
+    /// Whether media that are not memory of this process can be registered.
+    fn reaches_files(&self) -> bool;
+
+    /// Lets the peer of `connection` use a range.
     fn register(
         &self,
         connection: EngineConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         access: Access,
-    ) -> Later<Option<MemoryRegion>>;
+    ) -> Later<Result<MemoryRegion, NotRegistered>>;
 
     /// Ends a registration: resolves when nothing touches the region any more, at once if it or
     /// its connection is gone already.

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
+use pmem::{
+    AtomicOp, Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity,
+};
 
 use super::region::Region;
 use crate::service::{self, Core};
@@ -106,6 +108,14 @@ impl Medium for Witness {
         self.note(self.inner.try_atomic(offset, op))
     }
 
+    fn direct(&self) -> Option<DirectMemory> {
+        self.inner.direct()
+    }
+
+    fn persist_foreign(&self, offset: u64, len: u64) -> Result<(), MediumError> {
+        self.inner.persist_foreign(offset, len)
+    }
+
     fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError> {
         self.note(self.inner.place(offset, bytes))
     }
@@ -140,6 +150,13 @@ impl Region {
     /// Whether bytes came whose time is not set.
     pub(super) fn is_noted(&self) -> bool {
         self.witness.as_ref().is_some_and(|witness| witness.is_touched())
+    }
+
+    /// Bytes may have come that nobody saw.
+    pub(super) fn note_unseen(&self) {
+        if let Some(witness) = &self.witness {
+            witness.touched.store(true, Ordering::Release);
+        }
     }
 
     fn take_note(&self) -> bool {

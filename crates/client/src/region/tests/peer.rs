@@ -277,6 +277,10 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn commit(&mut self, _: Range<u64>) -> Result<(), ClientError> {
+        self.flush()
+    }
+
     fn flush(&mut self) -> Result<(), ClientError> {
         fails(&self.0.flushes_fail)?;
         let (load, store) = (Ordering::SeqCst, Ordering::SeqCst);

@@ -30,7 +30,7 @@ use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
 use crate::push::Push;
-use crate::push::registrar::{EngineConnection, Later, Registrar};
+use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareConfig};
 use crate::state::link::Agreed;
@@ -345,13 +345,17 @@ impl TestEngine {
 }
 
 impl Registrar for TestEngine {
+    fn reaches_files(&self) -> bool {
+        true
+    }
+
     fn register(
         &self,
         _: EngineConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         _: Access,
-    ) -> Later<Option<MemoryRegion>> {
+    ) -> Later<Result<MemoryRegion, NotRegistered>> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
@@ -364,7 +368,7 @@ impl Registrar for TestEngine {
             offers: rdma::PeerOperations::all(),
             unseen: false,
         };
-        Box::pin(async move { Some(memory) })
+        Box::pin(async move { Ok(memory) })
     }
 
     fn deregister(&self, _: EngineConnection, rkey: Rkey) -> Later<()> {
