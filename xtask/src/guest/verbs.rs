@@ -1,9 +1,10 @@
 //! Provider `verbs` over the software RDMA devices of a real kernel: the tests that every provider
-//! passes.
+//! passes, on devdax too; the stories of push mode; a server and its clients.
 //!
 //! This machine needs no RDMA device and no library of rdma-core: the guest has both.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -44,17 +45,23 @@ impl Device {
 /// One guest for each device.
 pub(crate) fn run(options: &Options) -> Outcome {
     let share = workspace::scratch()?;
-    let tests = provider_tests()?;
-    let copied = share.path().join(TESTS);
-    std::fs::copy(&tests, &copied).map_err(Failure::io("copying", &tests))?;
+    let mut names = String::new();
+    for (package, name) in TESTS {
+        let program = test_program(package, name)?;
+        fs::copy(&program, share.path().join(name)).map_err(Failure::io("copying", &program))?;
+        names = names + " " + name;
+    }
+    let memory = share.path().join("memory");
+    let file = File::create(&memory).map_err(Failure::io("creating", &memory))?;
+    file.set_len(MEMORY_BYTES).map_err(Failure::io("sizing", &memory))?;
     let devices = match options.device {
         Some(device) => vec![device],
         None => vec![Device::Rxe, Device::Siw],
     };
     let mut tally = Tally::default();
     for device in &devices {
-        let script = format!("bash /tests/verbs.sh {} {TESTS}", device.name());
-        let setup = Setup { share: Some(share.path().to_owned()), ..Setup::default() };
+        let script = format!("bash /tests/verbs.sh {}{names}", device.name());
+        let setup = setup(share.path(), &memory);
         let guest = Guest::start(&setup, &script, LIMIT)?;
         let ended = guest.finish(|line| println!("  guest: {line}"));
         let found = report::read(&ended.output);
@@ -73,21 +80,29 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(tally)
 }
 
-/// Builds the tests that every provider passes, and says where they are.
-fn provider_tests() -> Result<PathBuf, Failure> {
-    let build = ["test", "--package", "landfast-rdma", "--test", TESTS, "--no-run"];
-    let step = Step::new("cargo").args(build).args(["--message-format", "json-render-diagnostics"]);
-    let said = step.dir(&workspace::root()).quiet().output()?;
-    let found = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut programs = found.filter_map(|message| {
-        let is_it = message["target"]["name"] == TESTS;
-        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
-    });
-    programs.next().ok_or_else(|| Failure::new(format!("cargo built no test {TESTS}")))
+fn setup(share: &Path, memory: &Path) -> Setup {
+    let (share, memory) = (Some(share.to_owned()), Some(memory.to_owned()));
+    Setup { share, persistent_memory: memory, ..Setup::default() }
 }
 
-/// The test program of crates/rdma.
-const TESTS: &str = "every_provider";
+/// Builds a program of tests, and says where it is.
+fn test_program(package: &str, name: &str) -> Result<PathBuf, Failure> {
+    let build = ["test", "--package", package, "--test", name, "--no-run"];
+    let step = Step::new("cargo").args(build).args(["--message-format", "json-render-diagnostics"]);
+    let said = step.dir(&workspace::root()).quiet().limit(BUILD_LIMIT).output()?;
+    let found = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = found.filter_map(|message| {
+        let is_it = message["target"]["name"] == name;
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    });
+    programs.next().ok_or_else(|| Failure::new(format!("cargo built no test {name}")))
+}
+
+/// What runs in the guest as it does here: provider tests, and stories of server and client.
+const TESTS: [(&str, &str); 2] = [("landfast-rdma", "every_provider"), ("landfast-client", "push")];
 /// Fewer checks than this mean that something was left out.
-const TESTS_MIN: u32 = 20;
+const TESTS_MIN: u32 = 40;
+/// Room for one namespace; ndctl wants 16 MiB at least.
+const MEMORY_BYTES: u64 = 256 << 20;
+const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 const LIMIT: Duration = Duration::from_secs(400);
