@@ -13,6 +13,7 @@ use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::machine::{Guest, Setup};
+use crate::guest::media;
 use crate::interop::report;
 use crate::peer::{PASSWORD, SHARE, USER, free_port};
 use crate::process::{Step, tail};
@@ -59,8 +60,11 @@ fn one(kind: &str, cut: u32) -> Outcome {
     let file = File::create(&memory).map_err(Failure::io("creating", &memory))?;
     file.set_len(MEMORY_BYTES).map_err(Failure::io("sizing", &memory))?;
     let [smb, rdma] = [free_port()?, free_port()?];
-    let setup =
-        Setup { persistent_memory: Some(memory), forwarded: vec![smb, rdma], ..Setup::default() };
+    let setup = Setup {
+        persistent_memory: Some(memory.clone()),
+        forwarded: vec![smb, rdma],
+        ..Setup::default()
+    };
     let boot = |life: &str| {
         let script = format!("bash /tests/dax.sh {life} {kind} {smb} {rdma} {USER} {PASSWORD}");
         Guest::start(&setup, &script, LIMIT)
@@ -81,6 +85,14 @@ fn one(kind: &str, cut: u32) -> Outcome {
     println!("  {said}; the power was cut after {acknowledged} acknowledged commits");
     let in_class = if said.contains("pmem") { Ok(()) } else { Err(said) };
     tally.count(&format!("{kind}: commits of class pmem"), in_class);
+    let on_medium = match media::inspect(&memory, acknowledged, sent)?.as_slice() {
+        [] => Ok(()),
+        missing => Err(format!("{} writes are not there, first {}", missing.len(), missing[0])),
+    };
+    tally.count(
+        &format!("{kind}: {acknowledged} acknowledged commits lie on the medium"),
+        on_medium,
+    );
 
     let mut guest = boot("again")?;
     guest.wait_for("serving")?;

@@ -9,6 +9,7 @@ mod dax;
 mod image;
 mod kernel;
 mod machine;
+mod media;
 mod packages;
 mod short;
 mod siw;

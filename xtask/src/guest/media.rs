@@ -1,0 +1,111 @@
+//! What is on the medium itself after the power was cut, before anything is mounted again.
+//!
+//! The stream of commits (`crates/client/examples/commit_stream.rs`) fills block `n % 256` with words
+//! that name the write and their place:
+//!
+//! ```text
+//!  63            16 15        0
+//!  +---------------+-----------+
+//!  | write, n      | word of   |    512 words a block; wherever the file system has put it, it is
+//!  |               | the block |    found by what it says
+//!  +---------------+-----------+
+//! ```
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read as _};
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// Looks through the medium for each of the last acknowledged writes, or later ones in their place.
+/// Says what is missing.
+pub(super) fn inspect(medium: &Path, acknowledged: u64, sent: u64) -> Result<Vec<u64>, Failure> {
+    let failed = || Failure::io("reading", medium);
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(medium).map_err(failed())?);
+    let mut found: HashMap<u64, Vec<Page>> = HashMap::new();
+    let mut bytes = vec![0; BLOCK];
+    loop {
+        match reader.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(failed()(error)),
+        }
+        if let Some((block, page)) = Page::read(&bytes) {
+            found.entry(block).or_default().push(page);
+        }
+    }
+    let wanted = acknowledged.saturating_sub(BLOCKS) + 1..=acknowledged;
+    let is_there = |number: &u64| {
+        let pages = found.get(&(number % BLOCKS)).into_iter().flatten();
+        pages.clone().any(|page| *number <= page.first && page.last <= sent)
+    };
+    Ok(wanted.filter(|number| !is_there(number)).collect())
+}
+
+/// The earliest and the latest write that left words in a block.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    first: u64,
+    last: u64,
+}
+
+impl Page {
+    /// The block a page holds, if every word of it is of one.
+    fn read(bytes: &[u8]) -> Option<(u64, Self)> {
+        let mut page = Self { first: u64::MAX, last: 0 };
+        let mut block = None;
+        for (index, word) in (0..).zip(bytes.chunks_exact(8)) {
+            let word = u64::from_le_bytes(word.try_into().ok()?);
+            let number = word >> 16;
+            if word & 0xffff != index
+                || number == 0
+                || *block.get_or_insert(number % BLOCKS) != number % BLOCKS
+            {
+                return None;
+            }
+            page.first = page.first.min(number);
+            page.last = page.last.max(number);
+        }
+        Some((block?, page))
+    }
+}
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u64) -> Vec<u8> {
+        (0..512).flat_map(|index| (number << 16 | index).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_write_is_found_wherever_it_lies_and_missed_where_it_is_not() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut medium = vec![7; 3 * BLOCK];
+        // 300 is the last that was acknowledged: 45..=300 must be there, or what follows them.
+        (45..=300).rev().for_each(|number| medium.extend(block(number)));
+        let write = |file: &mut tempfile::NamedTempFile, medium: &[u8]| {
+            use std::io::{Seek as _, Write as _};
+            file.rewind().unwrap();
+            file.write_all(medium).unwrap();
+        };
+        write(&mut file, &medium);
+        assert!(inspect(file.path(), 300, 308).unwrap().is_empty());
+        // Half of 301, which was on its way, is in the place of 45.
+        let at = medium.len() - BLOCK;
+        medium[at..at + 2048].copy_from_slice(&block(301)[..2048]);
+        write(&mut file, &medium);
+        assert!(inspect(file.path(), 300, 308).unwrap().is_empty());
+        assert_eq!(inspect(file.path(), 300, 300).unwrap(), [45], "nobody sent 301");
+        // One word of 100 is older.
+        let at = (3 + 200) * BLOCK;
+        assert_eq!(medium[at + 2], 100);
+        medium[at..at + 8].fill(0);
+        write(&mut file, &medium);
+        assert_eq!(inspect(file.path(), 300, 308).unwrap(), [100]);
+    }
+}
