@@ -7,7 +7,7 @@
 //! 2. a session's trees, then its opens
 //! 3. one node (`state/node.rs`)
 //! 4. push tables (`push/`)
-//! 5. leaves: a link's window, channels, pending requests
+//! 5. leaves: a link's window, channels, pending requests; failed logons
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
-use crate::state::attempts::FailedLogons;
 use crate::state::creates::Creates;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::session::log_close;
+use crate::state::throttle::Throttle;
 use crate::state::{Nodes, Open, OpenSerial, Orphans, Session};
 use crate::transport::admission::WaitingRoom;
 
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) counters: Counters,
     pub(crate) waiting: WaitingRoom,
-    pub(crate) failed_logons: FailedLogons,
+    pub(crate) throttle: Arc<Throttle>,
     pub(crate) orphans: Arc<Orphans>,
     pub(crate) lease_keys: Arc<LeaseKeys>,
     /// CREATEs that may come again.
@@ -121,7 +121,7 @@ impl Core {
             runtime: parts.runtime,
             counters: Counters::default(),
             waiting: WaitingRoom::default(),
-            failed_logons: FailedLogons::default(),
+            throttle: Arc::new(Throttle::new()),
             orphans,
             lease_keys: Arc::default(),
             creates: Arc::new(Creates::new()),

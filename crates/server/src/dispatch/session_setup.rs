@@ -10,11 +10,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
-use smb::auth::{Accept, Accepted, Acceptor, IdentityKind, SpnegoAcceptor};
+use smb::auth::{Accept, Accepted, DenyReason, IdentityKind};
 use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys, SigningKey};
 use smb::negotiate::{Dialect, SecurityMode};
 use smb::{Header, HeaderFlags, SessionId};
@@ -28,7 +27,7 @@ use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
 use crate::state::{
-    Agreed, Authentication, Channel, Connection, Identity, Purpose, Session, Violation,
+    Agreed, Authentication, Channel, Connection, Identity, Logon, Purpose, Session, Violation,
 };
 
 /// What one leg came to.
@@ -98,11 +97,6 @@ fn step(
         Ok(request) => request,
         Err(error) => return Ok(Leg::refused(error.status(), session_id)),
     };
-    // Before anything is compared: what a guess would cost nobody learns.
-    if connection.link.core.failed_logons.must_wait(connection.link.peer.ip(), Instant::now()) {
-        debug!(peer = %connection.link.peer, "logon refused: too many have failed");
-        return Ok(Leg::refused(NtStatus::ACCOUNT_LOCKED_OUT, session_id));
-    }
     let (security_mode, previous) = (request.security_mode, request.previous_session_id.0);
     let (is_binding, token) = (request.binding, request.token.to_vec());
     // Until there is a key of this connection's own, the session's signs for it.
@@ -156,13 +150,15 @@ fn step(
         Accept::Denied(reason) => {
             let going = connection.authentications.remove(&session_id);
             let link = &connection.link;
-            // MS-SMB2 §3.3.5.5.3: who fails to prove it again is out.
-            if matches!(going, Some(Authentication { purpose: Purpose::Again(_), .. })) {
+            // MS-SMB2 §3.3.5.5.3: who fails to prove it again is out. Nobody has looked at one too many.
+            let is_failure = reason != DenyReason::PeerTooManyFailures;
+            if is_failure
+                && matches!(going, Some(Authentication { purpose: Purpose::Again(_), .. }))
+            {
                 link.remove_channel(session_id);
                 end_session_elsewhere(connection, session_id);
             }
             link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
-            link.core.failed_logons.note(link.peer.ip(), Instant::now());
             warn!(peer = %link.peer, %reason, "logon refused");
             Ok(Leg::refused(reason.status(), session_id).signed_by(signer))
         }
@@ -241,7 +237,7 @@ fn resume(
     Ok(Ok(key))
 }
 
-fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<SpnegoAcceptor, Violation> {
+fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<Logon, Violation> {
     let core = &connection.link.core;
     let mut challenge = [0; 8];
     getrandom::fill(&mut challenge).map_err(Violation::HostRandom)?;
@@ -252,7 +248,8 @@ fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<SpnegoAcce
         allow_guests: false,
     };
     let fresh = Freshness { challenge, now_filetime: now().0 };
-    Ok(SpnegoAcceptor::new(Arc::new(config), core.users.store(), fresh))
+    let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
+    Ok(Logon::new(config, core.users.store(), fresh, throttle))
 }
 
 fn finish(
@@ -271,7 +268,6 @@ fn finish(
         IdentityKind::User => Identity::User(accepted.identity.user.clone()),
         IdentityKind::Guest | IdentityKind::Anonymous => Identity::Anonymous,
     };
-    link.core.failed_logons.forgive(link.peer.ip());
     let flags_of = |session: &Session| {
         let mut flags = SessionFlags::empty();
         flags.set(SessionFlags::NULL, session.is_anonymous());

@@ -25,7 +25,6 @@ use smb::NtStatus;
 use smb::ParseError;
 use smb::Protocol;
 use smb::TransformHeader;
-use smb::auth::SpnegoAcceptor;
 use smb::compound;
 use smb::crypto::PreauthHash;
 use smb::negotiate::Dialect;
@@ -33,6 +32,7 @@ use smb::{Header, HeaderFlags, Route, SessionId};
 use thiserror::Error;
 
 use super::link::Link;
+use super::logon::Logon;
 use super::session::{Channel, Identity, Session};
 use super::window::WindowError;
 use crate::dispatch::call::Asker;
@@ -76,7 +76,7 @@ pub(crate) enum Stage {
 /// An authentication under way.
 #[derive(Debug)]
 pub(crate) struct Authentication {
-    pub(crate) acceptor: SpnegoAcceptor,
+    pub(crate) acceptor: Logon,
     pub(crate) preauth: PreauthHash,
     pub(crate) purpose: Purpose,
 }

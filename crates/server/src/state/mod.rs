@@ -3,10 +3,9 @@
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
 //! [`sharing`], [`lease`] and [`locks`]. Opens that outlive their connection: [`durable`] with
-//! [`orphans`]; requests that come twice: [`creates`], [`sequence`]. Ids that peers hold are
+//! [`orphans`]; requests that come twice: [`creates`], [`sequence`]. Who is there: [`logon`], [`throttle`]. Ids that peers hold are
 //! generational ([`slab`]).
 
-pub(crate) mod attempts;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
@@ -14,6 +13,7 @@ pub(crate) mod lease;
 pub(crate) mod lease_keys;
 pub(crate) mod link;
 pub(crate) mod locks;
+pub(crate) mod logon;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod orphans;
@@ -22,6 +22,7 @@ pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;
 pub(crate) mod slab;
+pub(crate) mod throttle;
 pub(crate) mod tree;
 pub(crate) mod window;
 
@@ -29,6 +30,7 @@ pub(crate) use connection::{Authentication, Connection, Frame, Purpose, Stage, V
 pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;
+pub(crate) use logon::Logon;
 pub(crate) use node::Nodes;
 pub(crate) use open::Open;
 pub(crate) use pipe::Pipe;

@@ -79,7 +79,10 @@ pub(crate) type Answer = (Header, Vec<u8>);
 
 impl Wire {
     pub(crate) fn dial(address: std::net::SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
         // A test that hangs fails instead.
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self {
@@ -117,7 +120,11 @@ impl Wire {
     }
 
     pub(crate) fn log_on_as(&mut self, user: &str, password: &str) {
-        assert_eq!(self.set_up(user, password, None), NtStatus::SUCCESS);
+        assert_eq!(self.try_log_on_as(user, password), NtStatus::SUCCESS);
+    }
+
+    pub(crate) fn try_log_on_as(&mut self, user: &str, password: &str) -> NtStatus {
+        self.set_up(user, password, None)
     }
 
     /// Becomes another channel of the session of `first`.

@@ -89,6 +89,9 @@ pub enum DenyReason {
     /// The client has already been answered.
     #[error("a token came after the authentication had ended")]
     PeerOutOfSequence,
+    /// Too many wrong passwords came before: this one was not looked at.
+    #[error("too many failed logons of this user from there, or from there at all")]
+    PeerTooManyFailures,
     /// The configuration lets no anonymous users in.
     #[error("anonymous logons are not allowed")]
     ConfigAnonymous,
@@ -102,6 +105,8 @@ impl DenyReason {
             // alike, so that nobody learns which users exist.
             Self::PeerCredentials | Self::PeerNtlmV1 => NtStatus::LOGON_FAILURE,
             Self::ConfigAnonymous => NtStatus::ACCESS_DENIED,
+            // Tells an honest user to wait rather than to doubt the password.
+            Self::PeerTooManyFailures => NtStatus::ACCOUNT_LOCKED_OUT,
             Self::PeerMessageAltered
             | Self::PeerToken
             | Self::PeerTokenLength(_)
@@ -121,6 +126,7 @@ mod tests {
             (DenyReason::PeerCredentials, NtStatus::LOGON_FAILURE),
             (DenyReason::PeerNtlmV1, NtStatus::LOGON_FAILURE),
             (DenyReason::ConfigAnonymous, NtStatus::ACCESS_DENIED),
+            (DenyReason::PeerTooManyFailures, NtStatus::ACCOUNT_LOCKED_OUT),
             (DenyReason::PeerMessageAltered, NtStatus::INVALID_PARAMETER),
             (DenyReason::PeerToken, NtStatus::INVALID_PARAMETER),
             (DenyReason::PeerTokenLength(1), NtStatus::INVALID_PARAMETER),
