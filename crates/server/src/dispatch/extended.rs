@@ -87,12 +87,7 @@ pub(super) fn list(
 
 /// Bytes of all attributes, as FileEaInformation counts them.
 pub(super) fn size(there: &[ExtendedAttribute]) -> u32 {
-    if there.is_empty() {
-        return 0;
-    }
-    // The length field of the old list and, for each, a head of five bytes.
-    let each = |ea: &ExtendedAttribute| 5 + ea.name.len() + ea.value.len();
-    u32::try_from(4 + there.iter().map(each).sum::<usize>()).unwrap_or(u32::MAX)
+    ExtendedAttribute::size_of(there.iter().map(|ea| (ea.name.len(), ea.value.len())))
 }
 
 // Next, flags, two lengths, and the zero behind the name.

@@ -145,6 +145,18 @@ pub(crate) fn plain_status(
     end(out, start, channel.filter(|_| sealed))
 }
 
+/// Marks the answer to a signed request of a session that nobody knows: with what signature the request
+/// had, as other servers do. It proves nothing, and a client that signs takes no answer without.
+pub(crate) fn echo_signature(out: &mut [u8], start: usize, request: &[u8]) {
+    let at = start + framing::PREFIX_LEN;
+    let signature = request.get(SIGNATURE..Header::LEN);
+    let (Some(signature), Some(pdu)) = (signature, out.get_mut(at..at + Header::LEN)) else {
+        return;
+    };
+    pdu[FLAGS] |= SIGNED;
+    pdu[SIGNATURE..].copy_from_slice(signature);
+}
+
 /// Why a frame cannot be sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum FrameError {
@@ -160,3 +172,7 @@ pub(crate) enum FrameError {
 }
 
 const NEXT_COMMAND: usize = 20;
+// SMB2_FLAGS_SIGNED in the first byte of Flags; the signature ends the header. MS-SMB2 §2.2.1.
+const FLAGS: usize = 16;
+const SIGNED: u8 = 0x08;
+const SIGNATURE: usize = 48;

@@ -111,6 +111,7 @@ fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
         allocation_size: found.allocation,
         attributes: FileAttributes::from_bits_retain(found.attributes.0),
         file_id: found.key.inode,
+        ea_size: listed.ea_size,
         short_name: short(&listed.name),
         name: Name::new(listed.name.as_str()).ok()?,
         ..DirectoryEntry::default()

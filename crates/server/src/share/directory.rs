@@ -14,6 +14,7 @@ use tracing::debug;
 use super::Share;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::extended;
 use super::metadata::Metadata;
 use super::name::{SharePath, is_presentable};
 use super::pattern::Pattern;
@@ -25,6 +26,8 @@ pub struct Listed {
     pub name: String,
     /// What the name stands for.
     pub metadata: Metadata,
+    /// Bytes of its extended attributes, if that was asked for.
+    pub ea_size: u32,
 }
 
 /// A position in a directory.
@@ -98,7 +101,11 @@ impl Enumeration {
             let listed = match self.stage {
                 Stage::Dot => {
                     self.stage = Stage::DotDot;
-                    Some(Listed { name: ".".to_owned(), metadata: directory.metadata()? })
+                    Some(Listed {
+                        name: ".".to_owned(),
+                        metadata: directory.metadata()?,
+                        ea_size: 0,
+                    })
                 }
                 Stage::DotDot => {
                     self.stage = Stage::Entries;
@@ -106,7 +113,7 @@ impl Enumeration {
                         Some(parent) => Metadata::of(&parent.anchor)?,
                         None => directory.metadata()?,
                     };
-                    Some(Listed { name: "..".to_owned(), metadata })
+                    Some(Listed { name: "..".to_owned(), metadata, ea_size: 0 })
                 }
                 Stage::Entries => self.advance(share, path)?,
                 Stage::Done => return Ok(None),
@@ -127,12 +134,16 @@ impl Enumeration {
         name: &str,
     ) -> Option<Listed> {
         let listed = match name {
-            "." | ".." => Listed { name: name.to_owned(), metadata: directory.metadata().ok()? },
+            "." | ".." => {
+                Listed { name: name.to_owned(), metadata: directory.metadata().ok()?, ea_size: 0 }
+            }
             _ if !is_presentable(name) => return None,
             _ => {
                 let located = share.locate(&path.join(name)).ok()?;
                 let metadata = Metadata::of(&located.found?.anchor).ok()?;
-                Listed { name: located.path.leaf().to_owned(), metadata }
+                let name = located.path.leaf().to_owned();
+                let ea_size = extended::size_at(directory.as_fd(), &name);
+                Listed { name, metadata, ea_size }
             }
         };
         self.matched = true;
@@ -165,6 +176,8 @@ impl Enumeration {
         if metadata.is_none() {
             debug!(name, "left out of a listing: not a file or directory of this share");
         }
-        Ok(metadata.map(|metadata| Listed { name: name.to_owned(), metadata }))
+        let Some(metadata) = metadata else { return Ok(None) };
+        let ea_size = extended::size_at(self.stream.fd()?.as_fd(), name);
+        Ok(Some(Listed { name: name.to_owned(), metadata, ea_size }))
     }
 }

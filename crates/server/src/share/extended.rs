@@ -5,6 +5,8 @@
 //!
 //! Spec: MS-FSCC §2.4.15 (FileFullEaInformation), MS-FSA §2.1.5.15.5; xattr(7).
 
+use std::os::fd::AsFd;
+
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -19,6 +21,18 @@ pub struct ExtendedAttribute {
     pub name: Vec<u8>,
     /// Its value, at most 64 KiB; none removes the attribute.
     pub value: Vec<u8>,
+}
+
+impl ExtendedAttribute {
+    /// Bytes of extended attributes with these lengths of name and value, as FileEaInformation counts
+    /// them: the length field of the old list and, for each, a head of five bytes.
+    pub fn size_of(lengths: impl ExactSizeIterator<Item = (usize, usize)>) -> u32 {
+        if lengths.len() == 0 {
+            return 0;
+        }
+        let sum: usize = lengths.map(|(name, value)| 5 + name + value).sum();
+        u32::try_from(4 + sum).unwrap_or(u32::MAX)
+    }
 }
 
 impl Entry {
@@ -71,6 +85,21 @@ impl Entry {
     }
 }
 
+/// Bytes of all extended attributes of an entry of an open directory, as
+/// [`ExtendedAttribute::size_of`] counts them.
+pub(super) fn size_at(directory: impl AsFd, name: &str) -> u32 {
+    let path = format!("{}/{name}", proc_name(directory));
+    let sized = |own: &String| {
+        let len = rustix::fs::lgetxattr_query(&path, format!("{NAMESPACE}{own}"));
+        (own.len(), len.unwrap_or(0))
+    };
+    // Not through a link, which may lead out of the share.
+    let mut list = vec![0; XATTR_LIST_MAX];
+    let len = rustix::fs::llistxattr(&path, &mut list).unwrap_or(0);
+    let names = own_names_in(&list[..len]);
+    ExtendedAttribute::size_of(names.iter().map(sized))
+}
+
 /// Whether an extended attribute may be called so.
 fn check_name(name: &[u8]) -> Result<&str, ShareError> {
     let forbidden = |byte: &u8| !(0x20..0x7f).contains(byte) || b"\\/:*?\"<>|,+=[];".contains(byte);
@@ -93,11 +122,15 @@ fn own_names(path: &str) -> Result<Vec<String>, ShareError> {
         Err(Errno::OPNOTSUPP) => 0,
         other => other?,
     };
-    let names = bytes[..len].split(|byte| *byte == 0).filter_map(|name| {
+    Ok(own_names_in(&bytes[..len]))
+}
+
+fn own_names_in(list: &[u8]) -> Vec<String> {
+    let names = list.split(|byte| *byte == 0).filter_map(|name| {
         let name = std::str::from_utf8(name).ok()?.strip_prefix(NAMESPACE)?;
         check_name(name.as_bytes()).ok().map(str::to_owned)
     });
-    Ok(names.collect())
+    names.collect()
 }
 
 fn value(path: &str, name: &str) -> Result<Vec<u8>, ShareError> {

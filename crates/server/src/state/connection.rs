@@ -229,7 +229,12 @@ impl Connection {
             let absent = || is_absent.then(|| self.absent(&header, pdu)).flatten();
             let channel = sealed.or_else(absent);
             let (link, channel) = (&self.link, channel.as_deref());
-            return Ok(frame::plain_status(link, out, &header, status, channel, is_sealed)?);
+            let at = out.len();
+            frame::plain_status(link, out, &header, status, channel, is_sealed)?;
+            if is_absent && channel.is_none() && header.flags.contains(HeaderFlags::SIGNED) {
+                frame::echo_signature(out, at, pdu);
+            }
+            return Ok(());
         }
         let range = start..frame.bytes().len();
         let elements = vec![Element { header, range, admitted }];

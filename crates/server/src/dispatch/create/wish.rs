@@ -104,13 +104,14 @@ impl Wish {
             options: request.options,
         };
         wish.check_access()?;
+        check_attributes(request.attributes)?;
         wish.take_contexts(request, client, user)?;
         Ok(wish)
     }
 
     fn check_access(&self) -> Result<(), NtStatus> {
         let asked = self.desired - AccessMask::MAXIMUM_ALLOWED;
-        if self.desired.is_empty() || self.desired == AccessMask::SYNCHRONIZE {
+        if self.desired.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if asked.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
@@ -311,6 +312,18 @@ const OPTIONS_NOT_SERVED: u32 = 0x0010_2080;
 // Volume label, device, and all from the integrity bit up.
 const ATTRIBUTES_UNKNOWN: u32 = 0xffff_8048;
 
+// MS-FSCC §2.6: attributes that no file has, and one that no file has here.
+fn check_attributes(attributes: FileAttributes) -> Result<(), NtStatus> {
+    if attributes.bits() & ATTRIBUTES_UNKNOWN != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    // Nothing is encrypted at rest on behalf of a client.
+    if attributes.contains(FileAttributes::ENCRYPTED) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    Ok(())
+}
+
 fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     if request.impersonation.0 > 3 {
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL);
@@ -329,18 +342,12 @@ fn check_fields(request: &CreateRequest<'_>) -> Result<(), NtStatus> {
     {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    // MS-SMB2 §2.2.13: bits without a meaning, and attributes that no file has.
-    if request.options.bits() & OPTIONS_UNKNOWN != 0
-        || request.attributes.bits() & ATTRIBUTES_UNKNOWN != 0
-    {
+    // MS-SMB2 §2.2.13: bits without a meaning.
+    if request.options.bits() & OPTIONS_UNKNOWN != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     if request.options.bits() & OPTIONS_NOT_SERVED != 0 {
         return Err(NtStatus::NOT_SUPPORTED);
-    }
-    // Nothing is encrypted at rest on behalf of a client.
-    if request.attributes.contains(FileAttributes::ENCRYPTED) {
-        return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())
 }

@@ -37,6 +37,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         ControlCode::PIPE_WAIT => pipe::wait(call, &input)?,
         ControlCode::VALIDATE_NEGOTIATE_INFO => validate_negotiate(call, &input, len_max)?,
+        // MS-SMB2 §3.3.5.15.11: it is asked of the server, not of a file.
+        ControlCode::QUERY_NETWORK_INTERFACE_INFO if file_id != FileId::RELATED => {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         ControlCode::QUERY_NETWORK_INTERFACE_INFO => interfaces::query(call)?,
         ControlCode::MAP_REMOTE_REGION
         | ControlCode::UNMAP_REMOTE_REGION
