@@ -345,7 +345,8 @@ fn volume_serial(share: &Share) -> u32 {
 // Access lists come later; until then every file says what is true: everyone who reached the
 // share may do everything the share allows.
 fn security(open: &Open, parts: SecurityInformation) -> Result<Answer, NtStatus> {
-    if !open.may(AccessMask::READ_CONTROL) {
+    // Who asks for no part learns nothing.
+    if !open.may(AccessMask::READ_CONTROL) && !parts.is_empty() {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if parts.contains(SecurityInformation::SACL) {
