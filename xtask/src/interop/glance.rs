@@ -83,7 +83,10 @@ impl Seen {
         if layers.split(':').any(|layer| layer == "smb2") {
             self.smb2 += 1;
         }
-        if !field(1).is_empty() {
+        // Without keys tshark opens a sealed message with none, and takes what comes of it for the
+        // message if it happens to begin like one.
+        let is_sealed = !field(7).is_empty();
+        if !field(1).is_empty() && !is_sealed {
             self.malformed.push(format!("frame {} ({layers}) {}", field(2), field(3)));
         }
         // Of an answer these say what was read or written, which is no more than was asked for.
@@ -95,7 +98,7 @@ impl Seen {
 }
 
 /// In the order [`Seen::take`] reads them.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "frame.protocols",
     "_ws.malformed",
     "frame.number",
@@ -103,6 +106,7 @@ const FIELDS: [&str; 7] = [
     "smb2.read_length",
     "smb2.write_length",
     "smb2.remaining_bytes",
+    "smb2.header.transform.nonce",
 ];
 
 #[cfg(test)]
@@ -114,8 +118,9 @@ mod tests {
         let mut seen = Seen::default();
         seen.take("eth:ethertype:ip:tcp:nbss:smb2\t\t1\t\t4096,8388608\t\t");
         seen.take("eth:ethertype:ip:tcp:iwarp_mpa:smb_direct:smb2\t\t2\t\t\t0\t1048576");
-        seen.take("eth:ethertype:ip:tcp:nbss\tMalformed\t3\tMalformed Packet\t\t\t");
-        assert_eq!((seen.smb2, seen.read_max, seen.write_max), (2, 8 << 20, 1 << 20));
+        seen.take("eth:ethertype:ip:tcp:nbss\tMalformed\t3\tMalformed Packet\t\t\t\t");
+        seen.take("eth:ethertype:ip:tcp:nbss:smb2\tMalformed\t4\tMalformed Packet\t\t\t\tf601");
+        assert_eq!((seen.smb2, seen.read_max, seen.write_max), (3, 8 << 20, 1 << 20));
         assert_eq!(seen.malformed, ["frame 3 (eth:ethertype:ip:tcp:nbss) Malformed Packet"]);
     }
 
