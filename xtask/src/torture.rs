@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
+use crate::landfast::Landfast;
 use crate::peer::{Against, PASSWORD, Peer, USER};
 use crate::process::Step;
 use crate::workspace;
@@ -58,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         })
         .collect();
     let share = workspace::scratch()?;
-    let mut peer = Peer::start(options.against, share.path())?;
+    let mut peer = serve(options.against, share.path())?;
     let mut results = BTreeMap::new();
     let mut tally = Tally::default();
     let logs = workspace::kept("smbtorture")?;
@@ -79,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
         if let Err(ended) = peer.still_runs() {
             tally.failed.push(format!("{name}: {ended}"));
-            peer = Peer::start(options.against, share.path())?;
+            peer = serve(options.against, share.path())?;
         }
         results.insert(name.clone(), result);
         empty(share.path())?;
@@ -91,6 +92,17 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let passed = results.values().filter(|result| **result == Verdict::Pass).count();
     tally.note = format!("{passed} of {} tests pass", results.len());
     Ok(tally)
+}
+
+/// A server of `directory`, set up as smbd is by default: who does not ask need not sign, or
+/// smbtorture takes no answer that cannot be signed.
+fn serve(against: Against, directory: &Path) -> Result<Peer, Failure> {
+    Ok(match against {
+        Against::Landfast => {
+            Peer::Landfast(Landfast::start(directory, &["--signing", "when-asked"])?)
+        }
+        Against::Smbd => Peer::start(against, directory)?,
+    })
 }
 
 /// How a test ended.

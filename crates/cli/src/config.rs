@@ -41,12 +41,21 @@ pub(crate) struct Share {
     pub(crate) users: Vec<String>,
     #[serde(default)]
     pub(crate) readers: Vec<String>,
+    /// Where opens that survive a crash of the server are written down.
+    pub(crate) persistent_opens: Option<PathBuf>,
 }
 
 impl Share {
     fn new(name: &str, path: PathBuf) -> Self {
-        let (users, readers) = (Vec::new(), Vec::new());
-        Self { name: name.into(), path, read_only: false, encrypt: false, users, readers }
+        Self {
+            name: name.into(),
+            path,
+            read_only: false,
+            encrypt: false,
+            users: Vec::new(),
+            readers: Vec::new(),
+            persistent_opens: None,
+        }
     }
 }
 

@@ -52,6 +52,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         encrypt_required: share.encrypt,
         users: share.users.clone(),
         readers: share.readers.clone(),
+        persistent_opens: share.persistent_opens.clone(),
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     };

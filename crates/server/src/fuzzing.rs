@@ -30,6 +30,14 @@ use crate::transport::Outbox;
 
 pub use crate::transport::direct::first_look;
 
+/// Reads a log of persistent opens, and what is written of what was read: how many there are, and
+/// whether both are the same.
+pub fn log_of_opens(bytes: &[u8]) -> (usize, bool) {
+    let live = crate::share::journal::replay(bytes);
+    let again = crate::share::journal::replay(&crate::share::journal::records(live.values()));
+    (live.len(), live == again)
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Machine {

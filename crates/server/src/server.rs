@@ -20,7 +20,7 @@ use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareOpenError};
-use crate::state::durable;
+use crate::state::{durable, persistent};
 use crate::transport::tcp;
 
 /// The file server.
@@ -70,6 +70,12 @@ impl Server {
             runtime: tokio::runtime::Handle::current(),
             first_serial,
         }));
+        let restoring = Arc::clone(&core);
+        let restore = move || {
+            restoring.shares.iter().for_each(|share| persistent::restore(&restoring, share));
+        };
+        // Before the first client: what it wants may be somebody's.
+        let _ = tokio::task::spawn_blocking(restore).await;
         let orphans = Arc::clone(&core.orphans);
         tokio::spawn(durable::scavenge(Arc::downgrade(&core), orphans));
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;

@@ -35,6 +35,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_stream", iwarp::stream::stream),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),
+    ("server_opens", server::names::opens),
     ("server_path", server::names::path),
     ("server_pattern", server::names::pattern),
     ("server_session", server::connection::session),

@@ -4,6 +4,7 @@
 
 use smb::Empty;
 use smb::NtStatus;
+use smb::negotiate::Dialect;
 use smb::{LockElement, LockFlags, LockRequest};
 
 use super::call::Call;
@@ -20,12 +21,21 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
+    // MS-SMB2 §3.3.5.14: what has succeeded is not done twice.
+    let counts = call.link.dialect() >= Dialect::SMB_3_0 || open.durable.get().is_some();
+    if counts && open.lock_sequences().is_replay(request.lock_sequence) {
+        Empty.emit(out);
+        return Ok(NtStatus::SUCCESS);
+    }
     let first = request.locks.first().ok_or(NtStatus::INVALID_PARAMETER)?;
     if first.flags.contains(LockFlags::UNLOCK) {
         unlock(&open, &request.locks)?;
     } else {
         open.node.yield_caching(open.owner, Intent::Modify).await;
         lock(call, &open, &request.locks).await?;
+    }
+    if counts {
+        open.lock_sequences().set_done(request.lock_sequence);
     }
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)

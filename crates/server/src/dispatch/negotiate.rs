@@ -89,7 +89,7 @@ pub(crate) fn handle(
         Err(status) => return refuse(status, out),
     };
     let core = &link.core;
-    let capabilities = capabilities(dialect, &request, choice.cipher);
+    let capabilities = capabilities(&link.core, dialect, &request, choice.cipher);
     let agreed = Agreed {
         dialect,
         client_guid: request.client_guid.0,
@@ -201,6 +201,7 @@ pub(crate) fn choose_dialect(offered: &[Dialect]) -> Option<Dialect> {
 }
 
 fn capabilities(
+    core: &Core,
     dialect: Dialect,
     request: &NegotiateRequest<'_>,
     cipher: Option<Cipher>,
@@ -212,6 +213,12 @@ fn capabilities(
     // MS-SMB2 §3.3.5.4: only to who says it too.
     if dialect >= Dialect::SMB_3_0 {
         ours |= request.capabilities & Capabilities::MULTI_CHANNEL;
+    }
+    if dialect >= Dialect::SMB_3_0
+        && core.shares.iter().any(|share| share.journal().is_some())
+        && request.capabilities.contains(Capabilities::PERSISTENT_HANDLES)
+    {
+        ours |= Capabilities::PERSISTENT_HANDLES;
     }
     // MS-SMB2 §2.2.4: 3.1.1 says it in a context instead.
     if dialect >= Dialect::SMB_3_0 && dialect < Dialect::SMB_3_1_1 && cipher.is_some() {

@@ -2,6 +2,9 @@
 //!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7 (sending), §3.3.5.22 (acknowledgments).
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use smb::Command;
 use smb::NtStatus;
 use smb::create::{LeaseKey, LeaseState, OplockLevel};
@@ -12,9 +15,9 @@ use tracing::debug;
 use super::call::Call;
 use super::frame::{self, Outcome};
 use super::malformed;
+use crate::state::Link;
 use crate::state::lease::{AcknowledgeError, Caching, Flavor, Notice, Owner};
-use crate::state::node::Holder;
-use crate::state::{Link, Open};
+use crate::state::node::{Holder, Node};
 
 /// Tells a holder what it may still cache.
 pub(crate) fn notify(link: &Link, notice: &Notice<Holder>) {
@@ -67,12 +70,19 @@ pub(super) async fn acknowledge(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 
 // What was mapped under the whole lease ends before anybody goes on that waited for the answer.
 // docs/push-mode.md, "Recall".
-async fn given_back(call: &Call, open: &Open, kept: Caching) {
-    if !kept.contains(Caching::READ.union(Caching::WRITE).union(Caching::HANDLE)) {
-        crate::push::end_of_lease(&call.link.core, &open.node, open.owner).await;
+async fn given_back(call: &Call, node: &Arc<Node>, owner: Owner, answered: Answered) {
+    if !answered.0.contains(Caching::READ.union(Caching::WRITE).union(Caching::HANDLE)) {
+        crate::push::end_of_lease(&call.link.core, node, owner).await;
     }
-    open.node.changed.notify_waiters();
+    if let Some(next) = answered.1 {
+        let routed = node.lock().route(vec![next]);
+        node.send(routed);
+    }
+    node.changed.notify_waiters();
 }
+
+/// What a holder keeps, and the next step of the break if more is wanted.
+type Answered = (Caching, Option<Notice<Holder>>);
 
 async fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>) -> Outcome {
     let open = call.open(ack.file_id)?;
@@ -84,30 +94,40 @@ async fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>
         OplockLevel::II => Caching::READ,
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
-    let outcome = open.node.lock().leases.acknowledge(open.owner, kept);
-    let kept = outcome.map_err(|error| match error {
-        AcknowledgeError::NotBreaking | AcknowledgeError::NoSuchLease => {
-            NtStatus::INVALID_DEVICE_STATE
-        }
-        AcknowledgeError::KeepsTooMuch => NtStatus::INVALID_OPLOCK_PROTOCOL,
+    let outcome = open.node.lock().leases.acknowledge(open.owner, kept, Instant::now());
+    let answered = outcome.map_err(|error| match error {
+        AcknowledgeError::NotBreaking
+        | AcknowledgeError::NoSuchLease
+        | AcknowledgeError::KeepsTooMuch => NtStatus::INVALID_OPLOCK_PROTOCOL,
     })?;
-    given_back(call, &open, kept).await;
-    OplockBreak { level: to_level(kept), file_id: ack.file_id }.emit(out);
+    let level = to_level(answered.0);
+    given_back(call, &open.node, open.owner, answered).await;
+    OplockBreak { level, file_id: ack.file_id }.emit(out);
     Ok(NtStatus::SUCCESS)
 }
 
 async fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -> Outcome {
     let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
     let owner = Owner::Lease { client, key: ack.lease_key.0 };
-    let open = call.session().open_of(owner).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    let outcome = open.node.lock().leases.acknowledge(owner, Caching(ack.state.bits()));
-    let kept = outcome.map_err(|error| match error {
+    // The lease is the client's: it may answer on any of its connections.
+    let core = &call.link.core;
+    let node = core.lease_keys.file(owner).and_then(|file| core.nodes.existing(file));
+    let node = node.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+    let outcome = {
+        let mut state = node.lock();
+        if !state.is_held_by(owner, &call.session().identity) {
+            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+        state.leases.acknowledge(owner, Caching(ack.state.bits()), Instant::now())
+    };
+    let answered = outcome.map_err(|error| match error {
         AcknowledgeError::NoSuchLease => NtStatus::OBJECT_NAME_NOT_FOUND,
         AcknowledgeError::NotBreaking => NtStatus::UNSUCCESSFUL,
         AcknowledgeError::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
     })?;
-    given_back(call, &open, kept).await;
-    LeaseBreakAck { lease_key: ack.lease_key, state: to_state(kept) }.emit(out);
+    let state = to_state(answered.0);
+    given_back(call, &node, owner, answered).await;
+    LeaseBreakAck { lease_key: ack.lease_key, state }.emit(out);
     Ok(NtStatus::SUCCESS)
 }
 

@@ -58,10 +58,12 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     call.chain_tree = Some(tree.id);
     let mut flags = ShareFlags::empty();
     flags.set(ShareFlags::ENCRYPT_DATA, share.is_encrypt_required());
+    let mut capabilities = ShareCapabilities::empty();
+    capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.journal().is_some());
     let response = TreeConnectResponse {
         share_type: ShareType::DISK,
         flags,
-        capabilities: ShareCapabilities::empty(),
+        capabilities,
         maximal_access: access,
     };
     response.emit(out);

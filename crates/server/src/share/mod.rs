@@ -4,7 +4,7 @@
 //! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
 //! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
-//! * [`unsynced`]: names that a crash would lose.
+//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
 //! pool. The confinement rests on the kernel (`openat2`), not on string checks.
@@ -15,6 +15,7 @@ mod directory;
 mod entry;
 mod error;
 mod extended;
+pub(crate) mod journal;
 mod lookup;
 mod metadata;
 mod name;
@@ -29,7 +30,7 @@ mod volume;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
@@ -40,6 +41,7 @@ pub use directory::{Enumeration, Listed};
 pub use entry::{BasicChange, Entry, InlineIo};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
+use journal::{Journal, OpenNote};
 pub use lookup::{Found, Located};
 pub use metadata::{FileKey, Metadata};
 pub use name::SharePath;
@@ -67,6 +69,9 @@ pub struct ShareConfig {
     pub users: Vec<String>,
     /// Who may enter and only read.
     pub readers: Vec<String>,
+    /// Where the opens that survive a crash of the server are written down: then clients get
+    /// persistent handles here. A file of this share alone, best outside of its directory.
+    pub persistent_opens: Option<PathBuf>,
     /// Let push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -82,6 +87,7 @@ impl ShareConfig {
             encrypt_required: false,
             users: Vec::new(),
             readers: Vec::new(),
+            persistent_opens: None,
             emulate_persistence: false,
         }
     }
@@ -104,6 +110,9 @@ pub struct Share {
     has_xattrs: bool,
     unsynced: Arc<Unsynced>,
     names: Names,
+    journal: Option<Journal>,
+    /// Opens there were when the server ended, until somebody takes them.
+    left_over: Mutex<Vec<OpenNote>>,
 }
 
 impl Share {
@@ -118,6 +127,12 @@ impl Share {
         let is_memory =
             rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type == TMPFS_MAGIC;
         let (clones, has_xattrs) = (volume::probe_clones(&root), volume::probe_xattrs(&root));
+        let opened = config.persistent_opens.as_deref().map(Journal::open).transpose();
+        let opened = opened.map_err(|source| ShareOpenError::ConfigJournal {
+            path: config.persistent_opens.clone().unwrap_or_default(),
+            source,
+        })?;
+        let (journal, left_over) = opened.unzip();
         let class = if is_memory { DurabilityClass::Volatile } else { probe_class(&root) };
         Ok(Self {
             name: config.name.clone(),
@@ -134,6 +149,8 @@ impl Share {
             has_xattrs,
             unsynced: Arc::default(),
             names: Names::default(),
+            journal,
+            left_over: Mutex::new(left_over.unwrap_or_default()),
         })
     }
 
@@ -174,6 +191,16 @@ impl Share {
     /// Refuses sessions that do not encrypt.
     pub fn is_encrypt_required(&self) -> bool {
         self.encrypt_required
+    }
+
+    /// Where persistent opens are written down; without it there are none.
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+
+    /// Takes the opens there were when the server ended.
+    pub(crate) fn take_left_over(&self) -> Vec<OpenNote> {
+        std::mem::take(&mut self.left_over.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether push commits on volatile memory are answered all the same.
@@ -267,6 +294,14 @@ pub enum ShareOpenError {
         path: PathBuf,
         /// Why not.
         source: ShareError,
+    },
+    /// The log of persistent opens cannot be read or written.
+    #[error("cannot keep persistent opens in {path}: {source}", path = .path.display())]
+    ConfigJournal {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
     },
 }
 

@@ -16,7 +16,7 @@ use super::lease::Caching;
 use super::locks::OpenSerial;
 use super::open::Open;
 use super::orphans::OrphanTable;
-use crate::limits::{ORPHANS_MAX, ORPHANS_PER_USER_MAX};
+use crate::limits::{DURABLE_TIMEOUT, ORPHANS_MAX, ORPHANS_PER_USER_MAX};
 use crate::service::Core;
 
 /// All orphans of a server.
@@ -70,6 +70,16 @@ impl Orphans {
         true
     }
 
+    /// Keeps an open of an earlier life of the server. Gives it back if there are too many.
+    pub(crate) fn adopt_restored(&self, open: Arc<Open>) -> Result<(), Arc<Open>> {
+        let timeout = open.durable.get().map_or(DURABLE_TIMEOUT, |durable| durable.timeout);
+        open.set_orphan();
+        let (serial, user) = (open.serial, open.origin.user.clone());
+        self.lock().table.insert(serial, user, Instant::now() + timeout, open)?;
+        self.wake.notify_one();
+        Ok(())
+    }
+
     /// Takes an orphan that `check` lets go. Of several who ask one gets it.
     pub(crate) fn claim<E>(
         &self,
@@ -97,9 +107,11 @@ impl Orphans {
         }
     }
 
-    /// Takes everything out; the caller closes it.
+    /// Takes everything out; the caller closes it, but for what survives the server.
     pub(crate) fn drain(&self) -> Vec<Arc<Open>> {
-        self.lock().table.drain()
+        let mut orphans = self.lock().table.drain();
+        orphans.retain(|open| !open.is_persistent());
+        orphans
     }
 
     pub(crate) fn len(&self) -> usize {

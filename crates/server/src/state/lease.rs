@@ -8,6 +8,11 @@
 //!            only R held: less at once, nobody answers
 //! ```
 //!
+//! Whoever wants more while a break is under way is remembered: the answer starts the next step at
+//! once, RWH to RH to R to nothing, and those who wait wait for the last one. Not everybody waits:
+//! what is held for reading and for handles is told to go, and only who needs the handles closed,
+//! or what was written, has to know that it is gone.
+//!
 //! One table serves both. An oplock is a lease that one open alone holds: level II is R,
 //! exclusive is RW, batch is RWH. The table knows no connections and no clock; it says who must be
 //! told (`Notice`) and until when an answer is owed.
@@ -67,8 +72,12 @@ pub(crate) enum Flavor {
 /// Something another open is about to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Intent {
+    /// Look at its security: an oplock does not know that as a look, a lease does.
+    LookAtSecurity,
     /// Open it, sharing modes agreeing.
     Open,
+    /// Open it to delete it on close: cached handles would keep it.
+    OpenToDelete,
     /// Open it although sharing modes collide: cached handles may stand in the way.
     OpenAgainstSharing,
     /// Replace its content while opening.
@@ -81,13 +90,33 @@ pub(crate) enum Intent {
 
 impl Intent {
     /// What others may keep.
-    fn leaves(self, held: Caching) -> Caching {
+    fn leaves(self, flavor: Flavor, held: Caching) -> Caching {
+        if flavor == Flavor::Oplock {
+            // An oplock has no state between level II and the rest.
+            let is_more = held.contains(Caching::WRITE) || held.contains(Caching::HANDLE);
+            return match self {
+                Self::Overwrite | Self::Modify => Caching::NONE,
+                Self::OpenAgainstSharing | Self::Unlink if !held.contains(Caching::HANDLE) => held,
+                _ if is_more => Caching::READ,
+                _ => held,
+            };
+        }
         match self {
+            Self::LookAtSecurity => held,
             Self::Open => held.without(Caching::WRITE),
+            Self::OpenToDelete => held.without(Caching::WRITE.union(Caching::HANDLE)),
             Self::OpenAgainstSharing | Self::Unlink => held.without(Caching::HANDLE),
             Self::Overwrite | Self::Modify => Caching::NONE,
         }
         .sanitized()
+    }
+
+    /// Whether it has to be known that `held` has gone: changes are written back, or handles that
+    /// are in the way are closed.
+    fn waits_for(self, held: Caching) -> bool {
+        let is_about_handles =
+            matches!(self, Self::OpenToDelete | Self::OpenAgainstSharing | Self::Unlink);
+        held.contains(Caching::WRITE) || (is_about_handles && held.contains(Caching::HANDLE))
     }
 }
 
@@ -116,7 +145,12 @@ struct Lease<N> {
 
 #[derive(Clone, Copy, Debug)]
 struct Breaking {
+    /// What was held when the first of the breaks began.
+    from: Caching,
+    /// What the holder was told to keep.
     to: Caching,
+    /// What is left to it when all who want something have it.
+    goal: Caching,
     deadline: Instant,
 }
 
@@ -154,7 +188,7 @@ impl<N: Clone> LeaseTable<N> {
         let deadline = now + self.break_timeout;
         self.leases
             .iter_mut()
-            .filter(|lease| lease.owner != by)
+            .filter(|lease| lease.owner != by || (intent == Intent::Modify && lease.is_level_ii()))
             .filter_map(|lease| lease.start_break(intent, deadline))
             .collect()
     }
@@ -163,8 +197,11 @@ impl<N: Clone> LeaseTable<N> {
     pub(crate) fn must_wait(&self, by: Owner, intent: Intent) -> Option<Instant> {
         self.leases
             .iter()
-            .filter(|lease| lease.owner != by && intent.leaves(lease.held) != lease.held)
-            .filter_map(|lease| lease.breaking.map(|breaking| breaking.deadline))
+            .filter(|lease| lease.owner != by)
+            .filter_map(|lease| Some((lease.flavor, lease.breaking?)))
+            .filter(|(flavor, breaking)| intent.leaves(*flavor, breaking.from) != breaking.from)
+            .filter(|(_, breaking)| intent.waits_for(breaking.from))
+            .map(|(_, breaking)| breaking.deadline)
             .max()
     }
 
@@ -182,16 +219,15 @@ impl<N: Clone> LeaseTable<N> {
     ) -> Granted {
         let wanted = wanted.sanitized();
         // Another holder's W was broken before this open got here; H and R can be shared.
-        let others_write = self
-            .leases
-            .iter()
-            .any(|lease| lease.owner != owner && lease.held.contains(Caching::WRITE));
         // Cached handles go with no oplock: its holder could not be told that they have to go.
         let others = || self.leases.iter().filter(|lease| lease.owner != owner);
+        let others_write = others().any(|lease| lease.left().contains(Caching::WRITE));
         let others_handles = others()
-            .any(|lease| lease.flavor != Flavor::Oplock && lease.held.contains(Caching::HANDLE));
+            .any(|lease| lease.flavor != Flavor::Oplock && lease.left().contains(Caching::HANDLE));
         let others_oplock = others()
-            .any(|lease| lease.flavor == Flavor::Oplock && lease.held.contains(Caching::READ));
+            .any(|lease| lease.flavor == Flavor::Oplock && lease.left().contains(Caching::READ));
+        // An open that only looks may hold a lease all the same.
+        let alone = alone && others().all(|lease| lease.left() == Caching::NONE);
         let only_read = Caching(wanted.0 & Caching::READ.0);
         let possible = match flavor {
             _ if others_write => Caching::NONE,
@@ -224,12 +260,39 @@ impl<N: Clone> LeaseTable<N> {
         granted
     }
 
-    /// A holder answers a break.
+    /// Gives an owner what it held in an earlier life of the server. Where there are several none
+    /// caches writes: which of them did is not known.
+    pub(crate) fn restore(&mut self, owner: Owner, flavor: Flavor, held: Caching, epoch: u16)
+    where
+        N: Default,
+    {
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.owner == owner) {
+            lease.opens += 1;
+            lease.held = lease.held.union(held).sanitized();
+        } else {
+            let notify = N::default();
+            let (held, breaking) = (held.sanitized(), None);
+            self.leases.push(Lease { owner, flavor, notify, held, breaking, epoch, opens: 1 });
+        }
+        if self.leases.len() > 1 {
+            for lease in &mut self.leases {
+                lease.held = match lease.flavor {
+                    Flavor::Oplock => Caching(lease.held.0 & Caching::READ.0),
+                    Flavor::LeaseV1 | Flavor::LeaseV2 => lease.held.without(Caching::WRITE),
+                };
+            }
+        }
+    }
+
+    /// A holder answers a break. What it keeps, and whom to tell of the next step if more is
+    /// wanted.
     pub(crate) fn acknowledge(
         &mut self,
         owner: Owner,
         kept: Caching,
-    ) -> Result<Caching, AcknowledgeError> {
+        now: Instant,
+    ) -> Result<(Caching, Option<Notice<N>>), AcknowledgeError> {
+        let deadline = now + self.break_timeout;
         let lease = self
             .leases
             .iter_mut()
@@ -240,18 +303,30 @@ impl<N: Clone> LeaseTable<N> {
         if !breaking.to.contains(kept) {
             return Err(AcknowledgeError::KeepsTooMuch);
         }
-        lease.held = kept.sanitized();
+        let kept = kept.sanitized();
+        lease.held = kept;
         lease.breaking = None;
-        Ok(lease.held)
+        let left = Caching(kept.0 & breaking.goal.0).sanitized();
+        if left == kept {
+            return Ok((kept, None));
+        }
+        // Handles go before what they read: RH to R, and only then to nothing.
+        let to = if kept == Caching::READ.union(Caching::HANDLE) && left == Caching::NONE {
+            Caching::READ
+        } else {
+            left
+        };
+        let next = Breaking { to, deadline, ..breaking };
+        Ok((kept, Some(lease.tell(next))))
     }
 
     /// Takes by force what was not given back in time. True if anything changed.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let mut changed = false;
         for lease in &mut self.leases {
-            if let Some(breaking) = lease.breaking.filter(|breaking| breaking.deadline <= now) {
+            if lease.breaking.is_some_and(|breaking| breaking.deadline <= now) {
                 // MS-SMB2 §3.3.6.5: a holder that does not answer loses everything.
-                lease.held = if breaking.to == Caching::NONE { Caching::NONE } else { breaking.to };
+                lease.held = Caching::NONE;
                 lease.breaking = None;
                 changed = true;
             }
@@ -302,9 +377,10 @@ impl<N: Clone> LeaseTable<N> {
         self.leases.iter().find(|lease| lease.owner == owner).map(Lease::granted)
     }
 
-    /// Whether anybody but `by` caches anything.
-    pub(crate) fn is_held_by_others(&self, by: Owner) -> bool {
-        self.leases.iter().any(|lease| lease.owner != by && lease.held != Caching::NONE)
+    /// Whether anybody caches anything that a change by `by` makes stale.
+    pub(crate) fn is_stale_after(&self, by: Owner) -> bool {
+        let is_other = |lease: &Lease<N>| lease.owner != by && lease.held != Caching::NONE;
+        self.leases.iter().any(|lease| is_other(lease) || lease.is_level_ii())
     }
 
     /// Leases and oplocks on this file that grant anything.
@@ -315,28 +391,41 @@ impl<N: Clone> LeaseTable<N> {
 
 impl<N: Clone> Lease<N> {
     fn start_break(&mut self, intent: Intent, deadline: Instant) -> Option<Notice<N>> {
-        let to = match self.flavor {
-            // An oplock has no state between level II and the rest.
-            Flavor::Oplock if intent.leaves(self.held) != self.held => match intent {
-                Intent::Overwrite | Intent::Modify => Caching::NONE,
-                _ => Caching::READ,
-            },
-            _ => intent.leaves(self.held),
-        };
-        if to == self.held || self.breaking.is_some() {
+        let to = intent.leaves(self.flavor, self.held);
+        if let Some(breaking) = &mut self.breaking {
+            breaking.goal = Caching(breaking.goal.0 & to.0).sanitized();
             return None;
         }
-        let from = self.held;
+        if to == self.held {
+            return None;
+        }
+        // MS-SMB2 §3.3.4.7: counted once, however many steps it takes.
+        self.epoch = self.epoch.wrapping_add(1);
+        Some(self.tell(Breaking { from: self.held, to, goal: to, deadline }))
+    }
+
+    // Level II is good until anybody changes the file, its holder included.
+    fn is_level_ii(&self) -> bool {
+        self.flavor == Flavor::Oplock && self.held == Caching::READ
+    }
+
+    // Starts a step of a break.
+    fn tell(&mut self, breaking: Breaking) -> Notice<N> {
+        let (from, to) = (self.held, breaking.to);
         // MS-SMB2 §2.2.23.2: only what the holder may have to write back or close is waited for.
         let needs_answer = from != Caching::READ;
-        self.epoch = self.epoch.wrapping_add(1);
         if needs_answer {
-            self.breaking = Some(Breaking { to, deadline });
+            self.breaking = Some(breaking);
         } else {
             self.held = to;
         }
         let (owner, flavor, epoch) = (self.owner, self.flavor, self.epoch);
-        Some(Notice { owner, flavor, notify: self.notify.clone(), from, to, epoch, needs_answer })
+        Notice { owner, flavor, notify: self.notify.clone(), from, to, epoch, needs_answer }
+    }
+
+    // What the holder has when it has answered.
+    fn left(&self) -> Caching {
+        self.breaking.map_or(self.held, |breaking| breaking.to)
     }
 
     fn granted(&self) -> Granted {
@@ -382,8 +471,8 @@ mod tests {
         assert_eq!((notices[0].from, notices[0].to, notices[0].needs_answer), (RWH, RH, true));
         assert_eq!(table.must_wait(client(2), Intent::Open), Some(now + TIMEOUT));
         assert!(table.start_breaks(client(2), Intent::Open, now).is_empty(), "told once");
-        assert_eq!(table.acknowledge(client(1), RWH), Err(AcknowledgeError::KeepsTooMuch));
-        assert_eq!(table.acknowledge(client(1), RH), Ok(RH));
+        assert_eq!(table.acknowledge(client(1), RWH, now), Err(AcknowledgeError::KeepsTooMuch));
+        assert_eq!(table.acknowledge(client(1), RH, now), Ok((RH, None)));
         assert_eq!(table.must_wait(client(2), Intent::Open), None);
         let granted = table.grant(client(2), Flavor::LeaseV2, RWH, false, 0, 2);
         assert_eq!(granted.caching, RH);
@@ -406,8 +495,9 @@ mod tests {
         table.start_breaks(client(2), Intent::Open, now);
         assert!(!table.expire(now + TIMEOUT - Duration::from_nanos(1)));
         assert!(table.expire(now + TIMEOUT));
-        assert_eq!(table.held(client(1)), Caching::READ);
-        assert_eq!(table.acknowledge(client(1), Caching::READ), Err(AcknowledgeError::NotBreaking));
+        assert_eq!(table.held(client(1)), Caching::NONE);
+        let late = table.acknowledge(client(1), Caching::READ, now);
+        assert_eq!(late, Err(AcknowledgeError::NotBreaking));
     }
 
     #[test]
@@ -430,9 +520,44 @@ mod tests {
         assert_eq!(table.grant(one, Flavor::Oplock, RWH, true, 0, 1).caching, RWH);
         let notices = table.start_breaks(two, Intent::Open, Instant::now());
         assert_eq!(notices[0].to, Caching::READ);
-        table.acknowledge(one, Caching::READ).unwrap();
+        table.acknowledge(one, Caching::READ, Instant::now()).unwrap();
         let second = table.grant(two, Flavor::Oplock, RWH, false, 0, 2);
         assert_eq!(second.caching, Caching::READ, "two exclusive oplocks cannot be");
+    }
+
+    #[test]
+    fn more_wanted_during_a_break_follows_in_steps_and_all_wait_for_the_last() {
+        let (now, mut table) = (Instant::now(), held_by_one(RWH));
+        table.start_breaks(client(2), Intent::Open, now);
+        assert!(table.start_breaks(client(3), Intent::Overwrite, now).is_empty(), "remembered");
+        let (kept, next) = table.acknowledge(client(1), RH, now).unwrap();
+        let next = next.expect("an overwriter wants it all");
+        assert_eq!((kept, next.from, next.to, next.needs_answer), (RH, RH, Caching::READ, true));
+        assert!(table.must_wait(client(2), Intent::Open).is_some());
+        let (_, last) = table.acknowledge(client(1), Caching::READ, now).unwrap();
+        let last = last.expect("and the rest");
+        assert_eq!((last.to, last.needs_answer), (Caching::NONE, false));
+        assert_eq!(table.must_wait(client(2), Intent::Open), None);
+        assert_eq!(table.must_wait(client(3), Intent::Overwrite), None);
+    }
+
+    #[test]
+    fn only_who_needs_handles_closed_waits_for_cached_handles() {
+        let (now, mut table) = (Instant::now(), held_by_one(RH));
+        let notices = table.start_breaks(client(2), Intent::Overwrite, now);
+        assert_eq!((notices[0].to, notices[0].needs_answer), (Caching::NONE, true));
+        assert_eq!(table.must_wait(client(2), Intent::Overwrite), None);
+        assert!(table.must_wait(client(3), Intent::OpenAgainstSharing).is_some());
+        assert!(table.must_wait(client(3), Intent::OpenToDelete).is_some());
+    }
+
+    #[test]
+    fn after_a_restart_one_holder_has_what_it_had_and_several_cache_no_writes() {
+        let mut table: LeaseTable<u8> = LeaseTable::new(TIMEOUT);
+        table.restore(client(1), Flavor::LeaseV2, RWH, 4);
+        assert_eq!(table.held(client(1)), RWH);
+        table.restore(client(2), Flavor::LeaseV2, RH, 1);
+        assert_eq!((table.held(client(1)), table.held(client(2))), (RH, RH));
     }
 
     #[test]
@@ -457,11 +582,33 @@ mod tests {
     }
 
     #[test]
+    fn level_two_ends_with_a_change_of_its_own_holder() {
+        let (one, two) = (Owner::Open(OpenSerial(1)), Owner::Open(OpenSerial(2)));
+        let mut table = LeaseTable::new(TIMEOUT);
+        table.grant(one, Flavor::Oplock, Caching::READ, true, 0, 1);
+        table.grant(two, Flavor::Oplock, Caching::READ, false, 0, 2);
+        assert!(table.is_stale_after(one));
+        assert_eq!(table.start_breaks(one, Intent::Modify, Instant::now()).len(), 2);
+        assert!(!table.is_stale_after(one));
+    }
+
+    #[test]
+    fn reading_the_security_of_a_file_breaks_oplocks_and_no_leases() {
+        let now = Instant::now();
+        let mut table = held_by_one(RWH);
+        assert!(table.start_breaks(client(2), Intent::LookAtSecurity, now).is_empty());
+        let mut table = LeaseTable::new(TIMEOUT);
+        table.grant(Owner::Open(OpenSerial(1)), Flavor::Oplock, RWH, true, 0, 1);
+        assert_eq!(table.start_breaks(client(2), Intent::LookAtSecurity, now)[0].to.0, 1);
+        assert!(table.must_wait(client(2), Intent::LookAtSecurity).is_some());
+    }
+
+    #[test]
     fn an_unlink_takes_cached_handles_only() {
         let mut table = held_by_one(RWH);
         let notices = table.start_breaks(client(2), Intent::Unlink, Instant::now());
         assert_eq!(notices[0].to, RW);
-        table.acknowledge(client(1), RW).unwrap();
+        table.acknowledge(client(1), RW, Instant::now()).unwrap();
         assert!(table.start_breaks(client(2), Intent::Unlink, Instant::now()).is_empty());
     }
 

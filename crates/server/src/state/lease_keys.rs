@@ -24,6 +24,11 @@ impl LeaseKeys {
         self.lock().get(&owner).is_some_and(|(named, _)| Some(*named) != file)
     }
 
+    /// The file a key names.
+    pub(crate) fn file(&self, owner: Owner) -> Option<FileKey> {
+        self.lock().get(&owner).map(|(file, _)| *file)
+    }
+
     /// Names `file` by this key, unless it names another. An oplock's owner has no key.
     pub(crate) fn claim(self: &Arc<Self>, owner: Owner, file: FileKey) -> Option<KeyClaim> {
         let counts = matches!(owner, Owner::Lease { .. });

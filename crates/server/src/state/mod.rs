@@ -3,7 +3,8 @@
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
 //! [`sharing`], [`lease`] and [`locks`]. Opens that outlive their connection: [`durable`] with
-//! [`orphans`]; requests that come twice: [`creates`], [`sequence`]. Who is there: [`logon`], [`throttle`]. Ids that peers hold are
+//! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
+//! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`], [`throttle`]. Ids that peers hold are
 //! generational ([`slab`]).
 
 pub(crate) mod connection;
@@ -12,11 +13,13 @@ pub(crate) mod durable;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;
 pub(crate) mod link;
+pub(crate) mod lock_sequence;
 pub(crate) mod locks;
 pub(crate) mod logon;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod orphans;
+pub(crate) mod persistent;
 pub(crate) mod pipe;
 pub(crate) mod sequence;
 pub(crate) mod session;

@@ -25,7 +25,7 @@ use super::sharing::Sharing;
 use crate::share::{Entry, FileKey, Share, ShareError, SharePath};
 
 /// How the holder of a lease or oplock is reached.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Holder {
     /// Where it was granted.
     pub(crate) link: Weak<Link>,
@@ -137,6 +137,13 @@ impl NodeState {
     pub(crate) fn begin_resize(&mut self, node: &Arc<Node>) -> Resizing {
         self.resizing += 1;
         Resizing(Arc::clone(node))
+    }
+
+    /// Whether an open of this user holds the lease.
+    pub(crate) fn is_held_by(&self, owner: Owner, user: &Identity) -> bool {
+        let is_theirs = |open: Arc<Open>| open.origin.user == *user;
+        let mut holders = self.opens.iter().filter(|open| open.owner == owner);
+        holders.any(|record| record.open.upgrade().is_some_and(is_theirs))
     }
 
     /// Who is to be told of breaks: of the holders that are there, and of those whose connection
@@ -283,7 +290,7 @@ impl Node {
     /// Whether others cache something that a change of this file would make stale. Cheap: for
     /// the data path.
     pub(crate) fn others_cache(&self, by: Owner) -> bool {
-        self.lock().leases.is_held_by_others(by)
+        self.lock().leases.is_stale_after(by)
     }
 }
 

@@ -24,8 +24,10 @@ use smb::create::{AccessMask, CreateAction};
 
 use super::creates::CreateKey;
 use super::lease::Owner;
+use super::lock_sequence::LockSequences;
 use super::locks::OpenSerial;
 use super::node::Node;
+use super::persistent;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
 use super::session::{Identity, Session};
 use super::tree::Tree;
@@ -60,6 +62,7 @@ pub(crate) struct Open {
     pub(crate) volatile: u64,
     session: Weak<Session>,
     sequence: Mutex<Sequence>,
+    lock_sequences: Mutex<LockSequences>,
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
     life: AtomicU8,
@@ -102,6 +105,13 @@ pub(crate) struct Marks {
     pub(crate) extended: AtomicUsize,
 }
 
+impl Marks {
+    fn moved(&self) -> Self {
+        let position = AtomicU64::new(self.position.load(Ordering::Acquire));
+        Self { position, extended: AtomicUsize::new(self.extended.load(Ordering::Acquire)) }
+    }
+}
+
 /// What a CREATE settled; the parts of an [`Open`].
 #[derive(Debug)]
 pub(crate) struct OpenParts {
@@ -140,6 +150,7 @@ impl Open {
             volatile: parts.volatile,
             session: parts.session,
             sequence: Mutex::new(Sequence::starting_at(parts.sequence)),
+            lock_sequences: Mutex::default(),
             may_repeat,
             life: AtomicU8::new(HELD),
         }
@@ -161,12 +172,13 @@ impl Open {
             write_through: old.write_through,
             enumeration: Mutex::new(enumeration),
             push: OnceLock::new(),
-            marks: Marks::default(),
+            marks: old.marks.moved(),
             origin: Origin { client: place.client, ..old.origin.clone() },
             durable: old.durable.clone(),
             volatile: place.volatile,
             session: place.session,
             sequence: Mutex::new(Sequence::starting_at(place.sequence)),
+            lock_sequences: Mutex::new(old.lock_sequences().clone()),
             may_repeat: AtomicBool::new(old.may_repeat()),
             life: AtomicU8::new(HELD),
         }
@@ -211,6 +223,11 @@ impl Open {
         UnderWay { open: Arc::clone(self), ticket }
     }
 
+    /// Which LOCK requests were carried out.
+    pub(crate) fn lock_sequences(&self) -> MutexGuard<'_, LockSequences> {
+        self.lock_sequences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sequence(&self) -> MutexGuard<'_, Sequence> {
         self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,6 +270,11 @@ impl Open {
         }
         push::closing(core, self);
         self.set_used(core);
+        if self.is_persistent()
+            && let Some(share) = self.tree.share()
+        {
+            persistent::forget(share, self.serial.0);
+        }
         let doomed = {
             let mut state = self.node.lock();
             let Some(at) = state.opens.iter().position(|open| open.serial == self.serial) else {

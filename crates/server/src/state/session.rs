@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 
-use super::lease::Owner;
 use super::link::{Agreed, Link};
 use super::open::Open;
 use super::pipe::Pipe;
@@ -248,11 +247,6 @@ impl Session {
     /// Every open, for those that must be told something.
     pub(crate) fn all_opens(&self) -> Vec<Arc<Open>> {
         self.opens().values().cloned().collect()
-    }
-
-    /// Any open that holds this lease.
-    pub(crate) fn open_of(&self, owner: Owner) -> Option<Arc<Open>> {
-        self.opens().values().find(|open| open.owner == owner).cloned()
     }
 
     /// Takes an open out of the table; the caller closes it.

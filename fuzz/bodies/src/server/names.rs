@@ -1,4 +1,4 @@
-//! Paths and wildcard patterns.
+//! Paths, wildcard patterns, and the log of persistent opens.
 
 use server::share::{Pattern, SharePath, StreamPart, is_short, short_name};
 use server::users;
@@ -118,4 +118,11 @@ fn by_definition(pattern: &[char], name: &[char]) -> bool {
 fn fold(c: char) -> char {
     let upper: Vec<_> = c.to_uppercase().collect();
     if let [single] = upper[..] { single } else { c }
+}
+
+/// A log of persistent opens, as a crash may have left it.
+pub(crate) fn opens(data: &[u8]) {
+    let (count, same) = server::fuzzing::log_of_opens(data);
+    assert!(same, "what was read is written as it was");
+    assert!(count <= data.len() / 100, "an open takes more than 100 bytes");
 }

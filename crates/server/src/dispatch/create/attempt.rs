@@ -258,7 +258,9 @@ pub(super) fn enter(
     let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
         (false, ..) => Some(Intent::OpenAgainstSharing),
         (true, true, _) => Some(Intent::Overwrite),
+        (true, false, false) if wish.deletes_on_close() => Some(Intent::OpenToDelete),
         (true, false, false) => Some(Intent::Open),
+        (true, false, true) if wish.looks_at_security() => Some(Intent::LookAtSecurity),
         (true, false, true) => None,
     };
     let mut notices = Vec::new();

@@ -42,11 +42,12 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, oplock_break};
 use crate::push::Region;
-use crate::share::Metadata;
+use crate::share::{InlineIo, Metadata};
 use crate::state::creates::{Begun, CreateKey};
 use crate::state::lease::{Caching, Flavor, Granted, Owner};
 use crate::state::node::{Holder, Node};
-use crate::state::open::{OpenParts, Origin};
+use crate::state::open::{Durable, OpenParts, Origin};
+use crate::state::persistent;
 use crate::state::slab::SlabId;
 use crate::state::{Open, Tree};
 
@@ -90,7 +91,11 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let open = register(call, &tree, &wish, created, origin(action))?;
     let file_id = FileId { persistent: serial.0, volatile: open.volatile };
     let granted = grant(call, &wish, &open);
-    let durable = asked.grant(granted, false);
+    let keeps = share.journal().is_some() && !is_directory && !open.entry.is_stream();
+    let durable = match asked.grant(granted, keeps) {
+        Some(durable) if durable.persistent => write_down(call, &open, durable, granted).await,
+        durable => durable,
+    };
     call.chain_file = Some(file_id);
     debug!(path = open.path().to_wire(), ?action, directory = is_directory, ?durable, "opened");
     let mut contexts = Vec::new();
@@ -123,6 +128,30 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     respond(Facts { oplock_level, action, metadata: &metadata, file_id, contexts }, out);
     Ok(NtStatus::SUCCESS)
+}
+
+// A persistent open is one when its note is durable; where that fails it is a durable one at most.
+async fn write_down(
+    call: &Call,
+    open: &Arc<Open>,
+    durable: Durable,
+    granted: Option<Granted>,
+) -> Option<Durable> {
+    let (noted, share) = (persistent::note(open, durable, granted), open.tree.share().cloned());
+    let work = move || match (noted, share.as_ref().and_then(|share| share.journal())) {
+        (Some(note), Some(journal)) => journal.open_durably(note),
+        _ => Err(std::io::Error::other("nobody in particular has opened it")),
+    };
+    match call.blocking(InlineIo::CachedReads, work).await {
+        Ok(Ok(())) => Some(durable),
+        Ok(Err(error)) => {
+            warn!(serial = open.serial.0, %error, "an open is not persistent");
+            granted
+                .is_some_and(|granted| granted.caching.contains(Caching::HANDLE))
+                .then_some(Durable { persistent: false, ..durable })
+        }
+        Err(_) => None,
+    }
 }
 
 // MS-SMB2 §3.3.5.9.10: without the replay flag a GUID in use is refused.

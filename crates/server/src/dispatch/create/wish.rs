@@ -286,6 +286,11 @@ impl Wish {
         }
     }
 
+    /// Whether it is more than a look for who holds an oplock.
+    pub(super) fn looks_at_security(&self) -> bool {
+        self.desired.contains(AccessMask::READ_CONTROL)
+    }
+
     /// MS-FSA §2.1.5.1.2: opens that only look at attributes break no oplock.
     pub(super) fn only_looks(&self) -> bool {
         let looks = AccessMask::READ_ATTRIBUTES

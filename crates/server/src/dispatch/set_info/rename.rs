@@ -8,13 +8,14 @@ use smb::NtStatus;
 use smb::create::AccessMask;
 use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
+use tracing::warn;
 
 use super::Call;
 use crate::dispatch::flush;
 use crate::share::{DosAttributes, InlineIo, Located, Share, ShareError, SharePath, StreamPart};
 use crate::state::Open;
 use crate::state::lease::Intent;
-use crate::state::node::Node;
+use crate::state::node::{Node, OpenRecord};
 use crate::state::sharing::{Kinds, Sharing};
 
 /// Gives an open file another name.
@@ -42,7 +43,12 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let inline = open.entry.inline_io();
     let renamed_to = to.clone();
     call.blocking(inline, move || share.rename(&from, &renamed_to, key, replace)).await??;
-    if target.note_renamed(open, &to) {
+    let is_mapped = target.note_renamed(open, &to);
+    if target.share.journal().is_some() {
+        let open = Arc::clone(open);
+        call.blocking(InlineIo::CachedReads, move || note_moved(&open)).await?;
+    }
+    if is_mapped {
         // One-sided commits do not look after the name, so it is made durable before they go on.
         let open = Arc::clone(open);
         let inline = open.entry.inline_io();
@@ -72,6 +78,21 @@ async fn rename_stream(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<()
         StreamPart::Index | StreamPart::Absent => Err(ShareError::PeerInvalid),
     };
     Ok(call.blocking(InlineIo::CachedReads, work).await??)
+}
+
+// Persistent opens are found again by their new name. Blocks.
+fn note_moved(open: &Open) {
+    let names: Vec<_> = {
+        let state = open.node.lock();
+        let name =
+            |open: &OpenRecord| (Arc::clone(&open.share), open.serial.0, open.path.to_wire());
+        state.opens.iter().map(name).collect()
+    };
+    for (share, serial, path) in names {
+        if let Some(Err(error)) = share.journal().map(|log| log.move_durably(serial, &path)) {
+            warn!(serial, %error, "a crash will lose a persistent open");
+        }
+    }
 }
 
 /// Gives an open file one more name.

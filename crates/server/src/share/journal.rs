@@ -1,0 +1,418 @@
+//! The opens of a share that survive a crash of the server: a log of what was opened, moved and
+//! closed, in a file of its own.
+//!
+//! ```text
+//!  0           8
+//!  +-----------+----------+----------+----------+---
+//!  | LFOPENS1  | record   | record   | record   | ...
+//!  +-----------+----------+----------+----------+---
+//!
+//!  record    0         4            12      13
+//!            +---------+------------+-------+-----------------------------------------+
+//!            | length  | FNV-1a of  | kind  | opened: see `OpenNote`                  |
+//!            | of kind | kind and   |       | moved: serial u64, path                 |
+//!            | + body  | body       |       | closed: serial u64                      |
+//!            +---------+------------+-------+-----------------------------------------+
+//! ```
+//!
+//! Little endian. A record takes effect when its last byte is there: one that is short or whose sum
+//! is wrong ends the log, and what lies behind it was never acknowledged. The store that commits is
+//! the append; the file is written anew beside itself and renamed when most of it is dead.
+//!
+//! What comes back after a crash are the opens, with their share modes and leases. Byte-range locks
+//! do not: they are not written down.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The log of one share's persistent opens.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    file: File,
+    live: BTreeMap<u64, OpenNote>,
+    /// Records in the file, dead ones included.
+    records: usize,
+    /// A write failed: what the file ends with is unknown, so nothing more is promised.
+    poisoned: bool,
+}
+
+/// What has to be known of an open to bring it back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct OpenNote {
+    /// Its persistent id.
+    pub(crate) serial: u64,
+    /// Inode the path has to lead to.
+    pub(crate) inode: u64,
+    /// Access granted.
+    pub(crate) access: u32,
+    /// Options as FileModeInformation reports them.
+    pub(crate) mode: u32,
+    /// What its CREATE did.
+    pub(crate) action: u32,
+    /// How long its client has to come back, in milliseconds.
+    pub(crate) timeout_ms: u32,
+    /// Bits: uses read, write, delete; shares read, write, delete; write through; delete on close.
+    pub(crate) flags: u8,
+    /// 0 nothing or an oplock, 1 lease, 2 lease of version 2.
+    pub(crate) flavor: u8,
+    /// Caching granted.
+    pub(crate) held: u8,
+    /// Epoch of its lease.
+    pub(crate) epoch: u16,
+    /// Key of its lease.
+    pub(crate) lease_key: [u8; 16],
+    /// GUID of the client.
+    pub(crate) client: [u8; 16],
+    /// GUID of its CREATE.
+    pub(crate) create_guid: [u8; 16],
+    /// Who opened it.
+    pub(crate) user: String,
+    /// Path below the share, with slashes.
+    pub(crate) path: String,
+}
+
+impl Journal {
+    /// Opens the log at `path`, made if need be, and says which opens were there when it ended.
+    pub(crate) fn open(path: &Path) -> io::Result<(Self, Vec<OpenNote>)> {
+        let mut bytes = Vec::new();
+        match File::open(path) {
+            Ok(mut file) => {
+                file.read_to_end(&mut bytes)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        if !bytes.is_empty() && !bytes.starts_with(MAGIC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a log of opens"));
+        }
+        let live = replay(bytes.get(MAGIC.len()..).unwrap_or_default());
+        let notes = live.values().cloned().collect();
+        let records = live.len();
+        // Without what is dead or torn.
+        let file = write_anew(path, &live)?;
+        let log = Mutex::new(Log { file, live, records, poisoned: false });
+        Ok((Self { path: path.to_owned(), log }, notes))
+    }
+
+    /// Notes an open.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open comes back after a crash of server or machine, until it is closed.
+    pub(crate) fn open_durably(&self, note: OpenNote) -> io::Result<()> {
+        let mut log = self.lock();
+        if log.live.len() >= OPENS_MAX {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many persistent opens"));
+        }
+        log.append(&record(OPENED, |out| note.emit(out)), true)?;
+        log.live.insert(note.serial, note);
+        Ok(())
+    }
+
+    /// Notes that an open's file has another name.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` a crash does not lose the open for its name.
+    pub(crate) fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
+        let mut log = self.lock();
+        let Some(note) = log.live.get_mut(&serial) else { return Ok(()) };
+        path.clone_into(&mut note.path);
+        let moved = record(MOVED, |out| {
+            out.extend_from_slice(&serial.to_le_bytes());
+            put_text(out, path);
+        });
+        log.append(&moved, true)
+    }
+
+    /// Notes that an open is closed. Nothing is promised: one that comes back after a crash all
+    /// the same is given up when nobody asks for it.
+    pub(crate) fn close(&self, serial: u64) -> io::Result<()> {
+        let mut log = self.lock();
+        if log.live.remove(&serial).is_none() {
+            return Ok(());
+        }
+        log.append(&record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes())), false)?;
+        if log.records > COMPACT_FROM && log.records > 4 * log.live.len() {
+            log.file = write_anew(&self.path, &log.live)?;
+            log.records = log.live.len();
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn append(&mut self, record: &[u8], durably: bool) -> io::Result<()> {
+        if self.poisoned {
+            return Err(io::Error::other("the log of opens failed before"));
+        }
+        let written = self.file.write_all(record);
+        let written = written.and_then(|()| if durably { self.file.sync_data() } else { Ok(()) });
+        self.poisoned = written.is_err();
+        self.records += 1;
+        written
+    }
+}
+
+impl OpenNote {
+    fn emit(&self, out: &mut Vec<u8>) {
+        for value in [self.serial, self.inode] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        for value in [self.access, self.mode, self.action, self.timeout_ms] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        out.extend_from_slice(&[self.flags, self.flavor, self.held]);
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        for guid in [self.lease_key, self.client, self.create_guid] {
+            out.extend_from_slice(&guid);
+        }
+        put_text(out, &self.user);
+        put_text(out, &self.path);
+    }
+
+    fn parse(body: &mut &[u8]) -> Option<Self> {
+        let (serial, inode) = (take_u64(body)?, take_u64(body)?);
+        let mut word = || Some(u32::from_le_bytes(take(body)?));
+        let (access, mode, action, timeout_ms) = (word()?, word()?, word()?, word()?);
+        let [flags, flavor, held] = take(body)?;
+        let epoch = u16::from_le_bytes(take(body)?);
+        Some(Self {
+            serial,
+            inode,
+            access,
+            mode,
+            action,
+            timeout_ms,
+            flags,
+            flavor,
+            held,
+            epoch,
+            lease_key: take(body)?,
+            client: take(body)?,
+            create_guid: take(body)?,
+            user: take_text(body)?,
+            path: take_text(body)?,
+        })
+    }
+}
+
+fn record(kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![0; HEAD];
+    out.push(kind);
+    body(&mut out);
+    let len = u32::try_from(out.len() - HEAD).expect("a path and a name");
+    let sum = fnv(&out[HEAD..]);
+    out[..4].copy_from_slice(&len.to_le_bytes());
+    out[4..HEAD].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Reads records until one is not whole, and says what is open then. For every input.
+pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
+    let mut live = BTreeMap::new();
+    while let Some((kind, mut body)) = next(&mut bytes) {
+        match kind {
+            OPENED => match OpenNote::parse(&mut body) {
+                Some(note) if live.len() < OPENS_MAX => drop(live.insert(note.serial, note)),
+                _ => break,
+            },
+            MOVED => {
+                let (Some(serial), Some(path)) = (take_u64(&mut body), take_text(&mut body)) else {
+                    break;
+                };
+                if let Some(note) = live.get_mut(&serial) {
+                    note.path = path;
+                }
+            }
+            CLOSED => {
+                let Some(serial) = take_u64(&mut body) else { break };
+                live.remove(&serial);
+            }
+            _ => break,
+        }
+    }
+    live
+}
+
+/// A log of these opens, without its magic.
+pub(crate) fn records<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u8> {
+    notes.flat_map(|note| record(OPENED, |out| note.emit(out))).collect()
+}
+
+fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let len = usize::try_from(u32::from_le_bytes(take(bytes)?)).ok()?;
+    let sum = take_u64(bytes)?;
+    let whole = bytes.get(..len)?;
+    *bytes = &bytes[len..];
+    let (kind, body) = whole.split_first()?;
+    (fnv(whole) == sum).then_some((*kind, body))
+}
+
+// Written beside, made durable, then put in its place: at any moment one of the two is whole.
+fn write_anew(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
+    let beside = path.with_extension("new");
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(records(live.values()));
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&beside)?;
+    file.write_all(&bytes)?;
+    file.sync_data()?;
+    std::fs::rename(&beside, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(file)
+}
+
+// Against torn writes, not against attackers.
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let len = u32::try_from(text.len()).expect("paths and names are far below 4 GiB");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take_text(bytes: &mut &[u8]) -> Option<String> {
+    let len = usize::try_from(u32::from_le_bytes(take(bytes)?)).ok()?;
+    let text = bytes.get(..len)?;
+    *bytes = &bytes[len..];
+    String::from_utf8(text.to_vec()).ok()
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes).map(u64::from_le_bytes)
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(*head)
+}
+
+const MAGIC: &[u8] = b"LFOPENS1";
+const HEAD: usize = 12;
+const OPENED: u8 = 1;
+const MOVED: u8 = 2;
+const CLOSED: u8 = 3;
+/// Persistent opens of one share.
+const OPENS_MAX: usize = 65_536;
+/// Records below which the file is left as it is.
+const COMPACT_FROM: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(serial: u64) -> OpenNote {
+        OpenNote {
+            serial,
+            inode: 7,
+            access: 0x1f_01ff,
+            mode: 0,
+            action: 2,
+            timeout_ms: 60_000,
+            flags: 0x3f,
+            flavor: 2,
+            held: 7,
+            epoch: 3,
+            lease_key: [1; 16],
+            client: [2; 16],
+            create_guid: [3; 16],
+            user: "user".to_owned(),
+            path: "a/b".to_owned(),
+        }
+    }
+
+    fn serials<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u64> {
+        notes.map(|note| note.serial).collect()
+    }
+
+    #[test]
+    fn what_is_open_when_the_server_dies_is_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, notes) = Journal::open(&path).unwrap();
+        assert_eq!(notes, []);
+        for serial in [1, 2, 3] {
+            journal.open_durably(note(serial)).unwrap();
+        }
+        journal.move_durably(2, "c").unwrap();
+        journal.close(1).unwrap();
+        drop(journal);
+        let (_, notes) = Journal::open(&path).unwrap();
+        assert_eq!(notes, [OpenNote { path: "c".to_owned(), ..note(2) }, note(3)]);
+    }
+
+    #[test]
+    fn wherever_a_crash_cuts_the_file_what_was_whole_before_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = Journal::open(&path).unwrap();
+        let mut ends = vec![(MAGIC.len(), Vec::new())];
+        let mut end = |expected: &[u64]| {
+            let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+            ends.push((len, expected.to_vec()));
+        };
+        journal.open_durably(note(1)).unwrap();
+        end(&[1]);
+        journal.open_durably(note(2)).unwrap();
+        end(&[1, 2]);
+        journal.close(1).unwrap();
+        end(&[2]);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in MAGIC.len()..=whole.len() {
+            let expected = &ends.iter().rev().find(|(len, _)| *len <= cut).unwrap().1;
+            let found = replay(&whole[MAGIC.len()..cut]);
+            assert_eq!(&serials(found.values()), expected, "cut at {cut}");
+            // What never reached the disk reads as something else.
+            let mut torn = whole.clone();
+            torn[cut..].fill(0xa5);
+            let found = replay(&torn[MAGIC.len()..]);
+            assert_eq!(&serials(found.values()), expected, "torn at {cut}");
+        }
+    }
+
+    #[test]
+    fn the_file_does_not_grow_with_what_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = Journal::open(&path).unwrap();
+        for serial in 0..2_000 {
+            // As the server does it, without waiting for the disk.
+            let mut log = journal.lock();
+            log.append(&record(OPENED, |out| note(serial).emit(out)), false).unwrap();
+            log.live.insert(serial, note(serial));
+            drop(log);
+            journal.close(serial).unwrap();
+        }
+        let one = record(OPENED, |out| note(0).emit(out)).len();
+        let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+        assert!(len < (COMPACT_FROM + 2) * one);
+        assert_eq!(Journal::open(&path).unwrap().1, []);
+    }
+
+    #[test]
+    fn a_file_that_is_something_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        std::fs::write(&path, "somebody's notes").unwrap();
+        assert!(Journal::open(&path).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
+    }
+}

@@ -1,0 +1,185 @@
+//! Opens that survive the server: from an open to its note in the share's journal, and back.
+//!
+//! ```text
+//!  CREATE, granted --> note durable --> answered --> crash --> server starts --> orphan --> DH2C
+//! ```
+//!
+//! A note leads back to its file by path and inode: a file that somebody replaced on the machine
+//! itself is not opened in its place. Leases come back as they were granted. Where several clients
+//! have a file open none caches writes any more: what was broken after the note was written is not
+//! known, what may be shared is.
+//!
+//! Spec: MS-SMB2 §3.3.5.9.10 (persistent opens), §3.3.3 (initialization).
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use smb::create::{AccessMask, CreateAction};
+use tracing::{info, warn};
+
+use super::lease::{Caching, Flavor, Granted, Owner};
+use super::locks::OpenSerial;
+use super::node::{NodeState, OpenRecord};
+use super::open::{Durable, Open, OpenParts, Origin};
+use super::session::Identity;
+use super::sharing::{Kinds, Sharing};
+use super::tree::{Target, Tree};
+use crate::service::Core;
+use crate::share::journal::OpenNote;
+use crate::share::{OpenMode, Share, ShareError, SharePath};
+
+/// What has to be written down of an open.
+pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {
+    let state = open.node.lock();
+    let record = state.record(open.serial)?;
+    let Identity::User(user) = &open.origin.user else { return None };
+    let (flavor, lease_key) = match (open.owner, granted.map(|granted| granted.flavor)) {
+        (Owner::Lease { key, .. }, Some(Flavor::LeaseV2)) => (LEASE_V2, key),
+        (Owner::Lease { key, .. }, _) => (LEASE, key),
+        (Owner::Open(_), _) => (OPLOCK, [0; 16]),
+    };
+    let [held, ..] = granted.map_or(0, |granted| granted.caching.0).to_le_bytes();
+    Some(OpenNote {
+        serial: open.serial.0,
+        inode: open.node.key().inode,
+        access: open.access.bits(),
+        mode: open.mode,
+        action: open.origin.action.0,
+        timeout_ms: u32::try_from(durable.timeout.as_millis()).unwrap_or(u32::MAX),
+        flags: flags(record, open.write_through),
+        flavor,
+        held,
+        epoch: granted.map_or(0, |granted| granted.epoch),
+        lease_key,
+        client: open.origin.client,
+        create_guid: open.origin.create_guid,
+        user: user.clone(),
+        path: record.path.to_wire(),
+    })
+}
+
+/// Opens again what was open when the server ended; it waits for its clients from now on. Blocks.
+pub(crate) fn restore(core: &Arc<Core>, share: &Arc<Share>) {
+    for note in share.take_left_over() {
+        let (serial, path) = (note.serial, note.path.clone());
+        match bring_back(core, share, note) {
+            Ok(()) => info!(serial, path, "a persistent open waits for its client"),
+            Err(error) => {
+                warn!(serial, path, %error, "a persistent open is lost");
+                forget(share, serial);
+            }
+        }
+    }
+}
+
+/// The open is closed, and does not come back.
+pub(crate) fn forget(share: &Share, serial: u64) {
+    if let Some(Err(error)) = share.journal().map(|journal| journal.close(serial)) {
+        warn!(serial, %error, "a closed open may come back after a crash");
+    }
+}
+
+fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), ShareError> {
+    let path = SharePath::parse(&note.path)?;
+    let located = share.locate(&path)?;
+    // Somebody may have put another file there.
+    let found = located.found.filter(|found| found.key.inode == note.inode && !found.is_directory);
+    let found = found.ok_or(ShareError::NotFound)?;
+    let access = AccessMask::from_bits_retain(note.access);
+    let reads = access.intersects(AccessMask::READ_DATA | AccessMask::EXECUTE);
+    let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+    let entry = share.open_found(&found, OpenMode { read: reads, write: writes })?;
+    let serial = OpenSerial(note.serial);
+    let owner = match note.flavor {
+        OPLOCK => Owner::Open(serial),
+        _ => Owner::Lease { client: note.client, key: note.lease_key },
+    };
+    let key_claim = core.lease_keys.claim(owner, found.key).ok_or(ShareError::Exists)?;
+    let node = core.nodes.node(found.key);
+    let tree = Tree { id: 0, target: Target::Disk(Arc::clone(share)), maximal_access: access };
+    let open = Arc::new(Open::new(OpenParts {
+        serial,
+        tree: Arc::new(tree),
+        node: Arc::clone(&node),
+        entry: Arc::new(entry),
+        access,
+        owner,
+        mode: note.mode,
+        write_through: note.flags & WRITE_THROUGH != 0,
+        origin: Origin {
+            user: Identity::User(note.user.clone()),
+            client: note.client,
+            create_guid: note.create_guid,
+            action: CreateAction(note.action),
+        },
+        session: Weak::new(),
+        volatile: 0,
+        sequence: 0,
+    }));
+    let timeout = Duration::from_millis(u64::from(note.timeout_ms));
+    let _ = open.durable.set(Durable { timeout, persistent: true });
+    {
+        let mut state = node.lock();
+        state.opens.push(OpenRecord {
+            serial,
+            sharing: sharing(note.flags),
+            owner,
+            share: Arc::clone(share),
+            path: located.path,
+            delete_on_close: note.flags & DELETE_ON_CLOSE != 0,
+            holder: None,
+            orphan: Some(true),
+            _key_claim: key_claim,
+            instance: None,
+            base: None,
+            open: Arc::downgrade(&open),
+        });
+        restore_lease(&mut state, owner, &note);
+    }
+    if let Some(key) = open.origin.key() {
+        core.creates.replace(key, &open);
+    }
+    core.orphans.adopt_restored(open).map_err(|_| ShareError::HandlesExhausted)
+}
+
+fn restore_lease(state: &mut NodeState, owner: Owner, note: &OpenNote) {
+    let flavor = match note.flavor {
+        OPLOCK => Flavor::Oplock,
+        LEASE => Flavor::LeaseV1,
+        _ => Flavor::LeaseV2,
+    };
+    if note.held == 0 && flavor == Flavor::Oplock {
+        return;
+    }
+    state.leases.restore(owner, flavor, Caching(u32::from(note.held)), note.epoch);
+}
+
+fn flags(record: &OpenRecord, write_through: bool) -> u8 {
+    let Sharing { uses, shares } = record.sharing;
+    let bits = [
+        uses.read,
+        uses.write,
+        uses.delete,
+        shares.read,
+        shares.write,
+        shares.delete,
+        write_through,
+        record.delete_on_close,
+    ];
+    bits.iter().enumerate().fold(0, |flags, (bit, is_set)| flags | u8::from(*is_set) << bit)
+}
+
+fn sharing(flags: u8) -> Sharing {
+    let kinds = |at: u8| Kinds {
+        read: flags >> at & 1 != 0,
+        write: flags >> at & 2 != 0,
+        delete: flags >> at & 4 != 0,
+    };
+    Sharing { uses: kinds(0), shares: kinds(3) }
+}
+
+const WRITE_THROUGH: u8 = 1 << 6;
+const DELETE_ON_CLOSE: u8 = 1 << 7;
+const OPLOCK: u8 = 0;
+const LEASE: u8 = 1;
+const LEASE_V2: u8 = 2;

@@ -1,0 +1,185 @@
+//! Handles that outlive the server: a crash is a copy of what is on disk at that moment.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::path::Path;
+
+use server::{Server, ServerConfig, ShareConfig, Users};
+use smb::create::{
+    CreateRequestContext, CreateResponseContext, DurableReconnectV2, DurableRequestV2, Lease,
+    LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags};
+use smb::{CloseRequest, Command, FileId, Guid, Name, NtStatus, SetInfoRequest};
+use support::{Fixture, Opened, Wire};
+
+const GUID: Guid = Guid([5; 16]);
+
+/// A server that writes its persistent opens down, and where.
+struct Writing {
+    fixture: Fixture,
+    log: tempfile::TempDir,
+}
+
+fn start() -> Writing {
+    let log = tempfile::tempdir().unwrap();
+    let path = log.path().join("opens");
+    let fixture = Fixture::start_with(|config| config.shares[0].persistent_opens = Some(path));
+    Writing { fixture, log }
+}
+
+/// The server died, and another one serves what it left on disk.
+struct Afterwards {
+    runtime: tokio::runtime::Runtime,
+    running: server::Running,
+    log: tempfile::TempDir,
+}
+
+fn crash(server: &Writing) -> Afterwards {
+    let kept = tempfile::tempdir().unwrap();
+    let copy = kept.path().join("opens");
+    std::fs::copy(server.log.path().join("opens"), &copy).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+    let mut share = ShareConfig::new("data", server.fixture.dir.path());
+    share.persistent_opens = Some(copy);
+    config.shares.push(share);
+    config.users = Users::with_passwords([("user", "secret")]);
+    let running = runtime.block_on(Server::start(config)).unwrap();
+    Afterwards { runtime, running, log: kept }
+}
+
+impl Afterwards {
+    fn client(&self, number: u8) -> Wire {
+        let mut wire = Wire::dial(self.running.tcp_address());
+        wire.negotiate(number);
+        wire.log_on();
+        wire.enter("data");
+        wire
+    }
+}
+
+fn lease() -> Lease {
+    let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+    let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+    Lease { key: LeaseKey([1; 16]), state, break_in_progress: false, version }
+}
+
+fn open_persistent(wire: &mut Wire, name: &str) -> Opened {
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
+    wire.open(name, |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.share_access = ShareAccess::empty();
+        request.contexts.push(CreateRequestContext::Lease(lease()));
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    })
+}
+
+fn take_back(wire: &mut Wire, name: &str, file_id: FileId) -> Opened {
+    let back = DurableReconnectV2 { file_id, create_guid: GUID, persistent: true };
+    wire.open(name, |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.push(CreateRequestContext::Lease(lease()));
+        request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+    })
+}
+
+fn is_persistent(opened: &Opened) -> bool {
+    opened
+        .response()
+        .contexts
+        .iter()
+        .any(|context| matches!(context, CreateResponseContext::DurableV2 { persistent: true, .. }))
+}
+
+fn granted(opened: &Opened) -> Option<LeaseState> {
+    opened.response().contexts.iter().find_map(|context| match context {
+        CreateResponseContext::Lease(lease) => Some(lease.state),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_persistent_open_is_there_after_a_crash_with_its_share_mode_and_its_lease() {
+    let server = start();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    assert!(is_persistent(&opened));
+    let after = crash(&server);
+    assert_eq!(after.running.status().orphans, 1);
+    // It shares with nobody, and its lease is asked for in vain until it is taken back.
+    let mut again = after.client(1);
+    let back = take_back(&mut again, "f", opened.id);
+    assert_eq!(back.status, NtStatus::SUCCESS);
+    assert_eq!(back.id.persistent, opened.id.persistent);
+    assert_eq!(granted(&back), Some(lease().state));
+    let close = CloseRequest { query_attributes: false, file_id: back.id };
+    assert_eq!(again.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::SUCCESS);
+    assert_eq!(after.running.status().files, 0);
+}
+
+#[test]
+fn what_was_closed_does_not_come_back() {
+    let server = start();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    let close = CloseRequest { query_attributes: false, file_id: opened.id };
+    one.ask(Command::CLOSE, |out| close.emit(out));
+    let after = crash(&server);
+    assert_eq!(after.running.status().orphans, 0);
+}
+
+#[test]
+fn a_renamed_file_is_found_again_and_one_put_in_its_place_is_not() {
+    let server = start();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    let mut buffer = Vec::new();
+    let name = Name::new("g").unwrap();
+    Rename { flags: RenameFlags::empty(), name }.emit(&mut buffer);
+    let rename = SetInfoRequest {
+        info_type: InfoType::FILE,
+        class: FileInfoClass::RENAME.0,
+        additional: smb::info::SecurityInformation::empty(),
+        file_id: opened.id,
+        buffer: &buffer,
+    };
+    let (header, _) = one.ask(Command::SET_INFO, |out| rename.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    let after = crash(&server);
+    assert_eq!(take_back(&mut after.client(1), "g", opened.id).status, NtStatus::SUCCESS);
+    drop(after);
+    replace(&server.fixture.dir.path().join("g"));
+    assert_eq!(crash(&server).running.status().orphans, 0);
+}
+
+// Another inode under the same name; the first one stays taken.
+fn replace(path: &Path) {
+    std::fs::rename(path, path.with_extension("old")).unwrap();
+    std::fs::write(path, "somebody else's").unwrap();
+}
+
+#[test]
+fn a_share_without_a_log_grants_durable_handles_at_most() {
+    let fixture = Fixture::start();
+    let opened = open_persistent(&mut fixture.client(1), "f");
+    assert!(!is_persistent(&opened));
+    let durable = opened.response().contexts.iter().any(|context| {
+        matches!(context, CreateResponseContext::DurableV2 { persistent: false, .. })
+    });
+    assert!(durable);
+}
+
+#[test]
+fn a_stopped_server_leaves_its_persistent_opens_for_the_next() {
+    let server = start();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    drop(one);
+    let after = crash(&server);
+    let Afterwards { runtime, running, log } = after;
+    assert!(runtime.block_on(running.shutdown()));
+    let next = crash(&Writing { fixture: server.fixture, log });
+    assert_eq!(take_back(&mut next.client(1), "f", opened.id).status, NtStatus::SUCCESS);
+}
