@@ -272,7 +272,7 @@ fn write_anew(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
     file.sync_data()?;
     std::fs::rename(&beside, path)?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
     Ok(file)
 }
 
@@ -412,7 +412,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
         std::fs::write(&path, "somebody's notes").unwrap();
-        assert!(Journal::open(&path).is_err());
+        Journal::open(&path).unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
     }
 }
