@@ -131,7 +131,7 @@ impl Answering {
 }
 
 /// As in `crates/rdma/examples/siw_peer`.
-const MISDEEDS: [&str; 8] = [
+const MISDEEDS: [&str; 9] = [
     "write-key",
     "read-key",
     "write-bounds",
@@ -140,6 +140,7 @@ const MISDEEDS: [&str; 8] = [
     "read-right",
     "send-long",
     "send-none",
+    "crc",
 ];
 /// Where the guest's program dies.
 const STAGES: [&str; 9] =

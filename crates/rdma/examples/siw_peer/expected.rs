@@ -34,7 +34,7 @@ const fn misdeed(name: &'static str, ours: [u8; 3], siws: [u8; 3]) -> Misdeed {
 }
 
 /// Each of them.
-pub(crate) const MISDEEDS: [Misdeed; 8] = [
+pub(crate) const MISDEEDS: [Misdeed; 9] = [
     misdeed("write-key", [1, 1, 0], [1, 1, 0]),
     misdeed("read-key", [0, 1, 0], [0, 1, 0]),
     misdeed("write-bounds", [1, 1, 1], [1, 1, 1]),
@@ -45,6 +45,8 @@ pub(crate) const MISDEEDS: [Misdeed; 8] = [
     // siw looks for a receive that is long enough and finds none.
     misdeed("send-long", [1, 2, 5], [1, 2, 2]),
     misdeed("send-none", [1, 2, 2], [1, 2, 2]),
+    // Nobody's deed: a byte of the first frame arrives changed.
+    misdeed("crc", [2, 0, 2], [2, 0, 2]),
 ];
 
 /// siw of 6.12 reads for its peer whatever it may read itself: it never looks whether the memory was

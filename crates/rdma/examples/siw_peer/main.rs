@@ -15,6 +15,7 @@
 //! | `hello` | nothing more |
 //! | `sound` | the initiator, then the responder: Send, RDMA Write, RDMA Read in each of [`SIZES`] |
 //! | `i-…`, `r-…` | initiator or responder does what must not be done ([`Misdeed`]), the other sends a Terminate |
+//! | `i-crc`, `r-crc` | a byte of the first frame of initiator or responder arrives changed |
 //! | `die-asked`, `die-replied`, `die-idle` | the verbs program is killed behind the request, behind the reply, after a conversation |
 //! | `die-g-…`, `die-h-…` | … in the middle of a `send`, `write` or `read` of its own (g) or of ours (h) |
 //! | `enough` | whoever answers, ends |
@@ -38,6 +39,7 @@ use rdma::{
     SoftProvider,
 };
 
+use dropper::Damage;
 use expected::{Ended, passes, verdict};
 use session::{Session, Stop};
 
@@ -160,9 +162,10 @@ fn withdrawn(host: &mut Host, asked: ConnectionId) -> Ended {
 
 fn ask(address: SocketAddr, name: &str, manner: &Manner) -> Result<(), Failure> {
     let mut host = Host::open()?;
-    let dialled = match manner.forms {
-        0 => address,
-        forms => dropper::start(address, forms)?,
+    let damage = damage(name);
+    let dialled = match (manner.forms, damage) {
+        (0, Damage { of_initiator: None, of_responder: None }) => address,
+        (forms, damage) => dropper::start(address, forms, damage)?,
     };
     let mut result = Ok(());
     for number in 0..manner.count {
@@ -182,6 +185,16 @@ fn ask(address: SocketAddr, name: &str, manner: &Manner) -> Result<(), Failure> 
     let shown = format!("siw answers: {name}{many}{form}{crc}");
     report(&shown, result, passes(name, Asks::We));
     if failed { Err("not as it should be".into()) } else { Ok(()) }
+}
+
+/// The byte that is to arrive changed: the payload of the first frame lies behind the start-up frame,
+/// with 20 bytes and depths and private data, and a header of 20.
+fn damage(name: &str) -> Damage {
+    match name {
+        "i-crc" => Damage { of_initiator: Some(20 + 4 + name.len() + 20 + 8), of_responder: None },
+        "r-crc" => Damage { of_initiator: None, of_responder: Some(20 + 4 + 20 + 8) },
+        _ => Damage::default(),
+    }
 }
 
 fn dial(host: &mut Host, qp: QpId, name: &str) -> Ended {
