@@ -51,15 +51,17 @@ serve() {
   mkdir -p "$directory"
   landfast serve --share "data=$directory" --user $user:$password --listen 127.0.0.1:$smb --rdma-listen $address:$rdma \
     --rdma-provider verbs --rdma-threads 2 "$@" > /tmp/serve.log 2>&1 &
-  server=$!
   for ((n = 0; n < 200; n++)); do grep -q "^listening" /tmp/serve.log && return; usleep 50000; done
   cat /tmp/serve.log
   return 1
 }
 
 stop() {
-  kill $server
-  wait $server
+  local n
+  kill "$(pidof landfast)" || return 1
+  for ((n = 0; n < 200; n++)); do pidof landfast > /dev/null || return 0; usleep 50000; done
+  tail -n 3 /tmp/serve.log
+  return 1
 }
 
 # bench MODE EXPECTED...: measures nothing here; each expected word must be in the report.
@@ -88,6 +90,13 @@ refuses_other_addresses() {
   grep -q "no RDMA device has the address 10.98.0.1" /tmp/refused.log
 }
 
+# A client that dies in the middle: what it held is given back, and others are served.
+outlives_a_client() {
+  timeout -s KILL 2 landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider verbs --mode push -d 60 -w 50 -t 2 -o 4 \
+    --file-size 1M > /tmp/killed.log 2>&1
+  pidof landfast > /dev/null && bench push "push by provider verbs"
+}
+
 echo "kernel $(uname -r), $(rdma link show | grep "$device" | head -n 1), libibverbs $(basename "$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1)")"
 check "$device: the device is up" is_up
 modprobe -a nfit nd_pmem device_dax dax_pmem 2> /dev/null
@@ -99,6 +108,7 @@ check "$device: the server starts" serve /tmp/share --emulate-persistence
 check "$device: push over verbs" bench push "push by provider verbs, class volatile, commit by message" "provider verbs"
 tail -n 1 /tmp/bench.log
 check "$device: SMB Direct over verbs" bench smb-direct "over SMB Direct"
+check "$device: a client is killed" outlives_a_client
 check "$device: put and get" round_trip
 check "$device: the server stops" stop
 dmesg | grep -E 'BUG|WARNING|Oops' | tail -n 5

@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::cache::Cache;
-use crate::guest::{cifs, dax, machine, siw};
+use crate::guest::{cifs, dax, machine, siw, verbs};
 use crate::process::Step;
 
 /// Begins to make the guest while other steps run. Whoever needs it waits for what is not done yet.
@@ -18,7 +18,8 @@ pub(crate) fn begin() {
     });
 }
 
-/// The kernel's client over both wires, its software iWARP, its persistent memory.
+/// The kernel's client over both wires, its software iWARP, its devices under our provider, its
+/// persistent memory.
 pub(crate) fn short() -> Outcome {
     if let Some(reason) = lacking()? {
         println!("  {BANNER}\n  NO GUEST ON THIS MACHINE: {reason}\n  {BANNER}");
@@ -38,10 +39,11 @@ pub(crate) fn short() -> Outcome {
 
 type Part = (&'static str, fn() -> Outcome);
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     ("cifs over TCP", || cifs::run(&cifs::Options::short(cifs::Wire::Tcp))),
     ("cifs over SMB Direct", || cifs::run(&cifs::Options::short(cifs::Wire::Rdma))),
     ("siw", || siw::run(&siw::short())),
+    ("verbs", || verbs::run(&verbs::Options::default())),
     ("dax", || dax::run(&dax::Options::short())),
 ];
 

@@ -17,7 +17,7 @@ use crate::process::Step;
 use crate::workspace;
 
 /// Options of `cargo xtask guest verbs`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
     /// Which device; both if none is named
     #[arg(long)]
