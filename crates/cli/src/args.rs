@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Rm(Remote),
     /// Show what the server knows of a file
     Stat(Remote),
+    /// Show what goes on in a server on this machine: sessions, opens, leases, regions
+    Status(Status),
     /// Measure: plain TCP floor, SMB, SMB Direct and push mode, interleaved in one run
     Bench(Bench),
     /// Start a server on a temporary share, measure it, kill it mid-stream, verify every commit
@@ -96,6 +98,10 @@ pub(crate) struct Serve {
     /// How the RDMA engine waits for work
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: Poll,
+    /// Unix socket for `landfast status`, or "off" [default: $XDG_RUNTIME_DIR/landfast/PORT.sock, or
+    /// /run/landfast/PORT.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
@@ -128,6 +134,21 @@ pub(crate) enum Signing {
 pub(crate) struct Remote {
     /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH (or set LANDFAST_PASSWORD and leave it out)
     pub(crate) url: String,
+}
+
+/// Options of `landfast status`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = STATUS_EXAMPLES)]
+pub(crate) struct Status {
+    /// Control socket of the server [default: that of the only server of this user]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Show at most so many rows of each table [default: 1000]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rows: Option<usize>,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `landfast get`.
@@ -319,6 +340,7 @@ The config file holds the same settings:
   listen = \"127.0.0.1:4450\"
   rdma_listen = \"127.0.0.1:5445\"
   rdma_threads = 1
+  control = \"/run/landfast/files.sock\"
   announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"
   users_file = \"/etc/landfast/users\"
@@ -332,6 +354,18 @@ The config file holds the same settings:
   password = \"secret\"
 
 SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  The only server of this user:
+      landfast status
+  Who has a file open, for programs:
+      landfast status --json | jq '.opens.rows[] | select(.path == \"log.dat\")'
+
+uses and shares: what an open does and lets others do, (r)ead, (w)rite, (d)elete.
+caching and state: (R)ead, (W)rite and (H)andle, by a lease or an oplock.
+rights of a region: (r)ead, (w)rite, (f)lush, (a)tomic write. Its commits are those asked for by an SMB
+request: one-sided ones pass nobody who counts.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use server::Announced;
 
 use crate::args::{Serve, Signing};
+use crate::control::Place;
 use crate::failure::Failure;
 
 /// What `landfast serve` was told, from all sources.
@@ -22,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
+    pub(crate) control: Place,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
     pub(crate) users_file: Option<PathBuf>,
@@ -123,6 +125,7 @@ impl Settings {
                 .unwrap_or_else(|| loopback(RDMA_PORT)),
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
+            control: Place::of(options.control.as_deref().or(file.control.as_deref())),
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
             shares,
             users,
@@ -146,6 +149,7 @@ struct File {
     signing: Option<Signing>,
     recall_grace_ms: Option<u64>,
     users_file: Option<PathBuf>,
+    control: Option<PathBuf>,
     #[serde(default)]
     share: Vec<Share>,
     #[serde(default)]

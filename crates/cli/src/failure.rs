@@ -26,6 +26,15 @@ pub(crate) enum Failure {
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),
+    /// No server to ask.
+    #[error("no server of this user has a control socket in {}", .0.display())]
+    ControlNobody(PathBuf),
+    /// Several servers to ask.
+    #[error("several servers run here: {}", list(.0))]
+    ControlAmbiguous(Vec<PathBuf>),
+    /// The answer on the control socket.
+    #[error("the server at {}: {why}", path.display())]
+    ControlAnswer { path: PathBuf, why: String },
     /// The remote end, or the way to it, failed.
     #[error(transparent)]
     Remote(#[from] client::ClientError),
@@ -63,6 +72,10 @@ impl Failure {
                 source: EngineError::ConfigNoDeviceAt(_),
                 ..
             }) => Some("give an address of an RDMA device to --rdma-listen"),
+            Self::ControlNobody(_) => Some(
+                "is one running, as this user, and not with --control off? a socket elsewhere is named with --control",
+            ),
+            Self::ControlAmbiguous(_) => Some("name one of them with --control"),
             Self::Start(_) => Some(
                 "is another server on that address? choose others with --listen and --rdma-listen",
             ),
@@ -84,4 +97,8 @@ impl Failure {
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
     }
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

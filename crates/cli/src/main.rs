@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod config;
+mod control;
 mod demo;
 mod failure;
 mod files;
@@ -10,6 +11,7 @@ mod manual;
 mod passwd;
 mod remote;
 mod serve;
+mod status;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -42,6 +44,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Put(put) => files::put(&put),
         Command::Rm(path) => files::remove(&path),
         Command::Stat(path) => files::stat(&path),
+        Command::Status(status) => status::run(&status),
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(demo) => demo::run(&demo),
         Command::Floor(floor) => bench::floor::respond(&floor),

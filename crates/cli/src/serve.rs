@@ -8,6 +8,7 @@ use tracing::info;
 
 use crate::args::{Serve, Signing};
 use crate::config::{Settings, Share};
+use crate::control::Control;
 use crate::failure::Failure;
 
 /// Serves until SIGTERM or SIGINT.
@@ -24,6 +25,8 @@ async fn serve(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let failed = Failure::system("cannot listen for signals");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let running = Server::start(server_config(settings, options)?).await?;
+    let port = running.tcp_address().port();
+    let _control = Control::open(&settings.control, port, running.observer())?;
     announce(&running);
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: stopping"),

@@ -13,6 +13,7 @@
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
 //! | `host` | what the machine says of its network |
 //! | [`users`] | users of a file, by NT hash |
+//! | [`report`] | what goes on, for whoever operates the server |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
 mod config;
@@ -23,6 +24,7 @@ pub mod fuzzing;
 mod host;
 mod limits;
 mod push;
+pub mod report;
 mod server;
 mod service;
 pub mod share;
@@ -32,5 +34,6 @@ pub mod users;
 
 pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};
 pub use limits::Limits;
+pub use report::{Observer, Report};
 pub use server::{Running, Server, StartError, Status};
 pub use share::ShareConfig;

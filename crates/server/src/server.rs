@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -18,6 +19,7 @@ use crate::config::ServerConfig;
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
 use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
+use crate::report::Observer;
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareOpenError};
 use crate::state::{durable, persistent};
@@ -165,22 +167,12 @@ impl Running {
 
     /// What is going on.
     pub fn status(&self) -> Status {
-        let counters = &self.core.counters;
-        let sessions = self.core.all_sessions();
-        Status {
-            connections: counters.connections.load(Ordering::Acquire),
-            unauthenticated: self.core.waiting.len(),
-            connections_refused: counters.refused.load(Ordering::Relaxed),
-            logons_failed: counters.logons_failed.load(Ordering::Relaxed),
-            sessions: sessions.len(),
-            opens: sessions.iter().map(|session| session.open_count()).sum(),
-            orphans: self.core.orphans.len(),
-            files: self.core.nodes.len(),
-            leases: self.core.nodes.leases(),
-            regions: self.core.push.counts().0,
-            push_connections: self.core.push.counts().1,
-            directories_synced: self.core.shares.first().map_or(0, |one| one.directories_synced()),
-        }
+        status_of(&self.core)
+    }
+
+    /// For whoever wants to know more, from other tasks and threads.
+    pub fn observer(&self) -> Observer {
+        Observer::new(&self.core)
     }
 
     /// Asks for all push regions back and waits for them, for the recall's grace or for
@@ -223,8 +215,28 @@ impl Drop for Running {
     }
 }
 
+pub(crate) fn status_of(core: &Core) -> Status {
+    let counters = &core.counters;
+    let sessions = core.all_sessions();
+    let (regions, push_connections) = core.push.counts();
+    Status {
+        connections: counters.connections.load(Ordering::Acquire),
+        unauthenticated: core.waiting.len(),
+        connections_refused: counters.refused.load(Ordering::Relaxed),
+        logons_failed: counters.logons_failed.load(Ordering::Relaxed),
+        sessions: sessions.len(),
+        opens: sessions.iter().map(|session| session.open_count()).sum(),
+        orphans: core.orphans.len(),
+        files: core.nodes.len(),
+        leases: core.nodes.leases(),
+        regions,
+        push_connections,
+        directories_synced: core.shares.first().map_or(0, |one| one.directories_synced()),
+    }
+}
+
 /// Numbers of a running server.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Status {
     /// Connections, authenticated or not.
     pub connections: usize,

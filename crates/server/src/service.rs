@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
@@ -49,6 +50,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) waiting: WaitingRoom,
     pub(crate) throttle: Arc<Throttle>,
+    pub(crate) started: Instant,
     pub(crate) orphans: Arc<Orphans>,
     pub(crate) lease_keys: Arc<LeaseKeys>,
     /// CREATEs that may come again.
@@ -122,6 +124,7 @@ impl Core {
             counters: Counters::default(),
             waiting: WaitingRoom::default(),
             throttle: Arc::new(Throttle::new()),
+            started: Instant::now(),
             orphans,
             lease_keys: Arc::default(),
             creates: Arc::new(Creates::new()),

@@ -24,6 +24,8 @@ impl Server {
         command.arg("serve").arg("--share").arg(format!("{SHARE}={}", directory.display()));
         command.args(["--user", &format!("{USER}:{PASSWORD}")]);
         command.args(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
+        // What is killed leaves its socket behind.
+        command.args(["--control", "off"]);
         if emulate_persistence {
             command.arg("--emulate-persistence");
         }

@@ -128,7 +128,8 @@ impl Push {
         (tables.regions.len(), tables.connections.len())
     }
 
-    fn all_regions(&self) -> Vec<Arc<Region>> {
+    /// Every region there is.
+    pub(crate) fn all_regions(&self) -> Vec<Arc<Region>> {
         self.lock().regions.values().cloned().collect()
     }
 

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmem::{Medium, MediumError};
+use pmem::{DurabilityClass, Medium, MediumError};
 use rdma::{MemoryRegion, Rkey};
 use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
 use tokio::sync::Notify;
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use super::open::OpenPush;
 use super::registrar::EngineConnection;
 use super::witness::{Media, Witness};
-use crate::share::Entry;
+use crate::share::{Entry, SharePath};
 use crate::state::OpenSerial;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
@@ -68,6 +68,7 @@ struct Life {
     deadline: Option<Instant>,
     /// Commits by control that have begun and not ended.
     commits: usize,
+    commits_total: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -97,6 +98,20 @@ pub(super) struct RegionParts {
     pub(super) open: Arc<OpenPush>,
 }
 
+/// A region as a report shows it.
+pub(crate) struct RegionView {
+    pub(crate) session_id: u64,
+    pub(crate) path: SharePath,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) class: DurabilityClass,
+    pub(crate) rights: Rights,
+    pub(crate) connection: u64,
+    pub(crate) state: RegionState,
+    /// Commits by control.
+    pub(crate) commits: u64,
+}
+
 /// What whoever ends a registration has to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ending {
@@ -119,6 +134,7 @@ impl Region {
             reported: false,
             deadline: None,
             commits: 0,
+            commits_total: 0,
         };
         Self {
             owner: parts.owner,
@@ -201,6 +217,7 @@ impl Region {
             return None;
         }
         life.commits += 1;
+        life.commits_total += 1;
         Some(Committing(Arc::clone(self)))
     }
 
@@ -260,6 +277,27 @@ impl Region {
             Stage::Ending | Stage::Ended => RegionState::REVOKED,
         };
         (state, life.reason)
+    }
+
+    /// Grows from region to region.
+    pub(crate) fn number(&self) -> u64 {
+        self.id.0
+    }
+
+    /// What a report shows.
+    pub(crate) fn view(&self) -> RegionView {
+        let path = self.node.lock().path_of(self.open_serial).unwrap_or_default();
+        RegionView {
+            session_id: self.session_id,
+            path,
+            offset: self.file_offset,
+            length: self.length,
+            class: self.medium.class(),
+            rights: self.rights,
+            connection: self.connection_id.0,
+            state: self.shown().0,
+            commits: self.lock().commits_total,
+        }
     }
 
     /// A recall nobody has been told of yet: reason and time left. Telling happens once.

@@ -114,6 +114,11 @@ impl Orphans {
         orphans
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Open>> {
+        self.lock().table.values().cloned().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().table.len()
     }

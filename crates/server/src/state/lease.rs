@@ -161,6 +161,16 @@ pub(crate) struct LeaseTable<N> {
     break_timeout: Duration,
 }
 
+/// A lease or oplock as a report shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    pub(crate) owner: Owner,
+    pub(crate) caching: Caching,
+    /// What is left once the break is answered, and until when it has to be.
+    pub(crate) breaking: Option<(Caching, Instant)>,
+    pub(crate) opens: usize,
+}
+
 /// What a CREATE got.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Granted {
@@ -381,6 +391,16 @@ impl<N: Clone> LeaseTable<N> {
     pub(crate) fn is_stale_after(&self, by: Owner) -> bool {
         let is_other = |lease: &Lease<N>| lease.owner != by && lease.held != Caching::NONE;
         self.leases.iter().any(|lease| is_other(lease) || lease.is_level_ii())
+    }
+
+    /// Those that grant anything, for a report.
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = Holding> {
+        self.leases.iter().filter(|lease| lease.held != Caching::NONE).map(|lease| Holding {
+            owner: lease.owner,
+            caching: lease.held,
+            breaking: lease.breaking.map(|breaking| (breaking.to, breaking.deadline)),
+            opens: lease.opens,
+        })
     }
 
     /// Leases and oplocks on this file that grant anything.

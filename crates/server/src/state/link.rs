@@ -10,6 +10,7 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
@@ -62,6 +63,9 @@ pub(crate) struct Link {
     ended: Mutex<VecDeque<Arc<Channel>>>,
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
+    made: Instant,
+    /// Milliseconds from then to the last frame.
+    heard_ms: AtomicU64,
 }
 
 /// A request that is answered later.
@@ -115,6 +119,8 @@ impl Link {
             ended: Mutex::default(),
             pending: Mutex::default(),
             next_async: AtomicU64::new(1),
+            made: Instant::now(),
+            heard_ms: AtomicU64::new(0),
         }
     }
 
@@ -175,6 +181,22 @@ impl Link {
     pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
         lock(&self.ended).clear();
         lock(&self.channels).drain().map(|(_, channel)| channel).collect()
+    }
+
+    /// Notes that something came, for those who ask how long nothing has.
+    pub(crate) fn hear(&self) {
+        let since = self.made.elapsed().as_millis();
+        self.heard_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// When something came last.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.made + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed))
+    }
+
+    /// Requests that will be answered later.
+    pub(crate) fn pending_count(&self) -> usize {
+        lock(&self.pending).len()
     }
 
     /// Notes that a request will be answered later.

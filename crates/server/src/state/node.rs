@@ -379,7 +379,7 @@ impl Nodes {
     }
 
     // Collected first: the table is never locked together with a node.
-    fn all(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         self.lock().nodes.values().filter_map(Weak::upgrade).collect()
     }
 

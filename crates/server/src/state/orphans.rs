@@ -97,6 +97,10 @@ impl<T> OrphanTable<T> {
         self.orphans.drain().map(|(_, orphan)| orphan.value).collect()
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.orphans.values().map(|orphan| &orphan.value)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.orphans.len()
     }

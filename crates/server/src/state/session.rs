@@ -18,6 +18,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 
@@ -63,6 +64,8 @@ pub(crate) struct Session {
     closed: AtomicBool,
     /// It has authenticated again without a name.
     unnamed: AtomicBool,
+    /// When it was set up.
+    pub(crate) since: Instant,
 }
 
 /// One connection's part in a session: the key that signs there.
@@ -130,6 +133,7 @@ impl Session {
             pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
             closed: AtomicBool::new(false),
             unnamed: AtomicBool::new(false),
+            since: Instant::now(),
         }
     }
 
@@ -191,6 +195,13 @@ impl Session {
 
     pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
         self.trees().get(&id).cloned()
+    }
+
+    /// Every share it is in, the first entered first.
+    pub(crate) fn all_trees(&self) -> Vec<Arc<Tree>> {
+        let mut trees: Vec<_> = self.trees().values().cloned().collect();
+        trees.sort_by_key(|tree| tree.id);
+        trees
     }
 
     /// Leaves a share; what was opened through it closes. May block.

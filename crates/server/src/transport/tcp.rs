@@ -154,6 +154,7 @@ impl Peer {
                     if read? == 0 {
                         return Ok(());
                     }
+                    self.connection.link.hear();
                     self.handle_input().await?;
                 }
                 Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,

@@ -92,6 +92,7 @@ impl Smb {
     /// thread that serves all.
     pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
         let connection = &mut self.connection;
+        connection.link.hear();
         let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
         outcome.map_err(|_| End::LocalPanic)?.map_err(End::from)
     }

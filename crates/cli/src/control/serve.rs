@@ -1,0 +1,248 @@
+//! The server's end of the control socket.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use server::Observer;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tracing::{debug, info, warn};
+
+use super::place::{Place, customary_directory};
+use super::{Ask, ROWS_MAX, Request, Response, VERSION};
+use crate::failure::Failure;
+
+/// A control socket; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+    /// Device and inode: what another server has put in its place meanwhile is not removed.
+    identity: (u64, u64),
+    serving: JoinHandle<()>,
+}
+
+impl Control {
+    /// Opens the socket of the server on `port`. That there is none in the customary place only
+    /// costs `landfast status`; one that was asked for has to be there.
+    pub(crate) fn open(
+        place: &Place,
+        port: u16,
+        observer: Observer,
+    ) -> Result<Option<Self>, Failure> {
+        let path = match place {
+            Place::Nowhere => return Ok(None),
+            Place::At(path) => path.clone(),
+            Place::Customary => customary_directory().join(format!("{port}.sock")),
+        };
+        let failed = match Self::listen(&path, place, observer) {
+            Ok(control) => {
+                info!(path = %path.display(), "control socket");
+                return Ok(Some(control));
+            }
+            Err(error) => Failure::local("cannot open the control socket", &path)(error),
+        };
+        match place {
+            Place::Customary => {
+                warn!("{failed}: landfast status will not find this server; see --control");
+                Ok(None)
+            }
+            _ => Err(failed),
+        }
+    }
+
+    fn listen(path: &Path, place: &Place, observer: Observer) -> io::Result<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        if *place == Place::Customary && !parent.is_dir() {
+            DirBuilder::new().mode(0o700).create(parent)?;
+        }
+        // Connecting to a file is refused like connecting to a socket that a killed server has left.
+        let is_else = |found: std::fs::Metadata| !found.file_type().is_socket();
+        if std::fs::symlink_metadata(path).is_ok_and(is_else) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
+        }
+        let taken = || io::Error::new(io::ErrorKind::AddrInUse, "a server answers there");
+        match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => return Err(taken()),
+            // What a killed server has left.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        // Bound where nobody else can look, and moved when its mode is set: there is no moment at
+        // which others can open it.
+        let private = tempfile::Builder::new().prefix(".landfast").tempdir_in(parent)?;
+        let bound = private.path().join("s");
+        let listener = UnixListener::bind(&bound)?;
+        std::fs::set_permissions(&bound, Permissions::from_mode(0o600))?;
+        std::fs::rename(&bound, path)?;
+        let metadata = std::fs::symlink_metadata(path)?;
+        let identity = (metadata.dev(), metadata.ino());
+        let serving = tokio::spawn(serve(listener, observer));
+        Ok(Self { path: path.into(), identity, serving })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.serving.abort();
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+            warn!(path = %self.path.display(), %error, "the control socket stays");
+        }
+    }
+}
+
+async fn serve(listener: UnixListener, observer: Observer) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // Those who come when all places are taken wait in the listener's queue.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warn!(%error, "control socket");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let observer = observer.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            match tokio::time::timeout(PATIENCE, answer(stream, observer)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => debug!(%error, "control connection"),
+                Err(_) => debug!("a control connection was too slow"),
+            }
+        });
+    }
+}
+
+async fn answer(stream: UnixStream, observer: Observer) -> io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut line = Vec::new();
+    BufReader::new(reader).take(REQUEST_MAX).read_until(b'\n', &mut line).await?;
+    // Copies tables and makes text of them: nothing for the threads that serve clients.
+    let response = tokio::task::spawn_blocking(move || text(&respond(&line, &observer)))
+        .await
+        .map_err(io::Error::other)?;
+    writer.write_all(&response).await?;
+    writer.shutdown().await
+}
+
+fn respond(line: &[u8], observer: &Observer) -> Response {
+    let refused = |why: String| Response { landfast: VERSION, status: None, error: Some(why) };
+    let request: Request = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(error) => return refused(format!("not a request: {error}")),
+    };
+    if request.landfast != VERSION {
+        return refused(format!("version {} is not known, {VERSION} is", request.landfast));
+    }
+    match request.ask {
+        Ask::Status => match observer.report(request.rows_max.min(ROWS_MAX)) {
+            Some(report) => Response { landfast: VERSION, status: Some(report), error: None },
+            None => refused("the server stops".to_owned()),
+        },
+    }
+}
+
+fn text(response: &Response) -> Vec<u8> {
+    let mut text = serde_json::to_vec(response).expect("strings and numbers are JSON");
+    text.push(b'\n');
+    text
+}
+
+/// Longest request: a version, a word and a number.
+const REQUEST_MAX: u64 = 4_096;
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 4;
+/// From accepting a connection to its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream as Stream;
+
+    use server::{Running, Server, ServerConfig};
+
+    use super::*;
+
+    async fn server() -> Running {
+        Server::start(ServerConfig::new("127.0.0.1:0".parse().unwrap())).await.unwrap()
+    }
+
+    async fn say(path: &Path, line: &'static [u8]) -> String {
+        let path = path.to_owned();
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut stream = Stream::connect(path).unwrap();
+            stream.write_all(line).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        });
+        asked.await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_status_is_answered_and_anything_else_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.sock");
+        let running = server().await;
+        let place = Place::At(path.clone());
+        let control = Control::open(&place, 0, running.observer()).unwrap();
+        assert!(control.is_some());
+        let mode = std::fs::metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "nobody else may open it");
+
+        let answer = say(&path, b"{\"landfast\":1,\"ask\":\"status\"}\n").await;
+        let answer: Response = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer.status.unwrap().sessions.total, 0);
+        for (line, why) in [
+            (&b"{\"landfast\":2,\"ask\":\"status\"}\n"[..], "version 2 is not known"),
+            (b"{\"landfast\":1,\"ask\":\"password\"}\n", "not a request"),
+            (b"\xff\xff\n", "not a request"),
+            (b"", "not a request"),
+            (&[b'x'; 4_096], "not a request"),
+        ] {
+            let answer: Response = serde_json::from_str(&say(&path, line).await).unwrap();
+            let error = answer.error.unwrap();
+            assert!(error.contains(why) && answer.status.is_none(), "{error}");
+        }
+        drop(control);
+        assert!(!path.exists());
+        let left = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(left, 0, "no directory of the binding stays");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_socket_that_answers_is_left_alone_and_a_dead_one_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let running = server().await;
+        let place = Place::At(path.clone());
+        let first = Control::open(&place, 0, running.observer()).unwrap().unwrap();
+        let error = Control::open(&place, 0, running.observer()).unwrap_err();
+        assert!(error.to_string().contains("a server answers there"), "{error}");
+        assert!(Control::open(&Place::Nowhere, 0, running.observer()).unwrap().is_none());
+        // Somebody's file is nobody's socket.
+        let file = directory.path().join("notes");
+        std::fs::write(&file, "kept").unwrap();
+        Control::open(&Place::At(file.clone()), 0, running.observer()).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+        drop(first);
+    }
+}

@@ -1,0 +1,179 @@
+//! A report as a person reads it: a line of numbers, then a table of each kind that has rows.
+
+use server::report::{LeaseRow, OpenRow, RegionRow, Report, Sealing, SessionRow, Table, TreeRow};
+
+/// All of it.
+pub(super) fn all(report: &Report) -> String {
+    let mut text = summary(report);
+    let sessions = ["#", "user", "client", "over", "dialect", "signed", "sealed", "age", "idle"];
+    append(&mut text, "sessions", &sessions, &report.sessions, session);
+    append(&mut text, "tree connects", &["session", "share", "opens"], &report.trees, tree);
+    let opens =
+        ["session", "user", "share", "path", "uses", "shares", "access", "caching", "durable"];
+    append(&mut text, "opens", &opens, &report.opens, open);
+    let leases = ["share", "path", "key", "state", "breaking", "opens"];
+    append(&mut text, "leases and oplocks", &leases, &report.leases, lease);
+    let regions = ["session", "path", "range", "class", "rights", "connection", "state", "commits"];
+    append(&mut text, "regions", &regions, &report.regions, region);
+    text
+}
+
+fn summary(report: &Report) -> String {
+    let counters = &report.counters;
+    format!(
+        "up {}   connections {} ({} not logged on, {} refused)   logons failed {}   \
+         push connections {}   durable opens without a client {}\n",
+        span(report.uptime_s),
+        counters.connections,
+        counters.unauthenticated,
+        counters.connections_refused,
+        counters.logons_failed,
+        counters.push_connections,
+        counters.orphans,
+    )
+}
+
+fn session(row: &SessionRow) -> Vec<String> {
+    let channels = |of: fn(&server::report::ChannelRow) -> &str| {
+        row.channels.iter().map(of).collect::<Vec<_>>().join(",")
+    };
+    let sealed = match row.sealed {
+        Sealing::Required => "yes",
+        Sealing::Possible => "can",
+        Sealing::No => "no",
+    };
+    vec![
+        row.session.to_string(),
+        row.user.clone().unwrap_or_else(|| NOBODY.to_owned()),
+        channels(|channel| &channel.client),
+        channels(|channel| &channel.transport),
+        row.dialect.clone(),
+        if row.signed { "yes" } else { "no" }.to_owned(),
+        sealed.to_owned(),
+        span(row.age_s),
+        span(row.idle_s),
+    ]
+}
+
+fn tree(row: &TreeRow) -> Vec<String> {
+    vec![row.session.to_string(), row.share.clone(), row.opens.to_string()]
+}
+
+fn open(row: &OpenRow) -> Vec<String> {
+    let durable = row.durable.map(|durable| format!("{durable:?}").to_lowercase());
+    vec![
+        row.session.map_or_else(|| "gone".to_owned(), |session| session.to_string()),
+        row.user.clone().unwrap_or_else(|| NOBODY.to_owned()),
+        row.share.clone(),
+        path(&row.path),
+        dash(row.uses.clone()),
+        dash(row.shares.clone()),
+        format!("{:06x}", row.access),
+        dash(row.caching.as_ref().map_or_else(String::new, |of| format!("{} {}", of.by, of.state))),
+        dash(durable.unwrap_or_default()),
+    ]
+}
+
+fn lease(row: &LeaseRow) -> Vec<String> {
+    let breaking = row.breaking_to.as_ref().map(|to| {
+        format!("to {}, {} ms left", dash(to.clone()), row.breaking_ms.unwrap_or_default())
+    });
+    vec![
+        row.share.clone(),
+        path(&row.path),
+        row.key.clone().unwrap_or_else(|| "oplock".to_owned()),
+        dash(row.state.clone()),
+        dash(breaking.unwrap_or_default()),
+        row.opens.to_string(),
+    ]
+}
+
+fn region(row: &RegionRow) -> Vec<String> {
+    vec![
+        row.session.map_or_else(|| "gone".to_owned(), |session| session.to_string()),
+        path(&row.path),
+        format!("{}+{}", row.offset, row.length),
+        row.class.clone(),
+        row.rights.clone(),
+        row.connection.to_string(),
+        row.state.clone(),
+        row.commits.to_string(),
+    ]
+}
+
+// Columns as wide as they need to be, two spaces apart.
+fn append<R>(
+    text: &mut String,
+    title: &str,
+    columns: &[&str],
+    table: &Table<R>,
+    cells: fn(&R) -> Vec<String>,
+) {
+    text.push_str(&format!("\n{title}: {}\n", table.total));
+    if table.rows.is_empty() {
+        return;
+    }
+    let head = columns.iter().map(|&name| name.to_owned()).collect();
+    let lines: Vec<Vec<String>> = [head].into_iter().chain(table.rows.iter().map(cells)).collect();
+    let printable: Vec<Vec<String>> =
+        lines.into_iter().map(|line| line.iter().map(|cell| shown(cell)).collect()).collect();
+    let width = |column: usize| {
+        printable.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    for line in &printable {
+        let padded = line.iter().zip(&widths).map(|(cell, width)| format!("  {cell:<width$}"));
+        text.push_str(padded.collect::<String>().trim_end());
+        text.push('\n');
+    }
+    let left = table.total.saturating_sub(table.rows.len());
+    if left > 0 {
+        text.push_str(&format!("  ... and {left} more: --rows\n"));
+    }
+}
+
+// Names come from clients: none of them moves a terminal's cursor.
+fn shown(cell: &str) -> String {
+    let safe =
+        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    cell.chars().map(safe).collect()
+}
+
+fn path(path: &str) -> String {
+    if path.is_empty() { "\\".to_owned() } else { path.to_owned() }
+}
+
+fn dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+const NOBODY: &str = "(anonymous)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_what_is_left_out_is_counted_and_nothing_moves_the_cursor() {
+        let row = TreeRow { session: 1, share: "a\x1b[2Jb".to_owned(), opens: 12 };
+        let mut text = String::new();
+        let table = Table { total: 3, rows: vec![row] };
+        append(&mut text, "trees", &["session", "share", "opens"], &table, tree);
+        let expected = "\ntrees: 3\n  session  share        opens\n  1        a\\u{1b}[2Jb  12\n  ... and 2 more: --rows\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn times_are_as_long_as_they_need_to_be() {
+        assert_eq!([59, 61, 3_661, 90_000].map(span), ["59s", "1m01s", "1h01m", "1d01h"]);
+    }
+}
