@@ -97,6 +97,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "build-essential"),
     ("mke2fs", "e2fsprogs"),
     ("git", "git"),
+    ("go", "golang-go"),
     ("python3", "python3-venv"),
     ("smbd", "samba"),
     ("smbpasswd", "samba-common-bin"),

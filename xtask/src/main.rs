@@ -92,6 +92,12 @@ enum Interop {
         #[arg(long, default_value = "landfast")]
         against: Against,
     },
+    /// Log in, list, write, read, copy, rename and delete with go-smb2, signed and encrypted.
+    Go {
+        /// Whose server.
+        #[arg(long, default_value = "landfast")]
+        against: Against,
+    },
     /// Capture SMB Direct and push traffic and have tshark dissect it.
     Tshark {
         /// Read this capture instead of making one.
@@ -118,6 +124,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
             interop::smbclient::run(*against, spread)
         }
         Task::Interop(Interop::Python { against }) => interop::python::run(*against),
+        Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
         Task::CompareSmbd(options) => compare::run(options),

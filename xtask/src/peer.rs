@@ -125,5 +125,7 @@ pub(crate) const USER: &str = "interop";
 pub(crate) const PASSWORD: &str = "Correct-Horse-7";
 /// The share of every run.
 pub(crate) const SHARE: &str = "share";
+/// A share that requires encryption, where a run asks for one.
+pub(crate) const SEALED: &str = "sealed";
 /// How long a server may take until it answers.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::failure::Failure;
-use crate::peer::{Address, PASSWORD, SHARE, USER, free_port, wait_for_port};
+use crate::peer::{Address, PASSWORD, SEALED, SHARE, USER, free_port, wait_for_port};
 use crate::process::{Running, Step};
 use crate::workspace;
 
@@ -84,6 +84,7 @@ fn configure(state: &Path, share: &Path, port: u16) -> Result<PathBuf, Failure> 
         "[{SHARE}]\n  path = {}\n  read only = no\n  force user = root\n",
         share.display()
     );
+    let _ = write!(text, "[{SEALED}]\n  copy = {SHARE}\n  server smb encrypt = required\n",);
     let config = state.join("smb.conf");
     fs::write(&config, text).map_err(Failure::io("writing", &config))?;
     Ok(config)
