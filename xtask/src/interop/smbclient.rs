@@ -76,6 +76,8 @@ impl Session<'_> {
         let listing = self.smbclient(&format!("cd {remote}; ls"))?;
         count(&mut tally, "list", listing.and_then(|text| self.listed(&text)));
 
+        count(&mut tally, "rename", self.rename(&remote, &behind)?);
+
         let begin = Instant::now();
         let get = format!("cd {remote}; lcd {}; mget *", back.display());
         count(&mut tally, "get", self.smbclient(&get)?.map(drop));
@@ -92,6 +94,23 @@ impl Session<'_> {
         tally.note = format!("{}: put {put_rate}, get {get_rate} MiB/s", self.protection);
         println!("  {}", tally.note);
         Ok(tally)
+    }
+
+    /// Renames a file into a directory and back; each time it is where it should be, and nowhere else.
+    fn rename(&self, remote: &str, behind: &Path) -> Result<Result<(), String>, Failure> {
+        let [here, there] = [samples::name(0, 0), "moved\\another name.bin".to_owned()];
+        let [at_home, away] = [behind.join(&here), behind.join("moved/another name.bin")];
+        let into = format!("cd {remote}; mkdir moved; rename {here} \"{there}\"");
+        let back = format!("cd {remote}; rename \"{there}\" {here}; rmdir moved");
+        for (commands, from, to) in [(into, &at_home, &away), (back, &away, &at_home)] {
+            if let Err(complaint) = self.smbclient(&commands)? {
+                return Ok(Err(complaint));
+            }
+            if from.exists() || !to.exists() {
+                return Ok(Err(format!("{} is not at {}", from.display(), to.display())));
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Runs smbclient commands. The inner error is what smbclient complained of: it ends with 0
