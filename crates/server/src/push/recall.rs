@@ -143,13 +143,17 @@ pub(crate) async fn end_of_lease(core: &Arc<Core>, node: &Node, owner: Owner) {
 
 /// The last step: nobody finds the region any more, and those who waited go on.
 pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
-    if region.is_unseen() && region.rights.intersects(WRITES) {
-        region.note_unseen();
-    }
-    if region.is_noted() {
-        let noted = Arc::clone(region);
+    let unseen = region.is_unseen() && region.rights.intersects(WRITES);
+    if unseen || region.is_noted() {
+        let over = Arc::clone(region);
+        let settle = move || {
+            if unseen {
+                over.persist_placed();
+            }
+            over.settle_time();
+        };
         // Whoever waits for the end finds the time of last write moved.
-        let _ = core.runtime.spawn_blocking(move || noted.settle_time()).await;
+        let _ = core.runtime.spawn_blocking(settle).await;
     }
     region.set_ended();
     if !keep_trace {

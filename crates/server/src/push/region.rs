@@ -245,6 +245,17 @@ impl Region {
         self.medium.persist_foreign(file_offset, length)
     }
 
+    /// The region ends: an SMB2 FLUSH that comes later no longer finds what a device has placed
+    /// in it, so that is made durable now. Blocks.
+    pub(super) fn persist_placed(&self) {
+        match self.persist(self.file_offset, self.length) {
+            Ok(()) | Err(MediumError::VolatileRefused) => {}
+            Err(error) => {
+                tracing::error!(region = self.id.0, %error, "what was written and not committed may be lost");
+            }
+        }
+    }
+
     /// Nothing touches the region any more.
     pub(super) fn set_ended(&self) {
         self.lock().stage = Stage::Ended;
