@@ -4,5 +4,6 @@ mod poll_window;
 pub(crate) mod poller;
 pub(crate) mod table;
 pub(crate) mod timers;
+pub(crate) mod waiting;
 
 pub use poll_window::PollWindow;

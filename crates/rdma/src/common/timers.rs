@@ -75,8 +75,12 @@ impl Timers {
         Some(due)
     }
 
-    /// How long until something is due.
-    pub(crate) fn until_next(&self, now: Instant) -> Option<Duration> {
-        self.heap.peek().map(|Reverse((when, _))| when.saturating_duration_since(now))
+    /// How long to sleep: until something is due, and no longer than `left`.
+    pub(crate) fn within(&self, left: Option<Duration>, now: Instant) -> Option<Duration> {
+        let next = self.heap.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
+        match (left, next) {
+            (Some(left), Some(next)) => Some(left.min(next)),
+            (left, next) => left.or(next),
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
 use crate::common::table::{Key, Table};
 use crate::common::timers::{Due, Timers};
+use crate::common::waiting::{self, Waiting};
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     Handover, Lkey, LocalSlice, MemoryRegion, PeerOperations, PostError, QpCapabilities, QpConfig,
@@ -132,34 +133,6 @@ impl VerbsEngine {
         worked
     }
 
-    /// Sleeps until something comes or `left` is over.
-    fn sleep(&mut self, since: Instant, left: Option<Duration>) {
-        self.arm_all();
-        // What came before its queue was armed is not announced.
-        if self.round() || !self.events.is_empty() || !self.wake.may_sleep(|| false) {
-            return;
-        }
-        let next = self.timers.until_next(Instant::now());
-        let timeout = match (left, next) {
-            (Some(left), Some(next)) => Some(left.min(next)),
-            (left, next) => left.or(next),
-        };
-        self.stats.sleeps += 1;
-        let count = self.poller.poll(timeout);
-        let mut woken = false;
-        for place in 0..count {
-            match self.poller.ready(place).map(|ready| ready.token) {
-                Some(WAKER) => woken = true,
-                Some(CHANNEL) | None => {}
-                Some(device) => self.take_announcements(device - FIRST_DEVICE),
-            }
-        }
-        self.wake.got_up(woken);
-        self.stats.wakes += u64::from(count > 0);
-        self.window.slept(since.elapsed(), count > 0);
-        self.look(Instant::now());
-    }
-
     fn arm_all(&mut self) {
         for at in 0..self.busy.len() {
             if let Some(connection) = self.busy.get(at).and_then(|key| self.qps.get_mut(*key))
@@ -258,6 +231,43 @@ pub(super) fn qp_of(Key { index, generation }: Key) -> QpId {
     QpId { index, generation }
 }
 
+impl Waiting for VerbsEngine {
+    fn work(&mut self) -> bool {
+        self.round()
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.events.is_empty() || self.wake.take_call()
+    }
+
+    fn window(&mut self) -> &mut PollWindow {
+        &mut self.window
+    }
+
+    fn sleep(&mut self, since: Instant, left: Option<Duration>) {
+        self.arm_all();
+        // What came before its queue was armed is not announced.
+        if self.round() || !self.events.is_empty() || !self.wake.may_sleep(|| false) {
+            return;
+        }
+        let timeout = self.timers.within(left, Instant::now());
+        self.stats.sleeps += 1;
+        let count = self.poller.poll(timeout);
+        let mut woken = false;
+        for place in 0..count {
+            match self.poller.ready(place).map(|ready| ready.token) {
+                Some(WAKER) => woken = true,
+                Some(CHANNEL) | None => {}
+                Some(device) => self.take_announcements(device - FIRST_DEVICE),
+            }
+        }
+        self.wake.got_up(woken);
+        self.stats.wakes += u64::from(count > 0);
+        self.window.slept(since.elapsed(), count > 0);
+        self.look(Instant::now());
+    }
+}
+
 impl Engine for VerbsEngine {
     fn listen(&mut self, addr: SocketAddr) -> Result<SocketAddr, EngineError> {
         let id = CmId::bound(&self.channel, addr)?;
@@ -354,32 +364,7 @@ impl Engine for VerbsEngine {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
-        let start = Instant::now();
-        let mut idle_since = start;
-        self.window.look_around(start);
-        loop {
-            let worked = self.round();
-            if !self.events.is_empty() || self.wake.take_call() {
-                return;
-            }
-            let now = Instant::now();
-            let left = timeout.map(|timeout| timeout.saturating_sub(now - start));
-            if left == Some(Duration::ZERO) {
-                return;
-            }
-            if worked {
-                idle_since = now;
-                continue;
-            }
-            let idle = now - idle_since;
-            if self.window.spin_for().is_some_and(|window| idle >= window) {
-                self.sleep(idle_since, left);
-                idle_since = Instant::now();
-                self.window.look_around(idle_since);
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        waiting::wait(self, timeout);
     }
 
     fn waker(&self) -> Waker {

@@ -19,6 +19,7 @@ use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
 use crate::common::table::{Key, Table};
 use crate::common::timers::Timers;
+use crate::common::waiting::{self, Waiting};
 use crate::verbs::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     Handover, LocalSlice, MemoryRegion, PostError, QpCapabilities, QpConfig, QpId, RegisterError,
@@ -77,19 +78,27 @@ impl SoftEngine {
     fn qp_mut(&mut self, id: QpId) -> Option<&mut Qp> {
         self.qps.get_mut(Self::key_of(id))
     }
+}
 
-    /// Sleeps until something comes or `left` is over, and serves what came.
+impl Waiting for SoftEngine {
+    fn work(&mut self) -> bool {
+        self.round()
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.context.events.is_empty() || self.wake.take_call()
+    }
+
+    fn window(&mut self) -> &mut PollWindow {
+        &mut self.window
+    }
+
     fn sleep(&mut self, since: Instant, left: Option<Duration>) {
         let workers = &self.context.workers;
         if !self.dirty.is_empty() || !self.wake.may_sleep(|| workers.has_done()) {
             return;
         }
-        let now = Instant::now();
-        let next = self.timers.until_next(now);
-        let timeout = match (left, next) {
-            (Some(left), Some(next)) => Some(left.min(next)),
-            (left, next) => left.or(next),
-        };
+        let timeout = self.timers.within(left, Instant::now());
         self.context.stats.sleeps += 1;
         let count = self.context.poller.poll(timeout);
         let waker = (0..count)
@@ -203,32 +212,7 @@ impl Engine for SoftEngine {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
-        let start = Instant::now();
-        let mut idle_since = start;
-        self.window.look_around(start);
-        loop {
-            let worked = self.round();
-            if !self.context.events.is_empty() || self.wake.take_call() {
-                return;
-            }
-            let now = Instant::now();
-            let left = timeout.map(|timeout| timeout.saturating_sub(now - start));
-            if left == Some(Duration::ZERO) {
-                return;
-            }
-            if worked {
-                idle_since = now;
-                continue;
-            }
-            let idle = now - idle_since;
-            if self.window.spin_for().is_some_and(|window| idle >= window) {
-                self.sleep(idle_since, left);
-                idle_since = Instant::now();
-                self.window.look_around(idle_since);
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        waiting::wait(self, timeout);
     }
 
     fn waker(&self) -> Waker {
