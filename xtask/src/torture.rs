@@ -5,11 +5,16 @@
 //!                                     |
 //!            tests/interop/smbtorture.txt: those that passed before; one that fails now is a failure
 //! ```
+//!
+//! Most tests sleep most of their time, so several lanes, each with a server and a share of its
+//! own, take the next test that is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -37,13 +42,16 @@ pub(crate) struct Options {
     /// Seconds a test may take.
     #[arg(long, default_value_t = 30)]
     pub(crate) limit: u64,
+    /// Tests at once, each with a server of its own.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) lanes: usize,
 }
 
 impl Options {
     /// What must not get worse.
     pub(crate) fn known() -> Self {
         let (against, names) = (Against::Landfast, Vec::new());
-        Self { against, names, known: true, update: false, limit: 30 }
+        Self { against, names, known: true, update: false, limit: 30, lanes: LANES }
     }
 }
 
@@ -58,18 +66,54 @@ pub(crate) fn run(options: &Options) -> Outcome {
             options.names.is_empty() || options.names.iter().any(|asked| name.starts_with(asked))
         })
         .collect();
+    let logs = workspace::kept("smbtorture")?;
+    let queue = Queue { chosen: &chosen, next: AtomicUsize::new(0) };
+    let lanes = std::thread::scope(|scope| {
+        let lane = || lane(options, &queue, &known, &logs);
+        let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(lane)).collect();
+        let join = |lane: ScopedJoinHandle<'_, _>| lane.join().expect("a lane does not panic");
+        lanes.into_iter().map(join).collect::<Result<Vec<_>, Failure>>()
+    })?;
+    let (mut results, mut tally) = (BTreeMap::new(), Tally::default());
+    for (found, counted) in lanes {
+        results.extend(found);
+        tally.add(counted);
+    }
+    print_table(&results);
+    if ours && options.update {
+        remember(&known, &results)?;
+    }
+    let passed = results.values().filter(|result| **result == Verdict::Pass).count();
+    tally.note = format!("{passed} of {} tests pass", results.len());
+    Ok(tally)
+}
+
+/// The tests that are left.
+struct Queue<'a> {
+    chosen: &'a [String],
+    next: AtomicUsize,
+}
+
+/// Runs what is left of the tests, one after the other, on a server and a share of its own.
+fn lane(
+    options: &Options,
+    queue: &Queue<'_>,
+    known: &BTreeSet<String>,
+    logs: &Path,
+) -> Result<(BTreeMap<String, Verdict>, Tally), Failure> {
+    let ours = options.against == Against::Landfast;
     let share = workspace::scratch()?;
     let mut peer = serve(options.against, share.path())?;
-    let mut results = BTreeMap::new();
-    let mut tally = Tally::default();
-    let logs = workspace::kept("smbtorture")?;
-    for (index, name) in chosen.iter().enumerate() {
+    let (mut results, mut tally) = (BTreeMap::new(), Tally::default());
+    loop {
+        let index = queue.next.fetch_add(1, Ordering::Relaxed);
+        let Some(name) = queue.chosen.get(index) else { return Ok((results, tally)) };
         let begin = Instant::now();
-        let result = one(&peer, name, options.limit, &logs)?;
+        let result = one(&peer, name, options.limit, logs)?;
         println!(
             "  [{}/{}] {result:<7} {name} ({:.1} s)",
             index + 1,
-            chosen.len(),
+            queue.chosen.len(),
             begin.elapsed().as_secs_f64()
         );
         if ours && result != Verdict::Pass && known.contains(name) {
@@ -85,13 +129,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
         results.insert(name.clone(), result);
         empty(share.path())?;
     }
-    print_table(&results);
-    if ours && options.update {
-        remember(&known, &results)?;
-    }
-    let passed = results.values().filter(|result| **result == Verdict::Pass).count();
-    tally.note = format!("{passed} of {} tests pass", results.len());
-    Ok(tally)
 }
 
 /// A server of `directory`, set up as smbd is by default: who does not ask need not sign, or
@@ -232,6 +269,9 @@ fn empty(share: &Path) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// Tests at once in `cargo xtask test`, of which two or three sleep.
+const LANES: usize = 4;
 
 const LIST_HEADING: &str = "\
 # Tests of Samba's smbtorture that pass against this server: `cargo xtask smbtorture --update` writes
