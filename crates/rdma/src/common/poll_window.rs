@@ -61,7 +61,9 @@ impl PollWindow {
 
     /// Looks now and then whether this thread has to queue for its core.
     pub(crate) fn look_around(&mut self, now: Instant) {
-        if self.policy == PollPolicy::Adaptive && self.guard.is_due(now) {
+        // While the window is closed there is nothing to cap, and a look is a system call.
+        let is_open = self.policy == PollPolicy::Adaptive && !self.window.is_zero();
+        if is_open && self.guard.is_due(now) {
             let queued = queued_for_core();
             self.guard.observe(now, queued);
         }
