@@ -84,7 +84,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
         remember(&known, &results)?;
     }
     let passed = results.values().filter(|result| **result == Verdict::Pass).count();
+    let unsteady = std::mem::take(&mut tally.note);
     tally.note = format!("{passed} of {} tests pass", results.len());
+    if !unsteady.is_empty() {
+        tally.note.push_str(&format!("; {unsteady}"));
+    }
     Ok(tally)
 }
 
@@ -105,11 +109,26 @@ fn lane(
     let share = workspace::scratch()?;
     let mut peer = serve(options.against, share.path())?;
     let (mut results, mut tally) = (BTreeMap::new(), Tally::default());
+    let mut again = Vec::new();
     loop {
         let index = queue.next.fetch_add(1, Ordering::Relaxed);
-        let Some(name) = queue.chosen.get(index) else { return Ok((results, tally)) };
+        let Some(name) = queue.chosen.get(index) else {
+            if !again.is_empty() {
+                tally.note = format!("at the second attempt: {}", again.join(" "));
+            }
+            return Ok((results, tally));
+        };
         let begin = Instant::now();
-        let result = one(&peer, name, options.limit, logs)?;
+        let mut result = one(&peer, name, options.limit, logs)?;
+        if options.known && result != Verdict::Pass && peer.still_runs().is_ok() {
+            // Some lean on who is faster, the server with an end or the client with a beginning.
+            println!("  {name}: {result}, once more");
+            empty(share.path())?;
+            result = one(&peer, name, options.limit, logs)?;
+            if result == Verdict::Pass {
+                again.push(name.as_str());
+            }
+        }
         println!(
             "  [{}/{}] {result:<7} {name} ({:.1} s)",
             index + 1,
@@ -270,8 +289,8 @@ fn empty(share: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tests at once in `cargo xtask test`, of which two or three sleep.
-const LANES: usize = 4;
+/// Tests at once in `cargo xtask test`: most of them sleep.
+const LANES: usize = 3;
 
 const LIST_HEADING: &str = "\
 # Tests of Samba's smbtorture that pass against this server: `cargo xtask smbtorture --update` writes
