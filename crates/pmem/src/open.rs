@@ -86,6 +86,15 @@ pub fn classify(file: &File) -> Result<DurabilityClass, MapError> {
     })
 }
 
+/// The most bytes [`map_file`] takes of `file`: its length, or that of its device.
+///
+/// # Errors
+///
+/// When the file is of a kind that has no class, or cannot be examined.
+pub fn length(file: &File) -> Result<u64, MapError> {
+    Kind::of(file)?.size(file)
+}
+
 /// What lies behind a file.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
