@@ -64,6 +64,11 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
     }
     // What a device has placed in the file's memory may lie in caches that no system call knows.
     push::persist_unseen(&open.node).map_err(|_| NtStatus::DATA_ERROR)?;
+    // Every write to a device has been made durable by itself.
+    if let Some(device) = open.entry.device() {
+        device.persist()?;
+        return persist_name(open);
+    }
     match open.node.commit_group(&open.entry)?.persist() {
         Ok(()) => {
             // What binds a stream to its file is in the file.

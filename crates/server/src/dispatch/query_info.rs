@@ -306,7 +306,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             info::FsDevice { device_type: 7, characteristics }.emit(&mut bytes);
         }
         FsInfoClass::ATTRIBUTE => {
-            let attributes = FsAttributes::from_bits_retain(share.volume_attributes().0);
+            let attributes = FsAttributes::from_bits_retain(share.volume_attributes(&open.entry).0);
             // Clients switch features off for names they do not know.
             let name = wire_name("NTFS")?;
             info::FsAttribute { attributes, name_units_max: 255, name }.emit(&mut bytes);

@@ -93,7 +93,8 @@ async fn map(
         finish(&call.link.core, &region, false).await;
         return Err(status);
     }
-    let memory = register(call, &region, &asked, peer, share).await?;
+    let class = share.class_of(&open.entry);
+    let memory = register(call, &region, &asked, peer, can_commit(share, class)).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
     let medium = &region.medium;
     let emulated = medium.is_emulated();
@@ -104,7 +105,7 @@ async fn map(
         generation: region.generation,
         file_offset: asked.file_offset,
         length: asked.length,
-        durability: durability(share),
+        durability: durability(class),
         store_granularity: granularity,
         capabilities: capabilities(emulated) & offered(memory.offers),
         descriptors: descriptors(memory),
@@ -153,7 +154,7 @@ async fn medium(
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
     let writes = asked.rights.intersects(WRITES);
-    let promised = share.class();
+    let promised = share.class_of(&open.entry);
     let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
         if writes {
@@ -162,11 +163,11 @@ async fn medium(
                 other => other.into(),
             })?;
         }
-        let file = open.entry.duplicate()?;
-        let medium = pmem::map_file(&file, offset + length, options).map_err(|error| {
-            warn!(%error, "a file cannot be mapped");
-            NtStatus::INSUFFICIENT_RESOURCES
-        })?;
+        let medium = match open.entry.device() {
+            // It is mapped as long as its share is there.
+            Some(device) => Arc::clone(device.medium()),
+            None => map_file(&open, offset + length, options)?,
+        };
         check_class(promised, medium.class())?;
         if commits {
             // One-sided commits make bytes durable and know nothing of names.
@@ -175,6 +176,14 @@ async fn medium(
         Ok(medium)
     };
     call.blocking(InlineIo::CachedReads, work).await?
+}
+
+fn map_file(open: &Open, end: u64, options: OpenOptions) -> Result<Arc<dyn Medium>, NtStatus> {
+    let file = open.entry.duplicate()?;
+    pmem::map_file(&file, end, options).map_err(|error| {
+        warn!(%error, "a file cannot be mapped");
+        NtStatus::INSUFFICIENT_RESOURCES
+    })
 }
 
 // The class was promised for the share as a whole; below it another file system may be mounted, or
@@ -249,12 +258,12 @@ async fn register(
     region: &Arc<Region>,
     asked: &MapRequest,
     peer: PushPeer,
-    share: &Share,
+    commits: bool,
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
     let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
     let range = asked.file_offset..asked.file_offset + asked.length;
-    let access = access(asked.rights, can_commit(share));
+    let access = access(asked.rights, commits);
     let region = Arc::clone(region);
     let runtime = core.runtime.clone();
     // A task of its own: a region that is registered must be entered, whoever still waits.

@@ -52,7 +52,8 @@ pub(super) async fn commit(
         ranges.push((region.file_offset, region.length));
     }
     let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
-    if !can_commit(share) {
+    let class = share.class_of(&open.entry);
+    if !can_commit(share, class) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let committing = region.begin_commit().ok_or(NtStatus::FILE_CLOSED)?;
@@ -68,7 +69,7 @@ pub(super) async fn commit(
         _ => NtStatus::DATA_ERROR,
     })?;
     let response =
-        CommitResponse { durability: durability(share), emulated: region.medium.is_emulated() };
+        CommitResponse { durability: durability(class), emulated: region.medium.is_emulated() };
     let mut output = Vec::new();
     response.emit(&mut output);
     Ok(output)
@@ -86,6 +87,7 @@ pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
 pub(super) fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<Vec<u8>, NtStatus> {
     let QueryRequest = request;
     let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
+    let durability = durability(share.class_of(&open.entry));
     let entry = |region: Arc<Region>| {
         let (state, reason) = region.shown();
         RegionEntry {
@@ -95,7 +97,7 @@ pub(super) fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<V
             length: region.length,
             rights: region.rights,
             state,
-            durability: durability(share),
+            durability,
             reason,
             push_connection_id: region.connection_id,
         }

@@ -67,12 +67,13 @@ fn grant(
     }
     // An RDMA device reaches memory, and there is none behind a file that system calls write.
     let reaches_files = push.registrar().is_some_and(|registrar| registrar.reaches_files());
-    if share.class() == DurabilityClass::Storage && !reaches_files {
+    let class = share.class_of(&open.entry);
+    if class == DurabilityClass::Storage && !reaches_files {
         return Err(Refusal::SHARE_NOT_CAPABLE);
     }
-    let durability = durability(share);
-    let commits = can_commit(share);
-    let emulated = share.class() == DurabilityClass::Volatile && commits;
+    let durability = durability(class);
+    let commits = can_commit(share, class);
+    let emulated = class == DurabilityClass::Volatile && commits;
     if durability < asked.durability && !(emulated && asked.accept_emulated) {
         return Err(Refusal::DURABILITY);
     }
@@ -98,7 +99,7 @@ fn grant(
     Ok(PushGrant {
         capabilities: capabilities(emulated),
         durability,
-        store_granularity: granularity(share.class()),
+        store_granularity: granularity(class),
         regions_max: push.policy.regions_per_open_max,
         region_length_max: REGION_LENGTH_MAX,
         rights,
@@ -130,17 +131,17 @@ fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
 }
 
 /// The class as the wire names it.
-pub(super) fn durability(share: &Share) -> Durability {
-    match share.class() {
+pub(super) fn durability(class: DurabilityClass) -> Durability {
+    match class {
         DurabilityClass::Pmem => Durability::PMEM,
         DurabilityClass::Storage => Durability::STORAGE,
         DurabilityClass::Volatile => Durability::VOLATILE,
     }
 }
 
-/// Whether a commit can succeed at all.
-pub(super) fn can_commit(share: &Share) -> bool {
-    share.class() != DurabilityClass::Volatile || share.emulates_persistence()
+/// Whether a commit can succeed at all on a file of this class.
+pub(super) fn can_commit(share: &Share, class: DurabilityClass) -> bool {
+    class != DurabilityClass::Volatile || share.emulates_persistence()
 }
 
 /// What our side of a push connection can do.

@@ -128,6 +128,9 @@ impl Share {
             // Another spelling of the file itself is not replaced.
             !identify_at(&target, to.leaf()).is_ok_and(|(there, _)| there == key)
         });
+        if replace {
+            spare_device(&target, to.leaf())?;
+        }
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let rename =
             || match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
@@ -154,10 +157,12 @@ impl Share {
     /// Gives an open file one more name.
     pub fn link(&self, entry: &Entry, to: &SharePath, replace: bool) -> Result<(), ShareError> {
         self.writable()?;
+        entry.not_on_devices()?;
         let target = self.parent_of(to)?;
         let _changing = self.changing(&target)?;
         let source = attributes::proc_name(entry.as_fd());
         if replace {
+            spare_device(&target, to.leaf())?;
             match rustix::fs::unlinkat(&target, to.leaf(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno.into()),
@@ -200,12 +205,22 @@ impl Share {
     }
 }
 
-// A symbolic link stands for its target here, so its own inode is let through.
+// A symbolic link stands for its target here, so its own inode is let through. The name of a device
+// is the operator's: none of it is changed.
 fn verify(parent: &OwnedFd, leaf: &str, key: FileKey) -> Result<(), ShareError> {
     match identify_at(parent, leaf)? {
         (_, FileType::Symlink) => Ok(()),
+        (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
         (found, _) if found == key => Ok(()),
         _ => Err(ShareError::NotFound),
+    }
+}
+
+// The name of a device is the operator's, and no client could make it again.
+fn spare_device(parent: &OwnedFd, leaf: &str) -> Result<(), ShareError> {
+    match identify_at(parent, leaf) {
+        Ok((_, FileType::CharacterDevice)) => Err(ShareError::CannotDelete),
+        _ => Ok(()),
     }
 }
 

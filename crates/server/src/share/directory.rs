@@ -110,7 +110,7 @@ impl Enumeration {
                 Stage::DotDot => {
                     self.stage = Stage::Entries;
                     let metadata = match share.locate(&path.parent())?.found {
-                        Some(parent) => Metadata::of(&parent.anchor)?,
+                        Some(parent) => share.metadata_of(&parent)?,
                         None => directory.metadata()?,
                     };
                     Some(Listed { name: "..".to_owned(), metadata, ea_size: 0 })
@@ -140,7 +140,7 @@ impl Enumeration {
             _ if !is_presentable(name) => return None,
             _ => {
                 let located = share.locate(&path.join(name)).ok()?;
-                let metadata = Metadata::of(&located.found?.anchor).ok()?;
+                let metadata = share.metadata_of(&located.found?).ok()?;
                 let name = located.path.leaf().to_owned();
                 let ea_size = extended::size_at(directory.as_fd(), &name);
                 Listed { name, metadata, ea_size }
@@ -168,9 +168,10 @@ impl Enumeration {
                 .locate(&path.join(name))
                 .ok()
                 .and_then(|located| located.found)
-                .and_then(|target| Metadata::of(&target.anchor).ok()),
-            // Gone since the stream was read, or something we do not serve.
-            Err(ShareError::NotFound | ShareError::SpecialFile) => None,
+                .and_then(|target| share.metadata_of(&target).ok()),
+            Err(ShareError::SpecialFile) => share.device_at(self.stream.fd()?.as_fd(), name),
+            // Gone since the stream was read.
+            Err(ShareError::NotFound) => None,
             Err(error) => return Err(error),
         };
         if metadata.is_none() {

@@ -6,11 +6,13 @@
 //! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::attributes::{self, DosAttributes};
+use super::device::Device;
 use super::error::ShareError;
 use super::metadata::{FileKey, Metadata, from_file_time};
 
@@ -31,6 +33,8 @@ pub struct Entry {
     is_directory: bool,
     inline: InlineIo,
     base: Option<Base>,
+    /// Then `fd` is its node, of O_PATH, and the bytes are the device's.
+    device: Option<Arc<Device>>,
 }
 
 /// The file a stream belongs to.
@@ -45,11 +49,17 @@ pub(super) struct Base {
 
 impl Entry {
     pub(super) fn new(fd: OwnedFd, key: FileKey, is_directory: bool, inline: InlineIo) -> Self {
-        Self { fd, key, is_directory, inline, base: None }
+        Self { fd, key, is_directory, inline, base: None, device: None }
     }
 
     pub(super) fn of_stream(fd: OwnedFd, key: FileKey, inline: InlineIo, base: Base) -> Self {
-        Self { fd, key, is_directory: false, inline, base: Some(base) }
+        Self { fd, key, is_directory: false, inline, base: Some(base), device: None }
+    }
+
+    pub(super) fn of_device(fd: OwnedFd, key: FileKey, device: Arc<Device>) -> Self {
+        // Pages that are not there yet have to be waited for, and a FLUSH for what came by RDMA.
+        let inline = InlineIo::CachedReads;
+        Self { fd, key, is_directory: false, inline, base: None, device: Some(device) }
     }
 
     /// Which inode holds the bytes.
@@ -60,6 +70,16 @@ impl Entry {
     /// A stream beside the unnamed one.
     pub fn is_stream(&self) -> bool {
         self.base.is_some()
+    }
+
+    /// The device this file is, if it is one.
+    pub(crate) fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
+    }
+
+    // What only a file of a file system can do.
+    pub(super) fn not_on_devices(&self) -> Result<(), ShareError> {
+        if self.device.is_some() { Err(ShareError::Unsupported) } else { Ok(()) }
     }
 
     pub(super) fn base(&self) -> Option<&Base> {
@@ -98,7 +118,7 @@ impl Entry {
     /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
     /// Of a stream the sizes are its own, the rest is its file's.
     pub fn metadata(&self) -> Result<Metadata, ShareError> {
-        let Some(base) = &self.base else { return Metadata::of(&self.fd) };
+        let Some(base) = &self.base else { return self.metadata_of_file() };
         let stat = rustix::fs::fstat(&self.fd)?;
         let mut metadata = Metadata::of(&base.file)?;
         metadata.is_directory = false;
@@ -112,6 +132,9 @@ impl Entry {
     pub fn try_read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
         if self.inline == InlineIo::Everything {
             return self.read_at(out, offset);
+        }
+        if let Some(device) = &self.device {
+            return device.try_read_at(out, offset);
         }
         let wanted = out.len();
         let mut buffers = [rustix::io::IoSliceMut::new(out)];
@@ -130,12 +153,18 @@ impl Entry {
     pub fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
         match self.inline {
             InlineIo::Everything => self.write_at(bytes, offset),
-            InlineIo::CachedReads => Err(ShareError::WouldBlock),
+            InlineIo::CachedReads => match &self.device {
+                Some(device) => device.try_write_at_durably(bytes, offset),
+                None => Err(ShareError::WouldBlock),
+            },
         }
     }
 
     /// Reads; may wait. A short count means end of file.
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
+        if let Some(device) = &self.device {
+            return device.read_at(out, offset);
+        }
         let mut done = 0;
         while done < out.len() {
             match rustix::io::pread(&self.fd, &mut out[done..], offset + done as u64) {
@@ -148,8 +177,11 @@ impl Entry {
         Ok(done)
     }
 
-    /// Writes all of `bytes`; may wait. Placed and visible, not durable.
+    /// Writes all of `bytes`; may wait. Placed and visible; durable on a device, else not.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        if let Some(device) = &self.device {
+            return device.write_at_durably(bytes, offset);
+        }
         let mut done = 0;
         while done < bytes.len() {
             match rustix::io::pwrite(&self.fd, &bytes[done..], offset + done as u64) {
@@ -182,12 +214,16 @@ impl Entry {
 
     /// Where the bytes of this handle end.
     pub fn data_size(&self) -> Result<u64, ShareError> {
+        if let Some(device) = &self.device {
+            return Ok(device.len());
+        }
         let size = rustix::fs::fstat(&self.fd)?.st_size;
         Ok(u64::try_from(size).unwrap_or(0))
     }
 
     /// Moves the end of file.
     pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
+        self.not_on_devices()?;
         if size > i64::MAX.unsigned_abs() {
             return Err(ShareError::PeerInvalid);
         }
@@ -197,6 +233,7 @@ impl Entry {
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
     /// than the file holds truncates it, as MS-FSA §2.1.5.15.1 says.
     pub fn set_allocation(&self, allocation: u64) -> Result<(), ShareError> {
+        self.not_on_devices()?;
         let size = self.data_size()?;
         if allocation < size {
             return self.set_size(allocation);
@@ -207,7 +244,7 @@ impl Entry {
     /// Reserves the blocks of a range inside the file without moving its end. Where there are
     /// blocks already nothing changes; else the kernel moves the file's times.
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
-        if len == 0 || self.has_blocks(offset, len) {
+        if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
             return Ok(());
         }
         loop {
@@ -229,6 +266,12 @@ impl Entry {
     /// Sets times and attributes; `None` leaves a field alone. Of a stream they are its file's.
     pub fn set_basic(&self, change: BasicChange) -> Result<(), ShareError> {
         let fd = self.facts_fd();
+        let notes = change.attributes.is_some() || change.creation.is_some();
+        let notes = notes || change.change.is_some();
+        // They are kept in an xattr, which a device node cannot have.
+        if notes {
+            self.not_on_devices()?;
+        }
         if change.access.is_some() || change.write.is_some() {
             let times = Timestamps {
                 last_access: change.access.map_or(OMIT, from_file_time),
@@ -247,7 +290,7 @@ impl Entry {
             }
         }
         // Last: nothing may move the inode's own change time once another is noted.
-        if change.attributes.is_some() || change.creation.is_some() || change.change.is_some() {
+        if notes {
             let is_directory = self.is_directory || self.metadata_of_file()?.is_directory;
             let mut stored = attributes::load(fd);
             stored.attributes =
@@ -268,7 +311,10 @@ impl Entry {
     }
 
     fn metadata_of_file(&self) -> Result<Metadata, ShareError> {
-        Metadata::of(self.facts_fd())
+        match &self.device {
+            Some(device) => Metadata::of_device(self.facts_fd(), device.len()),
+            None => Metadata::of(self.facts_fd()),
+        }
     }
 }
 

@@ -67,6 +67,9 @@ impl Entry {
 
     /// Sets and removes extended attributes, one after the other.
     pub fn set_extended_attributes(&self, list: &[ExtendedAttribute]) -> Result<(), ShareError> {
+        if self.device().is_some() && !list.is_empty() {
+            return Err(ShareError::EasUnsupported);
+        }
         let path = proc_name(self.facts_fd());
         for attribute in list {
             let name = check_name(&attribute.name)?;

@@ -5,10 +5,12 @@
 //! local user does to the tree meanwhile.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::device::{Device, Devices};
 use super::error::{ShareError, from_resolution};
 use super::metadata::{FileKey, identify};
 use super::name::{SharePath, is_presentable};
@@ -31,8 +33,10 @@ pub struct Found {
     pub(super) anchor: OwnedFd,
     /// Which inode.
     pub key: FileKey,
-    /// A directory, else a regular file.
+    /// A directory, else a file.
     pub is_directory: bool,
+    /// The device a file is, if it is one.
+    pub(super) device: Option<Arc<Device>>,
 }
 
 /// Opens `path` below `root` without ever leaving it.
@@ -58,9 +62,10 @@ pub(super) fn open_beneath(
 pub(super) fn locate(
     root: &OwnedFd,
     names: &Names,
+    devices: &Devices,
     path: &SharePath,
 ) -> Result<Located, ShareError> {
-    if let Some(found) = anchor(root, path)? {
+    if let Some(found) = anchor(root, devices, path)? {
         return Ok(Located { path: path.clone(), found: Some(found) });
     }
     let mut spelled = SharePath::root();
@@ -75,13 +80,17 @@ pub(super) fn locate(
             None => return Err(ShareError::PathNotFound),
         }
     }
-    let found = anchor(root, &spelled)?;
+    let found = anchor(root, devices, &spelled)?;
     Ok(Located { path: spelled, found })
 }
 
-fn anchor(root: &OwnedFd, path: &SharePath) -> Result<Option<Found>, ShareError> {
+fn anchor(
+    root: &OwnedFd,
+    devices: &Devices,
+    path: &SharePath,
+) -> Result<Option<Found>, ShareError> {
     match open_beneath(root, path.for_system(), OFlags::PATH, Mode::empty()) {
-        Ok(anchor) => Found::new(anchor).map(Some),
+        Ok(anchor) => Found::new(anchor, devices).map(Some),
         // ENOTDIR: a file stands where a directory should; the component walk says which.
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(errno) => Err(from_resolution(errno)),
@@ -89,12 +98,19 @@ fn anchor(root: &OwnedFd, path: &SharePath) -> Result<Option<Found>, ShareError>
 }
 
 impl Found {
-    fn new(anchor: OwnedFd) -> Result<Self, ShareError> {
-        match identify(&anchor)? {
-            (key, FileType::RegularFile) => Ok(Self { anchor, key, is_directory: false }),
-            (key, FileType::Directory) => Ok(Self { anchor, key, is_directory: true }),
-            _ => Err(ShareError::SpecialFile),
-        }
+    fn new(anchor: OwnedFd, devices: &Devices) -> Result<Self, ShareError> {
+        let (key, kind) = identify(&anchor)?;
+        let device = match kind {
+            FileType::RegularFile | FileType::Directory => None,
+            FileType::CharacterDevice => Some(devices.behind(&anchor)?),
+            _ => return Err(ShareError::SpecialFile),
+        };
+        Ok(Self { anchor, key, is_directory: kind == FileType::Directory, device })
+    }
+
+    /// A file that is a device: it has one length, and nothing but bytes.
+    pub fn is_device(&self) -> bool {
+        self.device.is_some()
     }
 }
 

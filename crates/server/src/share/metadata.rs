@@ -57,6 +57,13 @@ impl Metadata {
         }
     }
 
+    /// Reads the metadata of a node, open or an anchor, that stands for a device of `size` bytes.
+    pub(super) fn of_device(fd: impl AsFd, size: u64) -> Result<Self, ShareError> {
+        let stat = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, WANTED)?;
+        let node = Self::from_parts(&stat, Stored::default(), false);
+        Ok(Self { size, allocation: size, ..node })
+    }
+
     /// Reads the metadata of an entry of an open directory; `None` for a symbolic link, which
     /// the caller has to resolve inside the share.
     pub(super) fn at(dir: impl AsFd, name: &str) -> Result<Option<Self>, ShareError> {

@@ -2,6 +2,7 @@
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
+//! * [`device`]: devices that are shown as files;
 //! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one.
@@ -11,6 +12,7 @@
 
 mod attributes;
 mod change;
+mod device;
 mod directory;
 mod entry;
 mod error;
@@ -28,7 +30,7 @@ mod streams;
 mod unsynced;
 mod volume;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +39,8 @@ use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 pub use attributes::DosAttributes;
+pub use device::DeviceError;
+use device::Devices;
 pub use directory::{Enumeration, Listed};
 pub use entry::{BasicChange, Entry, InlineIo};
 pub use error::ShareError;
@@ -72,6 +76,9 @@ pub struct ShareConfig {
     /// Where the opens that survive a crash of the server are written down: then clients get
     /// persistent handles here. A file of this share alone, best outside of its directory.
     pub persistent_opens: Option<PathBuf>,
+    /// Devices of persistent memory (devdax) that nodes in the directory may stand for: such a node
+    /// is a file as long as the device. Any other device in the directory is not served.
+    pub devices: Vec<PathBuf>,
     /// Let push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
@@ -88,6 +95,7 @@ impl ShareConfig {
             users: Vec::new(),
             readers: Vec::new(),
             persistent_opens: None,
+            devices: Vec::new(),
             emulate_persistence: false,
         }
     }
@@ -110,6 +118,7 @@ pub struct Share {
     has_xattrs: bool,
     unsynced: Arc<Unsynced>,
     names: Names,
+    devices: Devices,
     journal: Option<Journal>,
     /// Opens there were when the server ended, until somebody takes them.
     left_over: Mutex<Vec<OpenNote>>,
@@ -124,6 +133,8 @@ impl Share {
         let root = rustix::fs::open(&config.path, flags, Mode::empty())
             .map_err(|errno| failed(errno.into()))?;
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
+        let devices = Devices::open(&config.devices, config.read_only)
+            .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
         let is_memory =
             rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type == TMPFS_MAGIC;
         let (clones, has_xattrs) = (volume::probe_clones(&root), volume::probe_xattrs(&root));
@@ -149,6 +160,7 @@ impl Share {
             has_xattrs,
             unsynced: Arc::default(),
             names: Names::default(),
+            devices,
             journal,
             left_over: Mutex::new(left_over.unwrap_or_default()),
         })
@@ -165,9 +177,14 @@ impl Share {
         &self.name
     }
 
-    /// What a durable write means here.
+    /// What a durable write means here, devices aside.
     pub fn class(&self) -> DurabilityClass {
         self.class
+    }
+
+    /// What a durable write to one open file means.
+    pub fn class_of(&self, entry: &Entry) -> DurabilityClass {
+        entry.device().map_or(self.class, |device| device.class())
     }
 
     /// Refuses every change.
@@ -225,13 +242,17 @@ impl Share {
 
     /// Finds what `path` names, exactly as written first, then ignoring case.
     pub fn locate(&self, path: &SharePath) -> Result<Located, ShareError> {
-        lookup::locate(&self.root, &self.names, path)
+        lookup::locate(&self.root, &self.names, &self.devices, path)
     }
 
     /// Opens something that [`Share::locate`] found.
     pub fn open_found(&self, found: &Found, mode: OpenMode) -> Result<Entry, ShareError> {
         if mode.write && !found.is_directory {
             self.writable()?;
+        }
+        if let Some(device) = &found.device {
+            let anchor = rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?;
+            return Ok(Entry::of_device(anchor, found.key, Arc::clone(device)));
         }
         let name = attributes::proc_name(&found.anchor);
         let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -256,7 +277,22 @@ impl Share {
 
     /// The metadata of something that [`Share::locate`] found, without opening it.
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
-        Metadata::of(&found.anchor)
+        match &found.device {
+            Some(device) => Metadata::of_device(&found.anchor, device.len()),
+            None => Metadata::of(&found.anchor),
+        }
+    }
+
+    /// Lets a medium stand for the device of a number.
+    #[cfg(test)]
+    pub(crate) fn stand_in(&mut self, number: u64, medium: Arc<dyn pmem::Medium>) {
+        self.devices = Devices::standing_in(number, medium);
+    }
+
+    // The metadata of an entry of an open directory, if it stands for one of our devices.
+    fn device_at(&self, directory: impl AsFd, name: &str) -> Option<Metadata> {
+        let (node, device) = self.devices.behind_at(directory, name).ok()?;
+        Metadata::of_device(node, device.len()).ok()
     }
 }
 
@@ -294,6 +330,14 @@ pub enum ShareOpenError {
         path: PathBuf,
         /// Why not.
         source: ShareError,
+    },
+    /// A device cannot be served.
+    #[error("cannot serve {path} as a file: {source}", path = .path.display())]
+    ConfigDevice {
+        /// Which device.
+        path: PathBuf,
+        /// Why not.
+        source: DeviceError,
     },
     /// The log of persistent opens cannot be read or written.
     #[error("cannot keep persistent opens in {path}: {source}", path = .path.display())]

@@ -31,6 +31,7 @@ impl Entry {
 
     /// Marks the file as one that may have holes, or fills its holes and takes the mark away.
     pub fn set_sparse(&self, sparse: bool) -> Result<(), ShareError> {
+        self.not_on_devices()?;
         let mut stored = attributes::load(self.as_fd());
         if stored.sparse == sparse {
             return Ok(());
@@ -44,6 +45,7 @@ impl Entry {
 
     /// Makes bytes zero without moving the end of the file; a sparse file gives their blocks back.
     pub fn zero(&self, span: Span) -> Result<(), ShareError> {
+        self.not_on_devices()?;
         let end = span.end.min(self.data_size()?);
         if span.start >= end {
             return Ok(());
@@ -73,6 +75,7 @@ impl Entry {
     /// Forgets bytes: their blocks go back to the device, which may erase them. A file that is not
     /// sparse gets others at once.
     pub fn trim(&self, span: Span) -> Result<(), ShareError> {
+        self.not_on_devices()?;
         let end = span.end.min(self.data_size()?);
         // Only whole pages: what else shares a page with the range stays.
         let (start, end) = (span.start.next_multiple_of(TRIM_UNIT), end / TRIM_UNIT * TRIM_UNIT);
@@ -172,6 +175,9 @@ impl Entry {
         offset: u64,
         len: usize,
     ) -> Result<(), ShareError> {
+        // The kernel knows no device as the end of a copy.
+        self.not_on_devices()?;
+        source.not_on_devices()?;
         let (mut from, mut to) = (source_offset, offset);
         let mut rest = len;
         while rest > 0 {

@@ -131,7 +131,7 @@ impl Share {
     /// Creates a stream that must not exist.
     pub fn create_stream(&self, file: &Found, name: &StreamName) -> Result<Entry, ShareError> {
         self.writable()?;
-        if !self.has_xattrs {
+        if !self.has_xattrs || file.is_device() {
             return Err(ShareError::PeerStreamUnsupported);
         }
         let home = match self.home(&file.anchor)? {

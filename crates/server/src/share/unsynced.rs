@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::entry::Entry;
 use super::error::ShareError;
@@ -139,7 +140,7 @@ impl Share {
         if self.class == DurabilityClass::Volatile || self.unsynced.is_empty() {
             return Ok(());
         }
-        let everything = || Ok(rustix::fs::syncfs(entry.as_fd())?);
+        let everything = || sync_everything(entry, &self.root);
         self.unsynced.settle(Place::Everything, everything)?;
         if entry.key() == self.root_key {
             return Ok(());
@@ -189,6 +190,17 @@ fn directory_of(entry: &Entry) -> Result<OwnedFd, ShareError> {
         (key, _) if key == entry.key() => Ok(directory),
         _ => Err(ShareError::NotFound),
     }
+}
+
+// A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top then stands for it.
+fn sync_everything(entry: &Entry, root: &OwnedFd) -> Result<(), ShareError> {
+    match rustix::fs::syncfs(entry.as_fd()) {
+        Err(Errno::BADF) => {}
+        other => return Ok(other?),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = rustix::fs::open(attributes::proc_name(root), flags, Mode::empty())?;
+    Ok(rustix::fs::syncfs(&readable)?)
 }
 
 // An O_PATH handle syncs nothing; its /proc name opens the same directory.

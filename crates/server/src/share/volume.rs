@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags, XattrFlags};
 
 use super::Share;
 use super::attributes;
+use super::entry::Entry;
 use super::error::ShareError;
 
 /// Sizes of the file system, in allocation units.
@@ -53,8 +54,9 @@ impl Share {
         })
     }
 
-    /// What this volume can do. DAX is claimed only for files that really map that way.
-    pub fn volume_attributes(&self) -> VolumeAttributes {
+    /// What the volume of an open file can do. DAX is claimed only for files that really map that
+    /// way; a device is a volume of its own in this.
+    pub fn volume_attributes(&self, entry: &Entry) -> VolumeAttributes {
         let mut bits = VolumeAttributes::CASE_PRESERVED_NAMES
             | VolumeAttributes::UNICODE_ON_DISK
             | VolumeAttributes::SUPPORTS_SPARSE_FILES
@@ -69,7 +71,7 @@ impl Share {
         if self.clones {
             bits |= VolumeAttributes::SUPPORTS_BLOCK_REFCOUNTING;
         }
-        if self.class == DurabilityClass::Pmem {
+        if self.class_of(entry) == DurabilityClass::Pmem {
             bits |= VolumeAttributes::DAX_VOLUME;
         }
         VolumeAttributes(bits)

@@ -193,6 +193,15 @@ fn evict(core: &Arc<Core>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
 }
 
 fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {
+    // A device has one length, and its name is the operator's. Before others are asked to yield.
+    if found.is_device() && wish.stream != StreamPart::Index {
+        if wish.overwrites() {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        if wish.deletes_on_close() {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+    }
     if found.is_directory
         && wish.stream != StreamPart::Unnamed
         && (wish.refuses_directory() || wish.overwrites())

@@ -176,6 +176,9 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     if !open.may(AccessMask::WRITE_DATA) {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    if open.entry.device().is_some() {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
     let (Resize::End(size) | Resize::Allocation(size)) = resize;
     if size > i64::MAX.unsigned_abs() {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -219,7 +222,10 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
         let check = move || -> Result<(), NtStatus> {
             let metadata = entry.metadata()?;
             // MS-FSA §2.1.5.15.3.
-            if metadata.attributes.contains(DosAttributes::READONLY) || path.is_root() {
+            if metadata.attributes.contains(DosAttributes::READONLY)
+                || path.is_root()
+                || entry.device().is_some()
+            {
                 return Err(NtStatus::CANNOT_DELETE);
             }
             if entry.is_directory() && !share.is_empty_directory(&entry)? {

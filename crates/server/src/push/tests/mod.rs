@@ -13,6 +13,7 @@ macro_rules! assert_waits {
     }};
 }
 
+mod device;
 mod durable;
 mod rig;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use rustix::fs::{CWD, FileType, Mode};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
     CreateResponse, CreateResponseContext, ImpersonationLevel, Lease, LeaseKey, LeaseState,
@@ -71,10 +72,27 @@ impl Rig {
 
     /// With a share in a directory of its own in `parent`.
     pub(super) fn on(parent: &str, grace: Duration) -> Self {
+        Self::of_share(parent, grace, |_| {})
+    }
+
+    /// In the share's memory, with a node `device` that stands for a medium.
+    pub(super) fn with_device(medium: Arc<dyn Medium>) -> Self {
+        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), |share| {
+            share.stand_in(0, medium);
+        });
+        // Of 0:0, which takes no privilege.
+        let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
+        rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rig
+    }
+
+    fn of_share(parent: &str, grace: Duration, change: impl FnOnce(&mut Share)) -> Self {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let mut exported = ShareConfig::new("data", dir.path());
         exported.emulate_persistence = true;
-        let share = Arc::new(Share::open(&exported).unwrap());
+        let mut share = Share::open(&exported).unwrap();
+        change(&mut share);
+        let share = Arc::new(share);
         let core = Arc::new(Core::new(CoreParts {
             limits: Limits::default(),
             shares: vec![Arc::clone(&share)],
@@ -130,11 +148,13 @@ impl Rig {
 
     /// Opens a file and empties it.
     pub(super) async fn overwrite(&self, name: &str, key: u8) -> FileId {
-        let pdu = self
-            .create(name, key, CreateDisposition::OVERWRITE, CreateRequestContext::QueryOnDiskId)
-            .await
-            .unwrap();
-        CreateResponse::parse(&pdu).unwrap().file_id
+        self.try_overwrite(name, key).await.unwrap()
+    }
+
+    pub(super) async fn try_overwrite(&self, name: &str, key: u8) -> Result<FileId, NtStatus> {
+        let (how, context) = (CreateDisposition::OVERWRITE, CreateRequestContext::QueryOnDiskId);
+        let pdu = self.create(name, key, how, context).await?;
+        Ok(CreateResponse::parse(&pdu).unwrap().file_id)
     }
 
     pub(super) async fn close(&self, file_id: FileId) {
