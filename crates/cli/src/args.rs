@@ -59,6 +59,10 @@ pub(crate) struct Serve {
     /// Directory to export under a name; may be given many times
     #[arg(long = "share", value_name = "NAME=PATH")]
     pub(crate) shares: Vec<String>,
+    /// Device of persistent memory (devdax) that a node in the share's directory may stand for: such
+    /// a node, made by mknod, is then a file as long as the device. May be given many times
+    #[arg(long = "device", value_name = "SHARE=PATH")]
+    pub(crate) devices: Vec<String>,
     /// Account that may log on; may be given many times. Visible to other local users in the
     /// process list: prefer a config file on shared machines
     #[arg(long = "user", value_name = "NAME:PASSWORD")]
@@ -333,6 +337,9 @@ Examples:
       landfast serve /srv/data --user alice:secret
   Two shares from a config file, on the network:
       landfast serve --config /etc/landfast.toml --listen 0.0.0.0:445
+  A device of persistent memory as the file `log` of a share:
+      mknod /srv/data/log c $(stat -c '0x%t 0x%T' /dev/dax0.0)
+      landfast serve /srv/data --user alice:secret --device data=/dev/dax0.0
   Measure in memory (a power failure loses everything):
       landfast serve /dev/shm/x --user a:a --emulate-persistence
 
@@ -349,6 +356,7 @@ The config file holds the same settings:
   path = \"/srv/data\"
   users = [\"alice\"]
   readers = [\"bob\"]
+  devices = [\"/dev/dax0.0\"]
   [[user]]
   name = \"alice\"
   password = \"secret\"

@@ -45,6 +45,9 @@ pub(crate) struct Share {
     pub(crate) readers: Vec<String>,
     /// Where opens that survive a crash of the server are written down.
     pub(crate) persistent_opens: Option<PathBuf>,
+    /// Devices of persistent memory that nodes in the directory may stand for.
+    #[serde(default)]
+    pub(crate) devices: Vec<PathBuf>,
 }
 
 impl Share {
@@ -57,6 +60,7 @@ impl Share {
             users: Vec::new(),
             readers: Vec::new(),
             persistent_opens: None,
+            devices: Vec::new(),
         }
     }
 }
@@ -79,6 +83,9 @@ impl Settings {
         }
         for text in &options.shares {
             shares.push(share_argument(text)?);
+        }
+        for text in &options.devices {
+            device_argument(text, &mut shares)?;
         }
         let mut users = file.user;
         for text in &options.users {
@@ -173,6 +180,18 @@ fn share_argument(text: &str) -> Result<Share, Failure> {
     Ok(Share::new(name, path.into()))
 }
 
+fn device_argument(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--device", value: text.into(), why };
+    let (name, path) = text.split_once('=').ok_or_else(|| refused("write SHARE=PATH"))?;
+    let share = shares.iter_mut().find(|share| share.name.eq_ignore_ascii_case(name));
+    let share = share.ok_or_else(|| refused("there is no share of this name"))?;
+    if path.is_empty() {
+        return Err(refused("the path must be there"));
+    }
+    share.devices.push(path.into());
+    Ok(())
+}
+
 fn user_argument(text: &str) -> Result<User, Failure> {
     // The argument holds a password: errors must not repeat it.
     let refused = |why| Failure::ConfigValue { what: "--user", value: "...".into(), why };
@@ -235,6 +254,25 @@ mod tests {
         assert_eq!(settings.rdma_listen.port(), 2);
         assert_eq!(settings.signing, Signing::WhenAsked);
         assert_eq!(settings.shares[0].name, "x");
+    }
+
+    #[test]
+    fn devices_are_listed_in_the_file_or_for_a_share_on_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "[[share]]\nname = \"logs\"\npath = \"/x\"\ndevices = [\"/dev/dax0.0\"]\n";
+        std::fs::write(&path, text).unwrap();
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        let with = |device| gather(&[&file[..], &["--device", device]].concat());
+        let settings = with("Logs=/dev/dax1.0").unwrap();
+        let listed = |share: &Share| share.devices.clone();
+        let both = ["/dev/dax0.0", "/dev/dax1.0"].map(PathBuf::from).to_vec();
+        let lists: Vec<_> = settings.shares.iter().map(listed).collect();
+        assert_eq!(lists, [both, Vec::new()]);
+        assert_eq!(with("data=/dev/dax1.0").unwrap().shares[1].devices.len(), 1);
+        for wrong in ["/dev/dax1.0", "nowhere=/dev/dax1.0", "data="] {
+            assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
+        }
     }
 
     #[test]

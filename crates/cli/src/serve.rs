@@ -56,6 +56,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         users: share.users.clone(),
         readers: share.readers.clone(),
         persistent_opens: share.persistent_opens.clone(),
+        devices: share.devices.clone(),
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     };
