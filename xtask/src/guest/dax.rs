@@ -1,5 +1,6 @@
-//! Our server in the guest, on a DAX file system of emulated persistent memory: class pmem, regions
-//! that are the file itself, and every acknowledged commit there after the power was cut.
+//! Our server in the guest, on DAX file systems and a devdax device of emulated persistent memory:
+//! class pmem, regions that are the file or the device itself, and every acknowledged commit there
+//! after the power was cut.
 //!
 //! The emulated memory is a file of the host that keeps what the guest stored, written back or not:
 //! this shows that the paths work, and nothing about cache flushes that are missing.
@@ -33,11 +34,11 @@ pub(crate) struct Options {
 impl Options {
     /// What `cargo xtask test` runs.
     pub(crate) fn short() -> Self {
-        Self { cuts: 1, on: vec!["ext4".to_owned()] }
+        Self { cuts: 1, on: vec!["ext4".to_owned(), DEVICE.to_owned()] }
     }
 }
 
-/// ext4 and xfs, each made, streamed to, cut off, mounted again and compared.
+/// ext4, xfs and devdax, each made, streamed to, cut off, there again and compared.
 pub(crate) fn run(options: &Options) -> Outcome {
     let build =
         ["build", "--release", "--package", "landfast-client", "--example", "commit_stream"];
@@ -73,7 +74,10 @@ fn one(kind: &str, cut: u32) -> Outcome {
 
     let mut guest = boot("new")?;
     guest.wait_for("serving")?;
-    put_empty(scratch.path(), &url)?;
+    // A device is as long as it is.
+    if kind != DEVICE {
+        put_empty(scratch.path(), &url)?;
+    }
     // Not always the same moment, nor one that falls on the end of a pass over the file.
     let wanted = FIRST_PASSES + 1009 * u64::from(cut + 1);
     let stream = Stream::start(&url)?;
@@ -183,7 +187,8 @@ impl Stream {
     }
 }
 
-const KINDS: [&str; 2] = ["ext4", "xfs"];
+const KINDS: [&str; 3] = ["ext4", "xfs", DEVICE];
+const DEVICE: &str = "devdax";
 /// The smallest that mkfs.xfs takes is 300 MiB.
 const MEMORY_BYTES: u64 = 512 << 20;
 /// Every block has been written once, and then some.
