@@ -264,6 +264,26 @@ fn a_holder_that_is_silent_loses_its_lease_in_time() {
 }
 
 #[test]
+fn the_interim_answer_comes_first_though_the_wait_is_over_at_once() {
+    // In memory an open needs no other thread, and a break that is given no time is over when it
+    // is first looked at: the CREATE is answered in the turn in which it went asynchronous.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fixture = Fixture::start_with(|config| {
+        config.shares = vec![server::ShareConfig::new("data", memory.path())];
+        config.limits.break_timeout = std::time::Duration::ZERO;
+    });
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let opened = one.open("f", |request| request.oplock_level = OplockLevel::BATCH);
+    assert_eq!(opened.response().oplock_level, OplockLevel::BATCH);
+    let asked = two.start_open("f", |_| {});
+    let (interim, _) = two.receive();
+    assert_eq!((interim.message_id.0, interim.status), (asked, NtStatus::PENDING));
+    let (last, _) = two.receive();
+    assert_eq!((last.message_id.0, last.status), (asked, NtStatus::SUCCESS));
+    assert_eq!(last.route, interim.route);
+}
+
+#[test]
 fn a_writer_takes_read_caching_from_the_others() {
     let fixture = Fixture::start();
     let (mut one, mut two) = (fixture.client(1), fixture.client(2));

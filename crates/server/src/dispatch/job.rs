@@ -4,6 +4,11 @@
 //! a lease stands in the way) its answer leaves with that of its neighbours; otherwise it moves
 //! to the runtime and its answer comes through the link. Later requests never wait for it.
 //!
+//! An interim answer always goes through the link, and what the link holds leaves behind the answers given at
+//! once. So whatever follows an interim answer goes through the link too, though the wait was over
+//! before the first poll was: a client that gets the interim answer last has forgotten the request
+//! and drops the connection.
+//!
 //! Spec: MS-SMB2 §3.3.5.2.7 (compounds).
 
 use std::ops::Range;
@@ -46,6 +51,13 @@ struct Chain {
     failed: Option<NtStatus>,
 }
 
+/// A job's answer.
+struct Answer {
+    frame: Vec<u8>,
+    /// It is the second one: an interim answer is on its way.
+    follows_interim: bool,
+}
+
 /// An answered PDU, to be signed when its neighbours are in place.
 struct Answered {
     at: usize,
@@ -57,17 +69,18 @@ impl Job {
     /// Starts the job; appends its answer to `out` if it is there at once.
     pub(crate) fn start(self, out: &mut Vec<u8>) {
         let link = Arc::clone(&self.link);
-        let mut work: Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>> = Box::pin(self.run());
+        let mut work: Pin<Box<dyn Future<Output = Option<Answer>> + Send>> = Box::pin(self.run());
         let _inside = link.core.runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
         match work.as_mut().poll(&mut context) {
-            Poll::Ready(Some(frame)) => out.extend_from_slice(&frame),
+            Poll::Ready(Some(answer)) if answer.follows_interim => link.deliver(answer.frame),
+            Poll::Ready(Some(answer)) => out.extend_from_slice(&answer.frame),
             Poll::Ready(None) => link.close(),
             Poll::Pending => {
                 let runtime = link.core.runtime.clone();
                 runtime.spawn(async move {
                     match work.await {
-                        Some(frame) => link.deliver(frame),
+                        Some(answer) => link.deliver(answer.frame),
                         None => link.close(),
                     }
                 });
@@ -76,13 +89,14 @@ impl Job {
     }
 
     // The answer frame, or None when the connection has to go.
-    async fn run(self) -> Option<Vec<u8>> {
+    async fn run(self) -> Option<Answer> {
         let Self { link, frame, elements, sealed } = self;
         let mut out = Vec::with_capacity(RESPONSE_ROOM);
         let start = frame::begin(&mut out, sealed.is_some());
         let mut chain = Chain::default();
         let mut answered: Vec<Answered> = Vec::with_capacity(elements.len());
         let count = elements.len();
+        let mut follows_interim = false;
         for (index, element) in elements.into_iter().enumerate() {
             if let Some(last) = answered.last() {
                 frame::link_pdu(&mut out, last.at);
@@ -93,6 +107,7 @@ impl Job {
             let place = Place { link: &link, frame: &frame, sealed: sealed.is_some() };
             let last = index + 1 == count;
             let (outcome, terms) = place.answer(element, last, &mut chain, &mut out).await;
+            follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
             answered.push(Answered { at, header, channel });
         }
@@ -103,7 +118,7 @@ impl Job {
             frame::sign(pdu, &one.header, one.channel.as_deref(), sealed.is_some());
         }
         match frame::end(&mut out, start, sealed.as_deref()) {
-            Ok(()) => Some(out),
+            Ok(()) => Some(Answer { frame: out, follows_interim }),
             Err(error) => {
                 warn!(peer = %link.peer, %error, "connection closed: cannot send an answer");
                 None

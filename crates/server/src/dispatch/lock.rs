@@ -68,7 +68,7 @@ async fn lock(call: &Call, open: &Open, locks: &[LockElement]) -> Result<(), NtS
             LockFlags::SHARED => false,
             LockFlags::EXCLUSIVE => true,
             _ => {
-                release(open, &taken);
+                open.node.release_locks(open.serial, &taken);
                 return Err(NtStatus::INVALID_PARAMETER);
             }
         };
@@ -79,7 +79,7 @@ async fn lock(call: &Call, open: &Open, locks: &[LockElement]) -> Result<(), NtS
         match outcome {
             Ok(range) => taken.push(range),
             Err(status) => {
-                release(open, &taken);
+                open.node.release_locks(open.serial, &taken);
                 return Err(status);
             }
         }
@@ -115,13 +115,6 @@ async fn take(
         if open.is_closed() {
             return Err(NtStatus::RANGE_NOT_LOCKED);
         }
-    }
-}
-
-fn release(open: &Open, taken: &[LockRange]) {
-    let mut state = open.node.lock();
-    for range in taken {
-        state.locks.unlock(open.serial, *range);
     }
 }
 

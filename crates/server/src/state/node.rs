@@ -18,7 +18,7 @@ use super::durable::Orphans;
 use super::lease::{Intent, LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
 use super::link::Link;
-use super::locks::{LockTable, OpenSerial};
+use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
 use super::session::{Identity, Session};
 use super::sharing::Sharing;
@@ -252,6 +252,16 @@ impl Node {
         }
     }
 
+    /// Gives back locks of an open; who waited for one of them tries again.
+    pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) {
+        let mut state = self.lock();
+        for range in ranges {
+            state.locks.unlock(serial, *range);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
     pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
         let now = Instant::now();
@@ -389,3 +399,22 @@ impl Nodes {
 }
 
 const SWEEP_MIN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_a_lock_hears_that_it_was_given_back() {
+        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let node = nodes.node(FileKey { device: 1, inode: 1 });
+        let range = LockRange::new(0, 10).unwrap();
+        node.lock().locks.lock(OpenSerial(1), range, true).unwrap();
+        let changed = node.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        node.release_locks(OpenSerial(1), &[range]);
+        assert!(changed.as_mut().enable(), "notified");
+        node.lock().locks.lock(OpenSerial(2), range, true).unwrap();
+    }
+}
