@@ -11,7 +11,7 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
 use crate::state::Open;
-use crate::state::lease::Intent;
+use crate::state::caching::Intent;
 use crate::state::locks::{LockRange, LockRefused};
 
 /// Takes or gives back ranges, all or none of those to be taken.

@@ -16,7 +16,8 @@ use super::call::Call;
 use super::frame::{self, Outcome};
 use super::malformed;
 use crate::state::Link;
-use crate::state::lease::{AcknowledgeError, Caching, Flavor, Notice, Owner};
+use crate::state::caching::{Caching, Flavor};
+use crate::state::lease::{AcknowledgeError, Notice, Owner};
 use crate::state::node::{Holder, Node};
 
 /// Tells a holder what it may still cache.

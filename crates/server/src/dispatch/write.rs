@@ -14,7 +14,7 @@ use super::frame::Outcome;
 use super::malformed;
 use crate::share::ShareError;
 use crate::state::Open;
-use crate::state::lease::Intent;
+use crate::state::caching::Intent;
 
 /// A WRITE that may go ahead.
 struct Plan {

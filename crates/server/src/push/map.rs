@@ -26,7 +26,7 @@ use crate::dispatch::call::Call;
 use crate::dispatch::flush;
 use crate::share::{InlineIo, Share, ShareError};
 use crate::state::Open;
-use crate::state::lease::Caching;
+use crate::state::caching::Caching;
 
 /// Carries out one of push mode's controls and returns its output.
 pub(crate) async fn control(

@@ -19,7 +19,7 @@ use super::token::Bearer;
 use crate::dispatch::PushWish;
 use crate::dispatch::call::Call;
 use crate::share::Share;
-use crate::state::lease::Caching;
+use crate::state::caching::Caching;
 use crate::state::{Identity, Open};
 
 /// Answers the push context of a CREATE. A refusal never fails the CREATE.

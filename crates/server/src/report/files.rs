@@ -10,7 +10,8 @@ use super::{Caching, Durability, LeaseRow, OpenRow, RegionRow, Table, millisecon
 use crate::push::Region;
 use crate::service::Core;
 use crate::state::Open;
-use crate::state::lease::{self, Flavor, Owner};
+use crate::state::caching::{self, Flavor};
+use crate::state::lease::Owner;
 use crate::state::sharing::Kinds;
 
 /// Opens of sessions, then those that wait for their client.
@@ -33,7 +34,7 @@ fn open_row(session: Option<usize>, open: &Open) -> OpenRow {
         let sharing = record.map(|record| record.sharing).unwrap_or_default();
         (path, sharing, state.leases.granted(open.owner))
     };
-    let caching = granted.filter(|granted| granted.caching != lease::Caching::NONE);
+    let caching = granted.filter(|granted| granted.caching != caching::Caching::NONE);
     OpenRow {
         session,
         user: user(&open.origin.user),
@@ -115,12 +116,12 @@ fn kinds(kinds: Kinds) -> String {
     letters([(kinds.read, 'r'), (kinds.write, 'w'), (kinds.delete, 'd')])
 }
 
-fn caching_letters(caching: lease::Caching) -> String {
+fn caching_letters(caching: caching::Caching) -> String {
     let has = |part| caching.contains(part);
     letters([
-        (has(lease::Caching::READ), 'R'),
-        (has(lease::Caching::WRITE), 'W'),
-        (has(lease::Caching::HANDLE), 'H'),
+        (has(caching::Caching::READ), 'R'),
+        (has(caching::Caching::WRITE), 'W'),
+        (has(caching::Caching::HANDLE), 'H'),
     ])
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::lease::Caching;
+use super::caching::Caching;
 use super::locks::OpenSerial;
 use super::open::Open;
 use super::orphans::OrphanTable;

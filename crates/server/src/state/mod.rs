@@ -2,11 +2,12 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
-//! [`sharing`], [`lease`] and [`locks`]. Opens that outlive their connection: [`durable`] with
+//! [`sharing`], [`lease`] over [`caching`], and [`locks`]. Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`], [`throttle`]. Ids that peers hold are
 //! generational ([`slab`]).
 
+pub(crate) mod caching;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use pmem::CommitGroup;
 use tokio::sync::Notify;
 
+use super::caching::Intent;
 use super::durable::Orphans;
-use super::lease::{Intent, LeaseTable, Notice, Owner};
+use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
 use super::link::Link;
 use super::locks::{LockRange, LockTable, OpenSerial};

@@ -17,7 +17,8 @@ use std::time::Duration;
 use smb::create::{AccessMask, CreateAction};
 use tracing::{info, warn};
 
-use super::lease::{Caching, Flavor, Granted, Owner};
+use super::caching::{Caching, Flavor};
+use super::lease::{Granted, Owner};
 use super::locks::OpenSerial;
 use super::node::{NodeState, OpenRecord};
 use super::open::{Durable, Open, OpenParts, Origin};

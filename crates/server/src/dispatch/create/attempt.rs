@@ -16,8 +16,8 @@ use crate::share::{
     BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Share, ShareError, SharePath,
     StreamPart,
 };
+use crate::state::caching::Intent;
 use crate::state::durable;
-use crate::state::lease::Intent;
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 

@@ -16,7 +16,8 @@ use smb::negotiate::Dialect;
 use smb::{FileId, NtStatus};
 
 use crate::limits::{DURABLE_TIMEOUT, DURABLE_TIMEOUT_MAX};
-use crate::state::lease::{Caching, Granted};
+use crate::state::caching::Caching;
+use crate::state::lease::Granted;
 use crate::state::open::Durable;
 
 /// What a CREATE says of durability.
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn durability_takes_cached_handles_and_ends_in_five_minutes() {
         let granted = |bits| {
-            let flavor = crate::state::lease::Flavor::LeaseV2;
+            let flavor = crate::state::caching::Flavor::LeaseV2;
             Some(Granted { caching: Caching(bits), epoch: 0, breaking: false, flavor })
         };
         assert_eq!(Durability::V1.grant(granted(5), true), None);

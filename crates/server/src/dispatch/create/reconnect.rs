@@ -19,7 +19,8 @@ use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
 use crate::limits::RECONNECT_PATIENCE;
 use crate::share::SharePath;
-use crate::state::lease::{Caching, Granted, Owner};
+use crate::state::caching::Caching;
+use crate::state::lease::{Granted, Owner};
 use crate::state::open::NewPlace;
 use crate::state::{Open, OpenSerial, Tree};
 

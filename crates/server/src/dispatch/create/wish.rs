@@ -13,7 +13,8 @@ use smb::push::PushRequest;
 
 use crate::dispatch::{extended, oplock_break};
 use crate::share::{DosAttributes, ExtendedAttribute, OpenMode, SharePath, StreamPart};
-use crate::state::lease::{Caching as Bits, Flavor, Owner};
+use crate::state::caching::{Caching as Bits, Flavor};
+use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
 use crate::state::{Agreed, Identity, OpenSerial, Tree};

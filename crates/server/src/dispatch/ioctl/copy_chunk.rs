@@ -15,7 +15,7 @@ use super::Call;
 use crate::dispatch::malformed;
 use crate::share::{COPY_MAX, InlineIo, ShareError};
 use crate::state::Open;
-use crate::state::lease::Intent;
+use crate::state::caching::Intent;
 
 /// Names an open as a source. The name means something in its own session only.
 pub(super) fn resume_key(call: &Call, open: &Open, volatile: u64) -> Vec<u8> {

@@ -17,7 +17,7 @@ use crate::dispatch::malformed;
 use crate::push::Region;
 use crate::share::{Entry, InlineIo, ShareError, Span};
 use crate::state::Open;
-use crate::state::lease::Intent;
+use crate::state::caching::Intent;
 use crate::state::node::Resizing;
 
 /// SET_SPARSE.

@@ -21,7 +21,7 @@ use super::{extended, malformed};
 use crate::push::Region;
 use crate::share::{BasicChange, DosAttributes, ExtendedAttribute};
 use crate::state::Open;
-use crate::state::lease::Intent;
+use crate::state::caching::Intent;
 
 /// Changes metadata.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {

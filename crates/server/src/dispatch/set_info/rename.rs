@@ -14,7 +14,7 @@ use super::Call;
 use crate::dispatch::flush;
 use crate::share::{DosAttributes, InlineIo, Located, Share, ShareError, SharePath, StreamPart};
 use crate::state::Open;
-use crate::state::lease::Intent;
+use crate::state::caching::Intent;
 use crate::state::node::{Node, OpenRecord};
 use crate::state::sharing::{Kinds, Sharing};
 

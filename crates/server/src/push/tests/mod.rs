@@ -29,7 +29,8 @@ use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create}
 
 use self::rig::{LEN, Opened, Rig};
 use crate::share::{DosAttributes, SharePath};
-use crate::state::lease::{Intent, Owner};
+use crate::state::caching::Intent;
+use crate::state::lease::Owner;
 use crate::state::node::Node;
 
 const PAGE: u64 = 4096;
