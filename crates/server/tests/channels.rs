@@ -9,10 +9,7 @@ use smb::create::{
     CreateRequestContext, CreateResponseContext, Lease, LeaseKey, LeaseState, LeaseVersion,
     OplockLevel,
 };
-use smb::{
-    BreakNotification, Channel, Command, Empty, FileId, LeaseBreakAck, NtStatus, ReadRequest,
-    ReadResponse, WriteFlags, WriteRequest,
-};
+use smb::{BreakNotification, Command, Empty, LeaseBreakAck, NtStatus};
 use support::{Fixture, Wire};
 
 const USER: (&str, &str) = ("user", "secret");
@@ -23,37 +20,6 @@ fn joined(fixture: &Fixture, first: &Wire) -> Wire {
     second.negotiate(1);
     assert_eq!(second.join(first, USER), NtStatus::SUCCESS);
     second
-}
-
-fn write(wire: &mut Wire, id: FileId, data: &[u8]) -> NtStatus {
-    let request = WriteRequest {
-        offset: 0,
-        file_id: id,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data,
-        channel_info: &[],
-    };
-    wire.ask(Command::WRITE, |out| request.emit(out)).0.status
-}
-
-fn read(wire: &mut Wire, id: FileId) -> Result<Vec<u8>, NtStatus> {
-    let request = ReadRequest {
-        flags: smb::ReadFlags::empty(),
-        length: 100,
-        offset: 0,
-        file_id: id,
-        minimum_count: 0,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    };
-    let (header, pdu) = wire.ask(Command::READ, |out| request.emit(out));
-    match header.status {
-        NtStatus::SUCCESS => Ok(ReadResponse::parse(&pdu).unwrap().data.to_vec()),
-        status => Err(status),
-    }
 }
 
 /// Waits until the server has noticed that connections ended.
@@ -69,8 +35,8 @@ fn what_one_channel_opened_another_one_uses() {
     let mut first = fixture.client(1);
     let mut second = joined(&fixture, &first);
     let id = first.open("f", |_| {}).id;
-    assert_eq!(write(&mut second, id, b"by the second"), NtStatus::SUCCESS);
-    assert_eq!(read(&mut first, id).unwrap(), b"by the second");
+    assert_eq!(second.write(id, b"by the second"), NtStatus::SUCCESS);
+    assert_eq!(first.read(id, 100).1, b"by the second");
     assert_eq!(fixture.running.status().sessions, 1);
 }
 
@@ -81,10 +47,10 @@ fn each_channel_signs_with_a_key_of_its_own() {
     let mut second = joined(&fixture, &first);
     let id = first.open("f", |_| {}).id;
     std::mem::swap(&mut first.keys, &mut second.keys);
-    assert_eq!(read(&mut second, id).unwrap_err(), NtStatus::ACCESS_DENIED);
-    assert_eq!(read(&mut first, id).unwrap_err(), NtStatus::ACCESS_DENIED);
+    assert_eq!(second.read(id, 100).0, NtStatus::ACCESS_DENIED);
+    assert_eq!(first.read(id, 100).0, NtStatus::ACCESS_DENIED);
     std::mem::swap(&mut first.keys, &mut second.keys);
-    assert_eq!(write(&mut second, id, b"a refused request harms nobody"), NtStatus::SUCCESS);
+    assert_eq!(second.write(id, b"a refused request harms nobody"), NtStatus::SUCCESS);
 }
 
 #[test]
@@ -93,12 +59,12 @@ fn a_session_outlives_its_first_connection_and_ends_with_its_last() {
     let mut first = fixture.client(1);
     let mut second = joined(&fixture, &first);
     let id = first.open("f", |_| {}).id;
-    assert_eq!(write(&mut first, id, b"kept"), NtStatus::SUCCESS);
+    assert_eq!(first.write(id, b"kept"), NtStatus::SUCCESS);
     first.stream.shutdown(Shutdown::Both).unwrap();
     until(|| fixture.running.status().connections == 1);
-    assert_eq!(read(&mut second, id).unwrap(), b"kept");
+    assert_eq!(second.read(id, 100).1, b"kept");
     let mut third = joined(&fixture, &first);
-    assert_eq!(read(&mut third, id).unwrap(), b"kept");
+    assert_eq!(third.read(id, 100).1, b"kept");
     drop((second, third));
     until(|| fixture.running.status().sessions == 0);
     assert_eq!(fixture.running.status().opens, 0);
@@ -144,7 +110,7 @@ fn logging_off_ends_the_session_on_every_channel() {
     let id = first.open("f", |_| {}).id;
     let (header, _) = second.ask(Command::LOGOFF, |out| Empty.emit(out));
     assert_eq!(header.status, NtStatus::SUCCESS);
-    assert_eq!(read(&mut first, id).unwrap_err(), NtStatus::USER_SESSION_DELETED);
+    assert_eq!(first.read(id, 100).0, NtStatus::USER_SESSION_DELETED);
     let mut third = fixture.dial();
     third.negotiate(1);
     assert_eq!(third.join(&first, USER), NtStatus::USER_SESSION_DELETED);
@@ -168,7 +134,7 @@ fn who_does_not_know_the_sessions_key_or_is_another_user_does_not_join_and_harms
     assert_eq!(dialled().join(&stranger, USER), NtStatus::ACCESS_DENIED);
     assert_eq!(dialled().join(&first, ("other", "hidden")), NtStatus::ACCESS_DENIED);
     assert_eq!(dialled().join(&first, ("user", "wrong")), NtStatus::LOGON_FAILURE);
-    assert_eq!(write(&mut first, id, b"still here"), NtStatus::SUCCESS);
+    assert_eq!(first.write(id, b"still here"), NtStatus::SUCCESS);
     assert_eq!(fixture.running.status().sessions, 2);
 }
 

@@ -11,9 +11,9 @@ use smb::create::{
 };
 use smb::{
     BreakNotification, CloseRequest, Command, FileId, Guid, Header, HeaderFlags, LockElement,
-    LockFlags, LockRequest, NtStatus, WriteFlags, WriteRequest,
+    LockFlags, LockRequest, NtStatus,
 };
-use support::{Fixture, Opened, Wire, create};
+use support::{Fixture, Opened, Wire, create, write};
 
 const GUID: Guid = Guid([5; 16]);
 
@@ -166,17 +166,7 @@ fn a_write_of_another_client_closes_an_orphan_whose_lease_it_breaks() {
     });
     drop(one);
     wait_until(|| orphans(&fixture) == 1);
-    let write = WriteRequest {
-        offset: 0,
-        file_id: writer,
-        channel: smb::Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data: b"new",
-        channel_info: &[],
-    };
-    let (header, _) = two.ask(Command::WRITE, |out| write.emit(out));
-    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(two.write(writer, b"new"), NtStatus::SUCCESS);
     assert_eq!(orphans(&fixture), 0);
 }
 
@@ -261,17 +251,8 @@ fn a_write_from_before_a_lost_channel_is_refused() {
     let mut one = fixture.client(1);
     let id = one.open("f", |_| {}).id;
     let mut write_as = |sequence: u32, data: &[u8]| {
-        let request = WriteRequest {
-            offset: 0,
-            file_id: id,
-            channel: smb::Channel::NONE,
-            remaining_bytes: 0,
-            flags: WriteFlags::empty(),
-            data,
-            channel_info: &[],
-        };
         let message = one.next_id;
-        let mut pdu = one.pdu(Command::WRITE, |out| request.emit(out));
+        let mut pdu = one.pdu(Command::WRITE, |out| write(id, 0, data).emit(out));
         pdu[8..12].copy_from_slice(&sequence.to_le_bytes());
         one.sign(&mut pdu);
         one.send_frame(&pdu);

@@ -3,10 +3,7 @@
 
 mod support;
 
-use smb::{
-    Channel, CloseRequest, Command, ControlCode, FileId, IoctlRequest, IoctlResponse, NtStatus,
-    ReadFlags, ReadRequest, ReadResponse, WriteFlags, WriteRequest,
-};
+use smb::{CloseRequest, Command, ControlCode, FileId, IoctlRequest, IoctlResponse, NtStatus};
 use support::{Fixture, Wire};
 
 // srvsvc 3.0 in NDR under context 0, fragments of 4280 bytes: what impacket sends.
@@ -46,35 +43,6 @@ fn transceive(wire: &mut Wire, id: FileId, input: &[u8], max: u32) -> (NtStatus,
     (header.status, output.unwrap_or_default())
 }
 
-fn read(wire: &mut Wire, id: FileId, length: u32) -> (NtStatus, Vec<u8>) {
-    let request = ReadRequest {
-        flags: ReadFlags::empty(),
-        length,
-        offset: 0,
-        file_id: id,
-        minimum_count: 0,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    };
-    let (header, pdu) = wire.ask(Command::READ, |out| request.emit(out));
-    let data = ReadResponse::parse(&pdu).map(|response| response.data.to_vec());
-    (header.status, data.unwrap_or_default())
-}
-
-fn write(wire: &mut Wire, id: FileId, data: &[u8]) -> NtStatus {
-    let request = WriteRequest {
-        offset: 0,
-        file_id: id,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data,
-        channel_info: &[],
-    };
-    wire.ask(Command::WRITE, |out| request.emit(out)).0.status
-}
-
 #[test]
 fn an_answer_longer_than_asked_for_goes_on_with_the_next_read() {
     let fixture = Fixture::start();
@@ -85,13 +53,13 @@ fn an_answer_longer_than_asked_for_goes_on_with_the_next_read() {
     assert_eq!((status, ack[2]), (NtStatus::SUCCESS, 12));
     let (status, begin) = transceive(&mut wire, pipe.id, &SHARE_ENUM, 100);
     assert_eq!((status, begin.len()), (NtStatus::BUFFER_OVERFLOW, 100));
-    let (status, rest) = read(&mut wire, pipe.id, 4280);
+    let (status, rest) = wire.read(pipe.id, 4280);
     assert_eq!(status, NtStatus::SUCCESS);
     let all = [begin, rest].concat();
     assert_eq!(usize::from(u16::from_le_bytes([all[8], all[9]])), all.len());
     let name: Vec<u8> = "data".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert!(all.windows(name.len()).any(|window| window == name), "the share is listed");
-    assert_eq!(read(&mut wire, pipe.id, 4280).0, NtStatus::PIPE_EMPTY);
+    assert_eq!(wire.read(pipe.id, 4280).0, NtStatus::PIPE_EMPTY);
 }
 
 #[test]
@@ -99,15 +67,15 @@ fn a_call_may_be_written_and_its_answer_read() {
     let fixture = Fixture::start();
     let mut wire = pipes(&fixture);
     let pipe = wire.open("\\SRVSVC", |_| {});
-    assert_eq!(write(&mut wire, pipe.id, &BIND[..20]), NtStatus::SUCCESS);
-    assert_eq!(read(&mut wire, pipe.id, 100).0, NtStatus::PIPE_EMPTY);
-    assert_eq!(write(&mut wire, pipe.id, &BIND[20..]), NtStatus::SUCCESS);
-    let (status, ack) = read(&mut wire, pipe.id, 4280);
+    assert_eq!(wire.write(pipe.id, &BIND[..20]), NtStatus::SUCCESS);
+    assert_eq!(wire.read(pipe.id, 100).0, NtStatus::PIPE_EMPTY);
+    assert_eq!(wire.write(pipe.id, &BIND[20..]), NtStatus::SUCCESS);
+    let (status, ack) = wire.read(pipe.id, 4280);
     assert_eq!((status, ack[2]), (NtStatus::SUCCESS, 12));
     let close = CloseRequest { query_attributes: true, file_id: pipe.id };
     let closed = wire.ask(Command::CLOSE, |out| close.emit(out)).0.status;
     assert_eq!(closed, NtStatus::SUCCESS);
-    assert_eq!(read(&mut wire, pipe.id, 1).0, NtStatus::FILE_CLOSED);
+    assert_eq!(wire.read(pipe.id, 1).0, NtStatus::FILE_CLOSED);
 }
 
 #[test]
@@ -127,7 +95,7 @@ fn a_pipe_is_reached_through_its_own_tree_only() {
     assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
     let (status, _) = transceive(&mut wire, pipe.id, &BIND, 4280);
     assert_eq!(status, NtStatus::NETWORK_NAME_DELETED);
-    assert_eq!(read(&mut wire, pipe.id, 1).0, NtStatus::FILE_CLOSED, "no file has that id");
+    assert_eq!(wire.read(pipe.id, 1).0, NtStatus::FILE_CLOSED, "no file has that id");
 }
 
 #[test]
@@ -135,8 +103,8 @@ fn bytes_that_are_no_call_end_the_pipe_and_nothing_else() {
     let fixture = Fixture::start();
     let mut wire = pipes(&fixture);
     let (bad, good) = (wire.open("srvsvc", |_| {}), wire.open("srvsvc", |_| {}));
-    assert_eq!(write(&mut wire, bad.id, &[0xff; 64]), NtStatus::PIPE_DISCONNECTED);
-    assert_eq!(write(&mut wire, bad.id, &BIND), NtStatus::FILE_CLOSED);
+    assert_eq!(wire.write(bad.id, &[0xff; 64]), NtStatus::PIPE_DISCONNECTED);
+    assert_eq!(wire.write(bad.id, &BIND), NtStatus::FILE_CLOSED);
     let (status, _) = transceive(&mut wire, good.id, &BIND, 4280);
     assert_eq!(status, NtStatus::SUCCESS);
 }

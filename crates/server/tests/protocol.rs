@@ -13,10 +13,10 @@ use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::{
     BreakNotification, CloseRequest, Command, ControlCode, Empty, FileId, FlushRequest, Guid,
     Header, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags, LockRequest,
-    MessageId, NtStatus, QueryDirectoryFlags, QueryDirectoryRequest, ReadRequest, ReadResponse,
-    SessionId, TreeId, WriteFlags, WriteRequest,
+    MessageId, NtStatus, QueryDirectoryFlags, QueryDirectoryRequest, ReadResponse, SessionId,
+    TreeId, WriteFlags, WriteRequest,
 };
-use support::{Fixture, Wire, create};
+use support::{Fixture, Wire, create, read, write};
 
 const ALL: LeaseState = LeaseState::READ.union(LeaseState::WRITE).union(LeaseState::HANDLE);
 
@@ -40,31 +40,6 @@ fn open_leased(wire: &mut Wire, name: &str, key: u8) -> (FileId, LeaseState) {
         _ => None,
     });
     (opened.id, granted.unwrap())
-}
-
-fn write(id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
-    WriteRequest {
-        offset,
-        file_id: id,
-        channel: smb::Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data,
-        channel_info: &[],
-    }
-}
-
-fn read(id: FileId, offset: u64, length: u32) -> ReadRequest<'static> {
-    ReadRequest {
-        flags: smb::ReadFlags::empty(),
-        length,
-        offset,
-        file_id: id,
-        minimum_count: 0,
-        channel: smb::Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    }
 }
 
 #[test]

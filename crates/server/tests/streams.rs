@@ -10,39 +10,9 @@ use smb::info::{Basic, FileInfoClass, FullEa, InfoType, Rename, RenameFlags, Str
 use smb::info::{Disposition, SecurityInformation};
 use smb::{
     CloseRequest, Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
-    QueryDirectoryRequest, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, SetInfoRequest,
-    WriteFlags, WriteRequest,
+    QueryDirectoryRequest, QueryInfoRequest, SetInfoRequest,
 };
 use support::{Fixture, Wire};
-
-fn write(wire: &mut Wire, file_id: FileId, data: &[u8]) {
-    let request = WriteRequest {
-        offset: 0,
-        file_id,
-        channel: smb::Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data,
-        channel_info: &[],
-    };
-    let (header, _) = wire.ask(Command::WRITE, |out| request.emit(out));
-    assert_eq!(header.status, NtStatus::SUCCESS);
-}
-
-fn read(wire: &mut Wire, file_id: FileId) -> Vec<u8> {
-    let request = ReadRequest {
-        flags: ReadFlags::empty(),
-        length: 1000,
-        offset: 0,
-        file_id,
-        minimum_count: 0,
-        channel: smb::Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    };
-    let (_, pdu) = wire.ask(Command::READ, |out| request.emit(out));
-    ReadResponse::parse(&pdu).map(|response| response.data.to_vec()).unwrap_or_default()
-}
 
 fn close(wire: &mut Wire, file_id: FileId) {
     let request = CloseRequest { query_attributes: false, file_id };
@@ -109,12 +79,12 @@ fn a_stream_is_a_file_of_its_own_under_any_spelling() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let stream = wire.open("f.txt:Zone", |_| {}).id;
-    write(&mut wire, stream, b"in the stream");
+    assert_eq!(wire.write(stream, b"in the stream"), NtStatus::SUCCESS);
     let file = wire.open("f.txt", |_| {}).id;
-    write(&mut wire, file, b"in the file");
+    assert_eq!(wire.write(file, b"in the file"), NtStatus::SUCCESS);
     let again = wire.open("F.TXT:zONE:$data", |open| open.disposition = CreateDisposition::OPEN);
-    assert_eq!(read(&mut wire, again.id), b"in the stream");
-    assert_eq!(read(&mut wire, file), b"in the file");
+    assert_eq!(wire.read(again.id, 1000).1, b"in the stream");
+    assert_eq!(wire.read(file, 1000).1, b"in the file");
     let listed = [("::$DATA".to_owned(), 11), (":Zone:$DATA".to_owned(), 13)];
     assert_eq!(streams(&mut wire, file), listed);
     assert_eq!(streams(&mut wire, stream), listed);
@@ -128,14 +98,14 @@ fn streams_go_where_their_file_goes_and_end_with_it() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let stream = wire.open("old:s", |_| {}).id;
-    write(&mut wire, stream, b"kept");
+    assert_eq!(wire.write(stream, b"kept"), NtStatus::SUCCESS);
     let file = wire.open("old", |_| {}).id;
     let nothing = RenameFlags::empty();
     assert_eq!(rename(&mut wire, file, "new", nothing), NtStatus::ACCESS_DENIED, "it is open");
     close(&mut wire, stream);
     assert_eq!(rename(&mut wire, file, "new", nothing), NtStatus::SUCCESS);
     let moved = wire.open("new:s", |open| open.disposition = CreateDisposition::OPEN).id;
-    assert_eq!(read(&mut wire, moved), b"kept");
+    assert_eq!(wire.read(moved, 1000).1, b"kept");
     assert_eq!(stores(&fixture), 1);
 
     // The file waits for its stream, and nobody can open either meanwhile.
@@ -172,7 +142,7 @@ fn a_stream_is_renamed_within_its_file_and_deleted_alone() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let one = wire.open("f:one", |_| {}).id;
-    write(&mut wire, one, b"1");
+    assert_eq!(wire.write(one, b"1"), NtStatus::SUCCESS);
     let two = wire.open("f:two", |_| {}).id;
     close(&mut wire, two);
     let nothing = RenameFlags::empty();
@@ -210,9 +180,9 @@ fn a_copy_of_a_file_with_its_xattrs_has_none_of_its_streams() {
     assert!(copied.success());
     assert_eq!(opens(&mut wire, "copy:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
     let own = wire.open("copy:s", |_| {}).id;
-    write(&mut wire, own, b"its own");
+    assert_eq!(wire.write(own, b"its own"), NtStatus::SUCCESS);
     let first = wire.open("f:s", |_| {}).id;
-    assert_eq!(read(&mut wire, first), b"");
+    assert_eq!(wire.read(first, 1000).1, b"");
 }
 
 #[test]
@@ -299,7 +269,8 @@ fn a_change_time_that_was_set_stays_until_the_file_changes() {
     };
     assert_eq!(seen(&mut wire), time);
     // The clock of inodes ticks in steps; what falls into the same step is not told apart.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    write(&mut wire, file, b"changed");
+    while seen(&mut wire) == time {
+        assert_eq!(wire.write(file, b"changed"), NtStatus::SUCCESS);
+    }
     assert!(seen(&mut wire) > time);
 }

@@ -18,8 +18,9 @@ use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
 };
 use smb::{
-    Command, FileId, Guid, Header, MessageId, Name, NtStatus, Route, SessionId,
-    SessionSetupRequest, SessionSetupResponse, TreeConnectRequest, TreeId,
+    Channel, Command, FileId, Guid, Header, MessageId, Name, NtStatus, ReadFlags, ReadRequest,
+    ReadResponse, Route, SessionId, SessionSetupRequest, SessionSetupResponse, TreeConnectRequest,
+    TreeId, WriteFlags, WriteRequest,
 };
 
 /// A server with the share `data` for `user` with password `secret`.
@@ -246,6 +247,18 @@ impl Wire {
         self.answer_to(id)
     }
 
+    /// Writes at the beginning of an open file.
+    pub(crate) fn write(&mut self, id: FileId, data: &[u8]) -> NtStatus {
+        self.ask(Command::WRITE, |out| write(id, 0, data).emit(out)).0.status
+    }
+
+    /// Reads from the beginning of an open file; no bytes where there was an error.
+    pub(crate) fn read(&mut self, id: FileId, length: u32) -> (NtStatus, Vec<u8>) {
+        let (header, pdu) = self.ask(Command::READ, |out| read(id, 0, length).emit(out));
+        let data = ReadResponse::parse(&pdu).map(|response| response.data.to_vec());
+        (header.status, data.unwrap_or_default())
+    }
+
     pub(crate) fn sign(&self, pdu: &mut [u8]) {
         if let Some(keys) = self.keys.as_ref().filter(|_| self.signs) {
             keys.signing.sign(pdu).unwrap();
@@ -333,4 +346,31 @@ pub(crate) fn create<'a>(
     };
     change(&mut request);
     request
+}
+
+/// A WRITE as most tests want it.
+pub(crate) fn write(id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
+    WriteRequest {
+        offset,
+        file_id: id,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        data,
+        channel_info: &[],
+    }
+}
+
+/// A READ as most tests want it.
+pub(crate) fn read(id: FileId, offset: u64, length: u32) -> ReadRequest<'static> {
+    ReadRequest {
+        flags: ReadFlags::empty(),
+        length,
+        offset,
+        file_id: id,
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    }
 }
