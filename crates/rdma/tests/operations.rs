@@ -6,9 +6,7 @@ mod support;
 #[cfg(test)]
 mod tests {
     use super::support::{Pair, bytes_of, flush, memory, pattern, write};
-    use rdma::{
-        Access, LocalSlice, Operation, Payload, Placement, PostError, QpConfig, WcOpcode, WcStatus,
-    };
+    use rdma::{Operation, Payload, Placement, PostError, QpConfig, WcOpcode, WcStatus};
 
     #[test]
     fn a_written_and_flushed_page_is_there_when_the_flush_completes() {
@@ -131,21 +129,6 @@ mod tests {
     }
 
     #[test]
-    fn bytes_can_come_from_registered_memory() {
-        let mut pair = Pair::new();
-        let (here, there) = (memory(1 << 20), memory(1 << 20));
-        let bytes = pattern(3, 300_000);
-        here.place(17, &bytes).unwrap();
-        let (local, region) = (pair.local(&here), pair.target(&there));
-        let payload = Payload::Registered(local.slice(17, 300_000));
-        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base + 1);
-        pair.post(1, Operation::Write { payload, rkey, remote_addr });
-        pair.post(2, flush(region.rkey, remote_addr, 300_000));
-        assert_eq!((pair.completion().wr_id, pair.completion().wr_id), (1, 2));
-        assert_eq!(bytes_of(&*there, 1, 300_000), bytes);
-    }
-
-    #[test]
     fn a_flush_for_visibility_persists_nothing() {
         let mut pair = Pair::new();
         let medium = memory(4096);
@@ -174,61 +157,6 @@ mod tests {
             let bytes = pattern(u8::try_from(i).unwrap(), 512);
             assert_eq!(bytes_of(&*medium, i * 512, 512), bytes);
         }
-    }
-
-    #[test]
-    fn unsignaled_requests_complete_in_silence() {
-        let mut pair = Pair::new();
-        let medium = memory(4096);
-        let region = pair.target(&medium);
-        let quiet = rdma::WorkRequest::unsignaled(1, write(b"quiet", region, 0));
-        pair.client.engine.post_send(pair.client_qp, quiet).unwrap();
-        pair.post(2, flush(region.rkey, region.remote_addr_base, 5));
-        assert_eq!(pair.completion().wr_id, 2);
-        assert!(pair.client.events.is_empty());
-    }
-
-    #[test]
-    fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
-        let shallow = QpConfig { send_depth: 2, ..QpConfig::default() };
-        let mut pair = Pair::with(shallow, shallow);
-        let medium = memory(4096);
-        let region = pair.target(&medium);
-        let post = |pair: &mut Pair, wr_id| {
-            let request =
-                rdma::WorkRequest::signaled(wr_id, flush(region.rkey, region.remote_addr_base, 1));
-            pair.client.engine.post_send(pair.client_qp, request)
-        };
-        assert_eq!(post(&mut pair, 1), Ok(()));
-        assert_eq!(post(&mut pair, 2), Ok(()));
-        assert_eq!(post(&mut pair, 3), Err(PostError::QueueFull));
-        pair.completion();
-        assert_eq!(post(&mut pair, 3), Ok(()));
-    }
-
-    #[test]
-    fn local_mistakes_are_refused_when_posting() {
-        let mut pair = Pair::new();
-        let medium = memory(4096);
-        let region = pair.target(&medium);
-        let read_only = {
-            let range = 0..4096;
-            let access = Access::empty();
-            pair.client.engine.register(pair.client_qp, medium.clone(), range, access).unwrap()
-        };
-        let mut refused = |operation| {
-            let request = rdma::WorkRequest::signaled(0, operation);
-            pair.client.engine.post_send(pair.client_qp, request).unwrap_err()
-        };
-        let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
-        let lkey = read_only.lkey;
-        let read = |local| Operation::Read { local, rkey, remote_addr };
-        assert_eq!(refused(read(read_only.slice(0, 8))), PostError::ConfigLocalAccess(lkey));
-        let payload = Payload::Registered(LocalSlice { lkey, offset: 4000, len: 97 });
-        let beyond = Operation::Write { payload, rkey, remote_addr };
-        assert_eq!(refused(beyond), PostError::ConfigLocalBounds(lkey));
-        let odd = Operation::AtomicWrite { rkey, remote_addr: remote_addr + 4, value: 1 };
-        assert_eq!(refused(odd), PostError::ConfigMisaligned(remote_addr + 4));
     }
 
     #[test]
