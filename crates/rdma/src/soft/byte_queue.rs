@@ -10,16 +10,22 @@
 //!                first byte         next byte
 //! ```
 //!
+//! A long queue is pages of its own, which the host supplies when they are first touched and takes
+//! back when the connection ends. From the allocator they would come so only at first: memory that
+//! was used before it clears, and an idle connection would cost the whole of its queues.
+//!
 //! Positions count all bytes that ever went through, so that a work request can remember where
 //! its last byte ends. When the room is too small the queued bytes move to the front; a drained
 //! queue starts at the front again, which is the ordinary case and moves nothing.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+
+use memmap2::MmapMut;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ByteQueue {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     limit: usize,
     head: usize,
     tail: usize,
@@ -27,9 +33,9 @@ pub(super) struct ByteQueue {
 }
 
 impl ByteQueue {
-    /// A queue of at most `limit` bytes. Its memory is zeroed lazily by the host.
+    /// A queue of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
-        Self { bytes: vec![0; limit], limit, head: 0, tail: 0, head_position: 0 }
+        Self { bytes: Bytes::zeroed(limit), limit, head: 0, tail: 0, head_position: 0 }
     }
 
     /// The same, with room for `reserve` bytes more once [`ByteQueue::open_reserve`] is called.
@@ -44,7 +50,7 @@ impl ByteQueue {
 
     /// A queue that takes its memory only when first used.
     pub(super) fn unallocated(limit: usize) -> Self {
-        Self { bytes: Vec::new(), limit, head: 0, tail: 0, head_position: 0 }
+        Self { bytes: Bytes::Allocated(Vec::new()), limit, head: 0, tail: 0, head_position: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -71,7 +77,7 @@ impl ByteQueue {
             return None;
         }
         if self.bytes.is_empty() {
-            self.bytes = vec![0; self.limit];
+            self.bytes = Bytes::zeroed(self.limit);
         }
         if self.limit - self.tail < wanted {
             self.bytes.copy_within(self.head..self.tail, 0);
@@ -131,6 +137,47 @@ impl ByteQueue {
         self.head_position + u64::try_from(self.len()).expect("a buffer's length fits 64 bits")
     }
 }
+
+/// The memory of a queue.
+#[derive(Debug)]
+enum Bytes {
+    Allocated(Vec<u8>),
+    Mapped(MmapMut),
+}
+
+impl Bytes {
+    fn zeroed(len: usize) -> Self {
+        let mapped = (len >= MAPPED_FROM).then(|| MmapMut::map_anon(len));
+        match mapped {
+            Some(Ok(pages)) => Self::Mapped(pages),
+            // A process may have only so many mappings.
+            Some(Err(_)) | None => Self::Allocated(vec![0; len]),
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Allocated(bytes) => bytes,
+            Self::Mapped(pages) => pages,
+        }
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Allocated(bytes) => bytes,
+            Self::Mapped(pages) => pages,
+        }
+    }
+}
+
+/// A queue of so many bytes is pages of its own: several pages, most of which stay untouched.
+const MAPPED_FROM: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
