@@ -313,7 +313,13 @@ impl Connection {
         channel.signing.as_ref()?.verify(pdu).is_ok().then_some(channel)
     }
 
-    /// The peer is gone: everything it had ends. Blocks while files are closed.
+    /// Whether anybody logged on over it: without a session there is nothing to close, and its end
+    /// does not block.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.link.channel_count() > 0
+    }
+
+    /// The peer is gone: everything it had ends. Blocks while the files of its sessions are closed.
     pub(crate) fn end(self) {
         self.link.cancel_all();
         for channel in self.link.take_channels() {

@@ -139,8 +139,11 @@ impl Peer {
             Err(end) => info!(peer = %self.address, reason = %end, "connection ended"),
         }
         let Self { connection, admission, .. } = self;
-        // Closing files may block.
-        let _ = tokio::task::spawn_blocking(move || connection.end()).await;
+        if connection.has_sessions() {
+            let _ = tokio::task::spawn_blocking(move || connection.end()).await;
+        } else {
+            connection.end();
+        }
         drop(admission);
     }
 

@@ -152,7 +152,7 @@ impl Peer {
             let home = Box::new(Home { smb, out, outcome });
             if let Err(Item::Home(home)) = mailbox.post(Item::Home(home)) {
                 // The peer is gone meanwhile.
-                tokio::task::spawn_blocking(|| home.smb.end());
+                home.smb.end(&tokio::runtime::Handle::current());
             }
         });
     }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rdma::{Engine, Operation, Payload, QpId, WorkRequest};
 use smbdirect::{Acceptor, NegotiateResponse, Token};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::error::End;
@@ -97,11 +98,18 @@ impl Smb {
         outcome.map_err(|_| End::LocalPanic)?.map_err(End::from)
     }
 
-    /// Ends what the connection had open. Blocks while files are closed.
-    pub(super) fn end(self) {
-        let Self { connection, admission } = self;
-        connection.end();
-        drop(admission);
+    /// Ends what the connection had open: on a thread that may block, if it had a session. A
+    /// stranger costs no thread.
+    pub(super) fn end(self: Box<Self>, runtime: &Handle) {
+        let end = |Self { connection, admission }| {
+            connection.end();
+            drop(admission);
+        };
+        if self.connection.has_sessions() {
+            runtime.spawn_blocking(move || end(*self));
+        } else {
+            end(*self);
+        }
     }
 }
 

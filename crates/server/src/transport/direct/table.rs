@@ -194,8 +194,7 @@ impl Direct {
         let Some(peer) = self.remove(id) else { return };
         debug!(peer = %peer.address, ?reason, "SMB Direct connection ended");
         if let Some(smb) = peer.end(&mut self.shared.budget) {
-            // Closing files may block.
-            self.shared.core.runtime.spawn_blocking(move || smb.end());
+            smb.end(&self.shared.core.runtime);
         }
         if self.free.len() == self.peers.len() {
             self.next_tick = None;
