@@ -3,30 +3,7 @@
 . /tests/report.sh
 wire=$1 port=$2 share=$3 user=$4 password=$5
 shift 5
-
-# options MODE [EXTRA]
-options() {
-  local options=vers=3.1.1,username=$user,password=$password,port=$port,cache=none,echo_interval=5
-  case $1 in
-  plain) options=$options,sec=ntlmssp ;;
-  signed) options=$options,sec=ntlmsspi ;;
-  sealed) options=$options,sec=ntlmssp,seal ;;
-  esac
-  [ "$wire" = rdma ] && options=$options,rdma
-  # The largest that server and kernel take; where messages carry the data they are smaller by themselves.
-  case "$wire $1" in
-  tcp* | "rdma plain") options=$options,rsize=8388608,wsize=8388608 ;;
-  esac
-  # Where nothing moves by RDMA, cifs.ko of 6.12 makes messages longer than the connection takes,
-  # unless they are signed only.
-  [ "$wire $1" = "rdma sealed" ] && options=$options,rsize=65536,wsize=65536
-  echo "$options${2:+,$2}"
-}
-
-# attach MODE [EXTRA]
-attach() {
-  timeout 60 mount -t cifs "//$HOST/$share" /mnt -o "$(options "$@")"
-}
+. /tests/cifs.inc
 
 # What the kernel says of its session must be what was asked for.
 protected() {
@@ -120,19 +97,9 @@ blocks() {
     --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1 --output-format=terse)
 }
 
-modprobe -a cifs tcp_diag
+reach
 tree=/usr/lib/modules/$(uname -r)/kernel/crypto
 echo "kernel $(uname -r), $(mount.cifs -V)"
-. /tests/redirect.inc
-if [ "$wire" = rdma ]; then
-  . /tests/siw.inc
-  ping -c 1 -W 10 "$OTHER" > /dev/null
-  redirect 5445 "$port"
-else
-  # The first connection's port, which cifs.ko uses for the others too; some versions take 445.
-  redirect "$port" "$port"
-  redirect 445 "$port"
-fi
 for mode in "$@"; do
   check "$mode mount" attach "$mode" || continue
   check "$mode session" protected "$mode"

@@ -6,6 +6,8 @@
 //!              kernel     Debian's kernel, headers, sources; modules built from them
 //!              verbs      headers of libibverbs and librdmacm, for programs the guest runs
 //!              disk.img, initramfs    made of root and kernel
+//!              compiler, compiler.img a C compiler and a program's source; only when asked for
+//!              fsx        the file system exerciser; only when asked for
 //! ```
 //!
 //! Each part has a stamp that says what it was made from; a part whose stamp differs is made anew.
@@ -13,6 +15,7 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::guest::image;
@@ -33,11 +36,7 @@ impl Cache {
     pub(super) fn ready() -> Result<Self, Failure> {
         let dir = workspace::target().join("guest");
         fs::create_dir_all(&dir).map_err(Failure::io("creating", &dir))?;
-        // Several guests may run at once, but only one may build.
-        let lock = dir.join("lock");
-        let lock = fs::File::create(&lock).map_err(Failure::io("creating", &lock))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-            .map_err(|error| Failure::new(format!("locking the cache of guests: {error}")))?;
+        let _lock = locked(&dir)?;
         let parts = Parts { dir: &dir };
         parts.make("tools", &TOOLS.join(" "), |apt, into| apt.unpack_closure(TOOLS, into))?;
         parts
@@ -77,6 +76,41 @@ impl Cache {
         self.dir.join("tools")
     }
 
+    /// A disk with a C compiler, make, the C library's headers, and the source of Lua: 20 MiB more to
+    /// download, made when it is first asked for.
+    pub(super) fn compiler(&self) -> Result<PathBuf, Failure> {
+        let _lock = locked(&self.dir)?;
+        let parts = Parts { dir: &self.dir };
+        let recipe = format!("{} {SOURCE_SHA256}", COMPILER.join(" "));
+        parts.make("compiler", &recipe, |apt, into| {
+            apt.unpack(&COMPILER.map(str::to_owned), into)?;
+            apt.pool_file(SOURCE, SOURCE_SHA256, &into.join("source.tar.gz"))
+        })?;
+        let disk = self.dir.join("compiler.img");
+        if !parts.is_made("compiler.img", &recipe) {
+            image::disk_of(&self.dir.join("compiler"), &disk, COMPILER_SIZE)?;
+            parts.stamp("compiler.img", &recipe)?;
+        }
+        Ok(disk)
+    }
+
+    /// The file system exerciser fsx-rs, built here when it is first asked for. It is a tool that is run
+    /// and nothing else: its licence (APSL 2.0) reaches no part of this project.
+    pub(super) fn fsx(&self) -> Result<PathBuf, Failure> {
+        let _lock = locked(&self.dir)?;
+        let parts = Parts { dir: &self.dir };
+        let root = self.dir.join("fsx");
+        if !parts.is_made("fsx", FSX) {
+            Step::new("cargo")
+                .args(["install", "fsx", "--locked", "--force", "--version", FSX, "--root"])
+                .arg(&root)
+                .limit(INSTALL_LIMIT)
+                .run()?;
+            parts.stamp("fsx", FSX)?;
+        }
+        Ok(root.join("bin/fsx"))
+    }
+
     /// Compiles a C program of `tests/guest` against the guest's own verbs libraries.
     pub(super) fn verbs_program(&self, source: &Path, program: &Path) -> Result<(), Failure> {
         let libraries = self.dir.join("root/usr/lib/x86_64-linux-gnu");
@@ -101,6 +135,15 @@ impl Cache {
         let (release, kernel, image) = (&self.kernel.release, kernel::recipe(), image::recipe());
         Ok(format!("{release} {kernel} {} {script:x} {image}", USER_LAND.join(" ")))
     }
+}
+
+// Several guests may run at once, but only one may build.
+fn locked(dir: &Path) -> Result<fs::File, Failure> {
+    let lock = dir.join("lock");
+    let lock = fs::File::create(&lock).map_err(Failure::io("creating", &lock))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| Failure::new(format!("locking the cache of guests: {error}")))?;
+    Ok(lock)
 }
 
 /// The parts of a cache and their stamps.
@@ -173,6 +216,16 @@ const NEEDED: [(&str, &str); 8] = [
 const TOOLS: &[&str] = &["qemu-system-x86"];
 /// Headers alone: the libraries are those of the guest.
 const VERBS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
+/// tcc builds in seconds what gcc, emulated, builds in minutes.
+const COMPILER: [&str; 4] = ["tcc", "make", "libc6-dev", "linux-libc-dev"];
+/// Lua as Debian 13 has it: 60 files, 30,000 lines.
+const SOURCE: &str = "main/l/lua5.4/lua5.4_5.4.7.orig.tar.gz";
+const SOURCE_SHA256: &str = "9fbf5e28ef86c69858f6d3d34eccc32e911c1a28b4120ff3e84aaa70cfbf1e30";
+const COMPILER_SIZE: &str = "128M";
+/// The version of fsx-rs.
+const FSX: &str = "0.3.2";
+/// Its build takes a minute on two cores.
+const INSTALL_LIMIT: Duration = Duration::from_secs(900);
 /// What the guest's commands are made of.
 const USER_LAND: &[&str] = &[
     "base-files",

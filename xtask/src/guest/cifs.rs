@@ -191,7 +191,7 @@ fn uploaded(share: &Path, mode: &str) -> Result<(), String> {
 }
 
 impl Wire {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Rdma => "rdma",

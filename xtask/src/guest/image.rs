@@ -31,11 +31,16 @@ pub(super) fn make(
     modules.install(root, kernel)?;
     arrange(root)?;
     first_file_system(root, kernel, &modules, initramfs)?;
+    disk_of(root, disk, DISK_SIZE)
+}
+
+/// Makes a file system with the files of `tree`.
+pub(super) fn disk_of(tree: &Path, disk: &Path, size: &str) -> Result<(), Failure> {
     let _ = fs::remove_file(disk);
-    Step::new("truncate").args(["-s", DISK_SIZE]).arg(disk).quiet().output()?;
+    Step::new("truncate").args(["-s", size]).arg(disk).quiet().output()?;
     Step::new("/usr/sbin/mke2fs")
         .args(["-q", "-t", "ext4", "-O", "^has_journal,^metadata_csum", "-m", "0", "-d"])
-        .arg(root)
+        .arg(tree)
         .arg(disk)
         .run()
         .map_err(|failure| failure.remedy("apt-get install e2fsprogs"))

@@ -40,6 +40,8 @@ pub(super) struct Setup {
     pub(super) memory_mib: Option<u32>,
     /// Programs of the host that the guest finds beside `landfast`.
     pub(super) programs: Vec<PathBuf>,
+    /// Image of a disk that becomes /dev/vdb, read only.
+    pub(super) second_disk: Option<PathBuf>,
 }
 
 /// A running guest. Dropping it ends it at once, as a power failure would.
@@ -238,6 +240,11 @@ fn arguments(cache: &Cache, setup: &Setup, job: &Path) -> Result<Vec<String>, Fa
         format!("file={},format=raw,if=none,id=disk,snapshot=on,cache=unsafe", disk.display()),
     );
     push("-device", "virtio-blk-pci,drive=disk".into());
+    if let Some(second) = &setup.second_disk {
+        let file = second.display();
+        push("-drive", format!("file={file},format=raw,if=none,id=second,readonly=on"));
+        push("-device", "virtio-blk-pci,drive=second".into());
+    }
     push("-serial", format!("file:{}", job.join("console.log").display()));
     let tests = workspace::root().join("tests/guest");
     push("-virtfs", shared(job, "job", ""));

@@ -14,6 +14,7 @@ mod packages;
 mod short;
 mod siw;
 mod siw_peer;
+mod user;
 mod verbs;
 
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub(crate) struct Options {
 enum Test {
     /// The kernel's SMB client against our server
     Cifs(cifs::Options),
+    /// Programs that use files as programs do, on the kernel's mount of our server: a build, fsx
+    User(user::Options),
     /// The kernel's software iWARP against our provider, both roles
     Siw(siw::Options),
     /// Our server on DAX file systems, and a power cut
@@ -74,6 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let tally = match &options.test {
         None => return command(options),
         Some(Test::Cifs(options)) => cifs::run(options),
+        Some(Test::User(options)) => user::run(options),
         Some(Test::Siw(options)) => siw::run(options),
         Some(Test::Dax(options)) => dax::run(options),
         Some(Test::Verbs(options)) => verbs::run(options),
@@ -87,8 +91,7 @@ fn command(options: &Options) -> Result<ExitCode, Failure> {
         persistent_memory: options.pmem.clone(),
         forwarded: options.forwarded.clone(),
         capture: options.pcap.clone(),
-        memory_mib: None,
-        programs: Vec::new(),
+        ..Setup::default()
     };
     let words: Vec<_> = options.command.iter().map(|word| quoted(word)).collect();
     let guest = Guest::start(&setup, &words.join(" "), Duration::from_secs(options.limit))?;

@@ -76,6 +76,18 @@ impl Apt {
         })
     }
 
+    /// Downloads one file of Debian's pool, named by its sum.
+    pub(super) fn pool_file(&self, path: &str, sha256: &str, to: &Path) -> Result<(), Failure> {
+        let url = format!("{}/debian/pool/{path}", mirror()?);
+        self.step("/usr/lib/apt/apt-helper")
+            .args(["download-file", &url])
+            .arg(to)
+            .arg(format!("SHA256:{sha256}"))
+            .quiet()
+            .output()
+            .map(drop)
+    }
+
     fn archives(&self, into: &Path) -> Result<PathBuf, Failure> {
         let name = into.file_name().unwrap_or_default();
         let archives = self.dir.join("archives").join(name);
