@@ -130,6 +130,10 @@ statuses! {
     DELETE_PENDING = 0xc000_0056,
     /// The revision is unknown.
     REVISION_MISMATCH = 0xc000_0059,
+    /// Nobody this server knows can own a file under that identity.
+    INVALID_OWNER = 0xc000_005a,
+    /// The same of a group.
+    INVALID_PRIMARY_GROUP = 0xc000_005b,
     /// A privilege is missing.
     PRIVILEGE_NOT_HELD = 0xc000_0061,
     /// No such user.

@@ -11,9 +11,11 @@ use smb::create::{
     CreateResponse, CreateResponseContext, DurableReconnectV2, DurableRequestV2,
     ImpersonationLevel, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
+use smb::fsctl::{ReparsePoint, SymlinkReparse};
 use smb::info::security::{Ace, AceKind, Control, Dacl, SecurityDescriptor, Sid};
 use smb::info::{
-    DirectoryEntry, EaNames, FileAttributes, FullEa, Rename, RenameFlags, ShortName, Stream,
+    DirectoryEntry, EaNames, FileAttributes, FullEa, PosixEntry, PosixInfo, Rename, RenameFlags,
+    ShortName, Stream,
 };
 use smb::negotiate::{
     Capabilities, CipherId, CompressionId, Dialect, HashId, NegotiateContext, NegotiateRequest,
@@ -105,6 +107,45 @@ proptest! {
         let mut pdu = request(Command::CREATE);
         create.emit(&mut pdu);
         prop_assert_eq!(CreateRequest::parse(&pdu), Ok(create));
+    }
+
+    #[test]
+    fn posix_listings(names in vec(name(), 1..5), inode in any::<u64>(), mode in any::<u32>(), id in any::<u32>()) {
+        let entry = |name| PosixEntry {
+            info: PosixInfo {
+                creation_time: FileTime(inode),
+                last_access_time: FileTime(1),
+                last_write_time: FileTime(2),
+                change_time: FileTime(3),
+                end_of_file: inode,
+                allocation_size: 9,
+                attributes: FileAttributes::from_bits_retain(mode),
+                inode,
+                device: id,
+                facts: smb::create::PosixResponse {
+                    links: id,
+                    reparse_tag: mode,
+                    mode,
+                    owner: Sid::unix_user(id),
+                    group: Sid::unix_mode(id),
+                },
+            },
+            name,
+        };
+        let list: Vec<_> = names.into_iter().map(entry).collect();
+        let mut out = Vec::new();
+        let class = smb::info::FileInfoClass::POSIX;
+        let mut writer = smb::info::DirectoryWriter::new(class, &out, 1 << 20).unwrap();
+        prop_assert!(list.iter().all(|entry| writer.push_posix(&mut out, entry)));
+        prop_assert_eq!(PosixEntry::parse_list(&out), Ok(list));
+    }
+
+    #[test]
+    fn symbolic_links(substitute in name(), print in name(), relative in any::<bool>()) {
+        let link = SymlinkReparse { relative, substitute, print };
+        let mut out = Vec::new();
+        link.emit(&mut out);
+        prop_assert_eq!(ReparsePoint::parse(&out), Ok(ReparsePoint::Symlink(link)));
     }
 
     #[test]

@@ -64,19 +64,37 @@ pub enum CreateResponseContext<'a> {
     },
 }
 
-/// What POSIX clients want to know of an open.
+/// What POSIX clients want to know of an open, and of each file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PosixResponse {
     /// Hard links.
     pub links: u32,
     /// Reparse tag, 0 for none.
     pub reparse_tag: u32,
-    /// Permission bits.
+    /// Permission bits, and the kind of the file: [`crate::info::PosixKind`].
     pub mode: u32,
     /// Owner.
     pub owner: Sid,
     /// Group.
     pub group: Sid,
+}
+
+impl PosixResponse {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let mut reader = Reader::new(bytes);
+        let (links, reparse_tag, mode) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let (owner, rest) = Sid::parse(reader.rest())?;
+        let (group, rest) = Sid::parse(rest)?;
+        Ok((Self { links, reparse_tag, mode, owner, group }, rest))
+    }
+
+    pub(crate) fn emit(&self, out: &mut Vec<u8>) {
+        for value in [self.links, self.reparse_tag, self.mode] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        self.owner.emit(out);
+        self.group.emit(out);
+    }
 }
 
 impl<'a> CreateResponseContext<'a> {
@@ -94,12 +112,7 @@ impl<'a> CreateResponseContext<'a> {
                 access: AccessMask::from_bits_retain(reader.u32()?),
             },
             b"QFid" => Self::OnDiskId { file_id: reader.u64()?, volume_id: reader.u64()? },
-            name if name == POSIX_NAME => {
-                let (links, reparse_tag, mode) = (reader.u32()?, reader.u32()?, reader.u32()?);
-                let (owner, rest) = Sid::parse(reader.rest())?;
-                let (group, _) = Sid::parse(rest)?;
-                Self::Posix(PosixResponse { links, reparse_tag, mode, owner, group })
-            }
+            name if name == POSIX_NAME => Self::Posix(PosixResponse::parse(data)?.0),
             name if name == push::CREATE_CONTEXT_NAME.0 => match PushResponse::parse(data) {
                 Err(ParseError::PeerPushVersion(version)) => Self::PushUnknownVersion(version),
                 parsed => Self::Push(parsed?),
@@ -144,13 +157,7 @@ impl<'a> CreateResponseContext<'a> {
                 out.extend_from_slice(&volume_id.to_le_bytes());
                 out.extend_from_slice(&[0; 16]);
             }
-            Self::Posix(posix) => {
-                for value in [posix.links, posix.reparse_tag, posix.mode] {
-                    out.extend_from_slice(&value.to_le_bytes());
-                }
-                posix.owner.emit(out);
-                posix.group.emit(out);
-            }
+            Self::Posix(posix) => posix.emit(out),
             Self::Push(response) => response.emit(out),
             Self::PushUnknownVersion(version) => {
                 out.extend_from_slice(&version.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Directory classes: one entry type, twelve layouts.
+//! Directory classes: one entry type, twelve layouts, and the writer of all listings.
 //!
 //! ```text
 //!  0      4       8        40    48      56      60       64
@@ -17,6 +17,7 @@
 //!  79 ID_64_EXTD_BOTH    as 78, 80 short length u8, 0, 82 short[24], 106 name
 //!  80 ID_ALL_EXTD        as 78 with id[16] behind the id, 96 name
 //!  81 ID_ALL_EXTD_BOTH   as 80, 96 short length u8, 0, 98 short[24], 122 name
+//!  100 POSIX             see posix.rs
 //! ```
 //!
 //! Entries are 8-aligned.
@@ -24,7 +25,7 @@
 //! Spec: MS-FSCC §2.4: the classes named ..DirectoryInformation, and FileNamesInformation.
 
 use super::name::read_name;
-use super::{FileAttributes, FileInfoClass};
+use super::{FileAttributes, FileInfoClass, PosixEntry};
 use crate::dtyp::{FileTime, Name};
 use crate::parse_error::{Field, ParseError};
 use crate::wire::{self, Reader};
@@ -251,17 +252,30 @@ pub struct DirectoryWriter {
 impl DirectoryWriter {
     /// Starts at the present end of `out`; `None` for a class that is no directory class.
     pub fn new(class: FileInfoClass, out: &[u8], len_max: usize) -> Option<Self> {
-        let known = class == FileInfoClass::NAMES || tail(class).is_some();
+        let has_own_layout = matches!(class, FileInfoClass::NAMES | FileInfoClass::POSIX);
+        let known = has_own_layout || tail(class).is_some();
         known.then_some(Self { class, start: out.len(), len_max, previous: None })
     }
 
     /// Appends an entry if it fits; if not, `out` is as before and the answer is full. An answer
     /// that is full while empty is INFO_LENGTH_MISMATCH.
     pub fn push(&mut self, out: &mut Vec<u8>, entry: &DirectoryEntry) -> bool {
+        let class = self.class;
+        debug_assert!(class != FileInfoClass::POSIX, "its entries are of another type");
+        self.append(out, |out| entry.emit(class, out))
+    }
+
+    /// The same for class POSIX.
+    pub fn push_posix(&mut self, out: &mut Vec<u8>, entry: &PosixEntry) -> bool {
+        debug_assert!(self.class == FileInfoClass::POSIX, "its entries are of another type");
+        self.append(out, |out| entry.emit(out))
+    }
+
+    fn append(&mut self, out: &mut Vec<u8>, emit: impl FnOnce(&mut Vec<u8>)) -> bool {
         let before = out.len();
         wire::pad(out, self.start, 8);
         let at = out.len();
-        entry.emit(self.class, out);
+        emit(out);
         if out.len() - self.start > self.len_max {
             out.truncate(before);
             return false;

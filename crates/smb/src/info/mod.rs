@@ -15,6 +15,7 @@ mod file;
 mod file_system;
 mod layout;
 mod name;
+mod posix;
 mod rename;
 pub mod security;
 mod stream;
@@ -34,5 +35,6 @@ pub use file_system::{
     FsVolume,
 };
 pub use name::FileName;
+pub use posix::{PosixEntry, PosixInfo, PosixKind};
 pub use rename::{Rename, RenameFlags};
 pub use stream::Stream;

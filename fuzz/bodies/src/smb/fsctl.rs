@@ -1,10 +1,10 @@
-//! Payloads of control codes, and the error data of a symbolic link.
+//! Payloads of control codes, and the two forms of a symbolic link.
 
 use smb::SymlinkError;
 use smb::fsctl::{
     CopyChunkRequest, CopyChunkResponse, DuplicateExtents, FileLevelTrim, FileRange,
-    NetworkInterface, ResumeKey, SetSparse, ValidateNegotiateRequest, ValidateNegotiateResponse,
-    ZeroData,
+    NetworkInterface, ReparsePoint, ResumeKey, SetSparse, ValidateNegotiateRequest,
+    ValidateNegotiateResponse, ZeroData,
 };
 
 use super::stable_bytes;
@@ -29,6 +29,7 @@ pub(crate) fn fsctl(data: &[u8]) {
         10 => stable_bytes!(ZeroData, bytes),
         11 => stable_bytes!(ResumeKey, bytes),
         12 => ranges(bytes),
+        13 => reparse(bytes),
         _ => sparse(bytes),
     }
 }
@@ -38,6 +39,13 @@ fn ranges(bytes: &[u8]) {
     let mut again = Vec::new();
     list.iter().for_each(|range| range.emit(&mut again));
     assert_eq!(again, bytes);
+}
+
+fn reparse(bytes: &[u8]) {
+    let Ok(ReparsePoint::Symlink(link)) = ReparsePoint::parse(bytes) else { return };
+    let mut again = Vec::new();
+    link.emit(&mut again);
+    assert_eq!(ReparsePoint::parse(&again), Ok(ReparsePoint::Symlink(link)));
 }
 
 fn sparse(bytes: &[u8]) {

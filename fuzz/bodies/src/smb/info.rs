@@ -5,8 +5,8 @@ use smb::info::{
     Access, Alignment, All, Allocation, AttributeTag, Basic, Compression, DirectoryEntry,
     DirectoryWriter, Disposition, DispositionEx, Ea, EaNames, EndOfFile, FileInfoClass, FileName,
     FsAttribute, FsControl, FsDevice, FsFullSize, FsObjectId, FsPosix, FsSectorSize, FsSize,
-    FsVolume, FullEa, Id, Internal, Mode, NetworkOpen, Pipe, PipeLocal, Position, Rename, Standard,
-    Stream, ValidDataLength,
+    FsVolume, FullEa, Id, Internal, Mode, NetworkOpen, Pipe, PipeLocal, Position, PosixEntry,
+    Rename, Standard, Stream, ValidDataLength,
 };
 
 use super::stable_bytes;
@@ -64,7 +64,10 @@ fn rename_ex(bytes: &[u8]) {
 pub(crate) fn lists(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 4 {
-        0 => directory(FileInfoClass(input.byte()), input.rest()),
+        0 => match FileInfoClass(input.byte()) {
+            FileInfoClass::POSIX => posix(input.rest()),
+            class => directory(class, input.rest()),
+        },
         1 => streams(input.rest()),
         2 => drop(EaNames::parse(input.rest())),
         _ => attributes(input.rest()),
@@ -81,6 +84,19 @@ fn directory(class: FileInfoClass, bytes: &[u8]) {
         assert!(writer.push(&mut again, entry), "there is room");
     }
     assert_eq!(DirectoryEntry::parse_list(class, &again), Ok(list));
+}
+
+fn posix(bytes: &[u8]) {
+    let Ok(list) = PosixEntry::parse_list(bytes) else { return };
+    let names: usize = list.iter().map(|entry| entry.name.wire_len()).sum();
+    assert!(names <= bytes.len(), "each byte belongs to one name at most");
+    let mut again = Vec::new();
+    let writer = DirectoryWriter::new(FileInfoClass::POSIX, &again, usize::MAX);
+    let mut writer = writer.expect("it is a directory class");
+    for entry in &list {
+        assert!(writer.push_posix(&mut again, entry), "there is room");
+    }
+    assert_eq!(PosixEntry::parse_list(&again), Ok(list));
 }
 
 fn streams(bytes: &[u8]) {

@@ -39,12 +39,43 @@ impl Sid {
 
     /// S-1-22-1-uid: a Unix user nobody mapped, the way Samba writes it.
     pub fn unix_user(uid: u32) -> Self {
-        Self { authority: [0, 0, 0, 0, 0, 22], sub_authorities: vec![1, uid] }
+        Self { authority: SAMBA_UNIX, sub_authorities: vec![1, uid] }
     }
 
     /// S-1-22-2-gid: a Unix group.
     pub fn unix_group(gid: u32) -> Self {
-        Self { authority: [0, 0, 0, 0, 0, 22], sub_authorities: vec![2, gid] }
+        Self { authority: SAMBA_UNIX, sub_authorities: vec![2, gid] }
+    }
+
+    /// S-1-5-88-3-mode: permission bits, as NFS servers of Windows and Linux clients write them.
+    pub fn unix_mode(mode: u32) -> Self {
+        Self { authority: NT, sub_authorities: vec![UNIX, UNIX_MODE, mode] }
+    }
+
+    /// The Unix user it stands for: S-1-22-1-uid or S-1-5-88-1-uid.
+    pub fn to_unix_user(&self) -> Option<u32> {
+        self.to_unix(1)
+    }
+
+    /// The Unix group it stands for: S-1-22-2-gid or S-1-5-88-2-gid.
+    pub fn to_unix_group(&self) -> Option<u32> {
+        self.to_unix(2)
+    }
+
+    /// The permission bits it stands for.
+    pub fn to_unix_mode(&self) -> Option<u32> {
+        match *self.sub_authorities {
+            [UNIX, UNIX_MODE, mode] if self.authority == NT => Some(mode),
+            _ => None,
+        }
+    }
+
+    fn to_unix(&self, kind: u32) -> Option<u32> {
+        match *self.sub_authorities {
+            [its, id] if self.authority == SAMBA_UNIX && its == kind => Some(id),
+            [UNIX, its, id] if self.authority == NT && its == kind => Some(id),
+            _ => None,
+        }
     }
 
     /// Splits `bytes` into a SID and the rest.
@@ -99,3 +130,27 @@ impl fmt::Display for Sid {
 pub const SUB_AUTHORITIES_MAX: usize = 15;
 
 const REVISION: u8 = 1;
+const NT: [u8; 6] = [0, 0, 0, 0, 0, 5];
+const SAMBA_UNIX: [u8; 6] = [0, 0, 0, 0, 0, 22];
+/// Sub-authority of what Unix knows of a file, below S-1-5.
+const UNIX: u32 = 88;
+const UNIX_MODE: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unix_identities_are_read_in_both_spellings() {
+        assert_eq!(Sid::unix_user(1000).to_unix_user(), Some(1000));
+        assert_eq!(Sid::unix_group(50).to_unix_group(), Some(50));
+        assert_eq!(Sid::new(5, &[88, 1, 7]).unwrap().to_unix_user(), Some(7));
+        assert_eq!(Sid::new(5, &[88, 2, 8]).unwrap().to_unix_group(), Some(8));
+        assert_eq!(Sid::unix_mode(0o640).to_string(), "S-1-5-88-3-416");
+        assert_eq!(Sid::unix_mode(0o640).to_unix_mode(), Some(0o640));
+        for other in [Sid::unix_group(1), Sid::everyone(), Sid::unix_mode(1)] {
+            assert_eq!(other.to_unix_user(), None, "{other}");
+        }
+        assert_eq!(Sid::new(22, &[88, 3, 1]).unwrap().to_unix_mode(), None);
+    }
+}
