@@ -104,6 +104,7 @@ impl Machine {
             server_security_mode: SecurityMode::SIGNING_ENABLED,
             signing: SigningAlgorithm::AesCmac,
             cipher: None,
+            posix: false,
         };
         assert!(link.agreed.set(agreed.clone()).is_ok(), "nothing was negotiated before");
         self.connection.stage = Stage::Negotiated;

@@ -182,7 +182,8 @@ impl Place<'_> {
         };
         self.link.remove_pending(header.message_id.0);
         if header.command == Command::CREATE || outcome.is_err() {
-            chain.failed = outcome.err();
+            let stopped = outcome.ok().filter(|status| *status == NtStatus::STOPPED_ON_SYMLINK);
+            chain.failed = outcome.err().or(stopped);
         }
         match pending.async_id.load(Ordering::Acquire) {
             0 => terms.credits = self.link.window().grant(header.credits),

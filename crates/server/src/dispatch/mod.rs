@@ -22,6 +22,7 @@ mod ioctl;
 mod lock;
 mod logoff;
 mod pipe;
+mod posix;
 mod query_directory;
 mod query_info;
 mod read;

@@ -50,6 +50,7 @@ pub(crate) fn multi_protocol(
             server_security_mode: security_mode(&connection.link.core),
             signing: SigningAlgorithm::HmacSha256,
             cipher: None,
+            posix: false,
         };
         let _ = connection.link.agreed.set(agreed);
         connection.stage = Stage::Negotiated;
@@ -99,6 +100,7 @@ pub(crate) fn handle(
         server_security_mode: security_mode(core),
         signing: choice.signing,
         cipher: choice.cipher,
+        posix: choice.posix,
     };
     debug!(peer = %link.peer, %dialect, signing = ?agreed.signing, cipher = ?agreed.cipher, "negotiated");
     let mut salt = [0; 32];
@@ -120,25 +122,27 @@ struct Choice {
     signing: SigningAlgorithm,
     cipher: Option<Cipher>,
     signing_context: bool,
+    posix: bool,
 }
 
 impl Choice {
     fn make(dialect: Dialect, request: &NegotiateRequest<'_>) -> Result<Self, NtStatus> {
         if dialect < Dialect::SMB_3_0 {
             let (signing, cipher) = (SigningAlgorithm::HmacSha256, None);
-            return Ok(Self { dialect, signing, cipher, signing_context: false });
+            return Ok(Self { dialect, signing, cipher, signing_context: false, posix: false });
         }
         if dialect < Dialect::SMB_3_1_1 {
             let encrypts = request.capabilities.contains(Capabilities::ENCRYPTION);
             let cipher = encrypts.then_some(Cipher::Aes128Ccm);
             let signing = SigningAlgorithm::AesCmac;
-            return Ok(Self { dialect, signing, cipher, signing_context: false });
+            return Ok(Self { dialect, signing, cipher, signing_context: false, posix: false });
         }
         let mut choice = Self {
             dialect,
             signing: SigningAlgorithm::AesCmac,
             cipher: None,
             signing_context: false,
+            posix: false,
         };
         let mut hashes_offered = None;
         for context in &request.contexts {
@@ -159,6 +163,9 @@ impl Choice {
                     };
                     let found = SigningAlgorithm::PREFERENCE.into_iter().find(offered);
                     choice.signing = found.unwrap_or(SigningAlgorithm::AesCmac);
+                }
+                NegotiateContext::Posix(version) => {
+                    choice.posix = *version == NegotiateContext::POSIX_VERSION;
                 }
                 // Unknown contexts are ignored: MS-SMB2 §3.3.5.4.
                 _ => {}
@@ -190,6 +197,9 @@ impl Choice {
         if self.signing_context {
             let id = SigningId(self.signing.id());
             contexts.push(NegotiateContext::Signing(vec![id]));
+        }
+        if self.posix {
+            contexts.push(NegotiateContext::Posix(NegotiateContext::POSIX_VERSION));
         }
         contexts
     }

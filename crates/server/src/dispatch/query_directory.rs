@@ -5,14 +5,17 @@
 use std::sync::{Arc, PoisonError};
 
 use smb::create::AccessMask;
-use smb::info::{DirectoryEntry, DirectoryWriter, FileAttributes, FileInfoClass, ShortName};
+use smb::fsctl::SYMLINK_TAG;
+use smb::info::{
+    DirectoryEntry, DirectoryWriter, FileAttributes, FileInfoClass, PosixEntry, ShortName,
+};
 use smb::{FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::malformed;
+use super::{malformed, posix};
 use crate::limits::TRANSACT_SIZE_MAX;
-use crate::share::{Enumeration, Listed, Pattern, is_short, short_name};
+use crate::share::{Enumeration, Listed, Naming, Pattern, is_short, short_name};
 use crate::state::Open;
 
 /// What one request asks for.
@@ -55,6 +58,10 @@ fn list(open: &Arc<Open>, query: Query) -> Result<Vec<u8>, NtStatus> {
         .ok_or(NtStatus::INVALID_INFO_CLASS)?;
     let share = open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?;
     let path = open.path();
+    let is_posix = query.class == FileInfoClass::POSIX;
+    if is_posix && path.naming() != Naming::Posix {
+        return Err(NtStatus::INVALID_INFO_CLASS);
+    }
     // Held while listing: two requests on one handle take turns, on their workers.
     let mut place = open.enumeration.lock().unwrap_or_else(PoisonError::into_inner);
     if query.flags.contains(QueryDirectoryFlags::REOPEN) {
@@ -70,8 +77,13 @@ fn list(open: &Arc<Open>, query: Query) -> Result<Vec<u8>, NtStatus> {
         None => place.insert(Enumeration::start(&open.entry, query.pattern)?),
     };
     while let Some(listed) = cursor.next(share, &open.entry, &path)? {
-        let Some(entry) = to_entry(&listed) else { continue };
-        if !writer.push(&mut entries, &entry) {
+        let fits = if is_posix {
+            to_posix_entry(&listed).map(|entry| writer.push_posix(&mut entries, &entry))
+        } else {
+            to_entry(&listed).map(|entry| writer.push(&mut entries, &entry))
+        };
+        let Some(fits) = fits else { continue };
+        if !fits {
             cursor.put_back(listed);
             break;
         }
@@ -100,6 +112,11 @@ fn short(name: &str) -> ShortName {
     ShortName::new(&short_name(name)).unwrap_or_default()
 }
 
+fn to_posix_entry(listed: &Listed) -> Option<PosixEntry> {
+    let name = Name::new(listed.name.as_str()).ok()?;
+    Some(PosixEntry { info: posix::info(&listed.metadata), name })
+}
+
 fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
     let found = &listed.metadata;
     Some(DirectoryEntry {
@@ -111,7 +128,9 @@ fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
         allocation_size: found.allocation,
         attributes: FileAttributes::from_bits_retain(found.attributes.0),
         file_id: found.key.inode,
-        ea_size: listed.ea_size,
+        // MS-FSCC §2.4: where a class has no field for it, the tag stands here.
+        ea_size: if found.posix.is_link { SYMLINK_TAG } else { listed.ea_size },
+        reparse_tag: if found.posix.is_link { SYMLINK_TAG } else { 0 },
         short_name: short(&listed.name),
         name: Name::new(listed.name.as_str()).ok()?,
         ..DirectoryEntry::default()

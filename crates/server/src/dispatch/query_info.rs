@@ -15,7 +15,7 @@ use smb::{FileTime, Guid, Name, NtStatus, OutputResponse, QueryInfoRequest};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::{extended, malformed};
+use super::{extended, malformed, posix};
 use crate::limits::TRANSACT_SIZE_MAX;
 use crate::share::{Metadata, Share, short_name};
 use crate::state::Open;
@@ -51,6 +51,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if kind == InfoType::FILE && FileInfoClass(class) == FileInfoClass::NORMALIZED_NAME && !is_new {
         return Err(NtStatus::NOT_SUPPORTED);
     }
+    let knows_posix = call.link.agreed.get().is_some_and(|agreed| agreed.posix);
     let open = call.open(file_id)?;
     let server = call.link.core.guid;
     let inline = open.entry.inline_io();
@@ -59,7 +60,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         InfoType::FILE if is_ea_query => attributes(&open, &wanted, flags, len_max),
         InfoType::FILE => file(&open, FileInfoClass(class)),
         InfoType::FILE_SYSTEM => file_system(&open, FsInfoClass(class), server),
-        InfoType::SECURITY => security(&open, parts),
+        InfoType::SECURITY => security(&open, parts, knows_posix),
         InfoType::QUOTA => Err(NtStatus::NOT_SUPPORTED),
         _ => Err(NtStatus::INVALID_PARAMETER),
     };
@@ -89,6 +90,7 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
         FileInfoClass::ALL,
         FileInfoClass::NETWORK_OPEN,
         FileInfoClass::ATTRIBUTE_TAG,
+        FileInfoClass::POSIX,
     ];
     if guarded.contains(&class) && !reads_attributes {
         return Err(NtStatus::ACCESS_DENIED);
@@ -111,12 +113,14 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
         FileInfoClass::NETWORK_OPEN => network_open(&found).emit(&mut bytes),
         FileInfoClass::ATTRIBUTE_TAG => {
             let attributes = FileAttributes::from_bits_retain(found.attributes.0);
-            info::AttributeTag { attributes, reparse_tag: 0 }.emit(&mut bytes);
+            let reparse_tag = posix::facts(&found).reparse_tag;
+            info::AttributeTag { attributes, reparse_tag }.emit(&mut bytes);
         }
         FileInfoClass::STREAM => {
             streams(open, &mut bytes)?;
             fixed = Some(32.min(bytes.len()));
         }
+        FileInfoClass::POSIX if posix::is_posix(open) => posix::info(&found).emit(&mut bytes),
         FileInfoClass::COMPRESSION => {
             let none = info::Compression {
                 compressed_size: found.size,
@@ -328,6 +332,9 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
         }
         // No quotas: nothing is tracked, nothing enforced.
         FsInfoClass::CONTROL => NO_QUOTAS.emit(&mut bytes),
+        FsInfoClass::POSIX if posix::is_posix(open) => {
+            posix::file_system(share)?.emit(&mut bytes);
+        }
         FsInfoClass::OBJECT_ID => info::FsObjectId { object_id: server }.emit(&mut bytes),
         _ => return Err(NtStatus::INVALID_INFO_CLASS),
     }
@@ -344,13 +351,20 @@ fn volume_serial(share: &Share) -> u32 {
 
 // Access lists come later; until then every file says what is true: everyone who reached the
 // share may do everything the share allows.
-fn security(open: &Open, parts: SecurityInformation) -> Result<Answer, NtStatus> {
+fn security(
+    open: &Open,
+    parts: SecurityInformation,
+    knows_posix: bool,
+) -> Result<Answer, NtStatus> {
     // Who asks for no part learns nothing.
     if !open.may(AccessMask::READ_CONTROL) && !parts.is_empty() {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if parts.contains(SecurityInformation::SACL) {
         return Err(NtStatus::ACCESS_DENIED);
+    }
+    if knows_posix {
+        return Ok(Answer::whole(posix::descriptor(open, parts)?));
     }
     let wants = |part| parts.contains(part);
     let everyone = Ace::allow(open.tree.maximal_access, Sid::everyone());

@@ -25,6 +25,7 @@ impl From<ShareError> for NtStatus {
             ShareError::DirectoryNotEmpty => Self::DIRECTORY_NOT_EMPTY,
             ShareError::AccessDenied | ShareError::SpecialFile => Self::ACCESS_DENIED,
             ShareError::ConfigReadOnly => Self::MEDIA_WRITE_PROTECTED,
+            ShareError::NotPrivileged => Self::PRIVILEGE_NOT_HELD,
             ShareError::CannotDelete => Self::CANNOT_DELETE,
             ShareError::CrossDevice => Self::NOT_SAME_DEVICE,
             ShareError::PeerInvalid => Self::INVALID_PARAMETER,

@@ -48,6 +48,8 @@ impl DosAttributes {
     pub const TEMPORARY: Self = Self(0x0100);
     /// May contain holes.
     pub const SPARSE: Self = Self(0x0200);
+    /// Stands for something else: a symbolic link, for who sees links.
+    pub const REPARSE_POINT: Self = Self(0x0400);
     /// Not to be indexed.
     pub const NOT_CONTENT_INDEXED: Self = Self(0x2000);
 

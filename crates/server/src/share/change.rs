@@ -15,7 +15,7 @@ use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
-use super::name::SharePath;
+use super::name::{Naming, SharePath};
 use super::streams::Binding;
 
 impl Share {
@@ -131,10 +131,14 @@ impl Share {
         if replace {
             spare_device(&target, to.leaf())?;
         }
+        let is_posix = to.naming() == Naming::Posix;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let rename =
             || match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
                 Err(Errno::XDEV) => Err(ShareError::CrossDevice),
+                Err(Errno::ISDIR) if is_posix => Err(ShareError::IsDirectory),
+                Err(Errno::NOTDIR) if is_posix => Err(ShareError::NotDirectory),
+                Err(Errno::NOTEMPTY) if is_posix => Err(ShareError::DirectoryNotEmpty),
                 // A directory moved below itself, or a mismatch of file and directory.
                 Err(Errno::INVAL | Errno::ISDIR | Errno::NOTDIR) => Err(ShareError::AccessDenied),
                 Err(Errno::NOTEMPTY) => Err(ShareError::AccessDenied),

@@ -16,7 +16,7 @@ use super::entry::Entry;
 use super::error::ShareError;
 use super::extended;
 use super::metadata::Metadata;
-use super::name::{SharePath, is_presentable};
+use super::name::{Naming, SharePath, is_presentable_to};
 use super::pattern::Pattern;
 
 /// One line of a listing.
@@ -137,7 +137,7 @@ impl Enumeration {
             "." | ".." => {
                 Listed { name: name.to_owned(), metadata: directory.metadata().ok()?, ea_size: 0 }
             }
-            _ if !is_presentable(name) => return None,
+            _ if !is_presentable_to(path.naming(), name) => return None,
             _ => {
                 let located = share.locate(&path.join(name)).ok()?;
                 let metadata = share.metadata_of(&located.found?).ok()?;
@@ -159,8 +159,11 @@ impl Enumeration {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { return Ok(None) };
         // The pattern first: it is cheaper than asking the inode.
-        if !is_presentable(name) || !self.pattern.matches(name) {
+        if !is_presentable_to(path.naming(), name) || !self.pattern.matches(name) {
             return Ok(None);
+        }
+        if path.naming() == Naming::Posix {
+            return self.itself(share, name.to_owned());
         }
         let metadata = match Metadata::at(self.stream.fd()?.as_fd(), name) {
             Ok(Some(metadata)) => Some(metadata),
@@ -180,5 +183,15 @@ impl Enumeration {
         let Some(metadata) = metadata else { return Ok(None) };
         let ea_size = extended::size_at(self.stream.fd()?.as_fd(), name);
         Ok(Some(Listed { name: name.to_owned(), metadata, ea_size }))
+    }
+    // As a POSIX client sees it: links are links.
+    fn itself(&self, share: &Share, name: String) -> Result<Option<Listed>, ShareError> {
+        let metadata = match Metadata::at_itself(self.stream.fd()?.as_fd(), &name) {
+            Ok(metadata) => Some(metadata),
+            Err(ShareError::SpecialFile) => share.device_at(self.stream.fd()?.as_fd(), &name),
+            Err(ShareError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(metadata.map(|metadata| Listed { name, metadata, ea_size: 0 }))
     }
 }

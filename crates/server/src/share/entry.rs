@@ -6,7 +6,7 @@
 //! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -35,6 +35,8 @@ pub struct Entry {
     base: Option<Base>,
     /// Then `fd` is its node, of O_PATH, and the bytes are the device's.
     device: Option<Arc<Device>>,
+    /// The symbolic link that took its place: [`super::Share::turn_into_link`].
+    link: OnceLock<OwnedFd>,
 }
 
 /// The file a stream belongs to.
@@ -49,17 +51,33 @@ pub(super) struct Base {
 
 impl Entry {
     pub(super) fn new(fd: OwnedFd, key: FileKey, is_directory: bool, inline: InlineIo) -> Self {
-        Self { fd, key, is_directory, inline, base: None, device: None }
+        Self { fd, key, is_directory, inline, base: None, device: None, link: OnceLock::new() }
     }
 
     pub(super) fn of_stream(fd: OwnedFd, key: FileKey, inline: InlineIo, base: Base) -> Self {
-        Self { fd, key, is_directory: false, inline, base: Some(base), device: None }
+        Self {
+            fd,
+            key,
+            is_directory: false,
+            inline,
+            base: Some(base),
+            device: None,
+            link: OnceLock::new(),
+        }
     }
 
     pub(super) fn of_device(fd: OwnedFd, key: FileKey, device: Arc<Device>) -> Self {
         // Pages that are not there yet have to be waited for, and a FLUSH for what came by RDMA.
         let inline = InlineIo::CachedReads;
-        Self { fd, key, is_directory: false, inline, base: None, device: Some(device) }
+        Self {
+            fd,
+            key,
+            is_directory: false,
+            inline,
+            base: None,
+            device: Some(device),
+            link: OnceLock::new(),
+        }
     }
 
     /// Which inode holds the bytes.
@@ -95,6 +113,10 @@ impl Entry {
         self.base.as_ref().map_or_else(|| self.fd.as_fd(), |base| base.file.as_fd())
     }
 
+    pub(super) fn set_link(&self, link: OwnedFd) {
+        let _ = self.link.set(link);
+    }
+
     /// A directory, else a regular file.
     pub fn is_directory(&self) -> bool {
         self.is_directory
@@ -118,6 +140,9 @@ impl Entry {
     /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
     /// Of a stream the sizes are its own, the rest is its file's.
     pub fn metadata(&self) -> Result<Metadata, ShareError> {
+        if let Some(link) = self.link.get() {
+            return Metadata::of(link);
+        }
         let Some(base) = &self.base else { return self.metadata_of_file() };
         let stat = rustix::fs::fstat(&self.fd)?;
         let mut metadata = Metadata::of(&base.file)?;

@@ -61,6 +61,11 @@ pub enum ShareError {
     /// An argument is out of range for the file system.
     #[error("invalid argument")]
     PeerInvalid,
+    /// The server runs as somebody who may not change owners, or would give away its own rights.
+    #[error(
+        "the server has no right to do this: owners need CAP_CHOWN, set-user-ID is never given"
+    )]
+    NotPrivileged,
     /// The file system cannot do this at all.
     #[error("the file system does not support this")]
     Unsupported,

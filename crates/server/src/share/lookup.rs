@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::device::{Device, Devices};
 use super::error::{ShareError, from_resolution};
 use super::metadata::{FileKey, identify};
-use super::name::{SharePath, is_presentable};
+use super::name::{Naming, SharePath, is_presentable};
 use super::names::{Answer, Names};
 use super::pattern::same_name;
 use super::short::{self, short_name};
@@ -35,6 +35,8 @@ pub struct Found {
     pub key: FileKey,
     /// A directory, else a file.
     pub is_directory: bool,
+    /// A symbolic link that is meant itself: only under a POSIX name.
+    pub is_link: bool,
     /// The device a file is, if it is one.
     pub(super) device: Option<Arc<Device>>,
 }
@@ -68,6 +70,13 @@ pub(super) fn locate(
     if let Some(found) = anchor(root, devices, path)? {
         return Ok(Located { path: path.clone(), found: Some(found) });
     }
+    if path.naming() == Naming::Posix {
+        let parent = if path.is_root() { None } else { anchor(root, devices, &path.parent())? };
+        return match parent {
+            Some(parent) if parent.is_directory => Ok(Located { path: path.clone(), found: None }),
+            _ => Err(ShareError::PathNotFound),
+        };
+    }
     let mut spelled = SharePath::root();
     let count = path.components().count();
     for (index, component) in path.components().enumerate() {
@@ -89,7 +98,11 @@ fn anchor(
     devices: &Devices,
     path: &SharePath,
 ) -> Result<Option<Found>, ShareError> {
-    match open_beneath(root, path.for_system(), OFlags::PATH, Mode::empty()) {
+    let flags = match path.naming() {
+        Naming::Windows => OFlags::PATH,
+        Naming::Posix => OFlags::PATH | OFlags::NOFOLLOW,
+    };
+    match open_beneath(root, path.for_system(), flags, Mode::empty()) {
         Ok(anchor) => Found::new(anchor, devices).map(Some),
         // ENOTDIR: a file stands where a directory should; the component walk says which.
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -101,11 +114,12 @@ impl Found {
     fn new(anchor: OwnedFd, devices: &Devices) -> Result<Self, ShareError> {
         let (key, kind) = identify(&anchor)?;
         let device = match kind {
-            FileType::RegularFile | FileType::Directory => None,
+            FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
             FileType::CharacterDevice => Some(devices.behind(&anchor)?),
             _ => return Err(ShareError::SpecialFile),
         };
-        Ok(Self { anchor, key, is_directory: kind == FileType::Directory, device })
+        let (is_directory, is_link) = (kind == FileType::Directory, kind == FileType::Symlink);
+        Ok(Self { anchor, key, is_directory, is_link, device })
     }
 
     /// A file that is a device: it has one length, and nothing but bytes.

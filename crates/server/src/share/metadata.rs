@@ -44,6 +44,21 @@ pub struct Metadata {
     pub write: u64,
     /// Last change of anything.
     pub change: u64,
+    /// What only POSIX clients see.
+    pub posix: PosixFacts,
+}
+
+/// What only POSIX clients see of an inode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PosixFacts {
+    /// Permission bits.
+    pub permissions: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// A symbolic link, else what [`Metadata::is_directory`] says.
+    pub is_link: bool,
 }
 
 impl Metadata {
@@ -53,6 +68,7 @@ impl Metadata {
         match kind(&stat) {
             FileType::RegularFile => Ok(Self::from_parts(&stat, attributes::load(fd), false)),
             FileType::Directory => Ok(Self::from_parts(&stat, attributes::load(fd), true)),
+            FileType::Symlink => Ok(Self::of_link(&stat)),
             _ => Err(ShareError::SpecialFile),
         }
     }
@@ -80,6 +96,26 @@ impl Metadata {
         }
     }
 
+    /// Reads the metadata of an entry of an open directory, that of a symbolic link itself.
+    pub(super) fn at_itself(dir: impl AsFd, name: &str) -> Result<Self, ShareError> {
+        if let Some(other) = Self::at(&dir, name)? {
+            return Ok(other);
+        }
+        let stat = rustix::fs::statx(&dir, name, AtFlags::SYMLINK_NOFOLLOW, WANTED)?;
+        match kind(&stat) {
+            FileType::Symlink => Ok(Self::of_link(&stat)),
+            // Another took its place meanwhile.
+            _ => Err(ShareError::NotFound),
+        }
+    }
+
+    fn of_link(stat: &Statx) -> Self {
+        let mut link = Self::from_parts(stat, Stored::default(), false);
+        link.attributes = DosAttributes::REPARSE_POINT;
+        link.posix.is_link = true;
+        link
+    }
+
     fn from_parts(stat: &Statx, stored: Stored, is_directory: bool) -> Self {
         let birth = if stat.stx_mask & StatxFlags::BTIME.bits() != 0 {
             stat.stx_btime
@@ -97,6 +133,12 @@ impl Metadata {
             access: to_file_time(stat.stx_atime),
             write: to_file_time(stat.stx_mtime),
             change: NotedChange::effective(stored.change, to_file_time(stat.stx_ctime)),
+            posix: PosixFacts {
+                permissions: u32::from(stat.stx_mode) & 0o7777,
+                uid: stat.stx_uid,
+                gid: stat.stx_gid,
+                is_link: false,
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A share: one directory tree, exported under a name and confined to itself.
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
-//! * [`change`]: create, remove, rename, link; * [`entry`]: an open file or directory;
+//! * [`change`]: create, remove, rename, link; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files;
 //! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
@@ -23,6 +23,7 @@ mod metadata;
 mod name;
 mod names;
 mod pattern;
+mod posix;
 mod ranges;
 mod short;
 mod stream_name;
@@ -47,8 +48,8 @@ pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 use journal::{Journal, OpenNote};
 pub use lookup::{Found, Located};
-pub use metadata::{FileKey, Metadata};
-pub use name::SharePath;
+pub use metadata::{FileKey, Metadata, PosixFacts};
+pub use name::{Naming, SharePath};
 use names::Names;
 pub use pattern::Pattern;
 pub use ranges::{COPY_MAX, Span};
@@ -254,11 +255,21 @@ impl Share {
             let anchor = rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?;
             return Ok(Entry::of_device(anchor, found.key, Arc::clone(device)));
         }
+        if found.is_link {
+            let link = rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?;
+            return Ok(Entry::new(link, found.key, false, self.inline));
+        }
         let name = attributes::proc_name(&found.anchor);
         let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |flags| rustix::fs::open(&*name, flags | common, Mode::empty());
         let fd = if found.is_directory {
-            open(OFlags::RDONLY | OFlags::DIRECTORY)?
+            match open(OFlags::RDONLY | OFlags::DIRECTORY) {
+                // What we took from ourselves can be given back.
+                Err(rustix::io::Errno::ACCESS) if !mode.read => {
+                    rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?
+                }
+                other => other?,
+            }
         } else if mode.write {
             // Both directions even for a writer: mapping and compare operations read too.
             open(OFlags::RDWR)

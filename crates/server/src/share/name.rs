@@ -10,11 +10,30 @@ use super::error::ShareError;
 use super::streams;
 
 /// A path inside one share. The root is the empty path.
-#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Default)]
 pub struct SharePath {
     // Components joined by '/': the form the kernel wants.
     text: String,
+    naming: Naming,
 }
+
+/// How a path is meant. It does not belong to what a path is: two of one text are equal.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Naming {
+    /// In any case of letters, and through symbolic links.
+    #[default]
+    Windows,
+    /// As it is written, and a link at its end is meant itself (SMB3 POSIX extensions).
+    Posix,
+}
+
+impl PartialEq for SharePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for SharePath {}
 
 impl SharePath {
     /// The share's top directory.
@@ -39,7 +58,43 @@ impl SharePath {
             }
             text.push_str(component);
         }
-        Ok(Self { text })
+        Ok(Self { text, naming: Naming::Windows })
+    }
+
+    /// Checks a path with slashes: names may hold whatever a file system can, but no climbing.
+    pub fn parse_posix(wire: &str) -> Result<Self, ShareError> {
+        if wire.encode_utf16().count() > PATH_UNITS_MAX {
+            return Err(ShareError::PeerNameInvalid);
+        }
+        let wire = wire.strip_suffix('/').unwrap_or(wire);
+        let components = wire.split('/').filter(|_| !wire.is_empty());
+        for component in components {
+            check_posix_component(component)?;
+        }
+        Ok(Self { text: wire.to_owned(), naming: Naming::Posix })
+    }
+
+    /// Checks a path that is meant so.
+    pub fn parse_as(wire: &str, naming: Naming) -> Result<Self, ShareError> {
+        match naming {
+            Naming::Windows => Self::parse(wire),
+            Naming::Posix => Self::parse_posix(wire),
+        }
+    }
+
+    /// The same path, meant otherwise.
+    pub(crate) fn meant(&self, naming: Naming) -> Self {
+        Self { text: self.text.clone(), naming }
+    }
+
+    /// How the path is meant.
+    pub fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// Whether every client could have written this path.
+    pub fn is_presentable(&self) -> bool {
+        self.components().all(is_presentable)
     }
 
     /// Whether this is the share's top directory.
@@ -50,7 +105,7 @@ impl SharePath {
     /// The directory this path's last component lies in; the root's parent is the root.
     pub fn parent(&self) -> Self {
         let end = self.text.rfind('/').unwrap_or(0);
-        Self { text: self.text[..end].to_owned() }
+        Self { text: self.text[..end].to_owned(), naming: self.naming }
     }
 
     /// The last component; empty for the root.
@@ -63,9 +118,9 @@ impl SharePath {
     pub(super) fn join(&self, component: &str) -> Self {
         debug_assert!(!component.is_empty() && !component.contains('/') && component != "..");
         if self.is_root() {
-            return Self { text: component.to_owned() };
+            return Self { text: component.to_owned(), naming: self.naming };
         }
-        Self { text: format!("{}/{component}", self.text) }
+        Self { text: format!("{}/{component}", self.text), naming: self.naming }
     }
 
     /// The directory of this path with the last component of `other`.
@@ -86,6 +141,28 @@ impl SharePath {
         self.text.strip_prefix(&ancestor.text).is_some_and(|rest| rest.starts_with('/'))
     }
 
+    /// This path, which lies at or below `from`, as it is when `from` is called `to`.
+    pub(crate) fn moved(&self, from: &Self, to: &Self) -> Self {
+        let rest = self.text.strip_prefix(&from.text).unwrap_or_default();
+        Self { text: format!("{}{rest}", to.text), naming: self.naming }
+    }
+
+    /// Whether a link at this path may hold `target`: it leads nowhere above the share.
+    pub(super) fn may_hold_link_to(&self, target: &str) -> bool {
+        let mut depth = self.parent().components().count();
+        for component in target.split('/') {
+            match component {
+                "" | "." => {}
+                ".." => match depth.checked_sub(1) {
+                    Some(above) => depth = above,
+                    None => return false,
+                },
+                _ => depth += 1,
+            }
+        }
+        !target.is_empty() && !target.starts_with('/') && !target.contains('\0')
+    }
+
     /// The form a system call relative to the share's root takes.
     pub(super) fn for_system(&self) -> &str {
         if self.is_root() { "." } else { &self.text }
@@ -100,6 +177,28 @@ impl SharePath {
 /// Whether a name found on disk can be shown to an SMB client at all.
 pub(super) fn is_presentable(name: &str) -> bool {
     check_component(name).is_ok()
+}
+
+/// Whether a name found on disk can be shown to a POSIX client.
+pub(super) fn is_presentable_to(naming: Naming, name: &str) -> bool {
+    match naming {
+        Naming::Windows => is_presentable(name),
+        Naming::Posix => check_posix_component(name).is_ok(),
+    }
+}
+
+fn check_posix_component(component: &str) -> Result<(), ShareError> {
+    match component {
+        ".." => Err(ShareError::PeerPathSyntax),
+        "" | "." => Err(ShareError::PeerNameInvalid),
+        _ if component.len() > COMPONENT_BYTES_MAX
+            || component.contains('\0')
+            || component.eq_ignore_ascii_case(streams::HOME) =>
+        {
+            Err(ShareError::PeerNameInvalid)
+        }
+        _ => Ok(()),
+    }
 }
 
 // MS-FSCC §2.1.5.2: the characters a component cannot hold. '/' separates on our side only, so
@@ -154,6 +253,29 @@ mod tests {
             assert_eq!(SharePath::parse(odd), Err(ShareError::PeerNameInvalid), "{odd}");
         }
         assert_eq!(SharePath::parse(&"n".repeat(256)), Err(ShareError::PeerNameInvalid));
+    }
+
+    #[test]
+    fn a_posix_name_holds_anything_but_a_way_out() {
+        let path = SharePath::parse_posix("a/b:c*/d\\e. ").unwrap();
+        assert_eq!(path.components().collect::<Vec<_>>(), ["a", "b:c*", "d\\e. "]);
+        assert_eq!((path.naming(), path.parent().naming()), (Naming::Posix, Naming::Posix));
+        assert!(!path.is_presentable());
+        assert!(SharePath::parse_posix("").unwrap().is_root());
+        for bad in ["..", "a/../b", "a//b", "/a", ".", "a\0", ".landfast-streams/x"] {
+            SharePath::parse_posix(bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_link_leads_nowhere_above_its_share() {
+        let link = SharePath::parse_posix("a/b/link").unwrap();
+        for inside in ["x", "../x", "../../x", "./c/../../../a", "..\\x"] {
+            assert!(link.may_hold_link_to(inside), "{inside}");
+        }
+        for outside in ["/etc/passwd", "../../../x", "c/../../../../x", ""] {
+            assert!(!link.may_hold_link_to(outside), "{outside}");
+        }
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub struct VolumeSize {
     pub available_units: u64,
     /// Bytes of one unit.
     pub unit_bytes: u32,
+    /// Files that fit.
+    pub total_nodes: u64,
+    /// Files that still fit.
+    pub free_nodes: u64,
 }
 
 /// What the volume can do: FileFsAttributeInformation.
@@ -51,6 +55,8 @@ impl Share {
             free_units: stat.f_bfree,
             available_units: stat.f_bavail,
             unit_bytes: u32::try_from(stat.f_frsize).unwrap_or(4096),
+            total_nodes: stat.f_files,
+            free_nodes: stat.f_ffree,
         })
     }
 

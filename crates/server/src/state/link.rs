@@ -34,6 +34,8 @@ pub(crate) struct Agreed {
     pub(crate) server_security_mode: SecurityMode,
     pub(crate) signing: SigningAlgorithm,
     pub(crate) cipher: Option<Cipher>,
+    /// The SMB3 POSIX extensions.
+    pub(crate) posix: bool,
 }
 
 impl Agreed {

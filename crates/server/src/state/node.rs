@@ -23,7 +23,7 @@ use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
 use super::session::{Identity, Session};
 use super::sharing::Sharing;
-use crate::share::{Entry, FileKey, Share, ShareError, SharePath};
+use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 /// How the holder of a lease or oplock is reached.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +76,12 @@ pub(crate) struct OpenRecord {
     pub(crate) open: Weak<Open>,
     /// The file, if this is an open of a stream of it.
     pub(crate) base: Option<Arc<Node>>,
+}
+
+impl OpenRecord {
+    fn is_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
+        Arc::ptr_eq(&self.share, share) && self.path.is_below(directory)
+    }
 }
 
 /// An instance of a clustered application: it takes its files with it when it moves.
@@ -169,6 +175,21 @@ impl NodeState {
             }
         }
         routed
+    }
+
+    /// Takes away a name that is to go now, though the file stays open: the rules of POSIX, where all
+    /// opens are by them. Of those that are left none removes the name again.
+    pub(crate) fn unlink(&mut self, last: &OpenRecord) -> bool {
+        let is_posix = |open: &OpenRecord| open.path.naming() == Naming::Posix;
+        if !self.streams.is_empty() || !is_posix(last) || !self.opens.iter().all(is_posix) {
+            return false;
+        }
+        self.delete_pending = false;
+        let same = |open: &&mut OpenRecord| {
+            Arc::ptr_eq(&open.share, &last.share) && open.path == last.path
+        };
+        self.opens.iter_mut().filter(same).for_each(|open| open.delete_on_close = false);
+        true
     }
 
     /// Where an open's name is now.
@@ -368,15 +389,28 @@ impl Nodes {
         self.lock().nodes.get(&key).and_then(Weak::upgrade)
     }
 
-    /// Whether anything below a directory is open: then it can be neither moved nor removed.
+    /// Whether anything below a directory is open: then it cannot be moved. By the rules of POSIX it can
+    /// where all of that was opened by the same rules, and is not found again by its name.
     pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
+        let is_posix = directory.naming() == Naming::Posix;
+        let moves = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
+        let is_kept =
+            |open: &OpenRecord| open.open.upgrade().is_some_and(|open| open.is_persistent());
         self.all().iter().any(|node| {
             let state = node.lock();
-            state
-                .opens
-                .iter()
-                .any(|open| Arc::ptr_eq(&open.share, share) && open.path.is_below(directory))
+            let mut opens = state.opens.iter().filter(|open| open.is_below(share, directory));
+            opens.any(|open| !moves(open) || is_kept(open))
         })
+    }
+
+    /// Gives what is open below a directory the name it has now.
+    pub(crate) fn move_below(&self, share: &Arc<Share>, from: &SharePath, to: &SharePath) {
+        for node in self.all() {
+            let mut state = node.lock();
+            for open in state.opens.iter_mut().filter(|open| open.is_below(share, from)) {
+                open.path = open.path.moved(from, to);
+            }
+        }
     }
 
     /// Files somebody has open.

@@ -287,7 +287,9 @@ impl Open {
             state.delete_pending |= record.delete_on_close;
             let base = record.base.clone();
             let is_doomed = state.delete_pending && state.opens.is_empty();
-            let doomed = if is_doomed && state.streams.is_empty() {
+            let doomed = if record.delete_on_close && !is_doomed && state.unlink(&record) {
+                Some(record)
+            } else if is_doomed && state.streams.is_empty() {
                 // If removing fails the file stays and may be opened again.
                 state.delete_pending = false;
                 Some(record)

@@ -99,13 +99,19 @@ impl Wire {
     }
 
     pub(crate) fn negotiate(&mut self, client: u8) -> Answer {
+        self.negotiate_with(client, Vec::new())
+    }
+
+    pub(crate) fn negotiate_with(&mut self, client: u8, more: Vec<NegotiateContext<'_>>) -> Answer {
         let hashes = vec![HashId::SHA_512];
+        let mut contexts = vec![NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }];
+        contexts.extend(more);
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
             capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
             client_guid: Guid([client; 16]),
             dialects: vec![Dialect::SMB_3_1_1],
-            contexts: vec![NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }],
+            contexts,
         };
         let pdu = self.pdu(Command::NEGOTIATE, |out| request.emit(out));
         self.preauth.update(&pdu);

@@ -103,7 +103,7 @@ fn create_new(
         Err(ShareError::Exists) => return Ok(Attempt::Again),
         Err(error) => return Err(error.into()),
     };
-    if let Err(error) = furnish(&entry, wish) {
+    if let Err(error) = furnish(share, &entry, wish) {
         // What the client did not get in full it does not get at all.
         let _ = share.remove(&path, entry.key(), entry.is_directory());
         return Err(error.into());
@@ -125,7 +125,10 @@ fn create_new(
 }
 
 // What a new file has beside its name.
-fn furnish(entry: &Entry, wish: &Wish) -> Result<(), ShareError> {
+fn furnish(share: &Share, entry: &Entry, wish: &Wish) -> Result<(), ShareError> {
+    if let Some(permissions) = wish.posix.and_then(|posix| posix.permissions) {
+        share.set_first_permissions(entry, permissions)?;
+    }
     if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
         entry.set_allocation(allocation)?;
     }
@@ -139,6 +142,14 @@ fn open_existing(
     found: &Found,
     path: SharePath,
 ) -> Result<Attempt, NtStatus> {
+    if found.is_link {
+        if !wish.opens_links() {
+            return Err(NtStatus::STOPPED_ON_SYMLINK);
+        }
+        if wish.overwrites() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+    }
     check_kind(wish, found)?;
     let metadata = share.metadata_of(found)?;
     check_attributes(wish, &metadata)?;

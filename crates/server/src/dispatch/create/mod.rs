@@ -40,7 +40,7 @@ pub(crate) use self::wish::PushWish;
 use self::wish::{Caching as WantedCaching, Wish};
 use super::call::Call;
 use super::frame::Outcome;
-use super::{malformed, oplock_break};
+use super::{malformed, oplock_break, posix};
 use crate::push::Region;
 use crate::share::{InlineIo, Metadata};
 use crate::state::caching::{Caching, Flavor};
@@ -86,13 +86,28 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     let serial = call.link.core.next_serial();
     let wish = Arc::new(Wish::check(&request, &tree, client, &call.session().identity, serial)?);
-    let created = settle(call, &share, &wish).await?;
+    let created = match settle(call, &share, &wish).await {
+        Err(NtStatus::STOPPED_ON_SYMLINK) => {
+            let (path, inline) = (wish.path.clone(), share.inline_io());
+            let work = move || {
+                let mut body = Vec::new();
+                posix::stopped(&share, &path, &mut body).map(|status| (status, body))
+            };
+            let (status, body) = call.blocking(inline, work).await??;
+            out.extend_from_slice(&body);
+            return Ok(status);
+        }
+        other => other?,
+    };
     let is_directory = created.entry.is_directory();
     let (metadata, action) = (created.metadata, created.action);
     let open = register(call, &tree, &wish, created, origin(action))?;
     let file_id = FileId { persistent: serial.0, volatile: open.volatile };
     let granted = grant(call, &wish, &open);
-    let keeps = share.journal().is_some() && !is_directory && !open.entry.is_stream();
+    let keeps = share.journal().is_some()
+        && !is_directory
+        && !open.entry.is_stream()
+        && wish.path.is_presentable();
     let durable = match asked.grant(granted, keeps) {
         Some(durable) if durable.persistent => write_down(call, &open, durable, granted).await,
         durable => durable,
@@ -119,6 +134,9 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if wish.wants_disk_id {
         let (file_id, volume_id) = (metadata.key.inode, metadata.key.device);
         contexts.push(CreateResponseContext::OnDiskId { file_id, volume_id });
+    }
+    if wish.posix.is_some() {
+        contexts.push(CreateResponseContext::Posix(posix::facts(&metadata)));
     }
     if let Some(asked) = &wish.push {
         let caching = granted.map_or(Caching::NONE, |granted| granted.caching);
@@ -178,7 +196,7 @@ fn respond(facts: Facts<'_>, out: &mut Vec<u8>) {
     let metadata = facts.metadata;
     let response = CreateResponse {
         oplock_level: facts.oplock_level,
-        reparse_point: false,
+        reparse_point: metadata.posix.is_link,
         action: facts.action,
         creation_time: FileTime(metadata.creation),
         last_access_time: FileTime(metadata.access),

@@ -158,7 +158,8 @@ fn check(
             if key != lease.key.0 || holder != client {
                 return Err(unknown);
             }
-            if SharePath::parse(&extras.name).ok().as_ref() != Some(&open.path()) {
+            let path = open.path();
+            if SharePath::parse_as(&extras.name, path.naming()).ok().as_ref() != Some(&path) {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
         }

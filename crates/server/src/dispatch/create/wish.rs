@@ -35,6 +35,7 @@ pub(super) struct Wish {
     pub(super) wants_disk_id: bool,
     pub(super) push: Option<PushWish>,
     pub(super) instance: Option<AppInstance>,
+    pub(super) posix: Option<PosixWish>,
     desired: AccessMask,
     allowed: AccessMask,
     shares: ShareAccess,
@@ -46,6 +47,28 @@ pub(super) struct Wish {
 pub(crate) enum PushWish {
     Asked(PushRequest),
     UnknownVersion,
+}
+
+/// An open by the rules of POSIX.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PosixWish {
+    /// Permission bits of a new file; without, those that files of others get.
+    pub(super) permissions: Option<u32>,
+}
+
+impl PosixWish {
+    fn of(request: &CreateRequest<'_>, client: &Agreed) -> Option<Self> {
+        let mut contexts = request.contexts.iter().filter(|_| client.posix);
+        contexts.find_map(|context| match context {
+            CreateRequestContext::Posix { mode } => {
+                // cifs.ko says all ones where it has no mode, and stat's kind of file where it has.
+                let has_none = mode & MODE_KIND == MODE_KIND;
+                let permissions = (!has_none).then_some(mode & MODE_PERMISSIONS);
+                Some(Self { permissions })
+            }
+            _ => None,
+        })
+    }
 }
 
 /// What the client wants to cache.
@@ -80,18 +103,27 @@ impl Wish {
         serial: OpenSerial,
     ) -> Result<Self, NtStatus> {
         check_fields(request)?;
+        let posix = PosixWish::of(request, client);
         // MS-SMB2 §3.3.5.9: names are relative to the share and begin with no backslash.
-        if request.name.starts_with('\\') {
+        if posix.is_none() && request.name.starts_with('\\') {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let (path, stream) = SharePath::parse_with_stream(&request.name)?;
+        let (path, stream) = match posix {
+            Some(_) => (SharePath::parse_posix(&request.name)?, StreamPart::Absent),
+            None => SharePath::parse_with_stream(&request.name)?,
+        };
+        let asked = DosAttributes(request.attributes.bits());
         let mut wish = Self {
             serial,
             path,
             stream,
             extended: Vec::new(),
             disposition: request.disposition,
-            attributes: DosAttributes(request.attributes.bits()),
+            // A file that nobody may write is read-only by its mode, which may change again.
+            attributes: match posix {
+                Some(_) => asked.without(DosAttributes::READONLY),
+                None => asked,
+            },
             allocation: None,
             owner: Owner::Open(serial),
             caching: Caching::Nothing,
@@ -99,6 +131,7 @@ impl Wish {
             wants_disk_id: false,
             push: None,
             instance: None,
+            posix,
             desired: request.desired_access.without_generics(),
             allowed: tree.maximal_access,
             shares: request.share_access,
@@ -182,6 +215,11 @@ impl Wish {
 
     pub(super) fn wants_directory(&self) -> bool {
         self.options.contains(CreateOptions::DIRECTORY_FILE)
+    }
+
+    /// Means a symbolic link itself.
+    pub(super) fn opens_links(&self) -> bool {
+        self.options.contains(CreateOptions::OPEN_REPARSE_POINT)
     }
 
     pub(super) fn refuses_directory(&self) -> bool {
@@ -312,6 +350,8 @@ fn version_of(request: &CreateRequest<'_>) -> Option<(u64, u64)> {
         _ => None,
     })
 }
+const MODE_KIND: u32 = 0o170_000;
+const MODE_PERMISSIONS: u32 = 0o7777;
 const OPTIONS_UNKNOWN: u32 = 0xff00_0000;
 // Tree connection, open by file id, filter oplock.
 const OPTIONS_NOT_SERVED: u32 = 0x0010_2080;

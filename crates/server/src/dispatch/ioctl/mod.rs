@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::{interfaces, malformed, negotiate, pipe};
+use super::{interfaces, malformed, negotiate, pipe, posix};
 use crate::limits::TRANSACT_SIZE_MAX;
 use crate::state::Open;
 
@@ -107,8 +107,13 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
             object_id(call, &open)
         }
         ControlCode::GET_REPARSE_POINT => {
-            call.open(file_id)?;
-            return Err(NtStatus::NOT_A_REPARSE_POINT);
+            let open = call.open(file_id)?;
+            posix::reparse_point(call, &open).await?
+        }
+        ControlCode::SET_REPARSE_POINT => {
+            let open = call.open(file_id)?;
+            posix::set_reparse_point(call, &open, &input).await?;
+            Vec::new()
         }
         // No previous versions are kept.
         ControlCode::SRV_ENUMERATE_SNAPSHOTS => {

@@ -17,9 +17,9 @@ use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 
 use super::call::Call;
 use super::frame::Outcome;
-use super::{extended, malformed};
+use super::{extended, malformed, posix};
 use crate::push::Region;
-use crate::share::{BasicChange, DosAttributes, ExtendedAttribute};
+use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, Naming};
 use crate::state::Open;
 use crate::state::caching::Intent;
 
@@ -27,7 +27,7 @@ use crate::state::caching::Intent;
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = SetInfoRequest::parse(call.pdu()).map_err(malformed)?;
     let (kind, class) = (request.info_type, FileInfoClass(request.class));
-    let (file_id, buffer) = (request.file_id, request.buffer.to_vec());
+    let (file_id, parts, buffer) = (request.file_id, request.additional, request.buffer.to_vec());
     let len = u32::try_from(buffer.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     call.asker().check_charge(len)?;
     let open = call.open(file_id)?;
@@ -35,6 +35,9 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         InfoType::FILE => file(call, &open, class, &buffer).await?,
         // MS-FSCC §2.5: labels and quotas are not kept.
         InfoType::FILE_SYSTEM | InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED),
+        InfoType::SECURITY if call.link.agreed.get().is_some_and(|agreed| agreed.posix) => {
+            posix::set_security(call, &open, parts, &buffer).await?;
+        }
         InfoType::SECURITY => return Err(NtStatus::NOT_SUPPORTED),
         _ => return Err(NtStatus::INVALID_PARAMETER),
     }
@@ -241,8 +244,9 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     }
     let mut state = open.node.lock();
     state.delete_pending = delete;
-    if !delete && let Some(record) = state.record_mut(open.serial) {
-        record.delete_on_close = false;
+    if let Some(record) = state.record_mut(open.serial) {
+        // By the rules of POSIX the name goes with this open, whoever else has the file open.
+        record.delete_on_close = delete && record.path.naming() == Naming::Posix;
     }
     Ok(())
 }

@@ -12,7 +12,9 @@ use tracing::warn;
 
 use super::Call;
 use crate::dispatch::flush;
-use crate::share::{DosAttributes, InlineIo, Located, Share, ShareError, SharePath, StreamPart};
+use crate::share::{
+    DosAttributes, InlineIo, Located, Naming, Share, ShareError, SharePath, StreamPart,
+};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::node::{Node, OpenRecord};
@@ -23,7 +25,8 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     if !open.may(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if new.name.starts_with(':') || open.entry.is_stream() {
+    let is_posix = open.path().naming() == Naming::Posix;
+    if (new.name.starts_with(':') && !is_posix) || open.entry.is_stream() {
         return rename_stream(call, open, new).await;
     }
     let target = Target::new(open, new)?;
@@ -33,7 +36,8 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     }
     open.node.yield_caching(open.owner, Intent::Unlink).await;
     let core = Arc::clone(&call.link.core);
-    if open.entry.is_directory() && core.nodes.is_open_below(&target.share, &target.from) {
+    let is_directory = open.entry.is_directory();
+    if is_directory && core.nodes.is_open_below(&target.share, &target.from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let to = target.clear(call, open, new).await?;
@@ -44,6 +48,9 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let renamed_to = to.clone();
     call.blocking(inline, move || share.rename(&from, &renamed_to, key, replace)).await??;
     let is_mapped = target.note_renamed(open, &to);
+    if is_directory {
+        core.nodes.move_below(&target.share, &target.from, &to);
+    }
     if target.share.journal().is_some() {
         let open = Arc::clone(open);
         call.blocking(InlineIo::CachedReads, move || note_moved(&open)).await?;
@@ -125,9 +132,11 @@ impl Target {
         if share.is_read_only() {
             return Err(NtStatus::MEDIA_WRITE_PROTECTED);
         }
-        let name = new.name.strip_prefix('\\').unwrap_or(&new.name);
-        let wanted = SharePath::parse(name)?;
         let from = open.path();
+        let wanted = match from.naming() {
+            Naming::Windows => SharePath::parse(new.name.strip_prefix('\\').unwrap_or(&new.name))?,
+            Naming::Posix => SharePath::parse_posix(&new.name)?,
+        };
         if wanted.is_root() || from.is_root() {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -140,7 +149,7 @@ impl Target {
         let mut state = open.node.lock();
         for record in &mut state.opens {
             if record.path == self.from && Arc::ptr_eq(&record.share, &self.share) {
-                record.path = to.clone();
+                record.path = to.meant(record.path.naming());
             }
         }
         !state.regions.is_empty()
@@ -199,7 +208,9 @@ impl Target {
         if !self.replace {
             return Err(NtStatus::OBJECT_NAME_COLLISION);
         }
-        if found.is_directory || (read_only && !ignores) {
+        // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
+        let is_posix = self.wanted.naming() == Naming::Posix;
+        if (found.is_directory && !is_posix) || (read_only && !ignores) {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if let Some(victim) = call.link.core.nodes.existing(found.key) {
@@ -214,8 +225,11 @@ impl Target {
 async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
     victim.yield_caching(open.owner, Intent::Unlink).await;
     crate::push::recall(&call.link.core, victim, RecallReason::RENAME_OVER, |_| true).await;
+    // Who opened by the rules of POSIX keeps an open file whose name goes.
+    let is_posix = open.path().naming() == Naming::Posix;
     let state = victim.lock();
-    if state.opens.is_empty() && state.streams.is_empty() {
+    let gives_way = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
+    if state.opens.iter().all(gives_way) && state.streams.is_empty() {
         Ok(())
     } else {
         Err(NtStatus::ACCESS_DENIED)

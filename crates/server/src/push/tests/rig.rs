@@ -421,6 +421,7 @@ fn agreed() -> Agreed {
         server_security_mode: SecurityMode::SIGNING_ENABLED,
         signing: SigningAlgorithm::AesCmac,
         cipher: None,
+        posix: false,
     }
 }
 
