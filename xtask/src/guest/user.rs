@@ -1,5 +1,6 @@
 //! Programs that use files as programs do, on the kernel's mount of our server: a source tree is
-//! unpacked, built and run; fsx does at random what a file can be made to do, and knows what must come of it.
+//! unpacked, built and run; fsx does at random what a file can be made to do, and knows what must come of it;
+//! a mount with the SMB3 POSIX extensions is asked for what other mounts cannot do.
 //!
 //! Each goes over TCP and over SMB Direct on siw, each wire with a guest and a server of its own.
 
@@ -43,6 +44,8 @@ enum Program {
     Build,
     /// The file system exerciser.
     Fsx,
+    /// Modes, owners, links and names, mounted with the POSIX extensions.
+    Posix,
 }
 
 /// Each program over each wire.
@@ -53,6 +56,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
             tally.add(match program {
                 Program::Build => build(wire)?,
                 Program::Fsx => fsx(wire, options.operations, options.seed)?,
+                Program::Posix => posix(wire)?,
             });
         }
     }
@@ -105,6 +109,25 @@ fn fsx(wire: Wire, operations: u32, seed: u32) -> Outcome {
     Ok(tally)
 }
 
+fn posix(wire: Wire) -> Outcome {
+    let share = workspace::scratch()?;
+    let volume = rustix::fs::statvfs(share.path())
+        .map_err(|error| Failure::new(format!("the share's file system: {error}")))?;
+    let said = share.path().join(".volume");
+    fs::write(&said, format!("{} {}\n", volume.f_blocks, volume.f_frsize))
+        .map_err(Failure::io("writing", &said))?;
+    let server = if rustix::process::geteuid().is_root() { "root" } else { "other" };
+    let setup = Setup::default();
+    let mut tally = on_a_share(share.path(), wire, "posix.sh", server, &setup, POSIX_LIMIT)?;
+    for name in ["a:b", "trailing.", "*", "Name", "name", "space "] {
+        let there = fs::read_to_string(share.path().join("plain").join(name));
+        let equal = there.is_ok_and(|text| text.trim_end_matches('\n') == name);
+        let found = if equal { Ok(()) } else { Err("not there, or another's".to_owned()) };
+        tally.count(&format!("{name:?} as it lies here"), found);
+    }
+    Ok(tally)
+}
+
 /// Runs a script of tests/guest that mounts `share` from a server of its own.
 fn on_a_share(
     share: &Path,
@@ -135,6 +158,7 @@ fn on_a_share(
 /// Fewer would not be the tree.
 const FILES_MIN: usize = 90;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const POSIX_LIMIT: Duration = Duration::from_secs(600);
 /// Boot, mounts, and the file read back.
 const FSX_LIMIT: Duration = Duration::from_secs(300);
 /// Each operation twice, on a machine that does other things too.
