@@ -20,7 +20,7 @@ use smb::negotiate::{NegotiateContext, NegotiateResponse};
 use smb::{
     CloseRequest, Command, ControlCode, ErrorResponse, FileId, Guid, IoctlRequest, IoctlResponse,
     Name, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoRequest,
-    SetInfoRequest, SymlinkError, WriteFlags, WriteRequest,
+    SetInfoRequest, SymlinkError,
 };
 use support::{Fixture, Opened, Wire};
 
@@ -231,19 +231,6 @@ fn unlink(wire: &mut Wire, name: &str) {
     close(wire, opened.id);
 }
 
-fn write(wire: &mut Wire, file_id: FileId, data: &[u8]) -> NtStatus {
-    let request = WriteRequest {
-        offset: 0,
-        file_id,
-        channel: smb::Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data,
-        channel_info: &[],
-    };
-    wire.ask(Command::WRITE, |out| request.emit(out)).0.status
-}
-
 fn on_disk(fixture: &Fixture, name: &str) -> PathBuf {
     fixture.dir.path().join(name)
 }
@@ -305,7 +292,7 @@ fn a_file_has_the_mode_it_was_made_with_and_the_one_it_is_given() {
         open.disposition = CreateDisposition::CREATE;
         open.attributes = FileAttributes::READONLY;
     });
-    assert_eq!(write(&mut wire, still.id, b"by who made it"), NtStatus::SUCCESS);
+    assert_eq!(wire.write(still.id, b"by who made it"), NtStatus::SUCCESS);
     close(&mut wire, still.id);
     unlink(&mut wire, "still");
 
@@ -374,7 +361,7 @@ fn names_are_what_a_file_system_takes() {
     let odd = ["Case", "case", "a:b", "trailing.", "space ", "*", "what?", "back\\slash", "<|>\""];
     for name in odd {
         let id = make(&mut wire, &format!("dir/{name}"), 0o644);
-        assert_eq!(write(&mut wire, id, name.as_bytes()), NtStatus::SUCCESS);
+        assert_eq!(wire.write(id, name.as_bytes()), NtStatus::SUCCESS);
         close(&mut wire, id);
         assert_eq!(std::fs::read(on_disk(&fixture, "dir").join(name)).unwrap(), name.as_bytes());
     }
@@ -402,7 +389,7 @@ fn a_name_goes_at_once_and_the_open_file_stays() {
     let held = make(&mut other, "f", 0o644);
     unlink(&mut wire, "f");
     assert!(!on_disk(&fixture, "f").exists());
-    assert_eq!(write(&mut other, held, b"still there"), NtStatus::SUCCESS);
+    assert_eq!(other.write(held, b"still there"), NtStatus::SUCCESS);
     assert_eq!(info(&mut other, held).facts.links, 0);
     let again = make(&mut wire, "f", 0o600);
     close(&mut other, held);
@@ -435,7 +422,7 @@ fn a_rename_replaces_what_is_open_and_moves_what_is_open_below() {
     let fixture = Fixture::start();
     let (mut wire, mut other) = (client(&fixture, 1), client(&fixture, 2));
     let new = make(&mut wire, "new", 0o600);
-    assert_eq!(write(&mut wire, new, b"new"), NtStatus::SUCCESS);
+    assert_eq!(wire.write(new, b"new"), NtStatus::SUCCESS);
     let old = make(&mut other, "old", 0o600);
     assert_eq!(rename(&mut wire, new, "old", FileInfoClass::RENAME), NtStatus::SUCCESS);
     assert_eq!(std::fs::read(on_disk(&fixture, "old")).unwrap(), b"new");
@@ -532,7 +519,7 @@ fn only_something_new_and_empty_becomes_a_link() {
     let fixture = Fixture::start();
     let mut wire = client(&fixture, 1);
     let file = make(&mut wire, "f", 0o644);
-    assert_eq!(write(&mut wire, file, b"data"), NtStatus::SUCCESS);
+    assert_eq!(wire.write(file, b"data"), NtStatus::SUCCESS);
     let name = Name::new("x").unwrap();
     let mut input = Vec::new();
     SymlinkReparse { relative: true, substitute: name.clone(), print: name }.emit(&mut input);
