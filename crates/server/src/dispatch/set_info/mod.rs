@@ -246,7 +246,8 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     state.delete_pending = delete;
     if let Some(record) = state.record_mut(open.serial) {
         // By the rules of POSIX the name goes with this open, whoever else has the file open.
-        record.delete_on_close = delete && record.path.naming() == Naming::Posix;
+        let goes = record.delete_on_close || record.path.naming() == Naming::Posix;
+        record.delete_on_close = delete && goes;
     }
     Ok(())
 }
