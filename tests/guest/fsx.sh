@@ -1,42 +1,41 @@
-# fsx on a share: with mmap through the client's cache, and without, each operation on the wire.
-# usage: fsx.sh tcp|rdma PORT SHARE USER PASSWORD OPERATIONS SEED
+# fsx on a share: with mmap through the client's cache, or without either, each operation on the wire.
+# usage: fsx.sh tcp|rdma PORT SHARE USER PASSWORD mapped|plain OPERATIONS SEED
 . /tests/report.sh
-wire=$1 port=$2 share=$3 user=$4 password=$5 operations=$6 seed=$7
+wire=$1 port=$2 share=$3 user=$4 password=$5 form=$6 operations=$7 seed=$8
+case $form in
+mapped) cache=strict weights=$'mapread = 2\nmapwrite = 2\ninvalidate = 0.2' ;;
+plain) cache=none weights=$'mapread = 0\nmapwrite = 0\npunch_hole = 0.3\ncopy_file_range = 0.3' ;;
+esac
 . /tests/cifs.inc
 
 # Of at most 16 KiB: what takes time here is the emulated processor, and larger requests are in cifs.sh.
-common='close_open = 0.2
+settings="[opsize]
+max = 16384
+[weights]
+close_open = 0.2
 fsync = 0.2
 fdatasync = 0.1
 truncate = 1
 read = 2
-write = 2'
+write = 2
+$weights"
 
-# exercise NAME WEIGHTS
 exercise() {
-  printf '[opsize]\nmax = 16384\n[weights]\n%s\n%s\n' "$common" "$2" > "/tmp/$1.toml"
-  fsx -N "$operations" -S "$seed" -P /tmp -f "/tmp/$1.toml" "/mnt/$1" > "/tmp/$1.log" 2>&1 ||
-    { grep -v '^\[' "/tmp/$1.log" | head -n 5; tail -n 40 "/tmp/$1.log" > "/mnt/$1.log"; tail -n 2 "/tmp/$1.log"; return 1; }
+  echo "$settings" > /tmp/fsx.toml
+  fsx -N "$operations" -S "$seed" -P /tmp -f /tmp/fsx.toml /mnt/exercised > /tmp/fsx.log 2>&1 ||
+    { tail -n 40 /tmp/fsx.log > /mnt/fsx.log; tail -n 2 /tmp/fsx.log; return 1; }
 }
 
 # There as anybody else sees it, too.
 mounted_anew() {
-  sum=$(sha256sum < "/mnt/$1") && umount /mnt && attach plain && [ "$sum" = "$(sha256sum < "/mnt/$1")" ]
+  sum=$(sha256sum < /mnt/exercised) && umount /mnt && attach plain && [ "$sum" = "$(sha256sum < /mnt/exercised)" ]
 }
 
 reach
-cache=strict
-check "$wire: mount" attach plain || exit 1
+check "$wire, $form: mount" attach plain || exit 1
 SECONDS=0
-check "$wire: $operations operations with mmap" exercise mapped $'mapread = 2\nmapwrite = 2\ninvalidate = 0.2'
-echo "with mmap: $SECONDS s"
-check "$wire: the file, mounted anew" mounted_anew mapped
-check "$wire: unmount" umount /mnt
-cache=none
-check "$wire: mount without cache" attach plain || exit 1
-SECONDS=0
-check "$wire: $operations operations without mmap" exercise plain $'mapread = 0\nmapwrite = 0\npunch_hole = 0.3\ncopy_file_range = 0.3'
-echo "without mmap: $SECONDS s"
-check "$wire: the file, mounted anew" mounted_anew plain
-check "$wire: last unmount" umount /mnt
+check "$wire, $form: $operations operations" exercise
+echo "$SECONDS s"
+check "$wire, $form: the file, mounted anew" mounted_anew
+check "$wire, $form: unmount" umount /mnt
 exit 0

@@ -59,6 +59,18 @@ owners() {
   fi
 }
 
+# Without the extensions: the mode in an access list.
+access_lists() {
+  set -e
+  local by=modefromsid,idsfromsid
+  umount /mnt && attach plain $by && cd /mnt
+  touch listed
+  (umask 077 && touch unlisted)
+  chmod 751 listed
+  cd / && umount /mnt && attach plain $by
+  is "$(stat -c %a /mnt/listed /mnt/unlisted | tr '\n' ' ')" '751 600 '
+}
+
 hard_links() {
   set -e
   echo one > /mnt/first
@@ -162,7 +174,7 @@ tree() {
 reach
 check "$wire: mount -o posix" attach plain posix || exit 1
 check "$wire: negotiated" negotiated
-for step in modes owners hard_links symbolic_links open_while volume tree; do
+for step in modes owners access_lists hard_links symbolic_links open_while volume tree; do
   check "$wire: $step" $step
   cd / && umount /mnt && attach plain posix
 done

@@ -310,6 +310,33 @@ fn a_file_has_the_mode_it_was_made_with_and_the_one_it_is_given() {
 }
 
 #[test]
+fn a_mode_may_come_as_an_access_list_too() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    // Mounted with modefromsid: a client that knows the extensions and does not use them.
+    let ace = Ace::allow(AccessMask::empty(), Sid::unix_mode(0o640));
+    let all = Ace::allow(AccessMask::FILE_ALL, Sid::everyone());
+    let given = SecurityDescriptor {
+        control: Control::empty(),
+        owner: None,
+        group: None,
+        dacl: Dacl::Aces(vec![ace, all]),
+    };
+    let mut bytes = Vec::new();
+    given.emit(&mut bytes);
+    let request = support::create("f", |open| {
+        open.desired_access |= AccessMask::WRITE_DAC;
+        open.contexts.push(CreateRequestContext::SecurityDescriptor(&bytes));
+    });
+    let id = wire.start(Command::CREATE, |out| request.emit(out));
+    let made = wire.finish_open(id);
+    let mode = || std::fs::metadata(on_disk(&fixture, "f")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((made.status, mode()), (NtStatus::SUCCESS, 0o640));
+    assert_eq!(chmod(&mut wire, made.id, 0o600), NtStatus::SUCCESS);
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
 fn nobody_gets_the_rights_of_the_server() {
     let fixture = Fixture::start();
     let mut wire = client(&fixture, 1);

@@ -5,14 +5,18 @@
 mod support;
 
 use smb::create::{CreateRequestContext, OplockLevel};
-use smb::fsctl::{NetworkInterface, ValidateNegotiateRequest, ValidateNegotiateResponse};
-use smb::info::{All, DirectoryEntry, FileInfoClass};
+use smb::fsctl::{
+    NetworkInterface, ReparsePoint, ValidateNegotiateRequest, ValidateNegotiateResponse,
+};
+use smb::info::security::{Ace, Dacl, SecurityDescriptor};
+use smb::info::{All, DirectoryEntry, FileInfoClass, SecurityInformation};
 use smb::negotiate::{Dialect, NegotiateContext};
 use smb::smb1::Smb1Negotiate;
-use smb::{Channel, Command, ControlCode, Header, NtStatus, Protocol};
+use smb::{Channel, Command, ControlCode, Header, NtStatus, Protocol, compound};
 use support::{Body, captured_pdus, emit, frames, parse};
 
 const CIFS: &str = include_str!("fixtures/cifs-ksmbd.hex");
+const POSIX: &str = include_str!("fixtures/cifs-posix.hex");
 const SAMBA: &str = include_str!("fixtures/smbclient-samba.hex");
 
 #[test]
@@ -86,6 +90,47 @@ fn cifs_ko_offers_the_posix_extensions_and_reads_through_a_descriptor() {
         }
     }
     assert!(through > 0);
+}
+
+#[test]
+fn linux_says_modes_owners_and_links_as_we_read_them() {
+    let (mut modes, mut set, mut owners, mut links) = (vec![], vec![], vec![], vec![]);
+    for frame in frames(POSIX) {
+        for step in compound::walk(&frame) {
+            let pdu = &frame[step.unwrap().0];
+            match parse(pdu).unwrap().1 {
+                Body::CreateRequest(create) => {
+                    modes.extend(create.contexts.iter().filter_map(|context| match context {
+                        CreateRequestContext::Posix { mode } => Some(*mode),
+                        _ => None,
+                    }))
+                }
+                Body::SetInfoRequest(request) => {
+                    let given = SecurityDescriptor::parse(request.buffer).unwrap();
+                    if request.additional.contains(SecurityInformation::DACL) {
+                        let Dacl::Aces(aces) = given.dacl else { panic!("an access list") };
+                        let Ace::Basic { sid, .. } = &aces[0] else { panic!("a plain entry") };
+                        set.extend(sid.to_unix_mode());
+                    } else {
+                        let owner = given.owner.and_then(|sid| sid.to_unix_user());
+                        owners.extend(owner.zip(given.group.and_then(|sid| sid.to_unix_group())));
+                    }
+                }
+                Body::IoctlRequest(request) => {
+                    assert_eq!(request.code, ControlCode::SET_REPARSE_POINT);
+                    let Ok(ReparsePoint::Symlink(link)) = ReparsePoint::parse(request.input) else {
+                        panic!("a link")
+                    };
+                    links.push((link.substitute.to_string(), link.relative));
+                }
+                _ => {}
+            }
+        }
+    }
+    // A mode with stat's kind of file; all ones, or nothing, where there is none.
+    assert_eq!(modes, [0o100_644, 0xffff, 0xffff, 0]);
+    assert_eq!((set, owners), (vec![0o640], vec![(1234, 5678)]));
+    assert_eq!(links, [("plain".to_owned(), true), ("etc/passwd".to_owned(), false)]);
 }
 
 #[test]

@@ -156,16 +156,20 @@ impl SecurityWish {
             wish.gid = Some(group.ok_or(NtStatus::INVALID_PRIMARY_GROUP)?);
         }
         if parts.contains(SecurityInformation::DACL) {
-            let Dacl::Aces(aces) = &given.dacl else { return Err(NtStatus::NOT_SUPPORTED) };
-            let mode = aces.iter().find_map(|ace| match ace {
-                Ace::Basic { sid, .. } => sid.to_unix_mode(),
-                Ace::Opaque { .. } => None,
-            });
             // An access list without a mode says what a mode cannot.
-            wish.mode = Some(mode.ok_or(NtStatus::NOT_SUPPORTED)?);
+            wish.mode = Some(mode_of(given).ok_or(NtStatus::NOT_SUPPORTED)?);
         }
         Ok(wish)
     }
+}
+
+/// The permission bits among the entries of an access list.
+pub(super) fn mode_of(given: &SecurityDescriptor) -> Option<u32> {
+    let Dacl::Aces(aces) = &given.dacl else { return None };
+    aces.iter().find_map(|ace| match ace {
+        Ace::Basic { sid, .. } => sid.to_unix_mode(),
+        Ace::Opaque { .. } => None,
+    })
 }
 
 /// The answer to a CREATE whose name ends in a symbolic link: where it points to. MS-SMB2 §2.2.2.2.1.

@@ -126,7 +126,7 @@ fn create_new(
 
 // What a new file has beside its name.
 fn furnish(share: &Share, entry: &Entry, wish: &Wish) -> Result<(), ShareError> {
-    if let Some(permissions) = wish.posix.and_then(|posix| posix.permissions) {
+    if let Some(permissions) = wish.permissions {
         share.set_first_permissions(entry, permissions)?;
     }
     if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {

@@ -135,7 +135,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         let (file_id, volume_id) = (metadata.key.inode, metadata.key.device);
         contexts.push(CreateResponseContext::OnDiskId { file_id, volume_id });
     }
-    if wish.posix.is_some() {
+    if wish.is_posix {
         contexts.push(CreateResponseContext::Posix(posix::facts(&metadata)));
     }
     if let Some(asked) = &wish.push {

@@ -8,10 +8,11 @@ use smb::create::{
     CreateRequestContext, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::FileAttributes;
+use smb::info::security::SecurityDescriptor;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
 
-use crate::dispatch::{extended, oplock_break};
+use crate::dispatch::{extended, malformed, oplock_break, posix};
 use crate::share::{DosAttributes, ExtendedAttribute, OpenMode, SharePath, StreamPart};
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
@@ -35,7 +36,10 @@ pub(super) struct Wish {
     pub(super) wants_disk_id: bool,
     pub(super) push: Option<PushWish>,
     pub(super) instance: Option<AppInstance>,
-    pub(super) posix: Option<PosixWish>,
+    /// Made by the rules of POSIX.
+    pub(super) is_posix: bool,
+    /// Permission bits of a new file; without, those that files of others get.
+    pub(super) permissions: Option<u32>,
     desired: AccessMask,
     allowed: AccessMask,
     shares: ShareAccess,
@@ -51,9 +55,8 @@ pub(crate) enum PushWish {
 
 /// An open by the rules of POSIX.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PosixWish {
-    /// Permission bits of a new file; without, those that files of others get.
-    pub(super) permissions: Option<u32>,
+struct PosixWish {
+    permissions: Option<u32>,
 }
 
 impl PosixWish {
@@ -131,7 +134,8 @@ impl Wish {
             wants_disk_id: false,
             push: None,
             instance: None,
-            posix,
+            is_posix: posix.is_some(),
+            permissions: posix.and_then(|posix| posix.permissions),
             desired: request.desired_access.without_generics(),
             allowed: tree.maximal_access,
             shares: request.share_access,
@@ -203,6 +207,15 @@ impl Wish {
                 }
                 // No previous versions: MS-SMB2 §3.3.5.9.
                 CreateRequestContext::Timewarp(_) => return Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+                // What Linux says with `modefromsid`. Access lists are not kept.
+                CreateRequestContext::SecurityDescriptor(given)
+                    if client.posix && !self.is_posix =>
+                {
+                    let given = SecurityDescriptor::parse(given).map_err(malformed)?;
+                    // All bits: it has no mode.
+                    self.permissions =
+                        posix::mode_of(&given).filter(|mode| *mode != MODE_PERMISSIONS);
+                }
                 CreateRequestContext::ExtendedAttributes(list) => {
                     self.extended = extended::parse(list)?;
                 }
