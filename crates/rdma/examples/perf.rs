@@ -13,7 +13,8 @@
 //!
 //! `perf serve [nocrc]` prints its address and serves until its input ends.
 //! `perf write|read|send ADDR SIZE DEPTH SECONDS [nocrc]` prints one line:
-//! `bytes_per_s=N messages_per_s=N crc=on|off`.
+//! `bytes_per_s=N messages_per_s=N crc=on|off`, and what the client's engine did for each message; with
+//! its last word the server says what its own did in all.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -42,17 +43,27 @@ fn main() -> Result<(), Failure> {
                 time: Duration::from_secs_f64(seconds.parse()?),
             };
             let mut client = Client::open(addr.parse()?, !rest.contains(&"nocrc"))?;
+            let before = client.engine.stats();
             let (messages, took) = match operation {
                 "write" => client.one_sided(shape, Client::write)?,
                 "read" => client.one_sided(shape, Client::read)?,
                 _ => client.send(shape)?,
             };
+            let spent = client.engine.stats() - before;
             let rate = messages as f64 / took.as_secs_f64();
             let crc = client.engine.capabilities(client.qp).is_some_and(|both| both.crc);
+            let each = |count: u64| count as f64 / messages as f64;
             println!(
-                "bytes_per_s={:.0} messages_per_s={rate:.0} crc={}",
+                "bytes_per_s={:.0} messages_per_s={rate:.0} crc={} sends={:.2} receives={:.2} \
+                 empty={:.2} epolls={:.2} sleeps={:.3} copied={:.0}",
                 rate * f64::from(shape.size),
                 if crc { "on" } else { "off" },
+                each(spent.send_calls),
+                each(spent.recv_calls - spent.recv_empty),
+                each(spent.recv_empty),
+                each(spent.epoll_calls),
+                each(spent.sleeps),
+                each(spent.bytes_copied),
             );
             Ok(())
         }
@@ -109,6 +120,7 @@ fn serve(crc: bool) -> Result<(), Failure> {
             }
         }
     }
+    eprintln!("{:?}", engine.stats());
     Ok(())
 }
 
