@@ -8,9 +8,11 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::{Arc, Mutex};
 
-    use rdma::{EngineConfig, PollPolicy, QpConfig, SoftProvider, WireHook, WireVerdict};
+    use rdma::{
+        EngineConfig, Operation, PollPolicy, QpConfig, SoftProvider, WireHook, WireVerdict,
+    };
 
-    use super::support::{End, Pair, bytes_of, memory, write};
+    use super::support::{End, Pair, bytes_of, memory, pattern, write};
 
     /// Keeps what each call handed over.
     #[derive(Debug, Default)]
@@ -63,6 +65,37 @@ mod tests {
         let calls = hook.0.lock().unwrap();
         calls.iter().map(|call| frames(call)).collect()
     }
+
+    #[test]
+    fn answers_to_reads_that_came_together_leave_together() {
+        let hook = Arc::new(Calls::default());
+        let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks.clone() };
+        let client = End::open(&SoftProvider, blocks);
+        let server = End::open(&SoftProvider, watched);
+        let config = QpConfig::default();
+        let mut pair = Pair::between(client, server, config, config);
+        let (there, here) = (memory(READS * READ), memory(READS * READ));
+        let bytes = pattern(7, usize::try_from(READS * READ).unwrap());
+        there.place(0, &bytes).unwrap();
+        let (region, local) = (pair.target(&there), pair.local(&here));
+        hook.0.lock().unwrap().clear();
+        for number in 0..READS {
+            let local = local.slice(number * READ, u32::try_from(READ).unwrap());
+            let remote_addr = region.remote_addr_base + number * READ;
+            pair.post(number, Operation::Read { local, rkey: region.rkey, remote_addr });
+        }
+        for number in 0..READS {
+            assert_eq!(pair.completion().wr_id, number);
+        }
+        assert_eq!(bytes_of(&*here, 0, bytes.len()), bytes);
+        let calls = hook.0.lock().unwrap();
+        let most = calls.iter().map(Vec::len).max().unwrap();
+        assert!(most > 3 * usize::try_from(READ).unwrap(), "{most} bytes in the longest call");
+    }
+
+    const READS: u64 = 12;
+    const READ: u64 = 65_536;
 
     #[test]
     fn a_peer_without_our_profile_gets_each_frame_in_a_call_of_its_own() {

@@ -16,8 +16,10 @@ use crate::verbs::Access;
 pub(super) enum Segment {
     /// A segment with so much payload.
     Framed { payload: usize, last: bool },
-    /// Nothing now.
+    /// Nothing before TCP has taken what is queued.
     NoRoom,
+    /// Nothing now: another message is not complete.
+    Later,
     /// Nothing: a worker has to fetch the bytes.
     WouldBlock,
 }
@@ -84,7 +86,7 @@ pub(super) fn read_segment(
         }
         Err(FrameError::Fill(FillError::Medium(error))) => Err(Fault::Medium(error)),
         Err(FrameError::Fill(FillError::Access(error))) => Err(Fault::RefusedLater(error.into())),
-        Err(_) => Ok(Segment::NoRoom),
+        Err(_) => Ok(Segment::Later),
     }
 }
 

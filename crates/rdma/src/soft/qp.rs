@@ -111,26 +111,20 @@ impl Qp {
     /// Frames what can be framed, hands TCP what it takes, and reports what is done. `true`: call
     /// again, there is more than one round's share.
     pub(super) fn transmit(&mut self, context: &mut Context) -> Result<bool, End> {
-        for _ in 0..SENDS_PER_ROUND {
-            let Some(mut halves) = self.halves(context) else { return Ok(false) };
-            halves.frame()?;
-            let Phase::Up(link) = &mut self.phase else { return Ok(false) };
-            let nothing_to_send = link.transmit.is_empty();
-            if !nothing_to_send {
-                let was_blocked = link.blocked;
-                link.send(context)?;
-                if link.blocked != was_blocked {
-                    link.watch(context, self.key);
-                }
-            }
-            let blocked = link.blocked;
-            let sent = link.transmit.head_position();
-            self.requester.complete(self.id(), sent, &mut context.events);
-            if nothing_to_send || blocked {
-                return Ok(false);
+        let Some(mut halves) = self.halves(context) else { return Ok(false) };
+        let more = halves.frame()?;
+        let Phase::Up(link) = &mut self.phase else { return Ok(false) };
+        if !link.transmit.is_empty() {
+            let was_blocked = link.blocked;
+            link.send(context)?;
+            if link.blocked != was_blocked {
+                link.watch(context, self.key);
             }
         }
-        Ok(true)
+        let blocked = link.blocked;
+        let sent = link.transmit.head_position();
+        self.requester.complete(self.id(), sent, &mut context.events);
+        Ok(more && !blocked)
     }
 
     /// Gives a worker what has collected, unless it still has a batch.
@@ -190,12 +184,13 @@ pub(super) struct Halves<'a> {
 
 impl Halves<'_> {
     /// Frames messages of both halves in turn while there is something to frame and room for it.
-    fn frame(&mut self) -> Result<(), Fault> {
+    /// `true`: there is more, once TCP has taken this.
+    fn frame(&mut self) -> Result<bool, Fault> {
         loop {
             let answers = self.responder.advance(&mut self.scope)?;
             let requests = self.requester.advance(&mut self.scope)?;
-            if (answers, requests) == (Step::Rest, Step::Rest) {
-                return Ok(());
+            if answers != Step::Progress && requests != Step::Progress {
+                return Ok(answers == Step::Full || requests == Step::Full);
             }
         }
     }
@@ -232,7 +227,5 @@ fn release(batch: &Batch, context: &mut Context) {
     }
 }
 
-/// Transmit buffers one queue pair may fill and hand over in a round before others have a turn.
-const SENDS_PER_ROUND: usize = 2;
 /// EAGAIN of thread creation.
 const NO_THREAD: i32 = 11;

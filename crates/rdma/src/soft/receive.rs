@@ -24,12 +24,29 @@ use super::requester::Answer;
 use super::responder::{Request, RequestKind, Responder};
 use crate::verbs::{DisconnectReason, Event, TerminateCode};
 
+/// What one `recv` brought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Input {
+    /// Nothing: there was nothing, or nothing may be taken now.
+    Nothing,
+    /// All there was.
+    All,
+    /// As much as there was room for: most likely there is more.
+    Full,
+}
+
+impl Input {
+    fn of(received: usize, room: usize) -> Self {
+        if received < room { Self::All } else { Self::Full }
+    }
+}
+
 impl Qp {
-    /// Takes what one `recv` brings. `false`: there was nothing.
-    pub(super) fn receive(&mut self, context: &mut Context) -> Result<bool, End> {
-        let Phase::Up(link) = &mut self.phase else { return Ok(false) };
+    /// Takes what one `recv` brings.
+    pub(super) fn receive(&mut self, context: &mut Context) -> Result<Input, End> {
+        let Phase::Up(link) = &mut self.phase else { return Ok(Input::Nothing) };
         if link.parked {
-            return Ok(false);
+            return Ok(Input::Nothing);
         }
         if link.residue.len() > RESIDUE_COPIED_MAX {
             return self.receive_behind_residue(context);
@@ -41,11 +58,12 @@ impl Qp {
     }
 
     /// The usual way: through the bounce buffer.
-    fn receive_into(&mut self, bounce: &mut [u8], context: &mut Context) -> Result<bool, End> {
-        let Phase::Up(link) = &mut self.phase else { return Ok(false) };
+    fn receive_into(&mut self, bounce: &mut [u8], context: &mut Context) -> Result<Input, End> {
+        let Phase::Up(link) = &mut self.phase else { return Ok(Input::Nothing) };
         let kept = link.residue.len();
         let (front, room) = bounce.split_at_mut(kept);
-        let Some(received) = link.receive(context, room)? else { return Ok(false) };
+        let Some(received) = link.receive(context, room)? else { return Ok(Input::Nothing) };
+        let input = Input::of(received, room.len());
         if kept > 0 {
             front.copy_from_slice(link.residue.queued());
             context.stats.bytes_copied += as_u64(kept);
@@ -61,15 +79,15 @@ impl Qp {
             // Never refused: the bounce buffer is as long as the residue may be.
             link.residue.push(rest, &mut context.stats.bytes_copied);
         }
-        Ok(true)
+        Ok(input)
     }
 
     /// The way of a long frame that has begun.
-    fn receive_behind_residue(&mut self, context: &mut Context) -> Result<bool, End> {
-        let Phase::Up(link) = &mut self.phase else { return Ok(false) };
+    fn receive_behind_residue(&mut self, context: &mut Context) -> Result<Input, End> {
+        let Phase::Up(link) = &mut self.phase else { return Ok(Input::Nothing) };
         let mut residue = std::mem::replace(&mut link.residue, ByteQueue::unallocated(RECEIVE_LEN));
-        let room = residue.room();
-        let received = match residue.room_of(room, &mut context.stats.bytes_copied) {
+        let room_len = residue.room();
+        let received = match residue.room_of(room_len, &mut context.stats.bytes_copied) {
             Some(room) if !room.is_empty() => link.receive(context, room)?,
             _ => None,
         };
@@ -82,7 +100,7 @@ impl Qp {
         if let Phase::Up(link) = &mut self.phase {
             link.residue = residue;
         }
-        Ok(received.is_some())
+        Ok(received.map_or(Input::Nothing, |received| Input::of(received, room_len)))
     }
 
     /// Goes on with what was received before the queue pair was parked.

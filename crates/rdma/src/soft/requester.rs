@@ -151,7 +151,8 @@ impl Requester {
                 fetching: &mut self.fetching,
             };
             match work_frame::frame(scope, entry, bytes)? {
-                work_frame::Framing::NoRoom | work_frame::Framing::Fetching => return Ok(step),
+                work_frame::Framing::NoRoom => return Ok(step.or_full()),
+                work_frame::Framing::Later | work_frame::Framing::Fetching => return Ok(step),
                 work_frame::Framing::Segment => step = Step::Progress,
                 work_frame::Framing::Message => break,
             }

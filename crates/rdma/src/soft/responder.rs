@@ -168,7 +168,11 @@ impl Responder {
         while let Some(front) = self.pending.front_mut() {
             let fetched = self.fetched.get(self.fetched_used..).unwrap_or_default();
             match answer_frame::read_segment(scope, &front.request, fetched)? {
-                answer_frame::Segment::NoRoom => break,
+                answer_frame::Segment::NoRoom => {
+                    step = step.or_full();
+                    break;
+                }
+                answer_frame::Segment::Later => break,
                 answer_frame::Segment::Framed { payload, last } => {
                     step = Step::Progress;
                     self.fetched_used += fetched.len().min(payload);

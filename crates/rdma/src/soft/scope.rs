@@ -26,4 +26,13 @@ pub(super) enum Step {
     Progress,
     /// Nothing to do, or nothing that can be done now.
     Rest,
+    /// Something to do, once TCP has taken what is queued.
+    Full,
+}
+
+impl Step {
+    /// A step that ended because there was no room for more.
+    pub(super) fn or_full(self) -> Self {
+        if self == Self::Rest { Self::Full } else { self }
+    }
 }

@@ -61,8 +61,10 @@ pub(super) enum Framing {
     Segment,
     /// The last segment.
     Message,
-    /// Nothing, for lack of room or because another message is not complete.
+    /// Nothing before TCP has taken what is queued.
     NoRoom,
+    /// Nothing now: another message is not complete, or none may go yet.
+    Later,
     /// Nothing: a worker has to fetch the bytes.
     Fetching,
 }
@@ -284,7 +286,7 @@ fn refused(
         | FrameError::OrdExhausted { .. }
         | FrameError::MessageOpen
         | FrameError::NotReady
-        | FrameError::ReadyFirst => Ok(Framing::NoRoom),
+        | FrameError::ReadyFirst => Ok(Framing::Later),
         FrameError::Fill(FillError::WouldBlock) => {
             let Some(Source::Region { tag, offset }) = entry.work.source() else {
                 return Err(Fault::Local(WcStatus::LocalProtection));
