@@ -61,9 +61,10 @@ impl PollWindow {
 
     /// Looks now and then whether this thread has to queue for its core.
     pub(crate) fn look_around(&mut self, now: Instant) {
-        // While the window is closed there is nothing to cap, and a look is a system call.
-        let is_open = self.policy == PollPolicy::Adaptive && !self.window.is_zero();
-        if is_open && self.guard.is_due(now) {
+        // A window that the guard would not cut is not worth the three system calls of a look: one
+        // that an early event among late ones has opened is closed again before the next.
+        let can_be_cut = self.policy == PollPolicy::Adaptive && self.window > CROWDED;
+        if can_be_cut && self.guard.is_due(now) {
             let queued = queued_for_core();
             self.guard.observe(now, queued);
         }
@@ -112,7 +113,7 @@ impl CrowdGuard {
         if let Some((then, queued_then)) = self.looked {
             let lately = queued.saturating_sub(queued_then);
             let crowded = lately * CROWDED_PART > now.duration_since(then);
-            self.cap = if crowded { FIRST } else { LONGEST };
+            self.cap = if crowded { CROWDED } else { LONGEST };
         }
         self.looked = Some((now, queued));
     }
@@ -131,6 +132,8 @@ fn queued_for_core() -> Option<Duration> {
 
 const FIRST: Duration = Duration::from_micros(10);
 const LONGEST: Duration = Duration::from_micros(200);
+/// The window among a crowd.
+const CROWDED: Duration = FIRST;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Crowded means: queued for more than one part in this many.
 const CROWDED_PART: u32 = 8;
@@ -189,9 +192,22 @@ mod tests {
         let later = start + LOOK_EVERY;
         assert!(guard.is_due(later) && !guard.is_due(later - Duration::from_nanos(1)));
         guard.observe(later, Some(Duration::from_millis(6)));
-        assert_eq!(guard.cap, FIRST, "5 of 20 ms queued");
+        assert_eq!(guard.cap, CROWDED, "5 of 20 ms queued");
         guard.observe(later + LOOK_EVERY, Some(Duration::from_millis(7)));
         assert_eq!(guard.cap, LONGEST, "1 of 20 ms queued");
+    }
+
+    #[test]
+    fn a_look_is_taken_only_for_a_window_that_it_can_cut() {
+        let mut window = PollWindow::new(PollPolicy::Adaptive);
+        let start = Instant::now();
+        for (waited, looks) in [(10, true), (3000, false), (3000, false), (150, false), (150, true)]
+        {
+            window.slept(Duration::from_micros(waited), true);
+            window.guard = CrowdGuard::default();
+            window.look_around(start);
+            assert_eq!(window.guard.looked.is_some(), looks, "{:?}", window.spin_for());
+        }
     }
 
     #[test]
