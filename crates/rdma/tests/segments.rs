@@ -70,7 +70,7 @@ mod tests {
     fn answers_to_reads_that_came_together_leave_together() {
         let hook = Arc::new(Calls::default());
         let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
-        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks.clone() };
+        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks };
         let client = End::open(&SoftProvider, blocks);
         let server = End::open(&SoftProvider, watched);
         let config = QpConfig::default();
