@@ -54,6 +54,8 @@ statuses! {
     SUCCESS = 0x0000_0000,
     /// The answer will come later, under an async id.
     PENDING = 0x0000_0103,
+    /// Some of the names or SIDs are known, some are not.
+    SOME_NOT_MAPPED = 0x0000_0107,
     /// Changes happened that no longer fit the notify buffer.
     NOTIFY_ENUM_DIR = 0x0000_010c,
     /// Some of the pipe data was left unread.
@@ -144,6 +146,8 @@ statuses! {
     ACCOUNT_RESTRICTION = 0xc000_006e,
     /// The account is disabled.
     ACCOUNT_DISABLED = 0xc000_0072,
+    /// None of the names or SIDs is known.
+    NONE_MAPPED = 0xc000_0073,
     /// A security identifier is malformed.
     INVALID_SID = 0xc000_0078,
     /// A security descriptor is malformed.
@@ -156,6 +160,8 @@ statuses! {
     INSUFFICIENT_RESOURCES = 0xc000_009a,
     /// The impersonation level does not exist.
     BAD_IMPERSONATION_LEVEL = 0xc000_00a5,
+    /// The two clocks are too far apart.
+    TIME_DIFFERENCE_AT_DC = 0xc000_0133,
     /// The object is not in a state for this.
     INVALID_DEVICE_STATE = 0xc000_0184,
     /// A driver that is not there would be needed: no DFS.

@@ -49,6 +49,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("smb_info", smb::info::fixed),
     ("smb_info_lists", smb::info::lists),
     ("smb_initiator", smb::auth::initiator),
+    ("smb_kerberos", smb::auth::kerberos),
     ("smb_negotiate", smb::commands::negotiate),
     ("smb_pdu", smb::frame::pdu),
     ("smb_push", smb::push::push),

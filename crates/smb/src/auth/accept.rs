@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use super::kerberos::TicketFault;
+use crate::FileTime;
 use crate::crypto::SessionKey;
 use crate::status::NtStatus;
 
@@ -40,6 +42,8 @@ pub struct Accepted {
     pub session_key: Option<SessionKey>,
     /// Who it is.
     pub identity: Identity,
+    /// When it has to prove that again: a ticket's end. Passwords hold for ever.
+    pub expires: Option<FileTime>,
 }
 
 /// Who authenticated.
@@ -56,7 +60,7 @@ pub struct Identity {
 /// How a session came to its identity; decides the flags of the SESSION_SETUP response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum IdentityKind {
-    /// Proved knowledge of the password.
+    /// Proved knowledge of the password, or showed a ticket.
     User,
     /// Proved nothing and was let in as guest: `SMB2_SESSION_FLAG_IS_GUEST`.
     Guest,
@@ -92,9 +96,18 @@ pub enum DenyReason {
     /// Too many wrong passwords came before: this one was not looked at.
     #[error("too many failed logons of this user from there, or from there at all")]
     PeerTooManyFailures,
+    /// A Kerberos ticket was not taken.
+    #[error("{0}")]
+    PeerTicket(TicketFault),
     /// The configuration lets no anonymous users in.
     #[error("anonymous logons are not allowed")]
     ConfigAnonymous,
+}
+
+impl From<TicketFault> for DenyReason {
+    fn from(fault: TicketFault) -> Self {
+        Self::PeerTicket(fault)
+    }
 }
 
 impl DenyReason {
@@ -105,6 +118,26 @@ impl DenyReason {
             // alike, so that nobody learns which users exist.
             Self::PeerCredentials | Self::PeerNtlmV1 => NtStatus::LOGON_FAILURE,
             Self::ConfigAnonymous => NtStatus::ACCESS_DENIED,
+            Self::PeerTicket(fault) => match fault {
+                TicketFault::PeerMalformed => NtStatus::INVALID_PARAMETER,
+                TicketFault::PeerForm => NtStatus::NOT_SUPPORTED,
+                // What Windows makes of KRB_AP_ERR_SKEW and KRB_AP_ERR_TKT_NYV: the user is to look at
+                // the clock and not to doubt the password.
+                TicketFault::PeerClock(_) | TicketFault::PeerNotYet => {
+                    NtStatus::TIME_DIFFERENCE_AT_DC
+                }
+                TicketFault::PeerTooMany => NtStatus::INSUFFICIENT_RESOURCES,
+                TicketFault::PeerService
+                | TicketFault::PeerEncryption(_)
+                | TicketFault::ConfigKey { .. }
+                | TicketFault::PeerSeal
+                | TicketFault::PeerAuthenticator
+                | TicketFault::PeerExpired(_)
+                | TicketFault::PeerReplay
+                | TicketFault::PeerRestriction(_)
+                | TicketFault::PeerRealm
+                | TicketFault::PeerUser => NtStatus::LOGON_FAILURE,
+            },
             // Tells an honest user to wait rather than to doubt the password.
             Self::PeerTooManyFailures => NtStatus::ACCOUNT_LOCKED_OUT,
             Self::PeerMessageAltered
@@ -132,6 +165,14 @@ mod tests {
             (DenyReason::PeerTokenLength(1), NtStatus::INVALID_PARAMETER),
             (DenyReason::PeerMechanisms, NtStatus::INVALID_PARAMETER),
             (DenyReason::PeerOutOfSequence, NtStatus::INVALID_PARAMETER),
+            (DenyReason::PeerTicket(TicketFault::PeerMalformed), NtStatus::INVALID_PARAMETER),
+            (DenyReason::PeerTicket(TicketFault::PeerForm), NtStatus::NOT_SUPPORTED),
+            (DenyReason::PeerTicket(TicketFault::PeerClock(301)), NtStatus::TIME_DIFFERENCE_AT_DC),
+            (DenyReason::PeerTicket(TicketFault::PeerNotYet), NtStatus::TIME_DIFFERENCE_AT_DC),
+            (DenyReason::PeerTicket(TicketFault::PeerSeal), NtStatus::LOGON_FAILURE),
+            (DenyReason::PeerTicket(TicketFault::PeerExpired(1)), NtStatus::LOGON_FAILURE),
+            (DenyReason::PeerTicket(TicketFault::PeerReplay), NtStatus::LOGON_FAILURE),
+            (DenyReason::PeerTicket(TicketFault::PeerTooMany), NtStatus::INSUFFICIENT_RESOURCES),
         ] {
             assert_eq!(reason.status(), status);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::ntlm::{AcceptorConfig, Freshness, NtlmAcceptor, NtlmFlags};
-use super::spnego::{NegState, NegTokenResp};
+use super::spnego::{Mechanism, NegState, NegTokenResp};
 use super::*;
 use crate::crypto::hex;
 use crate::status::NtStatus;
@@ -238,7 +238,7 @@ fn ntlm_further_down_the_list_is_chosen_with_a_demand_for_proof() {
     let Accept::Continue(answer) = server.step(&first) else { panic!() };
     let answer = NegTokenResp::parse(&answer).unwrap();
     assert_eq!(answer.state, Some(NegState::REQUEST_MIC));
-    assert!(answer.choose_ntlm && answer.token.is_none());
+    assert!(answer.choice == Some(Mechanism::Ntlm) && answer.token.is_none());
     let wrap = |token| NegTokenResp { token: Some(token), ..NegTokenResp::default() }.emit();
     struct Wrapping<'a>(&'a mut SpnegoAcceptor);
     impl std::fmt::Debug for Wrapping<'_> {

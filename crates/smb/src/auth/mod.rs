@@ -10,7 +10,7 @@
 //!  step(token) -> Done    <------------------------
 //! ```
 //!
-//! The acceptor is ours: SPNEGO or raw NTLMSSP around NTLMv2, see [`spnego`] and [`ntlm`]. The
+//! The acceptor is ours: SPNEGO or nothing around NTLMv2 or Kerberos, see [`spnego`], [`ntlm`] and [`kerberos`]. The
 //! initiator works through the `sspi` crate. They meet in the tests, so each is checked against
 //! a foreign implementation.
 //!
@@ -25,7 +25,9 @@ mod accept;
 #[cfg(test)]
 mod conversation;
 mod credentials;
+mod der;
 mod initiate;
+pub mod kerberos;
 mod legacy;
 pub mod ntlm;
 pub mod spnego;
@@ -33,9 +35,10 @@ pub mod spnego;
 pub use accept::{Accept, Accepted, Acceptor, DenyReason, Identity, IdentityKind};
 pub use credentials::{Credentials, NtHash, UserList, UserStore};
 pub use initiate::{Initiate, InitiateError, Initiator, NtlmInitiator};
-pub use spnego::{NEGOTIATE_HINT, SpnegoAcceptor};
+pub use spnego::{KERBEROS_HINT, NEGOTIATE_HINT, SpnegoAcceptor};
 
 /// Longest token we look at, in bytes.
 ///
-/// NTLM needs under 2 KiB with the longest names; Kerberos tickets with many groups stay below.
-pub const TOKEN_MAX: usize = 16 * 1024;
+/// NTLM needs under 2 KiB with the longest names. A ticket of a user in a thousand groups needs what
+/// Windows allows at most.
+pub const TOKEN_MAX: usize = 48_000;

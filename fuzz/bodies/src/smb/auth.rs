@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use smb::FileTime;
+use smb::auth::kerberos::{
+    self, KerberosAcceptor, KerberosFreshness, KerberosService, Keytab, Principal,
+};
 use smb::auth::ntlm::{
     AcceptorConfig, AuthenticateRepr, AvId, AvPairs, Freshness, NegotiateRepr, NtlmFlags,
 };
@@ -64,6 +68,58 @@ pub(crate) fn acceptor(data: &[u8]) {
         }
     }
 }
+
+/// One byte for what it is: a keytab, the inside of a ticket or an authenticator, or a client's token for a
+/// server whose key nobody can guess.
+pub(crate) fn kerberos(data: &[u8]) {
+    let mut input = Input::new(data);
+    match input.byte() & 3 {
+        0 => {
+            let Ok(keytab) = Keytab::parse(input.rest()) else { return };
+            assert!(keytab.entries.len() <= data.len() / 20, "an entry has more than 20 bytes");
+            for entry in &keytab.entries {
+                let shown = entry.principal.to_string();
+                if let Ok(principal) = Principal::parse(&shown) {
+                    assert_eq!(principal.to_string(), shown);
+                }
+            }
+        }
+        1 => kerberos::look_inside(input.rest()),
+        _ => {
+            let keytab = Keytab::parse(&KEYTAB).expect("it is one");
+            let fresh = KerberosFreshness {
+                now: FileTime(134_000_000_000_000_000),
+                confounder: [1; 16],
+                subkey: [2; 32].into(),
+                sequence: 3,
+            };
+            let users = UserList::new();
+            let service = Arc::new(KerberosService::new());
+            let kerberos =
+                KerberosAcceptor::new(service, Arc::new(keytab), Arc::new(users.clone()), fresh);
+            let fresh = Freshness { challenge: *b"fuzzfuzz", now_filetime: 0 };
+            let config = Arc::new(AcceptorConfig::new("landfast"));
+            let mut acceptor =
+                SpnegoAcceptor::new(config, Arc::new(users), fresh).with_kerberos(kerberos);
+            while !input.is_empty() {
+                let accept = acceptor.step(input.chunk());
+                assert!(!matches!(accept, Accept::Done(_)), "someone came in without a key");
+            }
+        }
+    }
+}
+
+/// cifs/f@R, version 1, aes256-cts-hmac-sha1-96.
+const KEYTAB: [u8; 65] = {
+    let mut keytab = [0x6b; 65];
+    let head = *b"\x05\x02\x00\x00\x00\x3b\x00\x02\x00\x01R\x00\x04cifs\x00\x01f\x00\x00\x00\x01\x00\x00\x00\x00\x01\x00\x12\x00\x20";
+    let mut at = 0;
+    while at < head.len() {
+        keytab[at] = head[at];
+        at += 1;
+    }
+    keytab
+};
 
 /// A server's tokens.
 pub(crate) fn initiator(data: &[u8]) {

@@ -129,7 +129,8 @@ impl NtlmAcceptor {
         }
         let session_key = Some(SessionKey::new(key.as_bytes()));
         self.key = Some(key);
-        Ok(Accepted { token: Vec::new(), session_key, identity: identity(IdentityKind::User) })
+        let identity = identity(IdentityKind::User);
+        Ok(Accepted { token: Vec::new(), session_key, identity, expires: None })
     }
 
     fn anonymous(&self, message: &AuthenticateRepr<'_>) -> Result<Accepted, DenyReason> {
@@ -195,7 +196,7 @@ impl From<NtlmError> for DenyReason {
 }
 
 fn keyless(identity: Identity) -> Accepted {
-    Accepted { token: Vec::new(), session_key: None, identity }
+    Accepted { token: Vec::new(), session_key: None, identity, expires: None }
 }
 
 fn verify_mic(

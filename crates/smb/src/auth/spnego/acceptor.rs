@@ -1,15 +1,20 @@
-//! The server's half of SPNEGO around NTLM, and of NTLM without SPNEGO.
+//! The server's half of SPNEGO around NTLM and Kerberos, and of both without SPNEGO.
 //!
 //! ```text
-//!            NTLMSSP message
-//!  +-------+------------------------------------------------> Raw: all to NTLM
+//!            NTLMSSP message, Kerberos token
+//!  +-------+-------------------------------------------------> Raw: all to the mechanism
 //!  | Fresh |
-//!  +-------+ NegTokenInit, NTLM first      +---------+  NegTokenResp: MIC right?
+//!  +-------+ NegTokenInit, ours is first   +---------+  NegTokenResp: MIC right?
 //!      |    ------------------------------>| Wrapped |-----------------------------> Done
-//!      |                                   +---------+
-//!      |     NegTokenInit, NTLM further down    ^  answered with request-mic,
-//!      +----------------------------------------+  then a MIC is required
+//!      |                                   +---------+                                ^
+//!      |     NegTokenInit, ours further down  ^  |  MIC required, the client cannot   |
+//!      +--------------------------------------+  v  sign yet: answered with ours      |
+//!             answered with request-mic,   +-----------+                             |
+//!             then a MIC is required       | AwaitsMic |------------------------------+
+//!                                          +-----------+  MIC right?
 //! ```
+//!
+//! A ticket in the first token ends it at once.
 //!
 //! Spec: RFC 4178 §4 and §5, MS-SPNG §3.3.5.
 
@@ -17,109 +22,206 @@ use std::sync::Arc;
 
 use aws_lc_rs::constant_time;
 
-use super::{NegState, NegTokenInit, NegTokenResp, SpnegoError};
+use super::{Mechanism, NegState, NegTokenInit, NegTokenResp, SpnegoError};
+use crate::auth::kerberos::{KerberosAcceptor, is_kerberos};
 use crate::auth::ntlm::{AcceptorConfig, Freshness, NtlmAcceptor, SIGNATURE, mic_token};
-use crate::auth::{Accept, Acceptor, DenyReason, TOKEN_MAX, UserStore};
+use crate::auth::{Accept, Accepted, Acceptor, DenyReason, TOKEN_MAX, UserStore};
 
-/// One authentication, in whichever of the two ways the client chose with its first token.
+/// One authentication, in whichever of its ways the client chose with its first token.
 #[derive(Debug)]
 pub struct SpnegoAcceptor {
     ntlm: NtlmAcceptor,
+    /// None: tickets are not taken.
+    kerberos: Option<KerberosAcceptor>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
     Fresh,
-    Raw,
+    Raw(Way),
     Wrapped {
+        way: Way,
         /// The client's list as it encoded it: what the MICs cover.
         mech_list: Vec<u8>,
-        /// NTLM was not its first choice.
+        /// Ours was not its first choice.
         mic_required: bool,
     },
+    /// All is proven but that the list is the client's.
+    AwaitsMic {
+        accepted: Accepted,
+        way: Way,
+        mech_list: Vec<u8>,
+    },
     Done,
+}
+
+/// Which mechanism.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Ntlm,
+    Kerberos,
 }
 
 impl SpnegoAcceptor {
     /// Starts an authentication. `fresh` must not have been given to another.
     pub fn new(config: Arc<AcceptorConfig>, users: Arc<dyn UserStore>, fresh: Freshness) -> Self {
-        Self { ntlm: NtlmAcceptor::new(config, users, fresh), state: State::Fresh }
+        let ntlm = NtlmAcceptor::new(config, users, fresh);
+        Self { ntlm, kerberos: None, state: State::Fresh }
+    }
+
+    /// Takes tickets too.
+    #[must_use]
+    pub fn with_kerberos(self, kerberos: KerberosAcceptor) -> Self {
+        Self { kerberos: Some(kerberos), ..self }
     }
 
     fn first(&mut self, token: &[u8]) -> Result<Accept, DenyReason> {
         if token.starts_with(SIGNATURE) {
-            self.state = State::Raw;
-            return Ok(self.ntlm.step(token));
+            return Ok(self.raw(Way::Ntlm, token));
+        }
+        if self.kerberos.is_some() && is_kerberos(token) {
+            return Ok(self.raw(Way::Kerberos, token));
         }
         let init = NegTokenInit::parse(token)?;
         if init.mech_list.len() > MECH_LIST_MAX {
             return Err(DenyReason::PeerToken);
         }
-        let position = init.ntlm_at.ok_or(DenyReason::PeerMechanisms)?;
+        let mut choices = init.mechanisms.iter().enumerate();
+        let chosen = choices.find_map(|(at, choice)| Some((at, *choice, self.way(*choice)?)));
+        let (position, choice, way) = chosen.ok_or(DenyReason::PeerMechanisms)?;
         let mic_required = position != 0;
         // RFC 4178 §4.2.1: the token belongs to the first mechanism, so not to us otherwise.
         let ours = init.mech_token.filter(|_| !mic_required);
-        let challenge = match ours.map(|token| self.ntlm.step(token)) {
-            Some(Accept::Continue(challenge)) => Some(challenge),
-            Some(other) => return Ok(other),
-            None => None,
-        };
-        let state = if mic_required { NegState::REQUEST_MIC } else { NegState::INCOMPLETE };
-        self.state = State::Wrapped { mech_list: init.mech_list.to_vec(), mic_required };
-        let answer = NegTokenResp {
-            state: Some(state),
-            choose_ntlm: true,
-            token: challenge,
-            mech_list_mic: None,
-        };
-        Ok(Accept::Continue(answer.emit()))
+        let mech_list = init.mech_list.to_vec();
+        let choice = Some(choice);
+        match ours.map(|token| self.inner(way, token)) {
+            None => {
+                let state = if mic_required { NegState::REQUEST_MIC } else { NegState::INCOMPLETE };
+                self.state = State::Wrapped { way, mech_list, mic_required };
+                let answer = NegTokenResp { state: Some(state), choice, ..NegTokenResp::default() };
+                Ok(Accept::Continue(answer.emit()))
+            }
+            Some(Accept::Continue(challenge)) => {
+                self.state = State::Wrapped { way, mech_list, mic_required };
+                let answer = NegTokenResp {
+                    state: Some(NegState::INCOMPLETE),
+                    choice,
+                    token: Some(challenge),
+                    mech_list_mic: None,
+                };
+                Ok(Accept::Continue(answer.emit()))
+            }
+            // RFC 4178 §5: the client's own first choice was taken, so nobody gains by changing the list.
+            Some(Accept::Done(accepted)) => Ok(Accept::Done(complete(accepted, choice, None))),
+            Some(Accept::Denied(reason)) => Err(reason),
+        }
     }
 
     fn wrapped(
         &mut self,
         token: &[u8],
+        way: Way,
         mech_list: Vec<u8>,
         mic_required: bool,
     ) -> Result<Accept, DenyReason> {
         let resp = NegTokenResp::parse(token)?;
         let inner = resp.token.ok_or(DenyReason::PeerToken)?;
-        match self.ntlm.step(&inner) {
+        match self.inner(way, &inner) {
             Accept::Continue(challenge) => {
-                self.state = State::Wrapped { mech_list, mic_required };
+                self.state = State::Wrapped { way, mech_list, mic_required };
                 let state = Some(NegState::INCOMPLETE);
                 let answer =
                     NegTokenResp { state, token: Some(challenge), ..NegTokenResp::default() };
                 Ok(Accept::Continue(answer.emit()))
             }
             Accept::Done(mut accepted) => {
-                let state = Some(NegState::COMPLETED);
-                let mech_list_mic =
-                    self.exchange_mics(&mech_list, resp.mech_list_mic.as_deref(), mic_required)?;
-                let answer = NegTokenResp { state, mech_list_mic, ..NegTokenResp::default() };
-                accepted.token = answer.emit();
-                Ok(Accept::Done(accepted))
+                let ours = self.sign(way, &mech_list);
+                let mech_list_mic = match (resp.mech_list_mic, ours) {
+                    // Guests and anonymous users share no key with us: neither side can prove anything.
+                    (_, None) => None,
+                    (Some(theirs), ours) => {
+                        self.verify(way, &mech_list, &theirs)?;
+                        ours
+                    }
+                    (None, Some(_)) if !mic_required => None,
+                    // RFC 4178 §5: someone may have taken better mechanisms out of the list. Who waits for
+                    // an AP-REP has no key to show the contrary with until it is there.
+                    (None, ours) if way == Way::Kerberos => {
+                        let answer = NegTokenResp {
+                            state: Some(NegState::INCOMPLETE),
+                            token: Some(std::mem::take(&mut accepted.token)),
+                            mech_list_mic: ours,
+                            choice: None,
+                        };
+                        self.state = State::AwaitsMic { accepted, way, mech_list };
+                        return Ok(Accept::Continue(answer.emit()));
+                    }
+                    (None, Some(_)) => return Err(DenyReason::PeerMessageAltered),
+                };
+                Ok(Accept::Done(complete(accepted, None, mech_list_mic)))
             }
             Accept::Denied(reason) => Err(reason),
         }
     }
 
-    /// Checks the client's MIC and makes ours. Without one there is none, unless it is required.
-    fn exchange_mics(
+    fn last(
         &self,
+        token: &[u8],
+        accepted: Accepted,
+        way: Way,
         mech_list: &[u8],
-        theirs: Option<&[u8]>,
-        required: bool,
-    ) -> Result<Option<Vec<u8>>, DenyReason> {
-        // Guests and anonymous users share no key with us, so neither side can prove anything.
-        let Some(key) = self.ntlm.exported_key() else { return Ok(None) };
-        let Some(theirs) = theirs else {
-            // RFC 4178 §5: someone may have taken better mechanisms out of the list.
-            return if required { Err(DenyReason::PeerMessageAltered) } else { Ok(None) };
+    ) -> Result<Accept, DenyReason> {
+        let resp = NegTokenResp::parse(token)?;
+        let theirs = resp.mech_list_mic.ok_or(DenyReason::PeerMessageAltered)?;
+        self.verify(way, mech_list, &theirs)?;
+        Ok(Accept::Done(complete(accepted, None, None)))
+    }
+
+    fn raw(&mut self, way: Way, token: &[u8]) -> Accept {
+        self.state = State::Raw(way);
+        self.inner(way, token)
+    }
+
+    fn way(&self, mechanism: Mechanism) -> Option<Way> {
+        match mechanism {
+            Mechanism::Ntlm => Some(Way::Ntlm),
+            Mechanism::Kerberos | Mechanism::KerberosOfMicrosoft => {
+                self.kerberos.as_ref().map(|_| Way::Kerberos)
+            }
+            Mechanism::Other => None,
+        }
+    }
+
+    fn inner(&mut self, way: Way, token: &[u8]) -> Accept {
+        match (way, &mut self.kerberos) {
+            (Way::Kerberos, Some(kerberos)) => kerberos.step(token),
+            (Way::Kerberos, None) => Accept::Denied(DenyReason::PeerMechanisms),
+            (Way::Ntlm, _) => self.ntlm.step(token),
+        }
+    }
+
+    /// Our MIC of the client's list; none without a key.
+    fn sign(&self, way: Way, mech_list: &[u8]) -> Option<Vec<u8>> {
+        match way {
+            Way::Ntlm => {
+                self.ntlm.exported_key().map(|key| mic_token(key, true, mech_list).to_vec())
+            }
+            Way::Kerberos => self.kerberos.as_ref()?.sign(mech_list),
+        }
+    }
+
+    fn verify(&self, way: Way, mech_list: &[u8], theirs: &[u8]) -> Result<(), DenyReason> {
+        let is_right = match way {
+            Way::Ntlm => self.ntlm.exported_key().is_some_and(|key| {
+                let expected = mic_token(key, false, mech_list);
+                constant_time::verify_slices_are_equal(&expected, theirs).is_ok()
+            }),
+            Way::Kerberos => {
+                self.kerberos.as_ref().is_some_and(|one| one.is_signed(mech_list, theirs))
+            }
         };
-        constant_time::verify_slices_are_equal(&mic_token(key, false, mech_list), theirs)
-            .map_err(|_| DenyReason::PeerMessageAltered)?;
-        Ok(Some(mic_token(key, true, mech_list).to_vec()))
+        if is_right { Ok(()) } else { Err(DenyReason::PeerMessageAltered) }
     }
 }
 
@@ -131,17 +233,30 @@ impl Acceptor for SpnegoAcceptor {
         }
         let outcome = match std::mem::replace(&mut self.state, State::Done) {
             State::Fresh => self.first(token),
-            State::Raw => {
-                self.state = State::Raw;
-                Ok(self.ntlm.step(token))
+            State::Raw(way) => Ok(self.raw(way, token)),
+            State::Wrapped { way, mech_list, mic_required } => {
+                self.wrapped(token, way, mech_list, mic_required)
             }
-            State::Wrapped { mech_list, mic_required } => {
-                self.wrapped(token, mech_list, mic_required)
+            State::AwaitsMic { accepted, way, mech_list } => {
+                self.last(token, accepted, way, &mech_list)
             }
             State::Done => Err(DenyReason::PeerOutOfSequence),
         };
         outcome.unwrap_or_else(Accept::Denied)
     }
+}
+
+/// Wraps the mechanism's last token, if it has one, in ours.
+fn complete(
+    mut accepted: Accepted,
+    choice: Option<Mechanism>,
+    mech_list_mic: Option<Vec<u8>>,
+) -> Accepted {
+    let token = std::mem::take(&mut accepted.token);
+    let token = Some(token).filter(|token| !token.is_empty());
+    let state = Some(NegState::COMPLETED);
+    accepted.token = NegTokenResp { state, choice, token, mech_list_mic }.emit();
+    accepted
 }
 
 impl From<SpnegoError> for DenyReason {

@@ -7,14 +7,18 @@
 //!  a1 NegTokenResp(AUTHENTICATE, MIC)   ---------->
 //!                             <----------  a1 NegTokenResp(completed, MIC)
 //!
-//!  raw NTLMSSP messages, without any of this, work too
+//!  60 NegTokenInit(mechs, AP-REQ)       ---------->
+//!                             <----------  a1 NegTokenResp(completed, Kerberos, AP-REP)
+//!
+//!  raw NTLMSSP messages and Kerberos tokens, without any of this, work too
 //! ```
 //!
 //! Spec: RFC 4178, MS-SPNG.
 
 mod acceptor;
-mod der;
 mod token;
 
 pub use acceptor::SpnegoAcceptor;
-pub use token::{NEGOTIATE_HINT, NegState, NegTokenInit, NegTokenResp, SpnegoError};
+pub use token::{
+    KERBEROS_HINT, Mechanism, NEGOTIATE_HINT, NegState, NegTokenInit, NegTokenResp, SpnegoError,
+};

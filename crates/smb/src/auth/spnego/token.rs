@@ -12,18 +12,19 @@
 
 use thiserror::Error;
 
-use super::der::{
+use crate::auth::der::{
     APPLICATION_0, ENUMERATED, Element, OBJECT_ID, OCTET_STRING, SEQUENCE, context, expect, split,
     wrap,
 };
+use crate::auth::kerberos::{KERBEROS_OID, MICROSOFT_OID};
 
 /// The client's first token.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NegTokenInit<'a> {
     /// The mechanism list exactly as it was encoded.
     pub mech_list: &'a [u8],
-    /// NTLMSSP's place in that list, if it is there.
-    pub ntlm_at: Option<usize>,
+    /// The list, first choice first.
+    pub mechanisms: Vec<Mechanism>,
     /// Token of the first mechanism.
     pub mech_token: Option<&'a [u8]>,
 }
@@ -41,8 +42,8 @@ impl<'a> NegTokenInit<'a> {
         }
         let init = unwrap_two(oid.rest, context(0), SEQUENCE)?;
         let list = unwrap_one(init.content, context(0))?;
-        let mechanisms = expect(list.content, SEQUENCE).ok_or(SpnegoError::PeerMalformed)?;
-        let ntlm_at = position_of_ntlm(mechanisms.content)?;
+        let encoded = expect(list.content, SEQUENCE).ok_or(SpnegoError::PeerMalformed)?;
+        let mechanisms = mechanisms(encoded.content)?;
         let mut mech_token = None;
         let mut fields = list.rest;
         while let Some(field) = split(fields) {
@@ -54,7 +55,7 @@ impl<'a> NegTokenInit<'a> {
         if !fields.is_empty() {
             return Err(SpnegoError::PeerMalformed);
         }
-        Ok(Self { mech_list: mechanisms.whole, ntlm_at, mech_token })
+        Ok(Self { mech_list: encoded.whole, mechanisms, mech_token })
     }
 }
 
@@ -63,8 +64,8 @@ impl<'a> NegTokenInit<'a> {
 pub struct NegTokenResp {
     /// How far the sender is; clients often leave it out.
     pub state: Option<NegState>,
-    /// Say that NTLMSSP was chosen. Only emitted; a server does not choose again.
-    pub choose_ntlm: bool,
+    /// Which mechanism was chosen. Only emitted; a server does not choose again.
+    pub choice: Option<Mechanism>,
     /// Token of the mechanism.
     pub token: Option<Vec<u8>>,
     /// Signature over the mechanism list.
@@ -84,7 +85,7 @@ impl NegTokenResp {
             let value = split(field.content).ok_or(SpnegoError::PeerMalformed)?;
             match (field.tag, value.tag, value.content) {
                 (0xa0, ENUMERATED, [state]) => out.state = Some(NegState(*state)),
-                (0xa1, OBJECT_ID, oid) => out.choose_ntlm = oid == NTLM_OID,
+                (0xa1, OBJECT_ID, oid) => out.choice = Mechanism::of(oid),
                 (0xa2, OCTET_STRING, token) => out.token = Some(token.to_vec()),
                 (0xa3, OCTET_STRING, mic) => out.mech_list_mic = Some(mic.to_vec()),
                 _ => return Err(SpnegoError::PeerMalformed),
@@ -103,8 +104,8 @@ impl NegTokenResp {
         if let Some(NegState(state)) = self.state {
             fields.extend(wrap(context(0), &wrap(ENUMERATED, &[state])));
         }
-        if self.choose_ntlm {
-            fields.extend(wrap(context(1), &wrap(OBJECT_ID, NTLM_OID)));
+        if let Some(choice) = self.choice {
+            fields.extend(wrap(context(1), &wrap(OBJECT_ID, choice.oid())));
         }
         if let Some(token) = &self.token {
             fields.extend(wrap(context(2), &wrap(OCTET_STRING, token)));
@@ -131,20 +132,52 @@ impl NegState {
     pub const REQUEST_MIC: Self = Self(3);
 }
 
-/// Finds NTLMSSP in the list's content.
-fn position_of_ntlm(mut list: &[u8]) -> Result<Option<usize>, SpnegoError> {
-    let mut found = None;
-    for at in 0.. {
-        if list.is_empty() {
-            break;
+/// What a client may authenticate with.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Mechanism {
+    /// NTLMSSP.
+    Ntlm,
+    /// Kerberos.
+    Kerberos,
+    /// Kerberos, by the identifier that Windows 2000 gave it.
+    KerberosOfMicrosoft,
+    /// One that we do not speak.
+    Other,
+}
+
+impl Mechanism {
+    /// Whether it is Kerberos by either name.
+    pub fn is_kerberos(self) -> bool {
+        matches!(self, Self::Kerberos | Self::KerberosOfMicrosoft)
+    }
+
+    fn of(oid: &[u8]) -> Option<Self> {
+        [Self::Ntlm, Self::Kerberos, Self::KerberosOfMicrosoft]
+            .into_iter()
+            .find(|mechanism| mechanism.oid() == oid)
+    }
+
+    /// # Panics
+    /// It is [`Mechanism::Other`], which nobody chooses.
+    fn oid(self) -> &'static [u8] {
+        match self {
+            Self::Ntlm => NTLM_OID,
+            Self::Kerberos => KERBEROS_OID,
+            Self::KerberosOfMicrosoft => MICROSOFT_OID,
+            Self::Other => unreachable!("only what we speak is chosen"),
         }
-        if at == MECHANISMS_MAX {
+    }
+}
+
+/// Reads the content of a list.
+fn mechanisms(mut list: &[u8]) -> Result<Vec<Mechanism>, SpnegoError> {
+    let mut found = Vec::new();
+    while !list.is_empty() {
+        if found.len() == MECHANISMS_MAX {
             return Err(SpnegoError::PeerMechanisms);
         }
         let mechanism = expect(list, OBJECT_ID).ok_or(SpnegoError::PeerMalformed)?;
-        if mechanism.content == NTLM_OID && found.is_none() {
-            found = Some(at);
-        }
+        found.push(Mechanism::of(mechanism.content).unwrap_or(Mechanism::Other));
         list = mechanism.rest;
     }
     Ok(found)
@@ -189,6 +222,12 @@ const NTLM_OID: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
 pub const NEGOTIATE_HINT: &[u8; 30] = b"\x60\x1c\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x12\x30\x10\
     \xa0\x0e\x30\x0c\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x0a";
 
+/// The same of a server that takes tickets too: Kerberos by both its names before NTLMSSP, as Windows
+/// lists them.
+pub const KERBEROS_HINT: &[u8; 52] = b"\x60\x32\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x28\x30\x26\
+    \xa0\x24\x30\x22\x06\x09\x2a\x86\x48\x82\xf7\x12\x01\x02\x02\x06\x09\x2a\x86\x48\x86\xf7\x12\
+    \x01\x02\x02\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x0a";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +243,7 @@ mod tests {
     fn a_windows_client_s_first_token_parses() {
         let bytes = token(2, 88);
         let init = NegTokenInit::parse(&bytes).unwrap();
-        assert_eq!(init.ntlm_at, Some(0));
+        assert_eq!(init.mechanisms, [Mechanism::Ntlm]);
         assert_eq!(init.mech_list, hex("300c060a2b06010401823702020a"));
         assert!(init.mech_token.unwrap().starts_with(b"NTLMSSP\0\x01"));
     }
@@ -214,7 +253,11 @@ mod tests {
         let bytes = token(3, 72);
         let resp = NegTokenResp::parse(&bytes).unwrap();
         assert_eq!(resp.state, Some(NegState::INCOMPLETE));
-        assert!(resp.choose_ntlm && resp.token.is_some() && resp.mech_list_mic.is_none());
+        assert!(
+            resp.choice == Some(Mechanism::Ntlm)
+                && resp.token.is_some()
+                && resp.mech_list_mic.is_none()
+        );
         // Windows writes the two inner lengths in two bytes where one would do for the outer.
         assert_eq!(NegTokenResp::parse(&resp.emit()), Ok(resp.clone()));
         assert_eq!(resp.emit(), bytes);
@@ -227,10 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn our_hint_is_a_list_of_one_mechanism_and_nothing_else() {
+    fn our_hints_are_lists_of_mechanisms_and_nothing_else() {
         let init = NegTokenInit::parse(NEGOTIATE_HINT).unwrap();
-        assert_eq!((init.ntlm_at, init.mech_token), (Some(0), None));
+        assert_eq!((&init.mechanisms[..], init.mech_token), (&[Mechanism::Ntlm][..], None));
         assert!(NEGOTIATE_HINT.ends_with(init.mech_list), "no negHints behind the list");
+        let init = NegTokenInit::parse(KERBEROS_HINT).unwrap();
+        let all = [Mechanism::KerberosOfMicrosoft, Mechanism::Kerberos, Mechanism::Ntlm];
+        assert_eq!((&init.mechanisms[..], init.mech_token), (&all[..], None));
+        assert!(KERBEROS_HINT.ends_with(init.mech_list));
     }
 
     #[test]

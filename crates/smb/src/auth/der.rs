@@ -1,4 +1,4 @@
-//! The few pieces of DER that SPNEGO is made of.
+//! The few pieces of DER that SPNEGO and Kerberos are made of.
 //!
 //! ```text
 //!  tag (1) | length: 00..7f, or 81 nn, or 82 nn nn | content
@@ -10,7 +10,7 @@
 //! Spec: X.690 §8.1, §10.1.
 
 /// Splits off the element in front: its tag, its content, all its bytes, and what follows.
-pub(super) fn split(bytes: &[u8]) -> Option<Element<'_>> {
+pub(in crate::auth) fn split(bytes: &[u8]) -> Option<Element<'_>> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (len, content) = match first {
@@ -29,21 +29,21 @@ pub(super) fn split(bytes: &[u8]) -> Option<Element<'_>> {
 
 /// One element and its surroundings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Element<'a> {
-    pub(super) tag: u8,
-    pub(super) content: &'a [u8],
+pub(in crate::auth) struct Element<'a> {
+    pub(in crate::auth) tag: u8,
+    pub(in crate::auth) content: &'a [u8],
     /// Tag, length and content.
-    pub(super) whole: &'a [u8],
-    pub(super) rest: &'a [u8],
+    pub(in crate::auth) whole: &'a [u8],
+    pub(in crate::auth) rest: &'a [u8],
 }
 
 /// The element in front, if it has that tag.
-pub(super) fn expect(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
+pub(in crate::auth) fn expect(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     split(bytes).filter(|element| element.tag == tag)
 }
 
 /// An element with that content.
-pub(super) fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(in crate::auth) fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len() + 4);
     out.push(tag);
     match u8::try_from(content.len()) {
@@ -59,14 +59,23 @@ pub(super) fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-pub(super) const OCTET_STRING: u8 = 0x04;
-pub(super) const OBJECT_ID: u8 = 0x06;
-pub(super) const ENUMERATED: u8 = 0x0a;
-pub(super) const SEQUENCE: u8 = 0x30;
-pub(super) const APPLICATION_0: u8 = 0x60;
+pub(in crate::auth) const INTEGER: u8 = 0x02;
+pub(in crate::auth) const BIT_STRING: u8 = 0x03;
+pub(in crate::auth) const OCTET_STRING: u8 = 0x04;
+pub(in crate::auth) const OBJECT_ID: u8 = 0x06;
+pub(in crate::auth) const ENUMERATED: u8 = 0x0a;
+pub(in crate::auth) const GENERALIZED_TIME: u8 = 0x18;
+pub(in crate::auth) const GENERAL_STRING: u8 = 0x1b;
+pub(in crate::auth) const SEQUENCE: u8 = 0x30;
+pub(in crate::auth) const APPLICATION_0: u8 = application(0);
+
+/// The tag of one of an application's own types.
+pub(in crate::auth) const fn application(number: u8) -> u8 {
+    0x60 | number
+}
 
 /// The tag of an explicitly tagged field.
-pub(super) const fn context(number: u8) -> u8 {
+pub(in crate::auth) const fn context(number: u8) -> u8 {
     0xa0 | number
 }
 
