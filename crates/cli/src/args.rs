@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Export directories over SMB3, SMB Direct and push mode
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// List a directory
     Ls(Remote),
     /// Copy a remote file here
@@ -70,6 +70,16 @@ pub(crate) struct Serve {
     /// File of accounts that `landfast passwd` writes; read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) users_file: Option<PathBuf>,
+    /// Keys of the service `cifs/HOST`, for logons by Kerberos ticket; read again when they change
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keytab: Option<PathBuf>,
+    /// Take tickets for this service only, instead of all those of the keytab
+    #[arg(long, value_name = "cifs/HOST@REALM", requires = "keytab")]
+    pub(crate) principal: Option<String>,
+    /// User who may log on by ticket without having a password here, `*` for all of the realm; may be
+    /// given many times
+    #[arg(long = "kerberos-user", value_name = "NAME", requires = "keytab")]
+    pub(crate) kerberos_users: Vec<String>,
     /// Settings in TOML; options on the command line win
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -340,6 +350,8 @@ Examples:
   A device of persistent memory as the file `log` of a share:
       mknod /srv/data/log c $(stat -c '0x%t 0x%T' /dev/dax0.0)
       landfast serve /srv/data --user alice:secret --device data=/dev/dax0.0
+  Tickets of a Kerberos realm (docs/kerberos.md says how to make the keytab):
+      landfast serve /srv/data --keytab /etc/landfast/cifs.keytab --kerberos-user '*'
   Measure in memory (a power failure loses everything):
       landfast serve /dev/shm/x --user a:a --emulate-persistence
 
@@ -357,6 +369,11 @@ The config file holds the same settings:
   users = [\"alice\"]
   readers = [\"bob\"]
   devices = [\"/dev/dax0.0\"]
+  [kerberos]
+  keytab = \"/etc/landfast/cifs.keytab\"
+  principal = \"cifs/files.example.org@EXAMPLE.ORG\"
+  users = [\"carol\"]
+  clock_skew_s = 300
   [[user]]
   name = \"alice\"
   password = \"secret\"

@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
     pub(crate) users_file: Option<PathBuf>,
+    pub(crate) kerberos: Option<Kerberos>,
 }
 
 /// A directory under a name.
@@ -73,6 +74,17 @@ pub(crate) struct User {
     pub(crate) password: String,
 }
 
+/// Logons by ticket.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kerberos {
+    pub(crate) keytab: PathBuf,
+    pub(crate) principal: Option<String>,
+    #[serde(default)]
+    pub(crate) users: Vec<String>,
+    pub(crate) clock_skew_s: Option<u64>,
+}
+
 impl Settings {
     /// Reads the config file, if one is named, and lets the command line win.
     pub(crate) fn gather(options: &Serve) -> Result<Self, Failure> {
@@ -97,9 +109,12 @@ impl Settings {
             ));
         }
         let users_file = options.users_file.clone().or(file.users_file);
-        if users.is_empty() && users_file.is_none() {
+        let kerberos = kerberos(options, file.kerberos);
+        let has_owners = kerberos.as_ref().is_some_and(|kerberos| !kerberos.users.is_empty());
+        if users.is_empty() && users_file.is_none() && !has_owners {
             return Err(Failure::ConfigMissing(
-                "nobody could log on: name an account with --user NAME:PASSWORD, or --users-file FILE",
+                "nobody could log on: name an account with --user NAME:PASSWORD, or --users-file FILE, or \
+                 --keytab FILE with --kerberos-user NAME",
             ));
         }
         let rdma_threads = options.rdma_threads.or(file.rdma_threads).unwrap_or(1);
@@ -137,6 +152,7 @@ impl Settings {
             shares,
             users,
             users_file,
+            kerberos,
         })
     }
 }
@@ -156,6 +172,7 @@ struct File {
     signing: Option<Signing>,
     recall_grace_ms: Option<u64>,
     users_file: Option<PathBuf>,
+    kerberos: Option<Kerberos>,
     control: Option<PathBuf>,
     #[serde(default)]
     share: Vec<Share>,
@@ -169,6 +186,17 @@ impl File {
         toml::from_str(&text)
             .map_err(|source| Failure::ConfigSyntax { path: path.into(), source: Box::new(source) })
     }
+}
+
+fn kerberos(options: &Serve, file: Option<Kerberos>) -> Option<Kerberos> {
+    let Some(keytab) = &options.keytab else { return file };
+    let mut kerberos = file.unwrap_or_default();
+    kerberos.keytab.clone_from(keytab);
+    if options.principal.is_some() {
+        kerberos.principal.clone_from(&options.principal);
+    }
+    kerberos.users.extend(options.kerberos_users.iter().cloned());
+    Some(kerberos)
 }
 
 fn share_argument(text: &str) -> Result<Share, Failure> {
@@ -273,6 +301,25 @@ mod tests {
         for wrong in ["/dev/dax1.0", "nowhere=/dev/dax1.0", "data="] {
             assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
         }
+    }
+
+    #[test]
+    fn tickets_are_taken_by_a_keytab_of_the_file_or_of_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "[kerberos]\nkeytab = \"/one\"\nprincipal = \"cifs/a@R\"\nusers = [\"a\"]\n";
+        std::fs::write(&path, text).unwrap();
+        let file = ["/srv", "--config", path.to_str().unwrap()];
+        let settings = gather(&file).unwrap().kerberos.unwrap();
+        assert_eq!(settings.keytab, PathBuf::from("/one"));
+        let more = ["--keytab", "/two", "--principal", "cifs/b@R", "--kerberos-user", "b"];
+        let settings = gather(&[&file[..], &more].concat()).unwrap().kerberos.unwrap();
+        assert_eq!(settings.keytab, PathBuf::from("/two"));
+        assert_eq!(settings.principal.as_deref(), Some("cifs/b@R"));
+        assert_eq!(settings.users, ["a", "b"]);
+        assert!(gather(&["/srv", "--user", "a:b"]).unwrap().kerberos.is_none());
+        // A keytab alone lets nobody in.
+        assert!(matches!(gather(&["/srv", "--keytab", "/two"]), Err(Failure::ConfigMissing(_))));
     }
 
     #[test]

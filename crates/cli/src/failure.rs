@@ -23,6 +23,9 @@ pub(crate) enum Failure {
     /// The users file cannot be used.
     #[error(transparent)]
     Users(#[from] server::users::UsersFileError),
+    /// The keytab cannot be used.
+    #[error(transparent)]
+    Keytab(#[from] server::KeytabFileError),
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),

@@ -1,13 +1,14 @@
 //! `landfast serve`: start, say where, serve until told to stop.
 
 use std::io::Write as _;
+use std::time::Duration;
 
-use server::{PushPolicy, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
+use server::{KerberosConfig, PushPolicy, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use crate::args::{Serve, Signing};
-use crate::config::{Settings, Share};
+use crate::config::{Kerberos, Settings, Share};
 use crate::control::Control;
 use crate::failure::Failure;
 
@@ -65,6 +66,10 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         Some(path) => Users::in_file(path, users)?,
         None => Users::with_passwords(users),
     };
+    let users = match &settings.kerberos {
+        Some(kerberos) => users.with_kerberos(&kerberos_config(kerberos))?,
+        None => users,
+    };
     Ok(ServerConfig {
         signing: match settings.signing {
             Signing::Always => SigningPolicy::Required,
@@ -81,4 +86,16 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         push,
         ..ServerConfig::new(settings.listen)
     })
+}
+
+fn kerberos_config(settings: &Kerberos) -> KerberosConfig {
+    let mut config = KerberosConfig {
+        principal: settings.principal.clone(),
+        users: settings.users.clone(),
+        ..KerberosConfig::new(settings.keytab.clone())
+    };
+    if let Some(seconds) = settings.clock_skew_s {
+        config.clock_skew = Duration::from_secs(seconds);
+    }
+    config
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rdma::{PollPolicy, ProviderChoice};
 use smb::auth::{UserList, UserStore};
 
+use crate::kerberos::{KerberosConfig, KeytabFileError, Tickets};
 use crate::limits::Limits;
 use crate::share::ShareConfig;
 use crate::users::{UsersFile, UsersFileError};
@@ -154,12 +155,15 @@ impl Default for PushPolicy {
 
 /// Who may log on.
 #[derive(Clone, Debug)]
-pub struct Users(Arc<dyn UserStore>);
+pub struct Users {
+    store: Arc<dyn UserStore>,
+    tickets: Option<Arc<Tickets>>,
+}
 
 impl Users {
     /// Users kept by someone else.
     pub fn from_store(store: Arc<dyn UserStore>) -> Self {
-        Self(store)
+        Self { store, tickets: None }
     }
 
     /// Users by name and password.
@@ -168,7 +172,7 @@ impl Users {
         for (user, password) in users {
             list.add_password(user, password);
         }
-        Self(Arc::new(list))
+        Self::from_store(Arc::new(list))
     }
 
     /// Users of a file that `landfast passwd` writes, and some more by name and password.
@@ -183,16 +187,30 @@ impl Users {
         for (user, password) in more {
             list.add_password(user, password);
         }
-        Ok(Self(Arc::new(UsersFile::open(path, list)?)))
+        Ok(Self::from_store(Arc::new(UsersFile::open(path, list)?)))
+    }
+
+    /// The same users, who may show a Kerberos ticket instead of their password; and others, who
+    /// have no password here.
+    ///
+    /// # Errors
+    /// The keytab cannot be used.
+    pub fn with_kerberos(self, config: &KerberosConfig) -> Result<Self, KeytabFileError> {
+        Ok(Self { tickets: Some(Arc::new(Tickets::open(config)?)), ..self })
     }
 
     pub(crate) fn store(&self) -> Arc<dyn UserStore> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.store)
+    }
+
+    /// How tickets are taken, if they are.
+    pub(crate) fn tickets(&self) -> Option<&Tickets> {
+        self.tickets.as_deref()
     }
 }
 
 impl Default for Users {
     fn default() -> Self {
-        Self(Arc::new(UserList::new()))
+        Self::from_store(Arc::new(UserList::new()))
     }
 }

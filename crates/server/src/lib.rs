@@ -12,6 +12,7 @@
 //! | `engine` | the thread that owns the RDMA engine |
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
 //! | `host` | what the machine says of its network |
+//! | `kerberos` | the keytab's file |
 //! | [`users`] | users of a file, by NT hash |
 //! | [`report`] | what goes on, for whoever operates the server |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
@@ -22,6 +23,7 @@ mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host;
+mod kerberos;
 mod limits;
 mod push;
 pub mod report;
@@ -33,6 +35,7 @@ mod transport;
 pub mod users;
 
 pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};
+pub use kerberos::{KerberosConfig, KeytabFileError};
 pub use limits::Limits;
 pub use report::{Observer, Report};
 pub use server::{Running, Server, StartError, Status};

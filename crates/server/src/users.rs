@@ -32,7 +32,7 @@ pub struct UsersFile {
 
 /// Tells one state of the file from another.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Stamp {
+pub(crate) struct Stamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
@@ -97,7 +97,7 @@ impl UserStore for UsersFile {
 }
 
 impl Stamp {
-    fn of(found: &std::fs::Metadata) -> Self {
+    pub(crate) fn of(found: &std::fs::Metadata) -> Self {
         let modified = (found.mtime(), found.mtime_nsec());
         Self { inode: found.ino(), size: found.size(), modified }
     }

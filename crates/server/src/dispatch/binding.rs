@@ -56,6 +56,9 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
         return Err(NtStatus::INVALID_PARAMETER.into());
     }
     key.verify(pdu).map_err(|_| NtStatus::ACCESS_DENIED)?;
+    if session.is_expired() {
+        return refuse(NtStatus::NETWORK_SESSION_EXPIRED, key);
+    }
     // MS-SMB2 §3.3.5.5: multichannel is 3.0 and later.
     if !agreed.is_smb3() || joined.is_some() {
         return refuse(NtStatus::REQUEST_NOT_ACCEPTED, key);

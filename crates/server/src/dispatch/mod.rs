@@ -39,6 +39,7 @@ use smb::ParseError;
 
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
+use crate::state::Channel;
 
 pub(crate) use self::create::PushWish;
 
@@ -57,6 +58,7 @@ pub(crate) fn answer_now(
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
     let attempt = match header.command {
+        _ if is_expired(header, asker.channel) => Some(Err(NtStatus::NETWORK_SESSION_EXPIRED)),
         Command::READ => read::now(asker, pdu, out),
         Command::WRITE => write::now(asker, pdu, out),
         Command::FLUSH => flush::now(asker, pdu, out),
@@ -77,6 +79,9 @@ pub(crate) fn answer_now(
 
 /// Answers a request that may take its time.
 pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
+    if is_expired(&call.header, &call.channel) {
+        return Err(NtStatus::NETWORK_SESSION_EXPIRED);
+    }
     if pipe::is_meant(call) {
         return pipe::handle(call, out);
     }
@@ -107,6 +112,12 @@ pub(crate) fn without_session(header: &Header, pdu: &[u8], out: &mut Vec<u8>) ->
         Command::ECHO => echo(pdu, out),
         _ => Err(NtStatus::USER_SESSION_DELETED),
     }
+}
+
+// MS-SMB2 §3.3.5.2.9: whose ticket has ended may still give back what it has.
+fn is_expired(header: &Header, channel: &Channel) -> bool {
+    let goes_on = [Command::LOGOFF, Command::CLOSE, Command::LOCK, Command::ECHO];
+    !goes_on.contains(&header.command) && channel.session.is_expired()
 }
 
 fn echo(pdu: &[u8], out: &mut Vec<u8>) -> Outcome {

@@ -4,7 +4,7 @@
 
 use smb::Command;
 use smb::NtStatus;
-use smb::auth::NEGOTIATE_HINT;
+use smb::auth::{KERBEROS_HINT, NEGOTIATE_HINT};
 use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{
     Capabilities, CipherId, Dialect, HashId, NegotiateContext, NegotiateRequest, NegotiateResponse,
@@ -264,7 +264,7 @@ fn response<'a>(
         system_time: now(),
         // The moment of the last start helps an attacker more than a client.
         start_time: smb::FileTime::ZERO,
-        token: NEGOTIATE_HINT,
+        token: if core.users.tickets().is_some() { KERBEROS_HINT } else { NEGOTIATE_HINT },
         contexts,
     }
 }

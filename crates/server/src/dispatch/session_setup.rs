@@ -23,6 +23,7 @@ use tracing::{debug, info, warn};
 use super::binding::{self, Refusal};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
+use crate::kerberos::Tickets;
 use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
@@ -249,7 +250,9 @@ fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<Logon, Vio
     };
     let fresh = Freshness { challenge, now_filetime: now().0 };
     let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
-    Ok(Logon::new(config, core.users.store(), fresh, throttle))
+    let ticket = core.users.tickets().map(Tickets::one).transpose();
+    let ticket = ticket.map_err(Violation::HostRandom)?;
+    Ok(Logon::new(config, core.users.store(), fresh, ticket, throttle))
 }
 
 fn finish(
@@ -294,6 +297,9 @@ fn finish(
                 return Leg::refused(NtStatus::ACCESS_DENIED, id);
             }
             channel.session.set_anonymous(is_anonymous);
+            if !is_anonymous {
+                channel.session.set_expiry(accepted.expires);
+            }
             debug!(peer = %link.peer, session = id, is_anonymous, "authenticated again");
             return leg(&channel, accepted.token);
         }
@@ -328,6 +334,7 @@ fn finish(
         signing_required,
         encrypt_required: link.core.encrypt_required,
     }));
+    session.set_expiry(accepted.expires);
     if !link.core.add_session(Arc::clone(&session)) {
         return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
     }

@@ -1,16 +1,20 @@
 //! One client proving who it is, as often as the throttle lets it.
 //!
 //! The name comes with the proof, in one token, so the throttle is asked where the acceptor looks
-//! the user up: for a refused attempt there is no such user, and it takes the time of any other.
+//! the user up: for a refused attempt there is no such user, and it takes the time of any other. It is asked
+//! for the owner of a ticket too, once the ticket is known to be genuine: nobody guesses those, but whoever
+//! is kept out is kept out by every door.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use smb::auth::kerberos::KerberosAcceptor;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Acceptor, Credentials, DenyReason, SpnegoAcceptor, UserStore};
 
 use super::throttle::{Attempt, Throttle, TooMany};
+use crate::kerberos::OneTicket;
 
 /// One authentication.
 #[derive(Debug)]
@@ -25,11 +29,17 @@ impl Logon {
         config: AcceptorConfig,
         users: Arc<dyn UserStore>,
         fresh: Freshness,
+        ticket: Option<OneTicket>,
         (throttle, source): (Arc<Throttle>, IpAddr),
     ) -> Self {
         let users = Arc::new(Throttled { users, throttle, source, asked: Mutex::default() });
         let store = Arc::clone(&users) as Arc<dyn UserStore>;
-        Self { acceptor: SpnegoAcceptor::new(Arc::new(config), store, fresh), users }
+        let mut acceptor = SpnegoAcceptor::new(Arc::new(config), Arc::clone(&store), fresh);
+        if let Some((service, keytab, fresh)) = ticket {
+            let kerberos = KerberosAcceptor::new(service, keytab, store, fresh);
+            acceptor = acceptor.with_kerberos(kerberos);
+        }
+        Self { acceptor, users }
     }
 
     /// Takes the client's next token.

@@ -5,6 +5,8 @@
 //!  SESSION_SETUP ----------> +-------+ ---------------------------------------> +--------+
 //!                            | Valid |                                          | Closed |
 //!                            +-------+ <--- authenticated again, same keys      +--------+
+//!                                |                                  |
+//!                                +-- its ticket ends --> Expired ---+
 //! ```
 //!
 //! Over each of its connections a session is reached through a channel with a signing key of its
@@ -16,10 +18,11 @@
 //! Spec: MS-SMB2 §3.3.1.8 (session), §3.3.1.15 (channel).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use smb::FileTime;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
 
 use super::link::{Agreed, Link};
@@ -30,7 +33,7 @@ use super::tree::{Target, Tree};
 use crate::limits::{
     CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESSION_MAX,
 };
-use crate::service::Core;
+use crate::service::{Core, now};
 
 /// Who a session belongs to.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -64,6 +67,8 @@ pub(crate) struct Session {
     closed: AtomicBool,
     /// It has authenticated again without a name.
     unnamed: AtomicBool,
+    /// When its ticket ends, in ticks; all ones: never.
+    expires: AtomicU64,
     /// When it was set up.
     pub(crate) since: Instant,
 }
@@ -133,6 +138,7 @@ impl Session {
             pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
             closed: AtomicBool::new(false),
             unnamed: AtomicBool::new(false),
+            expires: AtomicU64::new(u64::MAX),
             since: Instant::now(),
         }
     }
@@ -303,6 +309,17 @@ impl Session {
     /// It has authenticated again, with a name or without.
     pub(crate) fn set_anonymous(&self, unnamed: bool) {
         self.unnamed.store(unnamed, Ordering::Release);
+    }
+
+    /// It has proved who it is until then, or for good.
+    pub(crate) fn set_expiry(&self, at: Option<FileTime>) {
+        self.expires.store(at.map_or(u64::MAX, |at| at.0), Ordering::Release);
+    }
+
+    /// Whether its ticket has ended: then it does nothing more until it has shown another.
+    pub(crate) fn is_expired(&self) -> bool {
+        let at = self.expires.load(Ordering::Acquire);
+        at != u64::MAX && at <= now().0
     }
 
     pub(crate) fn is_closed(&self) -> bool {

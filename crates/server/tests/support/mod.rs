@@ -70,7 +70,7 @@ pub(crate) struct Wire {
     pub(crate) keys: Option<SessionKeys>,
     /// Sign requests.
     pub(crate) signs: bool,
-    preauth: PreauthHash,
+    pub(crate) preauth: PreauthHash,
     /// What came and belongs to no request: notifications.
     pub(crate) unsolicited: Vec<(Header, Vec<u8>)>,
 }

@@ -1,0 +1,182 @@
+//! Logons by ticket: the keytab's file, and what all of them share.
+//!
+//! A keytab is as good as the passwords of all users, so one that others may read is refused. The file is
+//! looked at again whenever somebody logs on; what cannot be read then leaves the keys as they were.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use smb::auth::kerberos::{
+    KerberosFreshness, KerberosService, Keytab, KeytabError, Principal, PrincipalError,
+};
+use thiserror::Error;
+use tracing::{info, warn};
+use zeroize::Zeroizing;
+
+use crate::service::now;
+use crate::users::Stamp;
+
+/// How tickets are taken.
+#[derive(Clone, Debug)]
+pub struct KerberosConfig {
+    /// The file with the service's keys.
+    pub keytab: PathBuf,
+    /// The one service whose tickets are taken, `cifs/HOST@REALM`; none: all those of the keytab.
+    pub principal: Option<String>,
+    /// Who comes in by ticket beside the users that have passwords here; `*`: all of the realm.
+    pub users: Vec<String>,
+    /// How far apart the client's clock and ours may be.
+    pub clock_skew: Duration,
+}
+
+impl KerberosConfig {
+    /// Tickets for the services of a keytab, from the users that have passwords here.
+    pub fn new(keytab: impl Into<PathBuf>) -> Self {
+        let clock_skew = KerberosService::SKEW;
+        Self { keytab: keytab.into(), principal: None, users: Vec::new(), clock_skew }
+    }
+}
+
+/// The keytab as it is now, and what has been seen of tickets.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    path: PathBuf,
+    service: Arc<KerberosService>,
+    read: Mutex<(Stamp, Arc<Keytab>)>,
+}
+
+/// What one logon takes of it.
+pub(crate) type OneTicket = (Arc<KerberosService>, Arc<Keytab>, KerberosFreshness);
+
+impl Tickets {
+    pub(crate) fn open(config: &KerberosConfig) -> Result<Self, KeytabFileError> {
+        let principal = |text: &String| {
+            Principal::parse(text)
+                .map_err(|source| KeytabFileError::ConfigPrincipal { text: text.clone(), source })
+        };
+        let only = config.principal.as_ref().map(principal).transpose()?;
+        let (stamp, keytab) = load(&config.keytab)?;
+        let entries = keytab.entries.iter().map(|entry| &entry.principal);
+        let mut services: Vec<_> = entries
+            .filter(|service| only.as_ref().is_none_or(|only| only.is_same_service(service)))
+            .map(ToString::to_string)
+            .collect();
+        services.sort_unstable();
+        services.dedup();
+        if let Some(only) = only.as_ref().filter(|_| services.is_empty()) {
+            let (path, principal) = (config.keytab.clone(), only.to_string());
+            return Err(KeytabFileError::ConfigNoService { path, principal });
+        }
+        info!(keytab = %config.keytab.display(), ?services, "taking Kerberos tickets");
+        let service = KerberosService {
+            principal: only,
+            users: config.users.iter().map(|user| user.to_lowercase()).collect(),
+            skew: config.clock_skew,
+            ..KerberosService::new()
+        };
+        let read = Mutex::new((stamp, Arc::new(keytab)));
+        Ok(Self { path: config.keytab.clone(), service: Arc::new(service), read })
+    }
+
+    /// What the next logon takes.
+    pub(crate) fn one(&self) -> Result<OneTicket, getrandom::Error> {
+        let mut fresh = KerberosFreshness {
+            now: now(),
+            confounder: [0; 16],
+            subkey: Zeroizing::new([0; 32]),
+            sequence: getrandom::u32()?,
+        };
+        getrandom::fill(&mut fresh.confounder)?;
+        getrandom::fill(&mut fresh.subkey[..])?;
+        Ok((Arc::clone(&self.service), self.keytab(), fresh))
+    }
+
+    fn keytab(&self) -> Arc<Keytab> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = std::fs::metadata(&self.path).ok().map(|found| Stamp::of(&found));
+        if now != Some(read.0) {
+            match load(&self.path) {
+                Ok((stamp, keytab)) => {
+                    info!(keytab = %self.path.display(), "read again");
+                    *read = (stamp, Arc::new(keytab));
+                }
+                Err(error) => warn!(%error, "the keytab stays as it was read before"),
+            }
+        }
+        Arc::clone(&read.1)
+    }
+}
+
+fn load(path: &Path) -> Result<(Stamp, Keytab), KeytabFileError> {
+    let failed = |source| KeytabFileError::ConfigRead { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if found.mode() & 0o077 != 0 {
+        return Err(KeytabFileError::ConfigOpen(path.to_owned()));
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    let keytab = Keytab::parse(&bytes)
+        .map_err(|source| KeytabFileError::ConfigKeytab { path: path.to_owned(), source })?;
+    if !keytab.is_usable() {
+        return Err(KeytabFileError::ConfigNoKey(path.to_owned()));
+    }
+    Ok((Stamp::of(&found), keytab))
+}
+
+/// Why a keytab cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KeytabFileError {
+    /// It cannot be read.
+    #[error("cannot read the keytab {path}: {source}", path = .path.display())]
+    ConfigRead {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It is no keytab.
+    #[error("{path}: {source}", path = .path.display())]
+    ConfigKeytab {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KeytabError,
+    },
+    /// Others may read it, and what it holds is as good as passwords.
+    #[error("others may read {path}: chmod 600 it", path = .0.display())]
+    ConfigOpen(PathBuf),
+    /// It holds no key that is of use.
+    #[error(
+        "{path} holds no key for aes256-cts or aes128-cts: write it anew with `ktadd -e aes256-cts`",
+        path = .0.display()
+    )]
+    ConfigNoKey(PathBuf),
+    /// The service is not in it.
+    #[error(
+        "{path} holds no key of {principal}; `klist -k {path}` lists those it holds",
+        path = .path.display()
+    )]
+    ConfigNoService {
+        /// Which file.
+        path: PathBuf,
+        /// What was looked for.
+        principal: String,
+    },
+    /// The service's name cannot be read.
+    #[error("{text:?} is no Kerberos principal: {source}")]
+    ConfigPrincipal {
+        /// What was written.
+        text: String,
+        /// What to write.
+        source: PrincipalError,
+    },
+}
+
+/// A thousand keys and more.
+const FILE_MAX: u64 = 1 << 20;
