@@ -77,10 +77,14 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
     // Debian's package lists age: without an update the named versions may be gone.
     apt(&["update", "--quiet"])?;
     apt(&[&["install", "--quiet", "--yes", "--no-install-recommends"], packages].concat())?;
-    // Debian starts what it installs. The tests bring a smbd of their own, on loopback; nobody asked
-    // for one that serves the network.
-    if packages.contains(&"samba") && Path::new("/run/systemd/system").exists() {
-        Step::new("systemctl").args(["disable", "--now", "smbd", "nmbd"]).run()?;
+    // Debian starts what it installs. The tests bring a smbd and a KDC of their own, on loopback; nobody
+    // asked for those that serve the network.
+    if Path::new("/run/systemd/system").exists() {
+        for (package, services) in SERVICES.iter().filter(|(package, _)| packages.contains(package))
+        {
+            println!("  {package} was not there: its services stay off");
+            Step::new("systemctl").args(["disable", "--now"]).args(*services).run()?;
+        }
     }
     Ok(())
 }
@@ -98,6 +102,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("git", "git"),
     ("go", "golang-go"),
+    ("kadmin.local", "krb5-admin-server"),
+    ("krb5kdc", "krb5-kdc"),
+    ("kinit", "krb5-user"),
     ("python3", "python3-venv"),
     ("smbd", "samba"),
     ("smbpasswd", "samba-common-bin"),
@@ -109,6 +116,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("iperf3", "iperf3"),
     ("smbtorture", "samba-testsuite"),
     ("xz", "xz-utils"),
+];
+/// What Debian starts of them.
+const SERVICES: &[(&str, &[&str])] = &[
+    ("krb5-admin-server", &["krb5-admin-server"]),
+    ("krb5-kdc", &["krb5-kdc"]),
+    ("samba", &["smbd", "nmbd"]),
 ];
 /// The pinned Python packages.
 const REQUIREMENTS: &str = "tests/interop/requirements.txt";

@@ -21,6 +21,7 @@ mod peer;
 mod placement;
 mod polling;
 mod process;
+mod realm;
 mod samba;
 mod suite;
 mod torture;
@@ -98,6 +99,8 @@ enum Interop {
         #[arg(long, default_value = "landfast")]
         against: Against,
     },
+    /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
+    Kerberos,
     /// Capture SMB Direct and push traffic and have tshark dissect it.
     Tshark {
         /// Read this capture instead of making one.
@@ -125,6 +128,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         }
         Task::Interop(Interop::Python { against }) => interop::python::run(*against),
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
+        Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
         Task::CompareSmbd(options) => compare::run(options),
