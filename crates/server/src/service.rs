@@ -86,8 +86,8 @@ pub(crate) struct CoreParts {
 }
 
 impl Core {
-    /// The server as those who browse it see it.
-    pub(crate) fn host(&self) -> Host {
+    /// The server as those who browse it see it; `caller` is who does.
+    pub(crate) fn host(&self, caller: &str) -> Host {
         let directory = |share: &Arc<Share>| SharedResource {
             name: share.name().to_owned(),
             kind: SharedResource::DIRECTORY,
@@ -101,6 +101,7 @@ impl Core {
         Host {
             name: self.name.clone(),
             comment: COMMENT.to_owned(),
+            caller: caller.to_owned(),
             shares: self.shares.iter().map(directory).chain([pipes]).collect(),
         }
     }

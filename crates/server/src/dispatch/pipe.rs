@@ -204,7 +204,11 @@ fn find(call: &mut Call, id: FileId) -> Result<Arc<Pipe>, NtStatus> {
 }
 
 fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: &[u8]) -> Result<(), NtStatus> {
-    let host = call.link.core.host();
+    let caller = match &call.session().identity {
+        Identity::User(user) if !call.session().is_anonymous() => user.as_str(),
+        Identity::User(_) | Identity::Anonymous => "",
+    };
+    let host = call.link.core.host(caller);
     pipe.lock().write(bytes, &host).map_err(|error| {
         debug!(peer = %call.link.peer, %error, "pipe closed");
         call.session().remove_pipe(id.persistent, id.volatile);

@@ -7,6 +7,8 @@ pub struct Host {
     pub name: String,
     /// A line about it.
     pub comment: String,
+    /// Who asks; empty for nobody.
+    pub caller: String,
     /// What it shares, in the order it is listed.
     pub shares: Vec<SharedResource>,
 }

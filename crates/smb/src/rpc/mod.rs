@@ -5,7 +5,7 @@
 //!                                     |
 //!                       bind: which interface; request: which call
 //!                                     v
-//!                            srvsvc, wkssvc (answered from a Host)
+//!                            srvsvc, wkssvc, lsarpc (answered from a Host)
 //! ```
 //!
 //! * [`Association`] is one pipe's conversation: it joins fragments, keeps what was bound, and cuts
@@ -13,10 +13,12 @@
 //! * [`Interface`] names what can be bound; each has a file with its calls.
 //! * `pdu` and `ndr` are the two layers of encoding below them.
 //!
-//! Spec: C706 (DCE 1.1 RPC) chapters 12 and 14, MS-RPCE, MS-SRVS, MS-WKST.
+//! Spec: C706 (DCE 1.1 RPC) chapters 12 and 14, MS-RPCE, MS-SRVS, MS-WKST, MS-LSAD, MS-LSAT.
 
 mod association;
 mod host;
+mod lsarpc;
+mod names;
 mod ndr;
 mod pdu;
 mod srvsvc;

@@ -27,14 +27,16 @@ pub enum Interface {
     Srvsvc,
     /// The machine: MS-WKST §1.9.
     Wkssvc,
+    /// Names and SIDs: MS-LSAD §1.9, MS-LSAT §1.9.
+    Lsarpc,
 }
 
 impl Interface {
+    const ALL: [Self; 3] = [Self::Srvsvc, Self::Wkssvc, Self::Lsarpc];
+
     /// By the name of its pipe, whatever its case.
     pub fn of_pipe(name: &str) -> Option<Self> {
-        [Self::Srvsvc, Self::Wkssvc]
-            .into_iter()
-            .find(|interface| interface.pipe().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|interface| interface.pipe().eq_ignore_ascii_case(name))
     }
 
     /// The name of its pipe.
@@ -42,6 +44,7 @@ impl Interface {
         match self {
             Self::Srvsvc => "srvsvc",
             Self::Wkssvc => "wkssvc",
+            Self::Lsarpc => "lsarpc",
         }
     }
 
@@ -58,6 +61,11 @@ impl Interface {
                 0x98, 0xd0, 0xff, 0x6b, 0x12, 0xa1, 0x10, 0x36, 0x98, 0x33, 0x46, 0xc3, 0xf8, 0x7e,
                 0x34, 0x5a, 1, 0, 0, 0,
             ],
+            // 12345778-1234-abcd-ef00-0123456789ab, version 0.0
+            Self::Lsarpc => [
+                0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67,
+                0x89, 0xab, 0, 0, 0, 0,
+            ],
         }
     }
 }
@@ -73,6 +81,8 @@ impl Fault {
     pub(super) const NOT_BOUND: Self = Self(0x1c01_0003);
     /// nca_s_proto_error: a request that is too long, or a PDU that has no place here.
     pub(super) const PROTOCOL: Self = Self(0x1c01_000b);
+    /// nca_s_fault_context_mismatch: a handle that is not open.
+    pub(super) const CONTEXT_MISMATCH: Self = Self(0x1c00_001a);
     /// RPC_X_BAD_STUB_DATA: the arguments do not parse.
     pub(super) const BAD_STUB_DATA: Self = Self(0x0000_06f7);
 }
@@ -145,9 +155,8 @@ impl Bind {
             let id = reader.u16()?;
             let transfers = reader.u16()? & 0xff;
             let asked = reader.array::<SYNTAX_LEN>()?;
-            let interface = [Interface::Srvsvc, Interface::Wkssvc]
-                .into_iter()
-                .find(|interface| interface.syntax() == asked);
+            let interface =
+                Interface::ALL.into_iter().find(|interface| interface.syntax() == asked);
             let mut has_ndr = false;
             for _ in 0..transfers {
                 has_ndr |= reader.array::<SYNTAX_LEN>()? == NDR;

@@ -6,8 +6,8 @@
 //!                      resume ptr (null) | result u32
 //! ```
 //!
-//! What tells where on the server's disk a share lies (levels 2, 502 and 503) is refused, as
-//! Windows refuses it to all but administrators.
+//! Where on the server's disk a share lies is nobody's business: levels 2 and 502 say `C:\` and its name, which
+//! clients show and nobody can use. They name neither a password nor a security descriptor.
 //!
 //! Spec: MS-SRVS §3.1.4.
 
@@ -115,13 +115,24 @@ fn entry(output: &mut Output, level: u32, share: &SharedResource) {
     if level == 501 {
         output.u32(0);
     }
+    if matches!(level, 2 | 502) {
+        // Permissions (of shares before Windows NT), how many may come in, how many have.
+        [0, UNLIMITED, 0].into_iter().for_each(|number| output.u32(number));
+        let is_directory = share.kind == SharedResource::DIRECTORY;
+        let path = if is_directory { format!("C:\\{}", share.name) } else { String::new() };
+        output.string_pointer(&path);
+        output.u32(0);
+    }
+    if level == 502 {
+        [0, 0].into_iter().for_each(|number| output.u32(number));
+    }
 }
 
 /// Whether anybody may read shares at a level.
 fn readable(level: u32) -> u32 {
     match level {
-        0 | 1 | 501 => SUCCESS,
-        2 | 502 | 503 => ACCESS_DENIED,
+        0..=2 | 501 | 502 => SUCCESS,
+        503 => ACCESS_DENIED,
         _ => INVALID_LEVEL,
     }
 }
@@ -137,6 +148,8 @@ const ACCESS_DENIED: u32 = 5;
 const INVALID_LEVEL: u32 = 124;
 const NO_SUCH_SHARE: u32 = 2310;
 
+// MS-SRVS §2.2.2.4: SHI_USES_UNLIMITED.
+const UNLIMITED: u32 = u32::MAX;
 // MS-SRVS §2.2.2.6 and §2.2.2.7.
 pub(super) const PLATFORM_NT: u32 = 500;
 const TYPE_SERVER: u32 = 0x0000_0002;

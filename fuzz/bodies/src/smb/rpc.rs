@@ -8,7 +8,11 @@ use crate::Input;
 /// A byte for the pipe, then chunks: each is written, and some of the answers are read.
 pub(crate) fn rpc(data: &[u8]) {
     let mut input = Input::new(data);
-    let interface = if input.byte() & 1 == 0 { Interface::Srvsvc } else { Interface::Wkssvc };
+    let interface = match input.byte() & 3 {
+        0 => Interface::Srvsvc,
+        1 => Interface::Wkssvc,
+        _ => Interface::Lsarpc,
+    };
     let share = |name: &str| SharedResource {
         name: name.to_owned(),
         kind: SharedResource::DIRECTORY,
@@ -17,6 +21,7 @@ pub(crate) fn rpc(data: &[u8]) {
     let host = Host {
         name: "FUZZ".to_owned(),
         comment: String::new(),
+        caller: "user".to_owned(),
         shares: (0..100).map(|number| share(&format!("share-{number}"))).collect(),
     };
     let mut association = Association::new(interface);

@@ -22,6 +22,9 @@ pub struct Sid {
 }
 
 impl Sid {
+    /// Bytes before the sub-authorities.
+    pub const FIXED_LEN: usize = 8;
+
     /// Takes an authority below 256 and sub-authorities; `None` with more than
     /// [`SUB_AUTHORITIES_MAX`].
     pub fn new(authority: u8, sub_authorities: &[u32]) -> Option<Self> {
@@ -78,6 +81,13 @@ impl Sid {
         }
     }
 
+    /// Without its last sub-authority, which comes apart: the domain, and the number in it. `None` if it
+    /// has none.
+    pub fn split(&self) -> Option<(Self, u32)> {
+        let (last, before) = self.sub_authorities.split_last()?;
+        Some((Self { authority: self.authority, sub_authorities: before.to_vec() }, *last))
+    }
+
     /// Splits `bytes` into a SID and the rest.
     ///
     /// # Errors
@@ -108,7 +118,7 @@ impl Sid {
 
     /// Bytes on the wire.
     pub fn wire_len(&self) -> usize {
-        8 + 4 * self.sub_authorities.len()
+        Self::FIXED_LEN + 4 * self.sub_authorities.len()
     }
 }
 

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use thiserror::Error;
 
 use super::host::Host;
+use super::lsarpc::Policies;
 use super::pdu::{self, Bind, Fault, Interface, Preamble, Request};
 use super::{srvsvc, wkssvc};
 use crate::ParseError;
@@ -30,6 +31,7 @@ pub struct Association {
     bound: Vec<(u16, Interface)>,
     call: Option<Call>,
     fragment_max: u16,
+    policies: Policies,
 }
 
 /// A call whose last fragment is not there yet.
@@ -66,6 +68,7 @@ impl Association {
             bound: Vec::new(),
             call: None,
             fragment_max: pdu::FRAGMENT_FLOOR,
+            policies: Policies::default(),
         }
     }
 
@@ -180,12 +183,13 @@ impl Association {
         }
     }
 
-    fn carry_out(&self, call: &Call, host: &Host) -> Result<Vec<u8>, Fault> {
+    fn carry_out(&mut self, call: &Call, host: &Host) -> Result<Vec<u8>, Fault> {
         let bound = self.bound.iter().find(|(id, _)| *id == call.context_id);
         let (_, interface) = bound.ok_or(Fault::NOT_BOUND)?;
         match interface {
             Interface::Srvsvc => srvsvc::call(call.opnum, &call.stub, host),
             Interface::Wkssvc => wkssvc::call(call.opnum, &call.stub, host),
+            Interface::Lsarpc => self.policies.call(call.opnum, &call.stub, host),
         }
     }
 }

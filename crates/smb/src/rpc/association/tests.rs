@@ -6,6 +6,7 @@ fn host() -> Host {
     Host {
         name: "LF".into(),
         comment: "Landfast".into(),
+        caller: "alice".into(),
         shares: vec![
             share("data", SharedResource::DIRECTORY),
             share("IPC$", SharedResource::PIPES),
@@ -138,8 +139,8 @@ fn a_long_answer_comes_in_fragments_and_each_in_pieces() {
 }
 
 #[test]
-fn levels_with_paths_are_refused_and_unknown_ones_too() {
-    for (level, result) in [(2, 5), (502, 5), (77, 124)] {
+fn levels_of_dfs_are_refused_and_unknown_ones_too() {
+    for (level, result) in [(2, 0), (502, 0), (503, 5), (77, 124)] {
         let mut stub = SHARE_ENUM_1;
         stub[4..8].copy_from_slice(&u32::to_le_bytes(level));
         stub[8..12].copy_from_slice(&u32::to_le_bytes(level));
@@ -179,4 +180,126 @@ fn a_call_that_is_too_long_or_unknown_is_a_fault() {
     while let Some((fault, _)) = association.read(usize::MAX) {
         assert_eq!(fault[2], 3);
     }
+}
+
+#[test]
+fn a_share_is_described_without_its_place_on_the_disk() {
+    for (level, more) in [(2, 0), (502, 2)] {
+        let mut stub = [0, 5, 0, 5].map(u32::to_le_bytes).concat();
+        stub.extend("data\0".encode_utf16().flat_map(u16::to_le_bytes));
+        stub.extend([0; 2]);
+        stub.extend(u32::to_le_bytes(level));
+        let mut association = bound();
+        association.write(&request(3, 2, 16, &stub), &host()).unwrap();
+        let (response, _) = association.read(usize::MAX).unwrap();
+        // MS-SRVS §2.2.4.24, §2.2.4.26: name, kind, remark, permissions, uses, path, password; then
+        // the security descriptor's length and place.
+        let mut expected: Vec<u8> = Vec::new();
+        let mut numbers = |numbers: &[u32]| {
+            expected.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        };
+        numbers(&[level, 0x2_0004, 0x2_0008, 0, 0x2_000c, 0, u32::MAX, 0, 0x2_0010, 0]);
+        numbers(&[0, 0][..more]);
+        numbers(&[5, 0, 5, 0x0061_0064, 0x0061_0074, 0]);
+        numbers(&[1, 0, 1, 0]);
+        numbers(&[8, 0, 8, 0x003a_0043, 0x0064_005c, 0x0074_0061, 0x0000_0061]);
+        numbers(&[0]);
+        assert_eq!(response[24..], expected, "level {level}");
+    }
+}
+
+/// A conversation on lsarpc with a policy that is open, and its handle.
+fn policy() -> (Association, Vec<u8>) {
+    let mut bind = BIND;
+    bind[32..52].copy_from_slice(&[
+        0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89,
+        0xab, 0, 0, 0, 0,
+    ]);
+    let mut association = Association::new(Interface::Lsarpc);
+    association.write(&bind, &host()).unwrap();
+    association.read(usize::MAX).unwrap();
+    let handle = call(&mut association, 44, &[0; 36]).unwrap();
+    assert_eq!(handle[20..], [0; 4], "success");
+    (association, handle[..20].to_vec())
+}
+
+/// The results of a call, or the status of its fault.
+fn call(association: &mut Association, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, u32> {
+    association.write(&request(3, 9, opnum, stub), &host()).unwrap();
+    let (answer, _) = association.read(usize::MAX).unwrap();
+    match answer[2] {
+        2 => Ok(answer[24..].to_vec()),
+        _ => Err(u32::from_le_bytes([answer[24], answer[25], answer[26], answer[27]])),
+    }
+}
+
+fn words(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_policy_is_used_while_it_is_open() {
+    let (mut association, handle) = policy();
+    let query = [&handle[..], &[5, 0]].concat();
+    let answer = call(&mut association, 7, &query).unwrap();
+    // MS-LSAD §2.2.4.6: referent, level, the name's lengths and referent, the SID's.
+    assert_eq!(answer[..20], words(&[0x2_0004, 5, 0x0004_0004, 0x2_0008, 0x2_000c]));
+    assert_eq!(answer[20..36], words(&[2, 0, 2, 0x0046_004c]));
+    assert_eq!(answer[36..44], [4, 0, 0, 0, 1, 4, 0, 0], "a SID of four numbers");
+    assert_eq!(answer[answer.len() - 4..], [0; 4]);
+    let unknown = call(&mut association, 7, &[&handle[..], &[9, 0]].concat()).unwrap();
+    assert_eq!(unknown, words(&[0, 0xc000_000d]));
+    assert_eq!(call(&mut association, 0, &handle).unwrap(), [0; 24]);
+    assert_eq!(call(&mut association, 7, &query), Err(0x1c00_001a));
+    assert_eq!(call(&mut association, 0, &handle), Err(0x1c00_001a));
+    // However many are opened, so many stay.
+    let opened = (0..100).filter(|_| call(&mut association, 44, &[0; 36]).unwrap()[4] != 0);
+    assert_eq!(opened.count(), 16);
+}
+
+#[test]
+fn sids_have_names_and_names_have_sids() {
+    let (mut association, handle) = policy();
+    // S-1-1-0 and S-1-22-1-7, of which nobody has heard.
+    let everyone = [&words(&[1])[..], &[1, 1, 0, 0, 0, 0, 0, 1], &words(&[0])].concat();
+    let nobody = [&words(&[2])[..], &[1, 2, 0, 0, 0, 0, 0, 22], &words(&[1, 7])].concat();
+    let question = [words(&[2, 1, 2, 1, 1]), everyone, nobody, words(&[0, 0, 1, 0])].concat();
+    let answer = call(&mut association, 15, &[&handle[..], &question].concat()).unwrap();
+    let mut expected = words(&[0x2_0004, 1, 0x2_0008, 32, 1]);
+    // One domain: no name, S-1-1.
+    expected.extend(words(&[0, 0x2_000c, 0x2_0010, 0, 0, 0]));
+    expected.extend(words(&[0]));
+    expected.extend([1, 0, 0, 0, 0, 0, 0, 1]);
+    // Everyone, a well-known group of the first domain; an unknown one of none.
+    expected.extend(words(&[2, 0x2_0014, 2]));
+    expected.extend(words(&[5, 0x0010_0010, 0x2_0018, 0]));
+    expected.extend(words(&[8, 0x0014_0014, 0x2_001c, u32::MAX]));
+    let mut text = |text: &str| {
+        let count = u32::try_from(text.len()).unwrap();
+        expected.extend(words(&[count, 0, count]));
+        expected.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
+    };
+    text("Everyone");
+    text("S-1-22-1-7");
+    expected.extend(words(&[1, 0x107]));
+    assert_eq!(answer, expected);
+
+    let name: Vec<u8> = "root".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let question = [words(&[1, 1, 0x0008_0008, 1, 4, 0, 4]), name, words(&[0, 0, 1, 0])].concat();
+    let answer = call(&mut association, 14, &[&handle[..], &question].concat()).unwrap();
+    // A user, number 0 of the first domain; one is known; success.
+    let end = &answer[answer.len() - 32..];
+    assert_eq!(end, words(&[1, 0x2_0014, 1, 1, 0, 0, 1, 0]));
+}
+
+#[test]
+fn who_asks_is_told_its_name() {
+    let (mut association, _) = policy();
+    let answer = call(&mut association, 45, &words(&[0, 0, 1, 0])).unwrap();
+    let mut expected = words(&[0x2_0004, 0x000a_000a, 0x2_0008, 5, 0, 5]);
+    expected.extend("alice\0".encode_utf16().flat_map(u16::to_le_bytes));
+    expected.extend(words(&[0x2_000c, 0x2_0010, 0x0004_0004, 0x2_0014, 2, 0, 2, 0x0046_004c, 0]));
+    assert_eq!(answer, expected);
+    let answer = call(&mut association, 45, &words(&[0, 0, 0])).unwrap();
+    assert_eq!(answer[answer.len() - 8..], [0; 8], "no domain, success");
 }
