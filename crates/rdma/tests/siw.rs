@@ -89,10 +89,13 @@ mod tests {
 
     impl Ours {
         fn dial(addr: SocketAddr) -> Self {
+            Self::dial_as(addr, QpConfig { announce: false, ..QpConfig::default() }, &[])
+        }
+
+        fn dial_as(addr: SocketAddr, qp: QpConfig, private_data: &[u8]) -> Self {
             let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
             let mut end = End::open(&SoftProvider, config);
-            let config = QpConfig { announce: false, ..QpConfig::default() };
-            let qp = end.engine.connect(addr, config, &[]).unwrap();
+            let qp = end.engine.connect(addr, qp, private_data).unwrap();
             Self { end, qp, inbox: memory(4096) }
         }
 
@@ -153,6 +156,24 @@ mod tests {
             assert!(listener.0.accept().is_err(), "one connection is enough");
         });
         Ours::established(addr).converse();
+        script.join().unwrap();
+    }
+
+    #[test]
+    fn a_server_of_ours_behind_siw_answers_with_words_of_push_mode_alone() {
+        let (addr, script) = peer(|listener| {
+            let (mut stream, _, private_data) = listener.asked();
+            assert_eq!(private_data[4..8], *b"LFMP", "we announce ourselves");
+            stream.write_all(PUSH_ACCEPTED).unwrap();
+            let first = ulpdu(&mut stream);
+            assert_eq!(&first[18..], b"hello", "nothing that only a peer who announced itself gets");
+            frame(&mut stream, &send(1));
+        });
+        let mut ours = Ours::dial_as(addr, QpConfig::default(), b"token");
+        let qp = ours.qp;
+        let answer = ours.until(|end| super::support::established(end, qp));
+        assert_eq!(answer, PUSH_ACCEPTED[24..]);
+        ours.converse();
         script.join().unwrap();
     }
 
@@ -318,6 +339,11 @@ mod tests {
             script.join().unwrap();
         }
     }
+
+    /// What siw of Linux 6.12.117 sent for `landfast serve --rdma-provider verbs`, captured in the guest:
+    /// its depths, 128 and 0, then the words of push mode, whose magic our announcement had once.
+    const PUSH_ACCEPTED: &[u8] = b"MPA ID Rep Frame\x50\x02\x00\x1c\x00\x80\x00\x00\
+        LFPR\x01\0\x18\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
 
     const PATIENCE: Duration = Duration::from_secs(20);
 }

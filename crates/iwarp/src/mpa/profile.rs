@@ -3,12 +3,13 @@
 //! ```text
 //!  0         4        5        6         8             12          14       15          15 + n
 //!  +---------+--------+--------+---------+-------------+-----------+--------+-----------+------
-//!  | "LFPR"  | layout | length | flags   | fpdu_max    | ULP bytes | n      | hash ids  | ULP
+//!  | "LFMP"  | layout | length | flags   | fpdu_max    | ULP bytes | n      | hash ids  | ULP
 //!  +---------+--------+--------+---------+-------------+-----------+--------+-----------+------
 //! ```
 //!
 //! `layout` names the encoding of the operations that no RFC defines; 1 is
-//! draft-talpey-rdma-commit-01. `length` is where the ULP's own data begins and `ULP bytes` how
+//! draft-talpey-rdma-commit-01. The magic is nobody else's: a ULP's own data may stand alone in the
+//! field, and those of push mode begin with `LFPC` and `LFPR`. `length` is where the ULP's own data begins and `ULP bytes` how
 //! much of it there is, because some adapters append bytes of their own to private data.
 //!
 //! A peer that announces another layout is one we have no extended operations in common with.
@@ -205,7 +206,7 @@ pub const HASH_IDS_MAX: usize = 8;
 /// Most private data we send next to a profile: some adapters take 256 bytes with all headers.
 pub const PRIVATE_DATA_SIZE_MAX: usize = 196;
 const HEADER_LEN: usize = 15;
-const MAGIC: [u8; 4] = *b"LFPR";
+const MAGIC: [u8; 4] = *b"LFMP";
 const LAYOUT: u8 = 1;
 
 #[cfg(test)]
@@ -218,7 +219,7 @@ mod tests {
     }
 
     // Typed from the byte map above.
-    const GOLDEN: &[u8] = b"LFPR\x01\x11\x00\x09\x00\x01\x00\x00\x00\x03\x02\x01\x02ulp";
+    const GOLDEN: &[u8] = b"LFMP\x01\x11\x00\x09\x00\x01\x00\x00\x00\x03\x02\x01\x02ulp";
 
     #[test]
     fn golden_bytes_parse_and_emit_and_stray_bytes_behind_them_are_dropped() {
@@ -231,9 +232,17 @@ mod tests {
 
     #[test]
     fn data_without_the_magic_is_all_the_ulps() {
-        for data in [&b""[..], b"LFPR", b"0123456789abcdefghijkl"] {
+        for data in [&b""[..], b"LFMP", b"0123456789abcdefghijkl"] {
             assert_eq!(Profile::parse(data), Ok((None, data)));
         }
+    }
+
+    #[test]
+    fn a_reply_of_push_mode_that_stands_alone_is_all_the_ulps() {
+        // docs/push-mode.md, "Push connection": accepted as number 7. A server whose RDMA is the
+        // adapter's sends no profile.
+        let reply = b"LFPR\x01\0\x18\0\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0";
+        assert_eq!(Profile::parse(reply), Ok((None, &reply[..])));
     }
 
     #[test]
