@@ -26,7 +26,7 @@ each_test() {
   timeout 200 "$1" --test-threads 1 > /tmp/tests.log 2>&1
   status=$?
   while read -r line; do
-    [[ $line =~ ^test\ (tests::)?([a-z0-9_]+)\ \.\.\.\ ([a-zA-Z]+) ]] || continue
+    [[ $line =~ ^test\ ([a-z0-9_]+::)*([a-z0-9_]+)\ \.\.\.\ ([a-zA-Z]+) ]] || continue
     name=${BASH_REMATCH[2]}
     case ${BASH_REMATCH[3]} in
     ok) echo "ok $device: $name" ;;

@@ -166,7 +166,11 @@ mod tests {
             assert_eq!(private_data[4..8], *b"LFMP", "we announce ourselves");
             stream.write_all(PUSH_ACCEPTED).unwrap();
             let first = ulpdu(&mut stream);
-            assert_eq!(&first[18..], b"hello", "nothing that only a peer who announced itself gets");
+            assert_eq!(
+                &first[18..],
+                b"hello",
+                "nothing that only a peer who announced itself gets"
+            );
             frame(&mut stream, &send(1));
         });
         let mut ours = Ours::dial_as(addr, QpConfig::default(), b"token");
