@@ -23,6 +23,7 @@ use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
 use crate::state::creates::Creates;
+use crate::state::durable::Moving;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::session::log_close;
 use crate::state::throttle::Throttle;
@@ -171,6 +172,7 @@ impl Core {
 
     /// Ends a session and everything in it. May block.
     pub(crate) fn end_session(self: &Arc<Self>, id: u64) {
+        let _moving = self.begin_end(id);
         let session = self.sessions().remove(&id);
         if let Some(session) = session {
             self.push.end_of_session(id);
@@ -180,6 +182,7 @@ impl Core {
 
     /// [`Core::end_session`] for who cannot block: opens to be closed are handed to the pool.
     pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
+        let _moving = self.begin_end(id);
         let Some(session) = self.sessions().remove(&id) else { return };
         self.push.end_of_session(id);
         let opens = session.dissolve(self);
@@ -187,6 +190,13 @@ impl Core {
         drop(self.runtime.spawn_blocking(move || {
             opens.iter().for_each(|open| log_close(open, open.close(&core)));
         }));
+    }
+
+    // A client may be back before its opens have become orphans: meanwhile they are nowhere.
+    fn begin_end(&self, id: u64) -> Option<Moving> {
+        let opens = self.session(id)?.all_opens();
+        let durable = opens.iter().filter(|open| open.durable.get().is_some());
+        Some(self.orphans.begin_move(durable.map(|open| open.serial).collect()))
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {

@@ -11,8 +11,11 @@ use smb::create::{
     LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags};
-use smb::{CloseRequest, Command, FileId, Guid, Name, NtStatus, SetInfoRequest};
-use support::{Fixture, Opened, Wire};
+use smb::{
+    CloseRequest, Command, FileId, Guid, LockElement, LockFlags, LockRequest, Name, NtStatus,
+    SetInfoRequest,
+};
+use support::{Fixture, Opened, Wire, read};
 
 const GUID: Guid = Guid([5; 16]);
 
@@ -158,6 +161,87 @@ fn a_renamed_file_is_found_again_and_one_put_in_its_place_is_not() {
 fn replace(path: &Path) {
     std::fs::rename(path, path.with_extension("old")).unwrap();
     std::fs::write(path, "somebody else's").unwrap();
+}
+
+fn locked(wire: &mut Wire, file_id: FileId, sequence: u32, locks: &[(u64, LockFlags)]) -> NtStatus {
+    let element = |&(offset, flags)| LockElement { offset, length: 10, flags };
+    let locks = locks.iter().map(element).collect();
+    let request = LockRequest { lock_sequence: sequence, file_id, locks };
+    wire.ask(Command::LOCK, |out| request.emit(out)).0.status
+}
+
+fn reads(wire: &mut Wire, file_id: FileId, offset: u64) -> NtStatus {
+    wire.ask(Command::READ, |out| read(file_id, offset, 1).emit(out)).0.status
+}
+
+#[test]
+fn byte_range_locks_are_there_after_a_crash_and_those_given_back_are_not() {
+    let server = start();
+    std::fs::write(server.fixture.dir.path().join("f"), [7; 100]).unwrap();
+    let mut one = server.fixture.client(1);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
+    // Without a lease: others may have the file open too.
+    let opened = one.open("f", |request| {
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    assert!(is_persistent(&opened));
+    let alone = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let shared = LockFlags::SHARED | LockFlags::FAIL_IMMEDIATELY;
+    let all = [(0, alone), (20, alone), (40, shared)];
+    assert_eq!(locked(&mut one, opened.id, 0x11, &all), NtStatus::SUCCESS);
+    // All or none.
+    let clash = [(60, alone), (0, alone)];
+    assert_eq!(locked(&mut one, opened.id, 0x21, &clash), NtStatus::LOCK_NOT_GRANTED);
+    let unlock = [(20, LockFlags::UNLOCK)];
+    assert_eq!(locked(&mut one, opened.id, 0x31, &unlock), NtStatus::SUCCESS);
+    let after = crash(&server);
+    let mut other = after.client(2);
+    let id = other.open("f", |_| {}).id;
+    let held = NtStatus::FILE_LOCK_CONFLICT;
+    let found: Vec<_> = [0, 20, 40, 60].iter().map(|&at| reads(&mut other, id, at)).collect();
+    assert_eq!(found, [held, NtStatus::SUCCESS, NtStatus::SUCCESS, NtStatus::SUCCESS]);
+    let refused = NtStatus::LOCK_NOT_GRANTED;
+    assert_eq!(locked(&mut other, id, 0, &[(40, alone)]), refused, "held by readers");
+    assert_eq!(locked(&mut other, id, 0, &[(60, alone)]), NtStatus::SUCCESS, "never taken");
+    let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: true };
+    let mut again = after.client(1);
+    let back = again.open("f", |request| {
+        request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+    });
+    assert_eq!(back.status, NtStatus::SUCCESS);
+    // The answer may have been lost: asked again nothing is done again.
+    assert_eq!(locked(&mut again, back.id, 0x11, &all), NtStatus::SUCCESS);
+    assert_eq!(locked(&mut again, back.id, 0x31, &unlock), NtStatus::SUCCESS);
+    assert_eq!(reads(&mut again, back.id, 0), NtStatus::SUCCESS);
+    assert_eq!(locked(&mut again, back.id, 0, &[(0, LockFlags::UNLOCK)]), NtStatus::SUCCESS);
+    assert_eq!(reads(&mut other, id, 0), NtStatus::SUCCESS);
+    let close = CloseRequest { query_attributes: false, file_id: back.id };
+    again.ask(Command::CLOSE, |out| close.emit(out));
+    assert_eq!(locked(&mut other, id, 0, &[(40, alone)]), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_crash_before_a_rename_that_was_noted_loses_nothing() {
+    let server = start();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    let mut buffer = Vec::new();
+    let name = Name::new("g").unwrap();
+    Rename { flags: RenameFlags::empty(), name }.emit(&mut buffer);
+    let rename = SetInfoRequest {
+        info_type: InfoType::FILE,
+        class: FileInfoClass::RENAME.0,
+        additional: smb::info::SecurityInformation::empty(),
+        file_id: opened.id,
+        buffer: &buffer,
+    };
+    let (header, _) = one.ask(Command::SET_INFO, |out| rename.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    // As if the machine had gone down between the note and the deed.
+    let dir = server.fixture.dir.path();
+    std::fs::rename(dir.join("g"), dir.join("f")).unwrap();
+    let after = crash(&server);
+    assert_eq!(take_back(&mut after.client(1), "f", opened.id).status, NtStatus::SUCCESS);
 }
 
 #[test]

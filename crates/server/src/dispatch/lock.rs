@@ -2,14 +2,19 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.14.
 
+use std::sync::Arc;
+
 use smb::Empty;
 use smb::NtStatus;
 use smb::negotiate::Dialect;
 use smb::{LockElement, LockFlags, LockRequest};
+use tracing::warn;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::share::InlineIo;
+use crate::share::journal::{LockChange, LockNote};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::locks::{LockRange, LockRefused};
@@ -28,63 +33,135 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Ok(NtStatus::SUCCESS);
     }
     let first = request.locks.first().ok_or(NtStatus::INVALID_PARAMETER)?;
+    let sequence = if counts { request.lock_sequence } else { 0 };
     if first.flags.contains(LockFlags::UNLOCK) {
-        unlock(&open, &request.locks)?;
+        unlock(call, &open, sequence, &request.locks).await?;
     } else {
         open.node.yield_caching(open.owner, Intent::Modify).await;
-        lock(call, &open, &request.locks).await?;
-    }
-    if counts {
-        open.lock_sequences().set_done(request.lock_sequence);
+        lock(call, &open, sequence, &request.locks).await?;
     }
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }
 
-fn unlock(open: &Open, locks: &[LockElement]) -> Result<(), NtStatus> {
-    // MS-SMB2 §3.3.5.14.1: those before a wrong one stay unlocked.
-    for element in locks {
-        if element.flags != LockFlags::UNLOCK {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let range = range(element)?;
-        if !open.node.lock().locks.unlock(open.serial, range) {
-            return Err(NtStatus::RANGE_NOT_LOCKED);
-        }
-        open.node.changed.notify_waiters();
-    }
-    Ok(())
+async fn unlock(
+    call: &Call,
+    open: &Arc<Open>,
+    sequence: u32,
+    locks: &[LockElement],
+) -> Result<(), NtStatus> {
+    // MS-SMB2 §3.3.5.14.1: those before a wrong one are given back all the same.
+    let (ranges, wrong) = held(open, locks);
+    let changes = ranges
+        .iter()
+        .map(|range| LockChange::Unlock { offset: range.offset, length: range.length })
+        .collect();
+    settle(call, open, if wrong.is_ok() { sequence } else { 0 }, changes, ranges).await?;
+    wrong
 }
 
-async fn lock(call: &Call, open: &Open, locks: &[LockElement]) -> Result<(), NtStatus> {
+// The ranges the open holds, up to the first that it does not, or that is none.
+fn held(open: &Open, locks: &[LockElement]) -> (Vec<LockRange>, Result<(), NtStatus>) {
+    let mut ranges = Vec::with_capacity(locks.len());
+    for element in locks {
+        let range = match range(element) {
+            Ok(range) if element.flags == LockFlags::UNLOCK => range,
+            Ok(_) => return (ranges, Err(NtStatus::INVALID_PARAMETER)),
+            Err(status) => return (ranges, Err(status)),
+        };
+        let before = ranges.iter().filter(|&&one| one == range).count();
+        if open.node.lock().locks.count(open.serial, range) <= before {
+            return (ranges, Err(NtStatus::RANGE_NOT_LOCKED));
+        }
+        ranges.push(range);
+    }
+    (ranges, Ok(()))
+}
+
+async fn lock(
+    call: &Call,
+    open: &Arc<Open>,
+    sequence: u32,
+    locks: &[LockElement],
+) -> Result<(), NtStatus> {
     let waits = |element: &LockElement| !element.flags.contains(LockFlags::FAIL_IMMEDIATELY);
     // MS-SMB2 §3.3.5.14.2: only a single range may be waited for.
     if locks.len() > 1 && locks.iter().any(waits) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let mut taken = Vec::with_capacity(locks.len());
+    let mut changes = Vec::with_capacity(locks.len());
+    let mut outcome = Ok(());
     for element in locks {
-        let exclusive = match element.flags - LockFlags::FAIL_IMMEDIATELY {
-            LockFlags::SHARED => false,
-            LockFlags::EXCLUSIVE => true,
-            _ => {
-                open.node.release_locks(open.serial, &taken);
-                return Err(NtStatus::INVALID_PARAMETER);
+        let asked = range(element).and_then(|range| Ok((range, is_exclusive(element)?)));
+        outcome = match asked {
+            Ok((range, exclusive)) => {
+                let granted = take(call, open, range, exclusive, waits(element)).await;
+                if granted.is_ok() {
+                    let LockRange { offset, length } = range;
+                    taken.push(range);
+                    changes.push(LockChange::Lock(LockNote { offset, length, exclusive }));
+                }
+                granted
             }
-        };
-        let outcome = match range(element) {
-            Ok(range) => take(call, open, range, exclusive, waits(element)).await.map(|()| range),
             Err(status) => Err(status),
         };
-        match outcome {
-            Ok(range) => taken.push(range),
-            Err(status) => {
-                open.node.release_locks(open.serial, &taken);
-                return Err(status);
-            }
+        if outcome.is_err() {
+            break;
         }
     }
-    Ok(())
+    if outcome.is_ok() {
+        outcome = settle(call, open, sequence, changes, Vec::new()).await;
+    }
+    if outcome.is_err() {
+        open.node.release_locks(open.serial, &taken);
+    }
+    outcome
+}
+
+fn is_exclusive(element: &LockElement) -> Result<bool, NtStatus> {
+    match element.flags - LockFlags::FAIL_IMMEDIATELY {
+        LockFlags::SHARED => Ok(false),
+        LockFlags::EXCLUSIVE => Ok(true),
+        _ => Err(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+// What a request comes to, as one change of the open: noted, ranges given back, and remembered. No
+// other connection takes the open over in between.
+//
+// What a persistent open holds is noted before anybody is told: in this order a crash leaves it
+// what it was promised, and what it gave back to those who have it now.
+async fn settle(
+    call: &Call,
+    open: &Arc<Open>,
+    sequence: u32,
+    changes: Vec<LockChange>,
+    given_back: Vec<LockRange>,
+) -> Result<(), NtStatus> {
+    let changed = Arc::clone(open);
+    let work = move || {
+        let _changing = changed.begin_change()?;
+        note(&changed, sequence, &changes)?;
+        if !changed.node.release_locks(changed.serial, &given_back) {
+            return Err(NtStatus::RANGE_NOT_LOCKED);
+        }
+        changed.lock_sequences().set_done(sequence);
+        Ok(())
+    };
+    let inline = if open.is_persistent() { InlineIo::CachedReads } else { InlineIo::Everything };
+    call.blocking(inline, work).await?
+}
+
+// May block.
+fn note(open: &Open, sequence: u32, changes: &[LockChange]) -> Result<(), NtStatus> {
+    let share = open.tree.share().filter(|_| open.is_persistent());
+    let Some(journal) = share.and_then(|share| share.journal()) else { return Ok(()) };
+    let serial = open.serial.0;
+    journal.lock_durably(serial, sequence, changes).map_err(|error| {
+        warn!(serial, %error, "locks of a persistent open cannot be noted");
+        NtStatus::IO_DEVICE_ERROR
+    })
 }
 
 async fn take(
@@ -98,9 +175,16 @@ async fn take(
         let changed = open.node.changed.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        let refused = match open.node.lock().locks.lock(open.serial, range, exclusive) {
-            Ok(()) => return Ok(()),
-            Err(refused) => refused,
+        let refused = {
+            let mut state = open.node.lock();
+            // Closed on another channel: nobody would ever give the lock back.
+            if open.is_closed() || state.record(open.serial).is_none() {
+                return Err(NtStatus::RANGE_NOT_LOCKED);
+            }
+            match state.locks.lock(open.serial, range, exclusive) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            }
         };
         match refused {
             LockRefused::TableFull => return Err(NtStatus::INSUFFICIENT_RESOURCES),
@@ -111,9 +195,6 @@ async fn take(
         tokio::select! {
             () = changed => {}
             () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
-        }
-        if open.is_closed() {
-            return Err(NtStatus::RANGE_NOT_LOCKED);
         }
     }
 }

@@ -59,6 +59,10 @@ fn write_now(
     if plan.durable || plan.open.node.others_cache(plan.open.owner) {
         return None;
     }
+    let _changing = match plan.open.try_begin_change()? {
+        Ok(held) => held,
+        Err(ended) => return Some(Err(ended.into())),
+    };
     match plan.open.entry.try_write_at(data, plan.offset) {
         Err(ShareError::WouldBlock) => None,
         written => Some(written.map_err(NtStatus::from)),
@@ -96,7 +100,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let inline = if durable { crate::share::InlineIo::CachedReads } else { inline };
     let work = move || {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
-        let mut written = open.entry.write_at(data, offset).map_err(NtStatus::from);
+        let mut written = match open.begin_change() {
+            Ok(_changing) => open.entry.write_at(data, offset).map_err(NtStatus::from),
+            Err(ended) => Err(ended.into()),
+        };
         if durable {
             written = written.and_then(|()| super::flush::persist(&open));
         }

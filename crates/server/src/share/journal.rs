@@ -12,6 +12,8 @@
 //!            | length  | FNV-1a of  | kind  | opened: see `OpenNote`                  |
 //!            | of kind | kind and   |       | moved: serial u64, path                 |
 //!            | + body  | body       |       | closed: serial u64                      |
+//!            |         |            |       | locks: serial u64, sequence u32, then   |
+//!            |         |            |       |   offset u64, length u64, change u8 ... |
 //!            +---------+------------+-------+-----------------------------------------+
 //! ```
 //!
@@ -19,8 +21,10 @@
 //! is wrong ends the log, and what lies behind it was never acknowledged. The store that commits is
 //! the append; the file is written anew beside itself and renamed when most of it is dead.
 //!
-//! What comes back after a crash are the opens, with their share modes and leases. Byte-range locks
-//! do not: they are not written down.
+//! What comes back after a crash are the opens, with their share modes, leases and byte-range locks.
+//! A LOCK request is one record, noted before it is answered, so it is carried out whole or not at
+//! all, and once, though its client asks again. A rename is noted before it is done: the file is
+//! under one of the last two names.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -78,6 +82,27 @@ pub(crate) struct OpenNote {
     pub(crate) user: String,
     /// Path below the share, with slashes.
     pub(crate) path: String,
+    /// Where the file was before, and is, if a rename was noted and not done.
+    pub(crate) earlier: Option<String>,
+    /// Byte-range locks held, in the order they were taken.
+    pub(crate) locks: Vec<LockNote>,
+    /// The last LOCK request of each bucket of the open's lock sequence.
+    pub(crate) sequences: BTreeMap<u32, u32>,
+}
+
+/// A byte range that is locked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LockNote {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) exclusive: bool,
+}
+
+/// What one element of a LOCK request does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LockChange {
+    Lock(LockNote),
+    Unlock { offset: u64, length: u64 },
 }
 
 impl Journal {
@@ -96,7 +121,7 @@ impl Journal {
         }
         let live = replay(bytes.get(MAGIC.len()..).unwrap_or_default());
         let notes = live.values().cloned().collect();
-        let records = live.len();
+        let records = count(&live);
         // Without what is dead or torn.
         let file = write_anew(path, &live)?;
         let log = Mutex::new(Log { file, live, records, poisoned: false });
@@ -118,20 +143,53 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that an open's file has another name.
+    /// Notes that an open's file has another name, or is about to get it.
     ///
     /// # Durability
     ///
-    /// After `Ok` a crash does not lose the open for its name.
+    /// After `Ok` a crash does not lose the open for its name, be it this one or the one before.
     pub(crate) fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
         let mut log = self.lock();
-        let Some(note) = log.live.get_mut(&serial) else { return Ok(()) };
-        path.clone_into(&mut note.path);
-        let moved = record(MOVED, |out| {
-            out.extend_from_slice(&serial.to_le_bytes());
-            put_text(out, path);
-        });
-        log.append(&moved, true)
+        let Some(note) = log.live.get_mut(&serial).filter(|note| note.path != path) else {
+            return Ok(());
+        };
+        note.rename(path);
+        log.append(&moved(serial, path), true)
+    }
+
+    /// Notes what a LOCK request does to the locks of an open, all of it or nothing.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open comes back after a crash with these locks, and knows the request.
+    pub(crate) fn lock_durably(
+        &self,
+        serial: u64,
+        sequence: u32,
+        changes: &[LockChange],
+    ) -> io::Result<()> {
+        self.change_locks(serial, sequence, changes, true)
+    }
+
+    fn change_locks(
+        &self,
+        serial: u64,
+        sequence: u32,
+        changes: &[LockChange],
+        durably: bool,
+    ) -> io::Result<()> {
+        let mut log = self.lock();
+        // Closed meanwhile: then there is nothing to come back with.
+        if !log.live.contains_key(&serial) {
+            return Ok(());
+        }
+        log.append(&locked(serial, sequence, changes), durably)?;
+        if let Some(note) = log.live.get_mut(&serial) {
+            note.change_locks(sequence, changes);
+        }
+        // The note is durable, whatever becomes of the housekeeping.
+        let _ = self.compact(&mut log);
+        Ok(())
     }
 
     /// Notes that an open is closed. Nothing is promised: one that comes back after a crash all
@@ -142,9 +200,14 @@ impl Journal {
             return Ok(());
         }
         log.append(&record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes())), false)?;
-        if log.records > COMPACT_FROM && log.records > 4 * log.live.len() {
+        self.compact(&mut log)
+    }
+
+    // Writes the file anew when most of it is dead.
+    fn compact(&self, log: &mut Log) -> io::Result<()> {
+        if log.records > COMPACT_FROM.max(4 * count(&log.live)) {
             log.file = write_anew(&self.path, &log.live)?;
-            log.records = log.live.len();
+            log.records = count(&log.live);
         }
         Ok(())
     }
@@ -206,8 +269,98 @@ impl OpenNote {
             create_guid: take(body)?,
             user: take_text(body)?,
             path: take_text(body)?,
+            earlier: None,
+            locks: Vec::new(),
+            sequences: BTreeMap::new(),
         })
     }
+
+    fn rename(&mut self, path: &str) {
+        self.earlier = Some(std::mem::replace(&mut self.path, path.to_owned()));
+    }
+
+    fn change_locks(&mut self, sequence: u32, changes: &[LockChange]) {
+        if BUCKETS.contains(&(sequence >> 4)) {
+            self.sequences.insert(sequence >> 4, sequence);
+        }
+        for change in changes {
+            match *change {
+                LockChange::Lock(lock) => self.locks.push(lock),
+                LockChange::Unlock { offset, length } => {
+                    let is_it = |lock: &LockNote| (lock.offset, lock.length) == (offset, length);
+                    if let Some(at) = self.locks.iter().position(is_it) {
+                        self.locks.remove(at);
+                    }
+                }
+            }
+        }
+    }
+
+    // The records that lead to this note, and nothing besides.
+    fn records(&self) -> Vec<Vec<u8>> {
+        let first = self.earlier.clone().unwrap_or_else(|| self.path.clone());
+        let opened = Self { path: first, ..self.clone() };
+        let mut records = vec![record(OPENED, |out| opened.emit(out))];
+        if self.earlier.is_some() {
+            records.push(moved(self.serial, &self.path));
+        }
+        if !self.locks.is_empty() {
+            let all: Vec<_> = self.locks.iter().copied().map(LockChange::Lock).collect();
+            records.push(locked(self.serial, 0, &all));
+        }
+        records.extend(self.sequences.values().map(|&done| locked(self.serial, done, &[])));
+        records
+    }
+}
+
+fn moved(serial: u64, path: &str) -> Vec<u8> {
+    record(MOVED, |out| {
+        out.extend_from_slice(&serial.to_le_bytes());
+        put_text(out, path);
+    })
+}
+
+fn locked(serial: u64, sequence: u32, changes: &[LockChange]) -> Vec<u8> {
+    record(LOCKS, |out| {
+        out.extend_from_slice(&serial.to_le_bytes());
+        out.extend_from_slice(&sequence.to_le_bytes());
+        for change in changes {
+            let (offset, length, kind) = match *change {
+                LockChange::Lock(lock) => {
+                    (lock.offset, lock.length, if lock.exclusive { EXCLUSIVE } else { SHARED })
+                }
+                LockChange::Unlock { offset, length } => (offset, length, UNLOCK),
+            };
+            out.extend_from_slice(&offset.to_le_bytes());
+            out.extend_from_slice(&length.to_le_bytes());
+            out.push(kind);
+        }
+    })
+}
+
+fn parse_changes(body: &mut &[u8]) -> Option<Vec<LockChange>> {
+    let mut changes = Vec::with_capacity(body.len() / 17);
+    while !body.is_empty() {
+        let (offset, length) = (take_u64(body)?, take_u64(body)?);
+        changes.push(match take(body)? {
+            [UNLOCK] => LockChange::Unlock { offset, length },
+            [kind @ (SHARED | EXCLUSIVE)] => {
+                LockChange::Lock(LockNote { offset, length, exclusive: kind == EXCLUSIVE })
+            }
+            _ => return None,
+        });
+    }
+    Some(changes)
+}
+
+// Records that a file without dead ones has.
+fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
+    let beside = |note: &OpenNote| {
+        usize::from(note.earlier.is_some())
+            + usize::from(!note.locks.is_empty())
+            + note.sequences.len()
+    };
+    live.values().map(|note| 1 + beside(note)).sum()
 }
 
 fn record(kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -235,7 +388,16 @@ pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
                     break;
                 };
                 if let Some(note) = live.get_mut(&serial) {
-                    note.path = path;
+                    note.rename(&path);
+                }
+            }
+            LOCKS => {
+                let (Some(serial), Some(sequence)) = (take_u64(&mut body), take(&mut body)) else {
+                    break;
+                };
+                let Some(changes) = parse_changes(&mut body) else { break };
+                if let Some(note) = live.get_mut(&serial) {
+                    note.change_locks(u32::from_le_bytes(sequence), &changes);
                 }
             }
             CLOSED => {
@@ -250,7 +412,7 @@ pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
 
 /// A log of these opens, without its magic.
 pub(crate) fn records<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u8> {
-    notes.flat_map(|note| record(OPENED, |out| note.emit(out))).collect()
+    notes.flat_map(OpenNote::records).flatten().collect()
 }
 
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
@@ -310,6 +472,13 @@ const HEAD: usize = 12;
 const OPENED: u8 = 1;
 const MOVED: u8 = 2;
 const CLOSED: u8 = 3;
+const LOCKS: u8 = 4;
+/// What an element of a record of locks does.
+const SHARED: u8 = 0;
+const EXCLUSIVE: u8 = 1;
+const UNLOCK: u8 = 2;
+/// Buckets of an open's lock sequence: MS-SMB2 §2.2.26.
+const BUCKETS: std::ops::RangeInclusive<u32> = 1..=64;
 /// Persistent opens of one share.
 const OPENS_MAX: usize = 65_536;
 /// Records below which the file is left as it is.
@@ -336,6 +505,9 @@ mod tests {
             create_guid: [3; 16],
             user: "user".to_owned(),
             path: "a/b".to_owned(),
+            earlier: None,
+            locks: Vec::new(),
+            sequences: BTreeMap::new(),
         }
     }
 
@@ -356,7 +528,54 @@ mod tests {
         journal.close(1).unwrap();
         drop(journal);
         let (_, notes) = Journal::open(&path).unwrap();
-        assert_eq!(notes, [OpenNote { path: "c".to_owned(), ..note(2) }, note(3)]);
+        let two = OpenNote { path: "c".to_owned(), earlier: Some("a/b".to_owned()), ..note(2) };
+        assert_eq!(notes, [two.clone(), note(3)]);
+        // And once more, from the file that was written anew.
+        assert_eq!(Journal::open(&path).unwrap().1, [two, note(3)]);
+    }
+
+    fn lock(offset: u64, exclusive: bool) -> LockNote {
+        LockNote { offset, length: 10, exclusive }
+    }
+
+    #[test]
+    fn locks_are_there_again_and_those_given_back_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = Journal::open(&path).unwrap();
+        journal.open_durably(note(1)).unwrap();
+        let both = [LockChange::Lock(lock(0, true)), LockChange::Lock(lock(10, false))];
+        journal.lock_durably(1, 0x11, &both).unwrap();
+        journal.lock_durably(1, 0x21, &[LockChange::Lock(lock(10, false))]).unwrap();
+        journal.lock_durably(1, 0x12, &[LockChange::Unlock { offset: 0, length: 10 }]).unwrap();
+        journal.lock_durably(1, 0, &[LockChange::Unlock { offset: 10, length: 10 }]).unwrap();
+        journal.lock_durably(7, 0x11, &both).unwrap();
+        drop(journal);
+        let sequences = BTreeMap::from([(1, 0x12), (2, 0x21)]);
+        let expected = OpenNote { locks: vec![lock(10, false)], sequences, ..note(1) };
+        for _ in 0..2 {
+            assert_eq!(Journal::open(&path).unwrap().1, std::slice::from_ref(&expected));
+        }
+    }
+
+    #[test]
+    fn the_file_does_not_grow_with_locks_taken_and_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = Journal::open(&path).unwrap();
+        journal.open_durably(note(1)).unwrap();
+        let size = || std::fs::metadata(&path).unwrap().len();
+        let mut largest = 0;
+        for round in 0..u32::try_from(2 * COMPACT_FROM).unwrap() {
+            let change = match round % 2 {
+                0 => LockChange::Lock(lock(0, true)),
+                _ => LockChange::Unlock { offset: 0, length: 10 },
+            };
+            // As the server does it, without waiting for the disk.
+            journal.change_locks(1, 0x10 | round & 0xf, &[change], false).unwrap();
+            largest = largest.max(size());
+        }
+        assert!(largest < 60 * u64::try_from(COMPACT_FROM + 2).unwrap(), "{largest} bytes");
     }
 
     #[test]
@@ -372,6 +591,8 @@ mod tests {
         journal.open_durably(note(1)).unwrap();
         end(&[1]);
         journal.open_durably(note(2)).unwrap();
+        end(&[1, 2]);
+        journal.lock_durably(2, 0x11, &[LockChange::Lock(lock(0, true))]).unwrap();
         end(&[1, 2]);
         journal.close(1).unwrap();
         end(&[2]);

@@ -33,12 +33,35 @@ struct State {
     table: OrphanTable<Arc<Open>>,
     /// Somebody waits for these to go.
     doomed: Vec<OpenSerial>,
+    /// On their way from a session to the table, or from there to a session.
+    moving: Vec<OpenSerial>,
+}
+
+/// Opens on their way, which nobody is told to be gone; until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    orphans: Arc<Orphans>,
+    serials: Vec<OpenSerial>,
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        {
+            let mut state = self.orphans.lock();
+            for serial in &self.serials {
+                if let Some(at) = state.moving.iter().position(|moving| moving == serial) {
+                    state.moving.swap_remove(at);
+                }
+            }
+        }
+        self.orphans.arrived.notify_waiters();
+    }
 }
 
 impl Orphans {
     pub(crate) fn new() -> Self {
         let table = OrphanTable::new(ORPHANS_MAX, ORPHANS_PER_USER_MAX);
-        let state = Mutex::new(State { table, doomed: Vec::new() });
+        let state = Mutex::new(State { table, doomed: Vec::new(), moving: Vec::new() });
         Self { state, wake: Notify::new(), arrived: Notify::new() }
     }
 
@@ -80,18 +103,34 @@ impl Orphans {
         Ok(())
     }
 
-    /// Takes an orphan that `check` lets go. Of several who ask one gets it.
+    /// A session is about to give these up. To be held until it has.
+    pub(crate) fn begin_move(self: &Arc<Self>, serials: Vec<OpenSerial>) -> Moving {
+        self.lock().moving.extend_from_slice(&serials);
+        Moving { orphans: Arc::clone(self), serials }
+    }
+
+    /// Whether an open is neither here nor in a session, and will be.
+    pub(crate) fn is_moving(&self, serial: OpenSerial) -> bool {
+        self.lock().moving.contains(&serial)
+    }
+
+    /// Takes an orphan that `check` lets go, for who holds what comes with it until the open has
+    /// its new place. Of several who ask one gets it.
     pub(crate) fn claim<E>(
-        &self,
+        self: &Arc<Self>,
         serial: OpenSerial,
         check: impl FnOnce(&Open) -> Result<(), E>,
-    ) -> Option<Result<Arc<Open>, E>> {
+    ) -> Option<Result<(Arc<Open>, Moving), E>> {
         // Looked at without the lock: the check asks the node.
         let open = self.lock().table.get(serial).cloned()?;
         if let Err(error) = check(&open) {
             return Some(Err(error));
         }
-        self.lock().table.take(serial).map(Ok)
+        let mut state = self.lock();
+        let open = state.table.take(serial)?;
+        state.moving.push(serial);
+        drop(state);
+        Some(Ok((open, Moving { orphans: Arc::clone(self), serials: vec![serial] })))
     }
 
     /// Returns once an open has become an orphan after this was called.

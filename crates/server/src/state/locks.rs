@@ -74,6 +74,19 @@ impl LockTable {
         Ok(())
     }
 
+    /// Puts back a lock of an open that survived the server. Those it was granted beside are put
+    /// back too, so nothing is asked.
+    pub(crate) fn restore(&mut self, owner: OpenSerial, range: LockRange, exclusive: bool) {
+        if self.locks.len() < LOCKS_MAX {
+            self.locks.push(Lock { range, exclusive, owner });
+        }
+    }
+
+    /// How many locks of this range an open holds.
+    pub(crate) fn count(&self, owner: OpenSerial, range: LockRange) -> usize {
+        self.locks.iter().filter(|lock| lock.owner == owner && lock.range == range).count()
+    }
+
     /// Gives exactly one lock of this range back; the oldest first.
     pub(crate) fn unlock(&mut self, owner: OpenSerial, range: LockRange) -> bool {
         let held = self.locks.iter().position(|lock| lock.owner == owner && lock.range == range);

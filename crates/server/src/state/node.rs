@@ -274,14 +274,13 @@ impl Node {
         }
     }
 
-    /// Gives back locks of an open; who waited for one of them tries again.
-    pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) {
+    /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
+    pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
         let mut state = self.lock();
-        for range in ranges {
-            state.locks.unlock(serial, *range);
-        }
+        let unlocked = ranges.iter().filter(|range| state.locks.unlock(serial, **range)).count();
         drop(state);
         self.changed.notify_waiters();
+        unlocked == ranges.len()
     }
 
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.

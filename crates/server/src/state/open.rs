@@ -17,7 +17,9 @@
 //! and does not notice.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak,
+};
 use std::time::Duration;
 
 use smb::create::{AccessMask, CreateAction};
@@ -66,6 +68,8 @@ pub(crate) struct Open {
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
     life: AtomicU8,
+    /// Held by who changes the file for this open, whole by who ends it or hands it over.
+    changes: RwLock<()>,
 }
 
 /// Who opened a file and how: what a client has to know to get it back.
@@ -153,6 +157,7 @@ impl Open {
             lock_sequences: Mutex::default(),
             may_repeat,
             life: AtomicU8::new(HELD),
+            changes: RwLock::default(),
         }
     }
 
@@ -181,6 +186,7 @@ impl Open {
             lock_sequences: Mutex::new(old.lock_sequences().clone()),
             may_repeat: AtomicBool::new(old.may_repeat()),
             life: AtomicU8::new(HELD),
+            changes: RwLock::default(),
         }
     }
 
@@ -221,6 +227,28 @@ impl Open {
     pub(crate) fn begin_request(self: &Arc<Self>) -> UnderWay {
         let ticket = self.sequence().begin();
         UnderWay { open: Arc::clone(self), ticket }
+    }
+
+    /// To be held over a change of the file that was asked for through this open: once the open has
+    /// ended, or is in other hands, no request from before changes anything. May block.
+    pub(crate) fn begin_change(&self) -> Result<RwLockReadGuard<'_, ()>, Ended> {
+        let held = self.changes.read().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closed() { Err(Ended) } else { Ok(held) }
+    }
+
+    /// The same without blocking; `None` if it would.
+    pub(crate) fn try_begin_change(&self) -> Option<Result<RwLockReadGuard<'_, ()>, Ended>> {
+        let held = match self.changes.try_read() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(if self.is_closed() { Err(Ended) } else { Ok(held) })
+    }
+
+    /// Returns once no change is under way of an open that has ended. May block.
+    pub(crate) fn settle_changes(&self) {
+        drop(self.changes.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Which LOCK requests were carried out.
@@ -268,13 +296,10 @@ impl Open {
         if matches!(self.life.swap(CLOSED, Ordering::AcqRel), CLOSED | HANDED_OVER) {
             return Ok(());
         }
+        self.settle_changes();
         push::closing(core, self);
         self.set_used(core);
-        if self.is_persistent()
-            && let Some(share) = self.tree.share()
-        {
-            persistent::forget(share, self.serial.0);
-        }
+        self.forget_note();
         let doomed = {
             let mut state = self.node.lock();
             let Some(at) = state.opens.iter().position(|open| open.serial == self.serial) else {
@@ -302,6 +327,8 @@ impl Open {
             (doomed, base)
         };
         self.node.changed.notify_waiters();
+        // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
+        self.forget_note();
         let (doomed, base) = doomed;
         let removed = match doomed {
             Some(record) if self.entry.is_stream() => record.share.remove_stream(&self.entry),
@@ -312,6 +339,15 @@ impl Open {
         };
         let finished = base.map_or(Ok(()), |base| self.release_base(&base));
         removed.and(finished)
+    }
+
+    /// Nothing of it comes back after a crash. Costs nothing the second time.
+    pub(crate) fn forget_note(&self) {
+        if self.is_persistent()
+            && let Some(share) = self.tree.share()
+        {
+            persistent::forget(share, self.serial.0);
+        }
     }
 
     // A stream closes: its file goes now, if it was only waiting for that.
@@ -340,6 +376,16 @@ impl Open {
     /// Whether the open has ended for those who hold this object.
     pub(crate) fn is_closed(&self) -> bool {
         self.life.load(Ordering::Acquire) != HELD
+    }
+}
+
+/// The open has ended for whoever asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Ended;
+
+impl From<Ended> for smb::NtStatus {
+    fn from(_: Ended) -> Self {
+        Self::FILE_CLOSED
     }
 }
 

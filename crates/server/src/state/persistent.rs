@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use super::caching::{Caching, Flavor};
 use super::lease::{Granted, Owner};
-use super::locks::OpenSerial;
+use super::locks::{LockRange, OpenSerial};
 use super::node::{NodeState, OpenRecord};
 use super::open::{Durable, Open, OpenParts, Origin};
 use super::session::Identity;
@@ -27,7 +27,7 @@ use super::sharing::{Kinds, Sharing};
 use super::tree::{Target, Tree};
 use crate::service::Core;
 use crate::share::journal::OpenNote;
-use crate::share::{OpenMode, Share, ShareError, SharePath};
+use crate::share::{Found, OpenMode, Share, ShareError, SharePath};
 
 /// What has to be written down of an open.
 pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {
@@ -56,6 +56,9 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         create_guid: open.origin.create_guid,
         user: user.clone(),
         path: record.path.to_wire(),
+        earlier: None,
+        locks: Vec::new(),
+        sequences: std::collections::BTreeMap::new(),
     })
 }
 
@@ -81,11 +84,7 @@ pub(crate) fn forget(share: &Share, serial: u64) {
 }
 
 fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), ShareError> {
-    let path = SharePath::parse(&note.path)?;
-    let located = share.locate(&path)?;
-    // Somebody may have put another file there.
-    let found = located.found.filter(|found| found.key.inode == note.inode && !found.is_directory);
-    let found = found.ok_or(ShareError::NotFound)?;
+    let (path, found) = find(share, &note)?;
     let access = AccessMask::from_bits_retain(note.access);
     let reads = access.intersects(AccessMask::READ_DATA | AccessMask::EXECUTE);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
@@ -126,7 +125,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
             sharing: sharing(note.flags),
             owner,
             share: Arc::clone(share),
-            path: located.path,
+            path,
             delete_on_close: note.flags & DELETE_ON_CLOSE != 0,
             holder: None,
             orphan: Some(true),
@@ -136,11 +135,32 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
             open: Arc::downgrade(&open),
         });
         restore_lease(&mut state, owner, &note);
+        for lock in &note.locks {
+            if let Some(range) = LockRange::new(lock.offset, lock.length) {
+                state.locks.restore(serial, range, lock.exclusive);
+            }
+        }
+    }
+    for &done in note.sequences.values() {
+        open.lock_sequences().set_done(done);
     }
     if let Some(key) = open.origin.key() {
         core.creates.replace(key, &open);
     }
     core.orphans.adopt_restored(open).map_err(|_| ShareError::HandlesExhausted)
+}
+
+// Under the name it had last, or the one before: the crash may have come before the rename. Somebody
+// may also have put another file there.
+fn find(share: &Share, note: &OpenNote) -> Result<(SharePath, Found), ShareError> {
+    for name in std::iter::once(&note.path).chain(&note.earlier) {
+        let Ok(located) = share.locate(&SharePath::parse(name)?) else { continue };
+        let is_it = |found: &Found| found.key.inode == note.inode && !found.is_directory;
+        if let Some(found) = located.found.filter(is_it) {
+            return Ok((located.path, found));
+        }
+    }
+    Err(ShareError::NotFound)
 }
 
 fn restore_lease(state: &mut NodeState, owner: Owner, note: &OpenNote) {

@@ -125,6 +125,11 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if let Some(durable) = durable {
         let _ = open.durable.set(durable);
         contexts.extend(asked.context(durable));
+        // Closed while it was being noted, by who did not know of the note.
+        if durable.persistent && open.node.lock().record(serial).is_none() {
+            let open = Arc::clone(&open);
+            call.blocking(InlineIo::CachedReads, move || open.forget_note()).await?;
+        }
     }
     if wish.wants_maximal_access {
         let access = wish.maximal_access(metadata.attributes);
@@ -346,10 +351,10 @@ fn holder(call: &Call, open: &Open) -> Holder {
 fn grant(call: &Call, wish: &Wish, open: &Arc<Open>) -> Option<Granted> {
     let holder = holder(call, open);
     let mut state = open.node.lock();
-    if let Some(record) = state.record_mut(open.serial) {
-        record.holder = Some(holder.clone());
-        record.open = Arc::downgrade(open);
-    }
+    // Closed on another channel already: nobody would give the lease back.
+    let record = state.record_mut(open.serial)?;
+    record.holder = Some(holder.clone());
+    record.open = Arc::downgrade(open);
     let (wanted, flavor, first_epoch) = wish.caching.wanted()?;
     if open.entry.is_directory() {
         return None;

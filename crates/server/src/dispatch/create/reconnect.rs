@@ -18,8 +18,9 @@ use crate::dispatch::call::Call;
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
 use crate::limits::RECONNECT_PATIENCE;
-use crate::share::SharePath;
+use crate::share::{InlineIo, SharePath};
 use crate::state::caching::Caching;
+use crate::state::durable::Moving;
 use crate::state::lease::{Granted, Owner};
 use crate::state::open::NewPlace;
 use crate::state::{Open, OpenSerial, Tree};
@@ -67,7 +68,7 @@ pub(super) async fn take_back(
     out: &mut Vec<u8>,
 ) -> Outcome {
     let serial = OpenSerial(back.file_id.persistent);
-    let old = claim(call, serial, |open| check(call, tree, back, extras, open)).await?;
+    let (old, _moving) = claim(call, serial, |open| check(call, tree, back, extras, open)).await?;
     let open = attach(call, tree, old).await?;
     info!(serial = serial.0, path = open.path().to_wire(), "a durable open is back");
     answer(call, &open, extras, Durability::Nothing, CreateAction::OPENED, out).await
@@ -94,7 +95,7 @@ pub(super) async fn repeat(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let open = if open.is_orphan() {
-        let old = claim(call, open.serial, |_| Ok(())).await?;
+        let (old, _moving) = claim(call, open.serial, |_| Ok(())).await?;
         attach(call, tree, old).await?
     } else if open.is_of(call.session()) {
         open
@@ -112,7 +113,7 @@ async fn claim(
     call: &Call,
     serial: OpenSerial,
     check: impl Fn(&Open) -> Result<(), NtStatus>,
-) -> Result<Arc<Open>, NtStatus> {
+) -> Result<(Arc<Open>, Moving), NtStatus> {
     let core = &call.link.core;
     let deadline = Instant::now() + RECONNECT_PATIENCE;
     loop {
@@ -127,8 +128,10 @@ async fn claim(
         let held = core.all_sessions().into_iter().any(|other| {
             other.id != session.id && other.identity == session.identity && other.has_open(serial.0)
         });
-        if !held {
-            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+        if !held && !core.orphans.is_moving(serial) {
+            // It may have arrived since it was looked for.
+            let arrived = core.orphans.claim(serial, &check);
+            return arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND));
         }
         call.go_pending();
         if tokio::time::timeout_at(deadline.into(), arrival).await.is_err() {
@@ -184,6 +187,9 @@ async fn attach(call: &Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Ope
     // docs/push-mode.md, "Recall": its regions ended with its connection. Nobody learns that it is
     // back before nothing touches them any more.
     crate::push::end_of_open(&call.link.core, &old).await;
+    // Nor while a request of the lost connection still writes.
+    let before = Arc::clone(&old);
+    call.blocking(InlineIo::CachedReads, move || before.settle_changes()).await?;
     let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
     let session = call.session();
     let place = |volatile| NewPlace {
@@ -214,8 +220,13 @@ async fn attach(call: &Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Ope
     };
     // A session or tree that ended meanwhile has closed its opens, but not this one.
     if !kept || session.is_closed() || session.tree(tree.id).is_none() {
-        session.remove_open(open.serial.0, open.volatile);
-        close_in_background(call, open);
+        // Who ended the session may have found it, and then it waits for its client again already.
+        if session.remove_open(open.serial.0, open.volatile).is_some() {
+            let waits = kept && session.is_closed();
+            if !waits || !call.link.core.orphans.adopt(&call.link.core, &open) {
+                close_in_background(call, open);
+            }
+        }
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
     Ok(open)

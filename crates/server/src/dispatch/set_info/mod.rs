@@ -198,17 +198,17 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     }
     let core = &call.link.core;
     crate::push::recall(core, &open.node, RecallReason::TRUNCATION, is_cut).await;
-    let entry = Arc::clone(&open.entry);
-    let inline = entry.inline_io();
+    let changed = Arc::clone(open);
     let work = move || {
-        let outcome = match resize {
-            Resize::End(size) => entry.set_size(size),
-            Resize::Allocation(size) => entry.set_allocation(size),
-        };
-        drop(resizing);
-        outcome
+        let _resizing = resizing;
+        let _changing = changed.begin_change()?;
+        match resize {
+            Resize::End(size) => changed.entry.set_size(size)?,
+            Resize::Allocation(size) => changed.entry.set_allocation(size)?,
+        }
+        Ok(())
     };
-    Ok(call.blocking(inline, work).await??)
+    call.blocking(open.entry.inline_io(), work).await?
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {
@@ -243,6 +243,10 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
         crate::push::recall(core, &open.node, RecallReason::UNLINK, in_the_way).await;
     }
     let mut state = open.node.lock();
+    // Closed meanwhile: the wish would be nobody's.
+    if open.is_closed() {
+        return Err(NtStatus::FILE_CLOSED);
+    }
     state.delete_pending = delete;
     if let Some(record) = state.record_mut(open.serial) {
         // By the rules of POSIX the name goes with this open, whoever else has the file open.

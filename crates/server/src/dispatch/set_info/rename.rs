@@ -42,19 +42,24 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     }
     let to = target.clear(call, open, new).await?;
     target.enter_directory(call, open, &to).await?;
+    // Noted before and not after: a crash in between leaves the file where the note says it was.
+    write_down(call, open, Some(to.clone())).await?;
     let (share, from, key) = (Arc::clone(&target.share), target.from.clone(), open.node.key());
     let replace = target.replace;
     let inline = open.entry.inline_io();
-    let renamed_to = to.clone();
-    call.blocking(inline, move || share.rename(&from, &renamed_to, key, replace)).await??;
-    let is_mapped = target.note_renamed(open, &to);
-    if is_directory {
+    let (renamed, renamed_to) = (Arc::clone(open), to.clone());
+    let work = move || -> Result<(), NtStatus> {
+        let _changing = renamed.begin_change()?;
+        Ok(share.rename(&from, &renamed_to, key, replace)?)
+    };
+    let renamed = call.blocking(inline, work).await?;
+    let is_mapped = renamed.is_ok() && target.note_renamed(open, &to);
+    if is_directory && renamed.is_ok() {
         core.nodes.move_below(&target.share, &target.from, &to);
     }
-    if target.share.journal().is_some() {
-        let open = Arc::clone(open);
-        call.blocking(InlineIo::CachedReads, move || note_moved(&open)).await?;
-    }
+    // Also what was opened meanwhile, and what has kept its name after all.
+    write_down(call, open, None).await?;
+    renamed?;
     if is_mapped {
         // One-sided commits do not look after the name, so it is made durable before they go on.
         let open = Arc::clone(open);
@@ -87,12 +92,29 @@ async fn rename_stream(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<()
     Ok(call.blocking(InlineIo::CachedReads, work).await??)
 }
 
-// Persistent opens are found again by their new name. Blocks.
-fn note_moved(open: &Open) {
+// Persistent opens are found again by the name they are about to get, or else by the one they have.
+async fn write_down(
+    call: &Call,
+    open: &Arc<Open>,
+    about_to: Option<SharePath>,
+) -> Result<(), NtStatus> {
+    if open.tree.share().is_none_or(|share| share.journal().is_none()) {
+        return Ok(());
+    }
+    let open = Arc::clone(open);
+    call.blocking(InlineIo::CachedReads, move || note_moved(&open, about_to.as_ref())).await
+}
+
+// Blocks.
+fn note_moved(open: &Open, about_to: Option<&SharePath>) {
     let names: Vec<_> = {
         let state = open.node.lock();
-        let name =
-            |open: &OpenRecord| (Arc::clone(&open.share), open.serial.0, open.path.to_wire());
+        let from = state.path_of(open.serial);
+        let name = |other: &OpenRecord| {
+            let moves = about_to.filter(|_| Some(&other.path) == from.as_ref());
+            let path = moves.unwrap_or(&other.path).to_wire();
+            (Arc::clone(&other.share), other.serial.0, path)
+        };
         state.opens.iter().map(name).collect()
     };
     for (share, serial, path) in names {
