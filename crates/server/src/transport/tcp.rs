@@ -150,6 +150,10 @@ impl Peer {
     async fn converse(&mut self, mut stop: watch::Receiver<bool>) -> Result<(), End> {
         let patience = self.admission.core.limits.authentication_timeout;
         let deadline = Instant::now() + patience;
+        // One timer for all pauses: it is set again only when it has fired, not for each request.
+        let pause = tokio::time::sleep(write_buffer::IDLE);
+        tokio::pin!(pause);
+        let mut was_busy = true;
         loop {
             tokio::select! {
                 biased;
@@ -157,18 +161,26 @@ impl Peer {
                     if read? == 0 {
                         return Ok(());
                     }
+                    was_busy = true;
                     self.connection.link.hear();
                     self.handle_input().await?;
                 }
-                Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
+                Some(outgoing) = self.queue.recv() => {
+                    was_busy = true;
+                    self.take_queue(outgoing).await?;
+                }
                 () = tokio::time::sleep_until(deadline), if self.admission.is_waiting() => {
                     return Err(End::PeerSlowToAuthenticate);
                 }
                 () = self.evicted.notified(), if self.admission.is_waiting() => {
                     return Err(End::Evicted);
                 }
-                () = tokio::time::sleep(write_buffer::IDLE), if self.out.is_large() => {
-                    self.out.idle();
+                () = &mut pause, if self.out.is_large() || self.input.is_large() => {
+                    if !std::mem::take(&mut was_busy) {
+                        self.out.idle();
+                        self.input.idle();
+                    }
+                    pause.as_mut().reset(Instant::now() + write_buffer::IDLE);
                 }
                 () = told(&mut stop) => return Err(End::ServerStops),
             }
@@ -261,7 +273,19 @@ struct Large {
 
 impl Input {
     fn new() -> Self {
-        Self { buffer: vec![0; READ_BUFFER], start: 0, end: 0, large: None }
+        Self { buffer: vec![0; IDLE_BUFFER], start: 0, end: 0, large: None }
+    }
+
+    /// Whether [`Input::idle`] may give memory back.
+    fn is_large(&self) -> bool {
+        self.buffer.len() > IDLE_BUFFER && self.start == self.end
+    }
+
+    /// Nothing has come for a while.
+    fn idle(&mut self) {
+        if self.is_large() {
+            *self = Self { large: self.large.take(), ..Self::new() };
+        }
     }
 
     /// Reads once. Cancel-safe: nothing is lost when another branch wins.
@@ -279,7 +303,17 @@ impl Input {
         }
         let got = stream.read(&mut self.buffer[self.end..]).await?;
         self.end += got;
+        if self.end == self.buffer.len() {
+            // There is more where that came from.
+            self.grow();
+        }
         Ok(got)
+    }
+
+    fn grow(&mut self) {
+        if self.buffer.len() < READ_BUFFER {
+            self.buffer.resize(READ_BUFFER, 0);
+        }
     }
 
     /// The next whole frame, or `None` until more is read.
@@ -304,6 +338,8 @@ impl Input {
             frame[..rest.len()].copy_from_slice(rest);
             self.large = Some(Large { filled: rest.len(), frame });
             (self.start, self.end) = (0, 0);
+        } else if self.start + framing::PREFIX_LEN + len > self.buffer.len() {
+            self.grow();
         }
         Ok(None)
     }
@@ -330,6 +366,9 @@ enum End {
 
 /// Small frames are handled where they were read; one buffer holds many of them.
 const READ_BUFFER: usize = 64 * 1024;
+/// What a connection has for a start, and again when nothing has come for a while: most requests
+/// that are not WRITEs fit. A thousand idle ones hold 4 MiB that way and not 64.
+const IDLE_BUFFER: usize = 4 * 1024;
 /// Longer frames get memory of their own, which a worker can keep without a copy. Always smaller
 /// than the buffer less a prefix, so that what is shorter fits.
 const LARGE_FRAME: usize = 32 * 1024;

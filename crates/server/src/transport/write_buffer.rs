@@ -1,8 +1,8 @@
 //! What a connection has to send: memory that grows with the answers and goes when they get small.
 //!
 //! ```text
-//!  64 KiB      kept for as long as the connection lives
-//!  256 KiB     kept while it is used; given back once nothing was sent for a second
+//!  4 KiB       kept for as long as the connection lives
+//!  256 KiB     kept while it is used; given back once nothing came or went for a second or two
 //!  2 MiB       kept while large answers come: given back as well after 256 small ones in a row
 //!  beyond      never kept
 //! ```
@@ -63,10 +63,10 @@ impl WriteBuffer {
     }
 }
 
-/// How long nothing has to be sent before memory is given back.
+/// How long nothing has to come or to be sent before memory is given back, at least.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
 /// Kept by a connection that does nothing.
-const IDLE_KEEP: usize = 64 * 1024;
+const IDLE_KEEP: usize = 4 * 1024;
 /// What gathering small answers takes: up to `WRITE_AT`, and one READ of 64 KiB more.
 const BUSY_KEEP: usize = 256 * 1024;
 /// Two answers of 1 MiB, the READ of most clients.
