@@ -33,7 +33,8 @@ fn take_back(wire: &mut Wire, id: FileId) -> Opened {
 #[test]
 fn a_durable_open_that_many_take_back_goes_to_one() {
     let fixture = start();
-    for _ in 0..ROUNDS {
+    // Those who do not get it are kept waiting for two seconds: not often.
+    for _ in 0..2 {
         let mut first = fixture.client(1);
         let opened = first.open("f", asks(0));
         let alone = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
