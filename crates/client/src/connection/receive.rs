@@ -21,7 +21,7 @@ use smb::{
 
 use super::{LeaseBreak, Negotiated, Response, Shared};
 use crate::error::ConnectionError;
-use crate::transport::FrameReceiver;
+use crate::transport::{FrameReceiver, InFrame};
 
 /// The receiving task. Ends when the connection does.
 pub(super) async fn run(shared: Arc<Shared>, mut receiver: Box<dyn FrameReceiver>) {
@@ -42,7 +42,7 @@ impl Shared {
         usize::try_from(data).unwrap_or(usize::MAX).saturating_add(FRAME_OVERHEAD_MAX)
     }
 
-    fn take_frame(&self, mut frame: Vec<u8>) -> Result<(), ConnectionError> {
+    fn take_frame(&self, mut frame: InFrame) -> Result<(), ConnectionError> {
         match Protocol::of(&frame)? {
             Protocol::Smb2 => self.take_message(frame, 0, None),
             Protocol::Encrypted => {
@@ -64,7 +64,7 @@ impl Shared {
     /// `sealed_by`: the session whose key opened the frame.
     fn take_message(
         &self,
-        mut frame: Vec<u8>,
+        mut frame: InFrame,
         start: usize,
         sealed_by: Option<SessionId>,
     ) -> Result<(), ConnectionError> {

@@ -12,17 +12,18 @@ use tokio::sync::oneshot;
 use super::open_requests::Answer;
 use super::{Connection, SessionSecurity};
 use crate::error::{ClientError, ConnectionError};
+use crate::transport::InFrame;
 
 /// One PDU of a frame the server sent. Checked: header, signature or seal.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
-    frame: Arc<Vec<u8>>,
+    frame: Arc<InFrame>,
     range: Range<usize>,
     header: Header,
 }
 
 impl Response {
-    pub(super) fn new(frame: Arc<Vec<u8>>, range: Range<usize>, header: Header) -> Self {
+    pub(super) fn new(frame: Arc<InFrame>, range: Range<usize>, header: Header) -> Self {
         Self { frame, range, header }
     }
 

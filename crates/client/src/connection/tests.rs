@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{Connection, PendingResponse, Request, SessionSecurity};
 use crate::error::ConnectionError;
-use crate::transport::{FrameReceiver, FrameSender, OutFrame, Transport};
+use crate::transport::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
 
 const SESSION: SessionId = SessionId(7);
 /// Far above what a test takes, far below that of whoever waits for the tests.
@@ -35,8 +35,9 @@ impl FrameReceiver for Inbound {
         &mut self,
         cx: &mut Context<'_>,
         _len_max: usize,
-    ) -> Poll<Result<Vec<u8>, ConnectionError>> {
-        Poll::Ready(ready!(self.0.poll_recv(cx)).ok_or(ConnectionError::PeerClosed))
+    ) -> Poll<Result<InFrame, ConnectionError>> {
+        let frame = ready!(self.0.poll_recv(cx)).ok_or(ConnectionError::PeerClosed);
+        Poll::Ready(frame.map(InFrame::from))
     }
 }
 

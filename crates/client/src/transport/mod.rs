@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!   connection --OutFrame--> FrameSender  ~~~~>  server
-//!   connection <--Vec<u8>--- FrameReceiver <~~~~
+//!   connection <--InFrame--- FrameReceiver <~~~~
 //! ```
 //!
 //! Sending never waits: the credits of the protocol bound what can be queued.
 
 pub mod direct;
+mod in_frame;
 mod tcp;
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+pub use in_frame::InFrame;
 pub use tcp::connect;
 
 use crate::error::ConnectionError;
@@ -51,7 +53,7 @@ pub trait FrameReceiver: fmt::Debug + Send {
         &mut self,
         cx: &mut Context<'_>,
         len_max: usize,
-    ) -> Poll<Result<Vec<u8>, ConnectionError>>;
+    ) -> Poll<Result<InFrame, ConnectionError>>;
 }
 
 /// A frame about to be sent, with room in front for what the lower layers add.

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
+use super::in_frame::{InFrame, Spares};
 use super::{FrameReceiver, FrameSender, OutFrame, Transport};
 use crate::error::ConnectionError;
 
@@ -33,8 +34,14 @@ pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> 
     let (read, write) = stream.into_split();
     let shared = Arc::new(Shared { write, queue: Mutex::default(), work: Notify::new() });
     tokio::spawn(drain(Arc::clone(&shared)));
-    let receiver =
-        Box::new(Receiver { read, buffer: vec![0; BUFFER], start: 0, end: 0, frame: None });
+    let receiver = Box::new(Receiver {
+        read,
+        buffer: vec![0; BUFFER],
+        start: 0,
+        end: 0,
+        frame: None,
+        spares: Arc::default(),
+    });
     Ok(Transport { sender: Box::new(Sender(shared)), receiver, pool: None })
 }
 
@@ -135,7 +142,8 @@ struct Receiver {
     start: usize,
     end: usize,
     /// A frame longer than the buffer, and how much of it is there.
-    frame: Option<(Vec<u8>, usize)>,
+    frame: Option<(InFrame, usize)>,
+    spares: Arc<Spares>,
 }
 
 impl FrameReceiver for Receiver {
@@ -143,7 +151,7 @@ impl FrameReceiver for Receiver {
         &mut self,
         cx: &mut Context<'_>,
         len_max: usize,
-    ) -> Poll<Result<Vec<u8>, ConnectionError>> {
+    ) -> Poll<Result<InFrame, ConnectionError>> {
         loop {
             if let Some((frame, filled)) = &mut self.frame {
                 while *filled < frame.len() {
@@ -164,7 +172,7 @@ impl FrameReceiver for Receiver {
 
 impl Receiver {
     /// A whole frame of the buffer; a longer one is moved out to be read in place.
-    fn take_frame(&mut self, len_max: usize) -> Result<Option<Vec<u8>>, ConnectionError> {
+    fn take_frame(&mut self, len_max: usize) -> Result<Option<InFrame>, ConnectionError> {
         let bytes = &self.buffer[self.start..self.end];
         let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_LEN>() else {
             return Ok(None);
@@ -173,10 +181,10 @@ impl Receiver {
         if let Some(frame) = rest.get(..len) {
             let frame = frame.to_vec();
             self.start += PREFIX_LEN + len;
-            return Ok(Some(frame));
+            return Ok(Some(frame.into()));
         }
         if PREFIX_LEN + len > BUFFER {
-            let mut frame = vec![0; len];
+            let mut frame = self.spares.frame(len);
             let filled = rest.len();
             frame[..filled].copy_from_slice(rest);
             self.start = self.end;

@@ -24,7 +24,7 @@ pub use pool::{Pool, Slots};
 use rdma::{Provider, QpConfig, Waker};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{FrameReceiver, FrameSender, OutFrame, Transport};
+use super::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
 use crate::error::ConnectionError;
 
 /// How to make an SMB Direct connection.
@@ -124,11 +124,11 @@ impl FrameReceiver for Receiver {
         &mut self,
         cx: &mut Context<'_>,
         len_max: usize,
-    ) -> Poll<Result<Vec<u8>, ConnectionError>> {
+    ) -> Poll<Result<InFrame, ConnectionError>> {
         self.0.poll_recv(cx).map(|frame| {
             let frame = frame.unwrap_or(Err(ConnectionError::Closed))?;
             match frame.len() <= len_max {
-                true => Ok(frame),
+                true => Ok(frame.into()),
                 false => Err(ConnectionError::PeerFrame { len: frame.len(), len_max }),
             }
         })

@@ -179,7 +179,7 @@ async fn connected() -> (Transport, std::thread::JoinHandle<()>) {
 async fn exchange(transport: &mut Transport, frame: &[u8]) -> Vec<u8> {
     let out = OutFrame::new(frame.len(), |out| out.extend_from_slice(frame));
     transport.sender.send(out).unwrap();
-    std::future::poll_fn(|cx| transport.receiver.poll_receive(cx, 1 << 20)).await.unwrap()
+    std::future::poll_fn(|cx| transport.receiver.poll_receive(cx, 1 << 20)).await.unwrap().to_vec()
 }
 
 #[tokio::test]
