@@ -3,7 +3,7 @@
 //! ```text
 //!  4 KiB       kept for as long as the connection lives
 //!  256 KiB     kept while it is used; given back once nothing came or went for a second or two
-//!  2 MiB       kept while large answers come: given back as well after 256 small ones in a row
+//!  2.5 MiB     kept while large answers come: given back as well after 256 small ones in a row
 //!  beyond      never kept
 //! ```
 //!
@@ -69,8 +69,9 @@ pub(super) const IDLE: Duration = Duration::from_secs(1);
 const IDLE_KEEP: usize = 4 * 1024;
 /// What gathering small answers takes: up to `WRITE_AT`, and one READ of 64 KiB more.
 const BUSY_KEEP: usize = 256 * 1024;
-/// Two answers of 1 MiB, the READ of most clients.
-const KEEP_MAX: usize = 2 << 20;
+/// An answer of 1 MiB, the READ of most clients, in memory that doubled when its last bytes were
+/// appended.
+const KEEP_MAX: usize = 5 << 19;
 /// Small answers in a row after which large ones are thought to be over.
 const SMALL_RUN: u32 = 256;
 
@@ -113,6 +114,19 @@ mod tests {
                 send(&mut buffer, len);
                 assert_eq!(buffer.bytes.as_ptr(), first, "answers of {len} bytes");
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_grows_after_its_bytes_takes_no_new_memory_either() {
+        let mut buffer = WriteBuffer::default();
+        let mut place = None;
+        for _ in 0..20 {
+            buffer.bytes().resize(84 + (1 << 20), 0);
+            buffer.bytes().extend_from_slice(&[0; 8]);
+            let now = buffer.bytes.as_ptr();
+            assert_eq!(*place.get_or_insert(now), now);
+            buffer.sent();
         }
     }
 
