@@ -103,6 +103,12 @@ pub(crate) fn bench_on(core: usize, url: &str, args: &[&str]) -> Result<Value, F
     report_of(step.on_core(core).quiet())
 }
 
+/// One run of `landfast bench-files`, placed likewise.
+pub(crate) fn bench_files_on(core: usize, url: &str, args: &[&str]) -> Result<Value, Failure> {
+    let step = Step::new(workspace::landfast()?).args(["bench-files", url]).args(args);
+    report_of(step.on_core(core).quiet())
+}
+
 fn report_of(step: Step) -> Result<Value, Failure> {
     let step = step.arg("--json").limit(BENCH_LIMIT);
     let shown = step.shown();

@@ -54,7 +54,7 @@ enum Task {
     /// Run another implementation against a server.
     #[command(subcommand)]
     Interop(Interop),
-    /// Compare 4 KiB requests over TCP with Samba's smbd on the same tmpfs.
+    /// Compare requests, streams and small files over TCP with Samba's smbd.
     CompareSmbd(compare::Options),
     /// Ratios of push mode to the floor and to SMB, within one interleaved run.
     Latency(latency::Options),

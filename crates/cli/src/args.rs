@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use client::{ConnectOptions, Protection};
 use rdma::{PollPolicy, ProviderChoice};
 use serde::Deserialize;
 
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Measure: plain TCP floor, SMB, SMB Direct and push mode, interleaved in one run
     Bench(Bench),
+    /// Measure small files: create, look at, list and delete many over SMB
+    BenchFiles(BenchFiles),
     /// Start a server on a temporary share, measure it, kill it mid-stream, verify every commit
     Demo(Demo),
     /// Answer `bench --mode floor` from another process or machine
@@ -202,6 +205,12 @@ pub(crate) struct Bench {
     /// Percentage of writes; each write is committed before it counts
     #[arg(short = 'w', default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) write_percent: u8,
+    /// Count a write when it is answered: a power failure may lose it. SMB modes only
+    #[arg(long)]
+    pub(crate) uncommitted: bool,
+    /// How the messages of the SMB modes are protected
+    #[arg(long, default_value = "signed")]
+    pub(crate) protection: Protected,
     /// Seconds of measurement per mode
     #[arg(short = 'd', default_value_t = 10.0)]
     pub(crate) duration_s: f64,
@@ -234,6 +243,52 @@ pub(crate) struct Bench {
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `landfast bench-files`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = BENCH_FILES_EXAMPLES)]
+pub(crate) struct BenchFiles {
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE[/DIRECTORY]; the directory is made and removed again
+    pub(crate) url: String,
+    /// How many files
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: u32,
+    /// Bytes written to each, or with K or M
+    #[arg(short = 'b', default_value = "1K", value_parser = crate::bench::plan::size)]
+    pub(crate) block: u64,
+    /// Files worked on at once
+    #[arg(short = 'o', default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) outstanding: u16,
+    /// How messages are protected
+    #[arg(long, default_value = "signed")]
+    pub(crate) protection: Protected,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How SMB messages are protected, if the server goes along.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Protected {
+    /// Not at all, unless the server insists
+    Plain,
+    /// Signed
+    Signed,
+    /// Encrypted
+    Encrypted,
+}
+
+impl Protected {
+    /// What the client is told.
+    pub(crate) fn options(self) -> ConnectOptions {
+        let (signing, encryption) = match self {
+            Self::Plain => (Protection::IfRequired, Protection::IfRequired),
+            Self::Signed => (Protection::Required, Protection::IfRequired),
+            Self::Encrypted => (Protection::Required, Protection::Required),
+        };
+        ConnectOptions { signing, encryption, ..ConnectOptions::default() }
+    }
 }
 
 /// Where the two ends of a measurement run.
@@ -391,6 +446,16 @@ uses and shares: what an open does and lets others do, (r)ead, (w)rite, (d)elete
 caching and state: (R)ead, (W)rite and (H)andle, by a lease or an oplock.
 rights of a region: (r)ead, (w)rite, (f)lush, (a)tomic write. Its commits are those asked for by an SMB
 request: one-sided ones pass nobody who counts.";
+
+const BENCH_FILES_EXAMPLES: &str = "\
+Examples:
+  10,000 files of 1 KiB, 8 at a time:
+      landfast bench-files smb://alice:secret@127.0.0.1:4450/data
+  The same, encrypted, as JSON:
+      landfast bench-files smb://alice:secret@127.0.0.1:4450/data --protection encrypted --json
+
+Creating is CREATE, WRITE, CLOSE; looking at is CREATE and CLOSE; deleting is CREATE, SET_INFO, CLOSE.
+Nothing is flushed.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:

@@ -46,6 +46,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Stat(path) => files::stat(&path),
         Command::Status(status) => status::run(&status),
         Command::Bench(bench) => bench::run(&bench),
+        Command::BenchFiles(bench) => bench::files::run(&bench),
         Command::Demo(demo) => demo::run(&demo),
         Command::Floor(floor) => bench::floor::respond(&floor),
         Command::Passwd(passwd) => passwd::run(&passwd),

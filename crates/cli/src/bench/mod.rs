@@ -13,6 +13,7 @@
 
 mod arm;
 mod cores;
+pub(crate) mod files;
 pub(crate) mod floor;
 mod pace;
 pub(crate) mod plan;
@@ -240,6 +241,7 @@ fn conditions(plan: &Plan, placement: String) -> Conditions {
         threads: plan.threads,
         outstanding: plan.outstanding,
         write_percent: plan.write_percent,
+        committed: !plan.uncommitted,
         think_us: plan.think.as_micros(),
         random: plan.random,
         rdma_provider: plan.rdma_provider.name(),

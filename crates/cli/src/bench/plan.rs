@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdma::ProviderChoice;
 
-use crate::args::{Bench, Mode, Placement, Poll};
+use crate::args::{Bench, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
 
 /// One benchmark, checked.
@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) outstanding: usize,
     pub(crate) write_percent: u8,
+    pub(crate) uncommitted: bool,
+    pub(crate) protection: Protected,
     pub(crate) think: Duration,
     pub(crate) random: bool,
     pub(crate) file_size: u64,
@@ -47,6 +49,11 @@ impl Plan {
             let value = options.think.to_string();
             return Err(refused("--think", value, "only push mode pauses: add --mode push"));
         }
+        let is_smb = |mode: &Mode| matches!(mode, Mode::Smb | Mode::SmbDirect);
+        if options.uncommitted && !options.mode.iter().all(is_smb) {
+            let why = "only the SMB modes: add --mode smb,smb-direct";
+            return Err(refused("--uncommitted", "set".into(), why));
+        }
         if !(options.duration_s > 0.0 && options.duration_s <= DURATION_S_MAX) {
             return Err(refused("-d", options.duration_s.to_string(), "up to 86,400 seconds"));
         }
@@ -65,6 +72,8 @@ impl Plan {
             threads: options.threads,
             outstanding: options.outstanding,
             write_percent: options.write_percent,
+            uncommitted: options.uncommitted,
+            protection: options.protection,
             think: Duration::from_micros(options.think.into()),
             random: options.random,
             file_size: options.file_size,
@@ -196,6 +205,8 @@ mod tests {
             threads: 1,
             outstanding: 1,
             write_percent: 50,
+            uncommitted: false,
+            protection: Protected::Signed,
             think: Duration::ZERO,
             random: true,
             file_size: 100 * 4096 + 17,

@@ -89,6 +89,7 @@ pub(crate) struct Conditions {
     pub(crate) threads: usize,
     pub(crate) outstanding: usize,
     pub(crate) write_percent: u8,
+    pub(crate) committed: bool,
     pub(crate) think_us: u128,
     pub(crate) random: bool,
     pub(crate) rdma_provider: &'static str,
@@ -150,10 +151,11 @@ impl Report {
             0 => String::new(),
             pause => format!("{pause} us of pause on average, "),
         };
+        let committed = if self.conditions.committed { "each committed" } else { "none committed" };
         let order = if random { "random" } else { "sequential" };
         format!(
-            "{block} B, {threads} thread(s) x {outstanding} outstanding, {write_percent} % writes (each \
-             committed), {order}, {think}provider {}, {} polling\n{}\n{} cores, Linux {}, load {}\n",
+            "{block} B, {threads} thread(s) x {outstanding} outstanding, {write_percent} % writes \
+             ({committed}), {order}, {think}provider {}, {} polling\n{}\n{} cores, Linux {}, load {}\n",
             self.conditions.rdma_provider,
             self.conditions.poll,
             self.conditions.placement,
@@ -257,6 +259,7 @@ mod tests {
             threads: 1,
             outstanding: 1,
             write_percent: 100,
+            committed: true,
             think_us: 0,
             random: false,
             rdma_provider: "soft",

@@ -24,6 +24,7 @@ pub(crate) struct Smb {
     runtime: Runtime,
     outstanding: usize,
     block: usize,
+    uncommitted: bool,
     transport: &'static str,
 }
 
@@ -31,7 +32,7 @@ impl Smb {
     /// Connects over TCP.
     pub(crate) fn over_tcp(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let runtime = runtime()?;
-        let client = runtime.block_on(Client::connect(url, &ConnectOptions::default()))?;
+        let client = runtime.block_on(Client::connect(url, &plan.protection.options()))?;
         Self::new(runtime, client, url, plan, "TCP")
     }
 
@@ -46,7 +47,7 @@ impl Smb {
             let mut initiator =
                 NtlmInitiator::with_password(&url.user, &url.domain, &url.password, &url.host)
                     .map_err(ClientError::from)?;
-            let options = ConnectOptions::default();
+            let options = plan.protection.options();
             Client::over(transport, &mut initiator, &url.host, &url.share, &options).await
         })?;
         Self::new(runtime, client, url, plan, "SMB Direct (payload by RDMA, below signatures)")
@@ -61,7 +62,8 @@ impl Smb {
     ) -> Result<Self, Failure> {
         let file = runtime.block_on(client.open(&url.path, &OpenOptions::read_write()))?;
         let (outstanding, block) = (plan.outstanding, plan.block);
-        Ok(Self { file, client, runtime, outstanding, block, transport })
+        let uncommitted = plan.uncommitted;
+        Ok(Self { file, client, runtime, outstanding, block, uncommitted, transport })
     }
 }
 
@@ -81,7 +83,9 @@ impl Arm for Smb {
                 match operation {
                     Operation::WriteCommit(offset) => {
                         self.file.write_at(offset, &bytes).await?;
-                        self.file.flush().await?;
+                        if !self.uncommitted {
+                            self.file.flush().await?;
+                        }
                     }
                     Operation::Read(offset) => {
                         self.file.read_at(offset, &mut bytes).await?;
@@ -96,7 +100,7 @@ impl Arm for Smb {
     }
 
     fn commit(&self) -> &'static str {
-        "smb2-flush"
+        if self.uncommitted { "none" } else { "smb2-flush" }
     }
 
     fn durability(&self) -> String {
@@ -108,10 +112,8 @@ impl Arm for Smb {
         } else {
             "plain"
         };
-        format!(
-            "SMB {} over {}, {protection}, commit by SMB2 FLUSH",
-            negotiated.dialect, self.transport
-        )
+        let commit = if self.uncommitted { "nothing committed" } else { "commit by SMB2 FLUSH" };
+        format!("SMB {} over {}, {protection}, {commit}", negotiated.dialect, self.transport)
     }
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn prepare(url: &SmbUrl, plan: &Plan) -> Result<(), Failure> {
     })
 }
 
-fn runtime() -> Result<Runtime, Failure> {
+pub(super) fn runtime() -> Result<Runtime, Failure> {
     let mut builder = Builder::new_current_thread();
     builder.enable_all().build().map_err(Failure::system("cannot start the runtime"))
 }

@@ -20,7 +20,7 @@ use pmem::DurabilityClass;
 
 use self::ledger::{BLOCK, Ledger};
 use self::server::Server;
-use crate::args::{Bench, Demo, Mode, Placement, Poll};
+use crate::args::{Bench, Demo, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
 use crate::{bench, remote};
 
@@ -61,6 +61,8 @@ impl Stage<'_> {
             threads: 1,
             outstanding: 1,
             write_percent: 100,
+            uncommitted: false,
+            protection: Protected::Signed,
             think: 0,
             duration_s: options.duration_s,
             random: true,
