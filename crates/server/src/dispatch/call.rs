@@ -9,6 +9,7 @@ use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
 use super::frame::{self, Terms};
 use crate::share::InlineIo;
+use crate::state::node::BreaksWait;
 use crate::state::open::UnderWay;
 use crate::state::sequence::{Claim, Stale};
 use crate::state::{Channel, Link, Open, Pending, Session, Tree};
@@ -117,6 +118,8 @@ pub(crate) struct Call {
     pub(crate) may_pend: bool,
     /// Counts the request among those of the open it names.
     pub(crate) under_way: Option<UnderWay>,
+    /// Dropped when the answer is queued.
+    pub(crate) breaks_wait: Option<BreaksWait>,
 }
 
 impl Call {

@@ -78,10 +78,16 @@ pub(crate) struct Terms {
 
 /// Pads a PDU that another one follows and links it. It can be signed after that, not before.
 pub(crate) fn link_pdu(out: &mut Vec<u8>, at: usize) {
-    let len = (out.len() - at).next_multiple_of(8);
-    out.resize(at + len, 0);
+    let len = pad_pdu(out, at);
     let next = u32::try_from(len).expect("a frame is shorter than 16 MiB");
     out[at + NEXT_COMMAND..at + NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
+}
+
+/// Pads a PDU to eight bytes. How long it is then.
+pub(crate) fn pad_pdu(out: &mut Vec<u8>, at: usize) -> usize {
+    let len = (out.len() - at).next_multiple_of(8);
+    out.resize(at + len, 0);
+    len
 }
 
 /// Signs a PDU where its session asks for it.

@@ -24,6 +24,7 @@ use tracing::warn;
 
 use super::call::Call;
 use super::frame::{self, Outcome, Terms};
+use crate::state::node::BreaksWait;
 use crate::state::{Channel, Link};
 
 /// One PDU of a job, and whether it was admitted.
@@ -56,6 +57,21 @@ struct Answer {
     frame: Vec<u8>,
     /// It is the second one: an interim answer is on its way.
     follows_interim: bool,
+    /// Breaks of what is granted in it leave behind it.
+    breaks_wait: Vec<BreaksWait>,
+}
+
+impl Answer {
+    /// Whether others queue what has to come before or behind it.
+    fn needs_queue(&self) -> bool {
+        self.follows_interim || !self.breaks_wait.is_empty()
+    }
+
+    /// Queues it behind what is queued.
+    fn leave(self, link: &Link) {
+        link.deliver(self.frame);
+        drop(self.breaks_wait);
+    }
 }
 
 /// An answered PDU, to be signed when its neighbours are in place.
@@ -73,14 +89,14 @@ impl Job {
         let _inside = link.core.runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
         match work.as_mut().poll(&mut context) {
-            Poll::Ready(Some(answer)) if answer.follows_interim => link.deliver(answer.frame),
+            Poll::Ready(Some(answer)) if answer.needs_queue() => answer.leave(&link),
             Poll::Ready(Some(answer)) => out.extend_from_slice(&answer.frame),
             Poll::Ready(None) => link.close(),
             Poll::Pending => {
                 let runtime = link.core.runtime.clone();
                 runtime.spawn(async move {
                     match work.await {
-                        Some(answer) => link.deliver(answer.frame),
+                        Some(answer) => answer.leave(&link),
                         None => link.close(),
                     }
                 });
@@ -97,6 +113,7 @@ impl Job {
         let mut answered: Vec<Answered> = Vec::with_capacity(elements.len());
         let count = elements.len();
         let mut follows_interim = false;
+        let mut breaks_wait = Vec::new();
         for (index, element) in elements.into_iter().enumerate() {
             if let Some(last) = answered.last() {
                 frame::link_pdu(&mut out, last.at);
@@ -106,10 +123,15 @@ impl Job {
             let header = element.header;
             let place = Place { link: &link, frame: &frame, sealed: sealed.is_some() };
             let last = index + 1 == count;
-            let (outcome, terms) = place.answer(element, last, &mut chain, &mut out).await;
+            let into = (&mut out, &mut breaks_wait);
+            let (outcome, terms) = place.answer(element, last, &mut chain, into).await;
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
             answered.push(Answered { at, header, channel });
+        }
+        if let Some(last) = answered.last().filter(|_| count > 1) {
+            // As Windows does; where a message ends the length of the frame says.
+            frame::pad_pdu(&mut out, last.at);
         }
         let ends: Vec<usize> =
             answered.iter().skip(1).map(|next| next.at).chain([out.len()]).collect();
@@ -118,7 +140,7 @@ impl Job {
             frame::sign(pdu, &one.header, one.channel.as_deref(), sealed.is_some());
         }
         match frame::end(&mut out, start, sealed.as_deref()) {
-            Ok(()) => Some(Answer { frame: out, follows_interim }),
+            Ok(()) => Some(Answer { frame: out, follows_interim, breaks_wait }),
             Err(error) => {
                 warn!(peer = %link.peer, %error, "connection closed: cannot send an answer");
                 None
@@ -140,7 +162,7 @@ impl Place<'_> {
         element: Element,
         is_last: bool,
         chain: &mut Chain,
-        out: &mut Vec<u8>,
+        (out, breaks_wait): (&mut Vec<u8>, &mut Vec<BreaksWait>),
     ) -> (Outcome, Terms) {
         let Element { mut header, range, admitted } = element;
         let is_related = header.flags.contains(HeaderFlags::RELATED);
@@ -170,8 +192,10 @@ impl Place<'_> {
                     pending: Arc::clone(&pending),
                     may_pend: is_last,
                     under_way: None,
+                    breaks_wait: None,
                 };
                 let outcome = super::dispatch(&mut call, out).await;
+                breaks_wait.extend(call.breaks_wait.take());
                 chain.file = call.chain_file;
                 chain.tree = call.chain_tree.or_else(|| header.tree_id().map(|tree| tree.0));
                 if let Some(tree) = call.chain_tree {

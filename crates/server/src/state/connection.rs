@@ -156,6 +156,7 @@ impl Connection {
         }
         let mut elements = Vec::new();
         let mut previous = (0, header.route);
+        let mut is_of_no_session = false;
         let walk: Vec<_> = compound::walk(&frame.bytes()[start..]).collect::<Result<_, _>>()?;
         for (range, mut header) in walk {
             if header.flags.contains(HeaderFlags::RELATED) && !elements.is_empty() {
@@ -178,8 +179,14 @@ impl Connection {
                 _ if elements.is_empty() && header.flags.contains(HeaderFlags::RELATED) => {
                     Err(NtStatus::INVALID_PARAMETER)
                 }
+                // Nor is what follows a request of no session related to one.
+                _ if header.flags.contains(HeaderFlags::RELATED) && is_of_no_session => {
+                    Err(NtStatus::INVALID_PARAMETER)
+                }
                 _ => self.admit(&header, pdu, sealed.as_ref()),
             };
+            is_of_no_session = matches!(admitted, Err(NtStatus::USER_SESSION_DELETED))
+                || (is_of_no_session && header.flags.contains(HeaderFlags::RELATED));
             elements.push(Element { header, range, admitted });
         }
         if self.stage != Stage::Negotiated {

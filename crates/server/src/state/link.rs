@@ -76,10 +76,17 @@ pub(crate) struct Pending {
     /// 0 until an interim answer named one.
     pub(crate) async_id: AtomicU64,
     cancelled: AtomicBool,
+    /// The answer is wanted though this connection is gone: over another of the session's.
+    outlives: AtomicBool,
     cancel: Notify,
 }
 
 impl Pending {
+    /// From now on the end of the connection is no reason to give up.
+    pub(crate) fn outlive(&self) {
+        self.outlives.store(true, Ordering::Release);
+    }
+
     /// Returns once the client has sent CANCEL or is gone.
     pub(crate) async fn cancelled(&self) {
         loop {
@@ -236,7 +243,9 @@ impl Link {
 
     /// Lets go of everything that waits, when the connection has ended.
     pub(crate) fn cancel_all(&self) {
-        lock(&self.pending).values().for_each(|pending| pending.cancel());
+        let pending = lock(&self.pending);
+        let ends = |pending: &&Arc<Pending>| !pending.outlives.load(Ordering::Acquire);
+        pending.values().filter(ends).for_each(|pending| pending.cancel());
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
-//! [`sharing`], [`lease`] over [`caching`], and [`locks`]. Opens that outlive their connection: [`durable`] with
+//! [`sharing`], [`lease`] over [`caching`] (a break waits until its holder is [`told`]), and [`locks`].
+//! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`], [`throttle`]. Ids that peers hold are
 //! generational ([`slab`]).
@@ -27,6 +28,7 @@ pub(crate) mod session;
 pub(crate) mod sharing;
 pub(crate) mod slab;
 pub(crate) mod throttle;
+pub(crate) mod told;
 pub(crate) mod tree;
 pub(crate) mod window;
 

@@ -23,6 +23,7 @@ use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
 use super::session::{Identity, Session};
 use super::sharing::Sharing;
+use super::told::{Answering, Told};
 use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 /// How the holder of a lease or oplock is reached.
@@ -37,9 +38,19 @@ pub(crate) struct Holder {
     /// The open an oplock belongs to, as the client knows it.
     pub(crate) file_id: (u64, u64),
     pub(crate) lease_key: [u8; 16],
+    /// Whether its CREATE has been answered.
+    pub(crate) told: Arc<Told<Notice<Self>>>,
 }
 
+/// Breaks of what a CREATE was granted wait until it is answered, that is until this is dropped.
+pub(crate) type BreaksWait = Answering<Notice<Holder>>;
+
 impl Holder {
+    /// For a client that does not know yet what it holds.
+    pub(crate) fn untold() -> (Arc<Told<Notice<Self>>>, BreaksWait) {
+        Told::waiting(tell)
+    }
+
     /// The connection to use: the one it was granted on, else another of the same session.
     fn connection(&self) -> Option<Arc<Link>> {
         let another = || self.session.upgrade()?.connections().into_iter().next();
@@ -117,6 +128,8 @@ pub(crate) struct NodeState {
     pub(crate) leases: LeaseTable<Holder>,
     pub(crate) locks: LockTable,
     pub(crate) delete_pending: bool,
+    /// The last open has gone and its file is being removed: who comes now waits for that.
+    pub(crate) removing: bool,
     /// Streams of the file that are open, by nodes of their own.
     pub(crate) streams: Vec<StreamHold>,
     /// The last open of a file that is to go once its streams are closed too.
@@ -164,6 +177,10 @@ impl NodeState {
             match holders.clone().find(is_there).or_else(|| holders.clone().next()) {
                 Some(holder) => {
                     notice.notify = holder.clone();
+                    // Any of its opens may just be getting what is now asked back.
+                    if let Some(untold) = holders.clone().find(|one| one.told.is_waiting()) {
+                        notice.notify.told = Arc::clone(&untold.told);
+                    }
                     routed.notices.push(notice);
                 }
                 // MS-SMB2 §3.3.4.6, §3.3.4.7: nobody is there to answer. Persistent ones stay.
@@ -263,15 +280,34 @@ impl Node {
 
     /// Returns once nobody changes the size of the file.
     pub(crate) async fn resized(&self) {
+        self.until(|state| state.resizing == 0).await;
+    }
+
+    /// Returns once the file has been removed, or could not be.
+    pub(crate) async fn removed(&self) {
+        self.until(|state| !state.removing).await;
+    }
+
+    async fn until(&self, reached: impl Fn(&NodeState) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.lock().resizing == 0 {
+            if reached(&self.lock()) {
                 return;
             }
             changed.await;
         }
+    }
+
+    /// The name has been removed, or could not be: then the file stays and may be opened again.
+    pub(crate) fn end_removal(&self) {
+        let mut state = self.lock();
+        state.removing = false;
+        // By the rules of POSIX others have it open still, with wishes of their own.
+        state.delete_pending &= !state.opens.is_empty();
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
@@ -302,8 +338,9 @@ impl Node {
     pub(crate) fn send(&self, routed: Routed) {
         self.orphans.give_up(&routed.given_up);
         for notice in routed.notices {
-            if let Some(link) = notice.notify.connection() {
-                crate::dispatch::oplock_break::notify(&link, &notice);
+            let told = Arc::clone(&notice.notify.told);
+            if let Err(notice) = told.keep(notice) {
+                tell(notice);
             }
         }
     }
@@ -322,6 +359,12 @@ impl Node {
     /// the data path.
     pub(crate) fn others_cache(&self, by: Owner) -> bool {
         self.lock().leases.is_stale_after(by)
+    }
+}
+
+fn tell(notice: Notice<Holder>) {
+    if let Some(link) = notice.notify.connection() {
+        crate::dispatch::oplock_break::notify(&link, &notice);
     }
 }
 
@@ -371,6 +414,7 @@ impl Nodes {
             leases: LeaseTable::new(self.break_timeout),
             locks: LockTable::default(),
             delete_pending: false,
+            removing: false,
             streams: Vec::new(),
             doomed: None,
             resizing: 0,

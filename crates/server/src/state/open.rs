@@ -312,11 +312,9 @@ impl Open {
             state.delete_pending |= record.delete_on_close;
             let base = record.base.clone();
             let is_doomed = state.delete_pending && state.opens.is_empty();
-            let doomed = if record.delete_on_close && !is_doomed && state.unlink(&record) {
-                Some(record)
-            } else if is_doomed && state.streams.is_empty() {
-                // If removing fails the file stays and may be opened again.
-                state.delete_pending = false;
+            let goes_now = record.delete_on_close && !is_doomed && state.unlink(&record);
+            let doomed = if goes_now || (is_doomed && state.streams.is_empty()) {
+                state.removing = true;
                 Some(record)
             } else {
                 if is_doomed {
@@ -326,16 +324,26 @@ impl Open {
             };
             (doomed, base)
         };
-        self.node.changed.notify_waiters();
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
         self.forget_note();
         let (doomed, base) = doomed;
+        // Who waits for this open to go finds the name gone too.
         let removed = match doomed {
-            Some(record) if self.entry.is_stream() => record.share.remove_stream(&self.entry),
             Some(record) => {
-                record.share.remove(&record.path, self.node.key(), self.entry.is_directory())
+                let removed = if self.entry.is_stream() {
+                    record.share.remove_stream(&self.entry)
+                } else {
+                    let is_directory = self.entry.is_directory();
+                    record.share.remove(&record.path, self.node.key(), is_directory)
+                };
+                drop(record);
+                self.node.end_removal();
+                removed
             }
-            None => Ok(()),
+            None => {
+                self.node.changed.notify_waiters();
+                Ok(())
+            }
         };
         let finished = base.map_or(Ok(()), |base| self.release_base(&base));
         removed.and(finished)
@@ -357,20 +365,21 @@ impl Open {
             state.streams.retain(|hold| hold.serial != self.serial);
             let goes = state.streams.is_empty() && state.opens.is_empty();
             let doomed = if goes { state.doomed.take() } else { None };
-            state.delete_pending &= doomed.is_none();
+            state.removing |= doomed.is_some();
             doomed
         };
-        base.changed.notify_waiters();
-        match doomed {
-            // A stream is kept of files and of directories.
-            Some(record) => {
-                let share = &record.share;
-                share
-                    .remove(&record.path, base.key(), false)
-                    .or_else(|_| share.remove(&record.path, base.key(), true))
-            }
-            None => Ok(()),
-        }
+        let Some(record) = doomed else {
+            base.changed.notify_waiters();
+            return Ok(());
+        };
+        // A stream is kept of files and of directories.
+        let share = &record.share;
+        let removed = share
+            .remove(&record.path, base.key(), false)
+            .or_else(|_| share.remove(&record.path, base.key(), true));
+        drop(record);
+        base.end_removal();
+        removed
     }
 
     /// Whether the open has ended for those who hold this object.

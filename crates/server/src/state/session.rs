@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use smb::FileTime;
 use smb::crypto::{OpeningKey, SealingKey, SigningKey};
+use tokio::sync::Notify;
 
 use super::link::{Agreed, Link};
 use super::open::Open;
@@ -65,6 +66,8 @@ pub(crate) struct Session {
     opens: Mutex<Slab<Arc<Open>>>,
     pipes: Mutex<Slab<Arc<Pipe>>>,
     closed: AtomicBool,
+    /// Notified when it has ended.
+    end: Notify,
     /// It has authenticated again without a name.
     unnamed: AtomicBool,
     /// When its ticket ends, in ticks; all ones: never.
@@ -137,6 +140,7 @@ impl Session {
             opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
             pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
             closed: AtomicBool::new(false),
+            end: Notify::new(),
             unnamed: AtomicBool::new(false),
             expires: AtomicU64::new(u64::MAX),
             since: Instant::now(),
@@ -287,6 +291,7 @@ impl Session {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Vec::new();
         }
+        self.end.notify_waiters();
         let links = {
             let mut links = self.links();
             links.ended = true;
@@ -324,6 +329,16 @@ impl Session {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns once it has ended.
+    pub(crate) async fn ended(&self) {
+        let end = self.end.notified();
+        tokio::pin!(end);
+        end.as_mut().enable();
+        if !self.is_closed() {
+            end.await;
+        }
     }
 
     pub(crate) fn open_count(&self) -> usize {

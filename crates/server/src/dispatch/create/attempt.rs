@@ -27,6 +27,8 @@ pub(super) enum Attempt {
     Done(Box<Created>),
     /// Somebody else created or removed the name meanwhile.
     Again,
+    /// The file is being removed: what comes of that has to be known first.
+    Going(Arc<Node>),
     /// Caching of others has to go first; they have been told.
     Breaking {
         node: Arc<Node>,
@@ -268,6 +270,9 @@ pub(super) fn enter(
     let sharing = record.sharing;
     let now = Instant::now();
     let mut state = node.lock();
+    if state.removing {
+        return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
+    }
     if state.delete_pending {
         return Err(NtStatus::DELETE_PENDING);
     }

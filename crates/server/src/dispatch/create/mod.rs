@@ -76,7 +76,12 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let mut reservation = None;
     if let Some(key) = origin(CreateAction::OPENED).key() {
         match begin(call, key)? {
-            Begun::First(first) => reservation = Some(first),
+            Begun::First(first) => {
+                // Whoever loses this connection and has another asks again there, and is told to
+                // wait until it is known what came of this.
+                call.pending.outlive();
+                reservation = Some(first);
+            }
             Begun::Opened(open) => {
                 let extras = Extras::of(&request);
                 return reconnect::repeat(call, &tree, open, asked, &extras, out).await;
@@ -256,6 +261,7 @@ async fn settle(
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),
             Attempt::Again => {}
+            Attempt::Going(node) => node.removed().await,
             Attempt::Breaking { node, intent } => {
                 call.go_pending();
                 // Whoever maps the file learns it at once, and its grace runs meanwhile.
@@ -264,6 +270,7 @@ async fn settle(
                 tokio::select! {
                     _ = async { tokio::join!(yielded, unmapped) } => {}
                     () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
+                    () = call.session().ended() => return Err(NtStatus::USER_SESSION_DELETED),
                 }
             }
             Attempt::Mapped { node, reason } => {
@@ -332,7 +339,9 @@ fn close_in_background(call: &Call, open: Arc<Open>) {
 }
 
 // How the client is told of breaks of what this open holds.
-fn holder(call: &Call, open: &Open) -> Holder {
+fn holder(call: &mut Call, open: &Open) -> Holder {
+    let (told, breaks_wait) = Holder::untold();
+    call.breaks_wait = Some(breaks_wait);
     let lease_key = match open.owner {
         Owner::Lease { key, .. } => key,
         Owner::Open(_) => [0; 16],
@@ -344,11 +353,12 @@ fn holder(call: &Call, open: &Open) -> Holder {
         tree_id: open.tree.id,
         file_id: (open.serial.0, open.volatile),
         lease_key,
+        told,
     }
 }
 
 // MS-SMB2 §3.3.5.9.8, §3.3.5.9.11. `None`: nothing was asked for, or it is a directory.
-fn grant(call: &Call, wish: &Wish, open: &Arc<Open>) -> Option<Granted> {
+fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>) -> Option<Granted> {
     let holder = holder(call, open);
     let mut state = open.node.lock();
     // Closed on another channel already: nobody would give the lease back.

@@ -183,7 +183,7 @@ fn same_share(open: &Open, tree: &Tree) -> bool {
 }
 
 // From here on the open is the client's again, under its new session and tree.
-async fn attach(call: &Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
+async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
     // docs/push-mode.md, "Recall": its regions ended with its connection. Nobody learns that it is
     // back before nothing touches them any more.
     crate::push::end_of_open(&call.link.core, &old).await;
@@ -191,13 +191,14 @@ async fn attach(call: &Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Ope
     let before = Arc::clone(&old);
     call.blocking(InlineIo::CachedReads, move || before.settle_changes()).await?;
     let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
-    let session = call.session();
+    let session = Arc::clone(call.session());
+    let sequence = call.header.channel_sequence();
     let place = |volatile| NewPlace {
         tree: Arc::clone(tree),
-        session: Arc::downgrade(session),
+        session: Arc::downgrade(&session),
         client,
         volatile,
-        sequence: call.header.channel_sequence(),
+        sequence,
     };
     let added = session.add_open(|id| Arc::new(Open::handed_over(&old, place(id.0))));
     let Ok(open) = added else {
@@ -207,12 +208,13 @@ async fn attach(call: &Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc<Ope
     if let Some(key) = open.origin.key().filter(|_| open.may_repeat()) {
         call.link.core.creates.replace(key, &open);
     }
+    let holder = holder(call, &open);
     let kept = {
         let mut state = open.node.lock();
         let holds = state.leases.is_held_with(open.owner, Caching::HANDLE);
         if let Some(record) = state.record_mut(open.serial) {
             record.orphan = None;
-            record.holder = Some(holder(call, &open));
+            record.holder = Some(holder);
             record.open = Arc::downgrade(&open);
         }
         // Asked for while it was on its way back: nobody was there to be told.

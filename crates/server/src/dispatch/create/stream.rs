@@ -16,7 +16,7 @@ use crate::service::Core;
 use crate::share::{
     DosAttributes, Entry, Found, FoundStream, Share, ShareError, SharePath, StreamName,
 };
-use crate::state::node::{Node, StreamHold};
+use crate::state::node::{Node, NodeState, StreamHold};
 
 /// Tries once to open or create the stream `name` of what `path` names. May block.
 pub(super) fn attempt(
@@ -49,8 +49,8 @@ pub(super) fn attempt(
         };
     };
     let base = core.nodes.node(file.key);
-    if base.lock().delete_pending {
-        return Err(NtStatus::DELETE_PENDING);
+    if let Some(going) = check_stays(&base, &base.lock())? {
+        return Ok(going);
     }
     let metadata = share.metadata_of(&file)?;
     let is_read_only = metadata.attributes.contains(DosAttributes::READONLY);
@@ -94,7 +94,9 @@ fn created(
     let node = core.nodes.node(entry.key());
     let sharing = wish.sharing(wish.requested());
     let mut record = attempt::new_record(core, wish, share, sharing, base.path, entry.key())?;
-    hold(&base.node, wish)?;
+    if let Some(going) = hold(&base.node, wish)? {
+        return Ok(going);
+    }
     record.base = Some(Arc::clone(&base.node));
     {
         let mut state = node.lock();
@@ -122,7 +124,9 @@ fn open(
     let sharing = wish.sharing(access);
     let node = core.nodes.node(stream.key);
     let mut record = attempt::new_record(core, wish, share, sharing, base.path, stream.key)?;
-    hold(&base.node, wish)?;
+    if let Some(going) = hold(&base.node, wish)? {
+        return Ok(going);
+    }
     record.base = Some(Arc::clone(&base.node));
     let _resizing = match attempt::enter(&node, wish, record) {
         Ok(Entered::Now(resizing)) => resizing,
@@ -167,17 +171,26 @@ fn open(
 
 // The file must not go while its stream is open, and not be opened for deleting if the stream does
 // not share that.
-fn hold(base: &Node, wish: &Wish) -> Result<(), NtStatus> {
+fn hold(base: &Arc<Node>, wish: &Wish) -> Result<Option<Attempt>, NtStatus> {
     let mut state = base.lock();
-    if state.delete_pending {
-        return Err(NtStatus::DELETE_PENDING);
+    if let Some(going) = check_stays(base, &state)? {
+        return Ok(Some(going));
     }
     let shares_delete = wish.shares_delete();
     if !shares_delete && state.opens.iter().any(|open| open.sharing.uses.delete) {
         return Err(NtStatus::SHARING_VIOLATION);
     }
     state.streams.push(StreamHold { serial: wish.serial, shares_delete });
-    Ok(())
+    Ok(None)
+}
+
+// The file of a stream that somebody deletes gets no more streams.
+fn check_stays(base: &Arc<Node>, state: &NodeState) -> Result<Option<Attempt>, NtStatus> {
+    match (state.removing, state.delete_pending) {
+        (true, _) => Ok(Some(Attempt::Going(Arc::clone(base)))),
+        (false, true) => Err(NtStatus::DELETE_PENDING),
+        (false, false) => Ok(None),
+    }
 }
 
 fn release(base: &Node, wish: &Wish) {

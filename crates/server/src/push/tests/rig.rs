@@ -286,6 +286,7 @@ impl Rig {
             pending: self.link.add_pending(id),
             may_pend: true,
             under_way: None,
+            breaks_wait: None,
         };
         let mut out = Vec::new();
         Header { flags: HeaderFlags::RESPONSE, ..header }.emit(&mut out);

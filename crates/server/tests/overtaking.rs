@@ -1,0 +1,189 @@
+//! What must not overtake what: a break the answer that granted what it takes, an open the removal
+//! of the file before it, the end of a connection the answer that another one waits for.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smb::create::{
+    CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    DurableRequestV2, OplockLevel, ShareAccess,
+};
+use smb::{
+    BreakNotification, Channel, CloseRequest, Command, FileId, Guid, Header, HeaderFlags, NtStatus,
+    ReadFlags, ReadRequest, ReadResponse,
+};
+use support::{Fixture, Opened, Wire, create};
+
+fn close(wire: &mut Wire, file_id: FileId) -> NtStatus {
+    let close = CloseRequest { query_attributes: false, file_id };
+    wire.ask(Command::CLOSE, |out| close.emit(out)).0.status
+}
+
+#[test]
+fn a_break_does_not_overtake_the_answer_that_granted_the_oplock() {
+    let fixture = Fixture::start();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut other = fixture.client(2);
+            while !is_over.load(Ordering::Relaxed) {
+                let opened = other.open("f", |_| {});
+                assert_eq!(opened.status, NtStatus::SUCCESS);
+                close(&mut other, opened.id);
+            }
+        });
+        let mut wire = fixture.client(1);
+        for _ in 0..ROUNDS {
+            let opened = wire.open("f", |request| request.oplock_level = OplockLevel::BATCH);
+            let is_early = wire.unsolicited.iter().any(|(_, pdu)| {
+                let parsed = BreakNotification::parse(pdu);
+                matches!(parsed, Ok(BreakNotification::Oplock(one)) if one.file_id == opened.id)
+            });
+            wire.unsolicited.clear();
+            if is_early || close(&mut wire, opened.id) != NtStatus::SUCCESS {
+                is_over.store(true, Ordering::Relaxed);
+                panic!("a break of an oplock nobody has heard of");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_file_that_goes_with_its_last_open_is_gone_when_the_name_is_opened_again() {
+    let fixture = Fixture::start();
+    let alone = |request: &mut CreateRequest<'_>| {
+        request.share_access = ShareAccess::empty();
+        request.oplock_level = OplockLevel::BATCH;
+        request.options |= CreateOptions::DELETE_ON_CLOSE;
+    };
+    let mut wire = fixture.client(1);
+    assert_eq!(wire.open("f", alone).status, NtStatus::SUCCESS);
+    for _ in 0..ROUNDS {
+        // The server may learn of the end before, while or after it is asked for the name.
+        drop(wire);
+        wire = fixture.client(1);
+        let opened = wire.open("f", alone);
+        assert_eq!(opened.status, NtStatus::SUCCESS);
+        assert_eq!(opened.response().action, CreateAction::CREATED);
+    }
+}
+
+#[test]
+fn the_last_answer_of_a_compound_is_padded_and_a_single_one_is_not() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.dir.path().join("f"), b"123").unwrap();
+    let mut wire = fixture.client(1);
+    let read = |file_id| ReadRequest {
+        flags: ReadFlags::empty(),
+        length: 3,
+        offset: 0,
+        file_id,
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    };
+    let ids = [wire.next_id, wire.next_id + 1];
+    let mut opens = wire.pdu(Command::CREATE, |out| create("f", |_| {}).emit(out));
+    opens.resize(opens.len().next_multiple_of(8), 0);
+    let next = u32::try_from(opens.len()).unwrap();
+    opens[NEXT_COMMAND..NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
+    let mut reads = wire.pdu(Command::READ, |out| read(FileId::RELATED).emit(out));
+    flag(&mut reads, HeaderFlags::RELATED);
+    wire.sign(&mut opens);
+    wire.sign(&mut reads);
+    opens.extend_from_slice(&reads);
+    wire.send_frame(&opens);
+    let (first, frame) = wire.receive();
+    let at = usize::try_from(first.next_command).unwrap();
+    let second = Header::parse(&frame[at..]).unwrap();
+    assert_eq!([first.message_id.0, second.message_id.0], ids);
+    assert_eq!(frame.len() - at, READ_ANSWER + 8, "three bytes and five of padding");
+    assert_eq!(ReadResponse::parse(&frame[at..]).unwrap().data, b"123");
+    let file = wire.open("f", |_| {}).id;
+    let (_, frame) = wire.ask(Command::READ, |out| read(file).emit(out));
+    assert_eq!(frame.len(), READ_ANSWER + 3);
+}
+
+#[test]
+fn a_create_that_waits_outlives_its_channel_and_its_copy_gets_what_came_of_it() {
+    let fixture = Fixture::start();
+    let mut holder = fixture.client(2);
+    let held = holder.open("f", |request| request.oplock_level = OplockLevel::BATCH);
+    let mut first = fixture.client(1);
+    let mut second = fixture.dial();
+    second.negotiate(1);
+    assert_eq!(second.join(&first, ("user", "secret")), NtStatus::SUCCESS);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: false, create_guid: Guid([5; 16]) };
+    let request = create("f", |request| {
+        request.oplock_level = OplockLevel::BATCH;
+        request.disposition = CreateDisposition::OPEN;
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    first.start(Command::CREATE, |out| request.emit(out));
+    holder.notification();
+    drop(first);
+    while fixture.running.status().connections > 2 {
+        std::thread::yield_now();
+    }
+    let waits = replay(&mut second, &request);
+    assert_eq!(waits.status, NtStatus::FILE_NOT_AVAILABLE, "the first copy is under way");
+    assert_eq!(close(&mut holder, held.id), NtStatus::SUCCESS);
+    let opened = loop {
+        let opened = replay(&mut second, &request);
+        if opened.status != NtStatus::FILE_NOT_AVAILABLE {
+            break opened;
+        }
+    };
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    assert_eq!(opened.response().oplock_level, OplockLevel::BATCH);
+    assert_eq!(fixture.running.status().opens, 1, "the copy opened nothing");
+    assert_eq!(close(&mut second, opened.id), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_create_that_waits_ends_with_the_last_channel_of_its_session() {
+    let fixture = Fixture::start();
+    let mut holder = fixture.client(2);
+    let held = holder.open("f", |request| request.oplock_level = OplockLevel::BATCH);
+    let mut first = fixture.client(1);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: false, create_guid: Guid([5; 16]) };
+    first.start_open("f", |request| {
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    holder.notification();
+    drop(first);
+    while fixture.running.status().sessions > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(close(&mut holder, held.id), NtStatus::SUCCESS);
+    let status = fixture.running.status();
+    assert_eq!((status.opens, status.orphans), (0, 0));
+}
+
+/// Sends a CREATE with the replay flag.
+fn replay(wire: &mut Wire, request: &CreateRequest<'_>) -> Opened {
+    let id = wire.next_id;
+    let mut pdu = wire.pdu(Command::CREATE, |out| request.emit(out));
+    flag(&mut pdu, HeaderFlags::REPLAY);
+    wire.sign(&mut pdu);
+    wire.send_frame(&pdu);
+    wire.finish_open(id)
+}
+
+fn flag(pdu: &mut Vec<u8>, flag: HeaderFlags) {
+    let mut header = Header::parse(pdu).unwrap();
+    header.flags |= flag;
+    let mut flagged = Vec::new();
+    header.emit(&mut flagged);
+    pdu.splice(..Header::LEN, flagged);
+}
+
+/// Enough for a race of some microseconds to be lost now and then.
+const ROUNDS: usize = 100;
+// MS-SMB2 §2.2.1: where NextCommand is; §2.2.20: a READ's answer before its data.
+const NEXT_COMMAND: usize = 20;
+const READ_ANSWER: usize = 64 + 16;
