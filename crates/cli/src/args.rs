@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Floor(Floor),
     /// Set a password in a users file, or remove an account from it
     Passwd(Passwd),
+    /// Remove streams whose file a local program has removed; the share may be served meanwhile
+    Sweep(Sweep),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -134,6 +136,16 @@ pub(crate) struct Passwd {
     /// Remove the account
     #[arg(long)]
     pub(crate) remove: bool,
+}
+
+/// Options of `landfast sweep`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Sweep {
+    /// The directory of the share, and not one below it
+    pub(crate) directory: PathBuf,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Which sessions must sign each message.

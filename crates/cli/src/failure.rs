@@ -29,6 +29,12 @@ pub(crate) enum Failure {
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),
+    /// A directory cannot be used as a share.
+    #[error(transparent)]
+    Share(#[from] server::share::ShareOpenError),
+    /// Streams were not swept out.
+    #[error("nothing was removed: {0}")]
+    Sweep(#[from] server::share::SweepError),
     /// No server to ask.
     #[error("no server of this user has a control socket in {}", .0.display())]
     ControlNobody(PathBuf),

@@ -12,6 +12,7 @@ mod passwd;
 mod remote;
 mod serve;
 mod status;
+mod sweep;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Demo(demo) => demo::run(&demo),
         Command::Floor(floor) => bench::floor::respond(&floor),
         Command::Passwd(passwd) => passwd::run(&passwd),
+        Command::Sweep(sweep) => sweep::run(&sweep),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),
     }

@@ -28,6 +28,7 @@ mod ranges;
 mod short;
 mod stream_name;
 mod streams;
+mod sweep;
 mod unsynced;
 mod volume;
 
@@ -56,6 +57,7 @@ pub use ranges::{COPY_MAX, Span};
 pub use short::{is_short, short_name};
 pub use stream_name::{StreamName, StreamPart};
 pub use streams::{FoundStream, StreamFacts};
+pub use sweep::{SweepError, Swept};
 use unsynced::Unsynced;
 pub use volume::{VolumeAttributes, VolumeSize};
 

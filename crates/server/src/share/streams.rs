@@ -14,11 +14,12 @@
 //! xattrs too has another inode, and so none of the streams.
 //!
 //! The streams go with the last name of their file when it is removed through this server. What is
-//! removed another way leaves them in `.landfast-streams`, where nobody sees them. No client can
-//! name that directory, at any depth.
+//! removed another way leaves them in `.landfast-streams`, where nobody sees them until they are swept
+//! out. No client can name that directory, at any depth.
 //!
 //! Spec: MS-FSCC §2.1.5.3, MS-FSA §2.1.1.5 (streams of a file).
 
+use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
@@ -54,7 +55,7 @@ pub struct FoundStream {
 }
 
 /// Where the streams of one file are, as its xattr says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq)]
 pub(super) struct Binding {
     inode: u64,
     id: [u8; 16],
@@ -85,8 +86,28 @@ impl Binding {
         (key.inode == binding.inode).then_some(binding)
     }
 
-    fn directory(self) -> String {
+    /// Of whatever file may have the streams in this directory.
+    pub(super) fn of_directory(name: &str) -> Option<Self> {
+        let id = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
+        let binding = Self { inode: 0, id };
+        (binding.directory() == name).then_some(binding)
+    }
+
+    pub(super) fn directory(self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.id))
+    }
+}
+
+// The id alone says where the streams are.
+impl PartialEq for Binding {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Hash for Binding {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
     }
 }
 

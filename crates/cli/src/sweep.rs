@@ -1,0 +1,19 @@
+//! `landfast sweep`: streams that belong to no file any more.
+
+use server::ShareConfig;
+use server::share::Share;
+
+use crate::args::Sweep;
+use crate::failure::Failure;
+
+/// Sweeps a directory that is, was or could be a share.
+pub(crate) fn run(options: &Sweep) -> Result<(), Failure> {
+    let share = Share::open(&ShareConfig::new("swept", &options.directory))?;
+    let swept = share.sweep_streams(options.dry_run)?;
+    let done = if options.dry_run { "would be removed" } else { "removed" };
+    println!(
+        "{} files have streams; streams of {} that are gone {done}, {} bytes",
+        swept.bound, swept.orphans, swept.bytes
+    );
+    Ok(())
+}
