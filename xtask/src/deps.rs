@@ -115,6 +115,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("iperf3", "iperf3"),
     ("smbtorture", "samba-testsuite"),
+    ("mkfs.xfs", "xfsprogs"),
     ("xz", "xz-utils"),
 ];
 /// What Debian starts of them.

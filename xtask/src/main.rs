@@ -5,6 +5,7 @@
 
 mod bulk;
 mod check;
+mod clones;
 mod compare;
 mod demo;
 mod deps;
@@ -16,6 +17,7 @@ mod interop;
 mod kill9;
 mod landfast;
 mod latency;
+mod lookup;
 mod machine;
 mod peer;
 mod placement;
@@ -70,6 +72,10 @@ enum Task {
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
     Smbtorture(torture::Options),
+    /// Names in a directory of 100,000, found ignoring case.
+    Lookup(lookup::Options),
+    /// Shared extents, on an XFS in a file (as root).
+    Clones,
     /// Fuzz one target, or each in turn.
     Fuzz(fuzz::Options),
     /// Everything in its short form: what CI runs.
@@ -101,6 +107,12 @@ enum Interop {
     },
     /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
     Kerberos,
+    /// The tests of pike-smb2, each with a time limit.
+    Pike {
+        /// Whose server.
+        #[arg(long, default_value = "landfast")]
+        against: Against,
+    },
     /// Capture SMB Direct and push traffic and have tshark dissect it.
     Tshark {
         /// Read this capture instead of making one.
@@ -129,6 +141,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Python { against }) => interop::python::run(*against),
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
+        Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
         Task::CompareSmbd(options) => compare::run(options),
@@ -138,6 +151,8 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Kill9(options) => kill9::run(options),
         Task::Flood(options) => flood::run(options),
         Task::Smbtorture(options) => torture::run(options),
+        Task::Lookup(options) => lookup::run(options),
+        Task::Clones => clones::run(),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Test(options) => suite::run(options),
     }?;

@@ -123,6 +123,10 @@ pub(crate) fn wait_for_port(
 pub(crate) const USER: &str = "interop";
 /// Its password.
 pub(crate) const PASSWORD: &str = "Correct-Horse-7";
+/// Another account, where a run asks for one.
+pub(crate) const OTHER_USER: &str = "other";
+/// Its password.
+pub(crate) const OTHER_PASSWORD: &str = "Battery-Staple-8";
 /// The share of every run.
 pub(crate) const SHARE: &str = "share";
 /// A share that requires encryption, where a run asks for one.

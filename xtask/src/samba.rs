@@ -7,13 +7,16 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::failure::Failure;
-use crate::peer::{Address, PASSWORD, SEALED, SHARE, USER, free_port, wait_for_port};
+use crate::peer::{
+    Address, OTHER_PASSWORD, OTHER_USER, PASSWORD, SEALED, SHARE, USER, free_port, wait_for_port,
+};
 use crate::process::{Running, Step};
 use crate::workspace;
 
@@ -33,24 +36,46 @@ pub(crate) struct Samba {
 impl Samba {
     /// Serves `directory` and waits until the port answers.
     pub(crate) fn start(directory: &Path) -> Result<Self, Failure> {
-        Self::start_as(directory, |step| step)
+        Self::start_as(directory, Setup::Plain, |step| step)
     }
 
-    /// The same on one core.
+    /// The same for two ordinary users, with what files of Windows have kept in attributes.
+    pub(crate) fn start_fairly(directory: &Path) -> Result<Self, Failure> {
+        if !Path::new(MODULES).exists() && !Path::new(MODULES_ELSEWHERE).exists() {
+            return Err(Failure::new("smbd lacks the modules for streams and access lists")
+                .remedy("apt-get install --no-install-recommends samba-vfs-modules"));
+        }
+        // They have no rights of their own on this machine.
+        open_to_all(directory, 0o777)?;
+        Self::start_as(directory, Setup::Fair, |step| step)
+    }
+
+    /// The plain one on one core.
     pub(crate) fn start_on(core: usize, directory: &Path) -> Result<Self, Failure> {
-        Self::start_as(directory, |step| step.on_core(core))
+        Self::start_as(directory, Setup::Plain, |step| step.on_core(core))
     }
 
-    fn start_as(directory: &Path, placed: impl FnOnce(Step) -> Step) -> Result<Self, Failure> {
+    fn start_as(
+        directory: &Path,
+        setup: Setup,
+        placed: impl FnOnce(Step) -> Step,
+    ) -> Result<Self, Failure> {
         if !workspace::is_root() {
             return Err(Failure::new("smbd serves files as their owner and so must start as root")
                 .remedy("run this as root, for instance in a container"));
         }
         let state =
             tempfile::tempdir().map_err(Failure::io("making a directory in", Path::new("/tmp")))?;
+        if let Setup::Fair = setup {
+            // An smbd that works as its user looks there whether another one still lives, and takes
+            // what it may not see for dead: its share modes and oplocks would be nobody's.
+            open_to_all(state.path(), 0o755)?;
+        }
         let port = free_port()?;
-        let config = configure(state.path(), directory, port)?;
-        set_password(&config)?;
+        let config = configure(state.path(), directory, port, setup)?;
+        for (_, account, password) in setup.users() {
+            set_password(&config, account, password)?;
+        }
         let log = workspace::kept("logs")?.join("smbd.log");
         let step = Step::new("smbd")
             .args(["--foreground", "--no-process-group", "--debug-stdout"])
@@ -68,11 +93,48 @@ impl Samba {
     }
 }
 
+fn open_to_all(directory: &Path, mode: u32) -> Result<(), Failure> {
+    fs::set_permissions(directory, fs::Permissions::from_mode(mode))
+        .map_err(Failure::io("opening to all", directory))
+}
+
+/// What smbd is set up for.
+#[derive(Clone, Copy, Debug)]
+enum Setup {
+    /// One user, who may do all that root may: speed and plain files.
+    Plain,
+    /// Two users who are nobody in particular; streams and access lists in extended attributes.
+    Fair,
+}
+
+impl Setup {
+    /// The names clients give, the accounts of this machine behind them, their passwords. smbd
+    /// wants accounts of the machine's: those that every Debian has, and nobody uses.
+    fn users(self) -> &'static [(&'static str, &'static str, &'static str)] {
+        match self {
+            Self::Plain => &[(USER, "root", PASSWORD)],
+            Self::Fair => &[(USER, "games", PASSWORD), (OTHER_USER, "news", OTHER_PASSWORD)],
+        }
+    }
+
+    fn of_the_share(self) -> &'static str {
+        match self {
+            Self::Plain => "  force user = root\n",
+            Self::Fair => "  vfs objects = acl_xattr streams_xattr\n",
+        }
+    }
+}
+
 /// Writes smb.conf and the directories it names. Where nothing is said Samba's default holds, so
 /// that the comparison is with smbd as people run it: asynchronous I/O on, `strict sync` on (a
 /// FLUSH is an fsync), `sync always` off, log level 0.
-fn configure(state: &Path, share: &Path, port: u16) -> Result<PathBuf, Failure> {
+fn configure(state: &Path, share: &Path, port: u16, setup: Setup) -> Result<PathBuf, Failure> {
+    let map = state.join("users.map");
+    let users = setup.users().iter();
+    let lines: String = users.map(|(name, account, _)| format!("{account} = {name}\n")).collect();
+    fs::write(&map, lines).map_err(Failure::io("writing", &map))?;
     let mut text = format!("{GLOBAL}  smb ports = {port}\n  passdb backend = tdbsam\n");
+    let _ = writeln!(text, "  username map = {}", map.display());
     for name in ["private", "lock", "state", "cache", "pid", "ncalrpc"] {
         let dir = state.join(name);
         fs::create_dir(&dir).map_err(Failure::io("creating", &dir))?;
@@ -81,8 +143,9 @@ fn configure(state: &Path, share: &Path, port: u16) -> Result<PathBuf, Failure> 
     }
     let _ = write!(
         text,
-        "[{SHARE}]\n  path = {}\n  read only = no\n  force user = root\n",
-        share.display()
+        "[{SHARE}]\n  path = {}\n  read only = no\n{}",
+        share.display(),
+        setup.of_the_share(),
     );
     let _ = write!(text, "[{SEALED}]\n  copy = {SHARE}\n  server smb encrypt = required\n",);
     let config = state.join("smb.conf");
@@ -90,21 +153,13 @@ fn configure(state: &Path, share: &Path, port: u16) -> Result<PathBuf, Failure> 
     Ok(config)
 }
 
-/// Enters the account into the private password database. smbd wants each account to be one of
-/// the machine's too, so the run's user name is mapped to root inside this configuration.
-fn set_password(config: &Path) -> Result<(), Failure> {
-    let map = config.with_file_name("users.map");
-    fs::write(&map, format!("root = {USER}\n")).map_err(Failure::io("writing", &map))?;
-    let text = fs::read_to_string(config).map_err(Failure::io("reading", config))?;
-    let mapped =
-        text.replacen("[global]\n", &format!("[global]\n  username map = {}\n", map.display()), 1);
-    fs::write(config, mapped).map_err(Failure::io("writing", config))?;
-
-    println!("  $ smbpasswd -c {} -L -a -s root", config.display());
+/// Enters an account into the private password database.
+fn set_password(config: &Path, account: &str, password: &str) -> Result<(), Failure> {
+    println!("  $ smbpasswd -c {} -L -a -s {account}", config.display());
     let mut child = Command::new("smbpasswd")
         .arg("-c")
         .arg(config)
-        .args(["-L", "-a", "-s", "root"])
+        .args(["-L", "-a", "-s", account])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -113,7 +168,7 @@ fn set_password(config: &Path) -> Result<(), Failure> {
         })?;
     if let Some(mut input) = child.stdin.take() {
         use std::io::Write as _;
-        let _ = input.write_all(format!("{PASSWORD}\n{PASSWORD}\n").as_bytes());
+        let _ = input.write_all(format!("{password}\n{password}\n").as_bytes());
     }
     match child.wait() {
         Ok(status) if status.success() => Ok(()),
@@ -136,3 +191,7 @@ const GLOBAL: &str = "[global]
   log level = 0
   map to guest = never
 ";
+
+/// One of the modules that Debian packs apart, on the machines it is met on.
+const MODULES: &str = "/usr/lib/x86_64-linux-gnu/samba/vfs/streams_xattr.so";
+const MODULES_ELSEWHERE: &str = "/usr/lib/aarch64-linux-gnu/samba/vfs/streams_xattr.so";

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::process::Step;
-use crate::workspace;
+use crate::{torture, workspace};
 
 /// Formatting, lints and [`tidy`].
 pub(crate) fn run() -> Outcome {
@@ -37,6 +37,9 @@ pub(crate) fn tidy() -> Outcome {
     for (name, faults) in rules {
         tally.count(name, if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
     }
+    let faults = torture::record::faults()?;
+    let kept = if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) };
+    tally.count("what is kept of smbtorture", kept);
     let faults = layers::violations(&layers::metadata()?);
     tally.count("layers", if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) });
     tally.note = format!("{} files", texts.0.len());

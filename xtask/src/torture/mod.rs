@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!   smbtorture --list --> each test alone, with a time limit, on an emptied share --> pass | fail | skip
-//!                                     |
-//!            tests/interop/smbtorture.txt: those that passed before; one that fails now is a failure
+//!                                     |                                                    |
+//!            tests/interop/smbtorture.txt: those that passed before;           what is kept of it (`record`)
+//!            one that fails now is a failure
 //! ```
 //!
 //! Most tests sleep most of their time, so several lanes, each with a server and a share of its
 //! own, take the next test that is left.
+
+pub(crate) mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,10 +22,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use self::record::Record;
 use crate::failure::{Failure, Outcome, Tally};
 use crate::landfast::Landfast;
-use crate::peer::{Against, PASSWORD, Peer, USER};
+use crate::peer::{Against, OTHER_PASSWORD, OTHER_USER, PASSWORD, Peer, USER};
 use crate::process::Step;
+use crate::samba::Samba;
 use crate::workspace;
 
 /// Options of `cargo xtask smbtorture`.
@@ -36,11 +41,14 @@ pub(crate) struct Options {
     /// Only the tests that passed before: what must not get worse.
     #[arg(long)]
     pub(crate) known: bool,
-    /// Write down which tests pass now.
+    /// Write down what the tests came to, and which of ours pass twice in a row.
     #[arg(long, conflicts_with = "known")]
     pub(crate) update: bool,
+    /// Run nothing; write the tables of docs/interop.md anew.
+    #[arg(long, conflicts_with_all = ["known", "update"])]
+    pub(crate) page: bool,
     /// Seconds a test may take.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = LIMIT)]
     pub(crate) limit: u64,
     /// Tests at once, each with a server of its own.
     #[arg(long, default_value_t = 1)]
@@ -51,12 +59,16 @@ impl Options {
     /// What must not get worse.
     pub(crate) fn known() -> Self {
         let (against, names) = (Against::Landfast, Vec::new());
-        Self { against, names, known: true, update: false, limit: 30, lanes: LANES }
+        Self { against, names, known: true, update: false, page: false, limit: LIMIT, lanes: LANES }
     }
 }
 
 /// Runs the tests and prints the table of suites.
 pub(crate) fn run(options: &Options) -> Outcome {
+    if options.page {
+        record::write_page()?;
+        return Ok(Tally::passed("docs/interop.md"));
+    }
     let known = known()?;
     let ours = options.against == Against::Landfast;
     let chosen: Vec<String> = tests()?
@@ -80,14 +92,41 @@ pub(crate) fn run(options: &Options) -> Outcome {
         tally.add(counted);
     }
     print_table(&results);
-    if ours && options.update {
-        remember(&known, &results)?;
+    if options.update {
+        if ours {
+            remember(&known, &results)?;
+        }
+        let mut record = Record::read()?;
+        record.learn(options.against, &results);
+        record.write()?;
     }
     let passed = results.values().filter(|result| **result == Verdict::Pass).count();
     let unsteady = std::mem::take(&mut tally.note);
     tally.note = format!("{passed} of {} tests pass", results.len());
     if !unsteady.is_empty() {
         tally.note.push_str(&format!("; {unsteady}"));
+    }
+    Ok(tally)
+}
+
+/// Runs the tests whose names begin so against ours on a directory of the caller's. One that is
+/// skipped counts as skipped, with its name.
+pub(crate) fn all_pass_on(directory: &Path, beginning: &str) -> Outcome {
+    let logs = workspace::kept("smbtorture")?;
+    let mut peer = serve(Against::Landfast, directory)?;
+    let mut tally = Tally::default();
+    for name in tests()?.iter().filter(|name| name.starts_with(beginning)) {
+        let result = one(&peer, name, LIMIT, &logs)?;
+        println!("  {result:<7} {name}");
+        match result {
+            Verdict::Pass => tally.passed += 1,
+            Verdict::Skip => tally.skipped.push(format!("{name}: by itself")),
+            Verdict::Fail | Verdict::Timeout => {
+                tally.failed.push(format!("{name}: read {}", logs.join(name).display()));
+            }
+        }
+        peer.still_runs()?;
+        empty(directory)?;
     }
     Ok(tally)
 }
@@ -120,6 +159,12 @@ fn lane(
         };
         let begin = Instant::now();
         let mut result = one(&peer, name, options.limit, logs)?;
+        let is_new = ours && options.update && !known.contains(name);
+        if is_new && result == Verdict::Pass {
+            // Only what passes again goes on the list of those that must.
+            empty(share.path())?;
+            result = one(&peer, name, options.limit, logs)?;
+        }
         if options.known && result != Verdict::Pass && peer.still_runs().is_ok() {
             // Some lean on who is faster, the server with an end or the client with a beginning.
             println!("  {name}: {result}, once more");
@@ -150,14 +195,16 @@ fn lane(
     }
 }
 
-/// A server of `directory`, set up as smbd is by default: who does not ask need not sign, or
-/// smbtorture takes no answer that cannot be signed.
+/// A server of `directory` with two users. Ours is set up as smbd is by default: who does not ask
+/// need not sign, or smbtorture takes no answer that cannot be signed.
 fn serve(against: Against, directory: &Path) -> Result<Peer, Failure> {
+    let other = format!("{OTHER_USER}:{OTHER_PASSWORD}");
     Ok(match against {
         Against::Landfast => {
-            Peer::Landfast(Landfast::start(directory, &["--signing", "when-asked"])?)
+            let extra = ["--signing", "when-asked", "--user", &other];
+            Peer::Landfast(Landfast::start(directory, &extra)?)
         }
-        Against::Smbd => Peer::start(against, directory)?,
+        Against::Smbd => Peer::Smbd(Samba::start_fairly(directory)?),
     })
 }
 
@@ -210,6 +257,8 @@ fn one(peer: &Peer, name: &str, limit: u64, logs: &Path) -> Result<Verdict, Fail
         .arg(address.unc())
         .args(["--smb-ports", &address.smb.port().to_string()])
         .args(["--user", &format!("{USER}%{PASSWORD}")])
+        .arg(format!("--option=torture:user2name={OTHER_USER}"))
+        .arg(format!("--option=torture:user2password={OTHER_PASSWORD}"))
         .args(["--configfile", "/dev/null", name])
         .limit(Duration::from_secs(600))
         .quiet()
@@ -289,6 +338,8 @@ fn empty(share: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Seconds a test may take.
+const LIMIT: u64 = 30;
 /// Tests at once in `cargo xtask test`: most of them sleep.
 const LANES: usize = 3;
 
