@@ -8,13 +8,13 @@ use smb::create::{
     LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::fsctl::ValidateNegotiateRequest;
-use smb::info::FileInfoClass;
+use smb::info::{FileInfoClass, InfoType, SecurityInformation};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::{
-    BreakNotification, CloseRequest, Command, ControlCode, Empty, FileId, FlushRequest, Guid,
-    Header, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags, LockRequest,
-    MessageId, NtStatus, QueryDirectoryFlags, QueryDirectoryRequest, ReadResponse, SessionId,
-    TreeId, WriteFlags, WriteRequest,
+    BreakNotification, CloseRequest, Command, ControlCode, Empty, ErrorResponse, FileId,
+    FlushRequest, Guid, Header, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags,
+    LockRequest, MessageId, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest,
+    QueryInfoRequest, ReadResponse, SessionId, TreeId, WriteFlags, WriteRequest,
 };
 use support::{Fixture, Wire, create, read, write};
 
@@ -440,4 +440,33 @@ fn whoever_wants_a_negotiation_of_3_1_1_confirmed_is_disconnected() {
     };
     wire.start(Command::IOCTL, |out| request.emit(out));
     assert!(wire.is_closed());
+}
+
+#[test]
+fn who_has_no_room_for_a_security_descriptor_is_told_how_much_it_takes() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let file_id = wire.open("f", |_| {}).id;
+    let mut query = |output_length_max| {
+        let request = QueryInfoRequest {
+            info_type: InfoType::SECURITY,
+            class: 0,
+            output_length_max,
+            additional: SecurityInformation::OWNER | SecurityInformation::DACL,
+            flags: 0,
+            file_id,
+            input: &[],
+        };
+        wire.ask(Command::QUERY_INFO, |out| request.emit(out))
+    };
+    let (header, pdu) = query(0);
+    assert_eq!(header.status, NtStatus::BUFFER_TOO_SMALL);
+    let ErrorResponse::Contexts(contexts) = ErrorResponse::parse(&pdu).unwrap() else {
+        panic!("3.1.1 has contexts")
+    };
+    let len = u32::from_le_bytes(contexts[0].data.try_into().unwrap());
+    let (header, pdu) = query(len);
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(OutputResponse::parse(&pdu).unwrap().output.len(), len as usize);
+    assert_eq!(query(len - 1).0.status, NtStatus::BUFFER_TOO_SMALL);
 }

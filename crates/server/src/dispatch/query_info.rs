@@ -11,7 +11,9 @@ use smb::info::{
     self, FileAttributes, FileInfoClass, FsAttributes, FsInfoClass, InfoType, SecurityInformation,
 };
 use smb::negotiate::Dialect;
-use smb::{FileTime, Guid, Name, NtStatus, OutputResponse, QueryInfoRequest};
+use smb::{
+    ErrorContext, ErrorResponse, FileTime, Guid, Name, NtStatus, OutputResponse, QueryInfoRequest,
+};
 
 use super::call::Call;
 use super::frame::Outcome;
@@ -71,7 +73,8 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Ok(status);
     }
     if kind == InfoType::SECURITY {
-        return Err(NtStatus::BUFFER_TOO_SMALL);
+        say_how_long(bytes.len(), call.link.dialect(), out);
+        return Ok(NtStatus::BUFFER_TOO_SMALL);
     }
     if len_max < fixed {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
@@ -79,6 +82,17 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     // MS-SMB2 §3.3.5.20.1: as much of the name as fits.
     OutputResponse { output: &bytes[..len_max] }.emit(out);
     Ok(NtStatus::BUFFER_OVERFLOW)
+}
+
+// MS-SMB2 §3.3.5.20.3: a descriptor comes whole or not at all, and who has no room for it is told what it
+// takes. Clients ask with no room first.
+fn say_how_long(len: usize, dialect: Dialect, out: &mut Vec<u8>) {
+    let len = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
+    let body = match dialect {
+        Dialect::SMB_3_1_1 => ErrorResponse::Contexts(vec![ErrorContext { id: 0, data: &len }]),
+        _ => ErrorResponse::Plain(&len),
+    };
+    body.emit(out);
 }
 
 fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
