@@ -85,7 +85,7 @@ def main():
     os.environ["PIKE_SHARE"] = options.share
     os.environ["PIKE_CREDS"] = f"WORKGROUP\\{options.user}%{options.password}"
     report, known = Report(), gaps()
-    chosen = os.environ.get("LANDFAST_PIKE", "")
+    chosen = tuple(os.environ.get("LANDFAST_PIKE", "").split(","))
     for name, test in tests():
         if not name.startswith(chosen) or name in ENDLESS:
             continue
