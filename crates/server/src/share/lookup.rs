@@ -14,7 +14,7 @@ use super::device::{Device, Devices};
 use super::error::{ShareError, from_resolution};
 use super::metadata::{FileKey, identify};
 use super::name::{Naming, SharePath, is_presentable};
-use super::names::{Answer, Names};
+use super::names::{Answer, Names, Reading};
 use super::pattern::same_name;
 use super::short::{self, short_name};
 
@@ -156,7 +156,7 @@ fn spelling(
     let mut reading = names.begin(&dir);
     let mut entries = rustix::fs::Dir::new(dir)?;
     let short = is_made.then(|| wanted.to_ascii_uppercase());
-    let mut by_short = None;
+    let (mut by_name, mut by_short) = (None, None);
     while let Some(entry) = entries.read() {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { continue };
@@ -167,17 +167,21 @@ fn spelling(
             reading.note(name);
         }
         if same_name(name, wanted) {
-            return Ok(Some(name.to_owned()));
+            by_name.get_or_insert_with(|| name.to_owned());
+            // Who has read so many names reads the rest too, so that the next one is known.
+            if !reading.as_ref().is_some_and(Reading::is_worth_it) {
+                break;
+            }
         }
         // A real name counts before another one's short name.
         if short.as_deref().is_some_and(|short| short_name(name) == short) {
             by_short = Some(name.to_owned());
         }
     }
-    if let Some(reading) = reading {
-        names.keep(reading);
+    if by_name.is_none() || reading.as_ref().is_some_and(Reading::is_worth_it) {
+        reading.into_iter().for_each(|reading| names.keep(reading));
     }
-    Ok(by_short)
+    Ok(by_name.or(by_short))
 }
 
 /// How often a lookup is repeated because the tree changed under it.

@@ -103,10 +103,11 @@ impl Names {
 
     /// Keeps what was read, if it is worth it.
     pub(super) fn keep(&self, reading: Reading) {
+        let is_worth_it = reading.is_worth_it();
         let Reading { key, stamp, spellings } = reading;
         let mut directories = self.directories();
         directories.remove(&key);
-        if !(NAMES_MIN..=NAMES_MAX).contains(&spellings.len()) {
+        if !is_worth_it {
             return;
         }
         let folded: HashMap<u64, Box<str>> =
@@ -191,6 +192,11 @@ impl Reading {
             self.spellings.push(name.to_owned());
         }
     }
+
+    /// Whether what was read so far is worth keeping, once the rest is read.
+    pub(super) fn is_worth_it(&self) -> bool {
+        (NAMES_MIN..=NAMES_MAX).contains(&self.spellings.len())
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -245,6 +251,26 @@ mod tests {
         share.remove(&path("Elsewhere"), key, false).unwrap();
         assert!(share.locate(&path("ELSEWHERE")).unwrap().found.is_none());
         assert_eq!(share.names.passes(), 1);
+    }
+
+    #[test]
+    fn names_in_another_case_are_found_in_one_pass_or_early() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..2 * NAMES_MIN {
+            std::fs::write(dir.path().join(format!("There {number}")), []).unwrap();
+        }
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let mut early = 0;
+        for number in 0..2 * NAMES_MIN {
+            let before = share.names.passes();
+            let there = share.locate(&path(&format!("THERE {number}"))).unwrap();
+            assert_eq!(there.path.to_wire(), format!("There {number}"));
+            let is_known = !share.names.directories().is_empty();
+            early += usize::from(share.names.passes() > before && !is_known);
+        }
+        // One of the names that come late made all of them known.
+        assert!(early < NAMES_MIN, "{early} passes ended without keeping anything");
+        assert_eq!(share.names.passes(), u64::try_from(early).unwrap() + 1);
     }
 
     #[test]
