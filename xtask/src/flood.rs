@@ -4,6 +4,8 @@
 //! They say nothing, or stop in the middle of a message whose head promised more, or send bytes of
 //! no protocol. Half go to the SMB port, half to the RDMA port.
 //!
+//! Before them, a thousand sessions that have logged on and opened a file, and do nothing more.
+//!
 //! Then a storm on the RDMA port: connections that come as fast as they can for some seconds, each
 //! held until newer ones took its place, whole requests that lead nowhere among them. Push clients
 //! that start meanwhile must get their region mapped, and nothing else will do.
@@ -21,8 +23,9 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::failure::{Failure, Outcome, Tally};
-use crate::landfast::{Landfast, bench};
-use crate::peer::Address;
+use crate::landfast::{Landfast, announced, bench};
+use crate::model::{self, resident_kib};
+use crate::peer::{Address, PASSWORD, SHARE, USER};
 use crate::process::{Step, tail};
 use crate::workspace;
 
@@ -35,9 +38,19 @@ pub(crate) struct Options {
     /// How many push clients start during the storm on the RDMA port, one after the other.
     #[arg(long, default_value_t = 5)]
     pub(crate) newcomers: usize,
+    /// How many sessions with a file open are idle before that.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) sessions: usize,
     /// How much the server's resident memory may grow by, in MiB.
     #[arg(long, default_value_t = 256)]
     pub(crate) growth_max_mib: u64,
+}
+
+impl Options {
+    /// The form for `cargo xtask test`, which need not build the sessions' program.
+    pub(crate) fn short() -> Self {
+        Self { connections: 10_000, newcomers: 5, sessions: 0, growth_max_mib: 256 }
+    }
 }
 
 /// Opens them, looks at the server, and lets an honest client in among them.
@@ -52,6 +65,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let mut tally = Tally::default();
     tally.count("an honest client alone", honest(&address, &credentials)?);
 
+    if options.sessions > 0 {
+        idle(&address, server.running.id(), options.sessions, &mut tally)?;
+    }
     let before = resident_mib(server.running.id())?;
     let begin = Instant::now();
     let held = connect(&address, options.connections);
@@ -73,8 +89,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
         false => Err(format!("{grown} MiB, {} at most", options.growth_max_mib)),
     };
     tally.count("memory stays bounded", bounded);
+    let idle = std::mem::take(&mut tally.note);
     tally.note = format!(
-        "{before} MiB resident, {during} with {connected} ({closed} closed again), {stormed} in \
+        "{idle}{before} MiB resident, {during} with {connected} ({closed} closed again), {stormed} in \
          the storm; {storm}"
     );
     Ok(tally)
@@ -185,12 +202,28 @@ fn honest(address: &Address, credentials: &Path) -> Result<Result<(), String>, F
     Ok(if served { Ok(()) } else { Err(tail(&text)) })
 }
 
+/// Sessions that have logged on, entered the share and opened a file, and then do nothing.
+fn idle(address: &Address, server: u32, count: usize, tally: &mut Tally) -> Result<(), Failure> {
+    let before = resident_kib(server)?;
+    let log = workspace::kept("logs")?.join("idle-sessions.log");
+    let step = Step::new(model::program()?)
+        .args(["idle", &address.smb.to_string(), SHARE, &format!("{USER}:{PASSWORD}")])
+        .arg(count.to_string());
+    let mut sessions = step.hold_input().serve(&log, true)?;
+    announced(&mut sessions, &log, |line| (line == "idle").then_some(()))?;
+    // Buffers are given back a little after the last request.
+    thread::sleep(IDLE_PAUSE);
+    let each =
+        resident_kib(server)?.saturating_sub(before) / u64::try_from(count).unwrap_or(1).max(1);
+    sessions.stop(IDLE_PAUSE)?;
+    let small = if each < IDLE_MAX_KIB { Ok(()) } else { Err(format!("{each} KiB")) };
+    tally.count("an idle session costs little", small);
+    tally.note = format!("{count} idle sessions at {each} KiB each; ");
+    Ok(())
+}
+
 fn resident_mib(pid: u32) -> Result<u64, Failure> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).map_err(Failure::io("reading", Path::new(&path)))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map(|kib| kib / 1024).ok_or_else(|| Failure::new(format!("{path} has no VmRSS")))
+    Ok(resident_kib(pid)? / 1024)
 }
 
 /// Lets this process, and with it the server it starts, hold `wanted` descriptors.
@@ -221,6 +254,10 @@ const HELD_PER_WORKER: usize = 100;
 const PUSH_SECONDS: u32 = 1;
 /// How many threads open connections.
 const WORKERS: usize = 16;
+/// Resident memory an idle session may cost.
+const IDLE_MAX_KIB: u64 = 64;
+/// How long idle connections may take to give their buffers back.
+const IDLE_PAUSE: Duration = Duration::from_secs(5);
 /// Descriptors beside those of the connections.
 const DESCRIPTORS_SPARE: u64 = 500;
 /// How long one connection may wait to be accepted by the kernel's queue.

@@ -50,7 +50,34 @@ impl Landfast {
         Self::start_as(directory, ports, extra, |step| step.on_core(core))
     }
 
+    /// With share and users from a config file that `args` name, where an earlier one listened.
+    pub(crate) fn start_configured(
+        directory: &Path,
+        earlier: Option<&Address>,
+        args: &[&str],
+    ) -> Result<Self, Failure> {
+        let rdma = earlier.and_then(|address| address.rdma);
+        let ports = [
+            earlier.map_or_else(free_port, |address| Ok(address.smb.port()))?,
+            rdma.map_or_else(free_port, |address| Ok(address.port()))?,
+        ];
+        Self::start_step(directory, ports, args, |step| step)
+    }
+
     fn start_as(
+        directory: &Path,
+        ports: [u16; 2],
+        extra: &[&str],
+        placed: impl FnOnce(Step) -> Step,
+    ) -> Result<Self, Failure> {
+        let (share, user) =
+            (format!("{SHARE}={}", directory.display()), format!("{USER}:{PASSWORD}"));
+        let mut args = vec!["--share", &share, "--user", &user];
+        args.extend(extra);
+        Self::start_step(directory, ports, &args, placed)
+    }
+
+    fn start_step(
         directory: &Path,
         [smb, rdma]: [u16; 2],
         extra: &[&str],
@@ -60,8 +87,6 @@ impl Landfast {
         let log = workspace::kept("logs")?.join("landfast-serve.log");
         let step = Step::new(binary)
             .arg("serve")
-            .args(["--share", &format!("{SHARE}={}", directory.display())])
-            .args(["--user", &format!("{USER}:{PASSWORD}")])
             .args(["--listen", &format!("127.0.0.1:{smb}")])
             .args(["--rdma-listen", &format!("127.0.0.1:{rdma}")])
             .args(extra);

@@ -19,6 +19,7 @@ mod landfast;
 mod latency;
 mod lookup;
 mod machine;
+mod model;
 mod peer;
 mod placement;
 mod polling;
@@ -68,6 +69,8 @@ enum Task {
     Kill9(kill9::Options),
     /// Hold thousands of unfinished connections open and look at memory and other clients.
     Flood(flood::Options),
+    /// Clients that do anything against a model, with cut connections and a server that is killed.
+    Model(model::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
@@ -150,6 +153,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Polling(options) => polling::run(options),
         Task::Kill9(options) => kill9::run(options),
         Task::Flood(options) => flood::run(options),
+        Task::Model(options) => model::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),

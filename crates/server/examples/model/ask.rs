@@ -1,0 +1,148 @@
+//! The requests of the model, as they go on the wire.
+
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    DurableReconnectV2, DurableRequestV2, ImpersonationLevel, Lease, LeaseKey, LeaseState,
+    LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::info::{FileAttributes, FileInfoClass, InfoType, SecurityInformation};
+use smb::{
+    Channel, FileId, Guid, LockElement, LockFlags, LockRequest, Name, ReadFlags, ReadRequest,
+    SetInfoRequest, WriteFlags, WriteRequest,
+};
+
+use crate::public::Range;
+
+/// How a handle outlives its connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Plain,
+    Durable,
+    Persistent,
+}
+
+/// A CREATE that may have to be sent twice.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) path: String,
+    pub(crate) disposition: CreateDisposition,
+    pub(crate) kind: Kind,
+    pub(crate) guid: [u8; 16],
+    /// Key and state.
+    pub(crate) lease: Option<([u8; 16], LeaseState)>,
+    pub(crate) oplock: OplockLevel,
+}
+
+impl Wish {
+    pub(crate) fn request(&self) -> CreateRequest<'static> {
+        let mut request = create(&self.path, OWNER_ACCESS, SHARES_ALL, self.disposition);
+        request.oplock_level = self.oplock;
+        if let Some((key, state)) = self.lease {
+            request.oplock_level = OplockLevel::LEASE;
+            request.contexts.push(CreateRequestContext::Lease(lease(key, state)));
+        }
+        if self.kind != Kind::Plain {
+            let persistent = self.kind == Kind::Persistent;
+            let create_guid = Guid(self.guid);
+            let asked = DurableRequestV2 { timeout_ms: TIMEOUT_MS, persistent, create_guid };
+            request.contexts.push(CreateRequestContext::DurableV2(asked));
+        }
+        request
+    }
+
+    /// The CREATE that takes the open back after its connection was lost.
+    pub(crate) fn back(&self, file_id: FileId, path: &str) -> CreateRequest<'static> {
+        let mut request = create(path, OWNER_ACCESS, SHARES_ALL, CreateDisposition::OPEN);
+        request.oplock_level = self.oplock;
+        if let Some((key, state)) = self.lease {
+            request.oplock_level = OplockLevel::LEASE;
+            request.contexts.push(CreateRequestContext::Lease(lease(key, state)));
+        }
+        let persistent = self.kind == Kind::Persistent;
+        let back = DurableReconnectV2 { file_id, create_guid: Guid(self.guid), persistent };
+        request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+        request
+    }
+}
+
+pub(crate) fn create(
+    path: &str,
+    desired_access: AccessMask,
+    share_access: ShareAccess,
+    disposition: CreateDisposition,
+) -> CreateRequest<'static> {
+    CreateRequest {
+        oplock_level: OplockLevel::NONE,
+        impersonation: ImpersonationLevel::IMPERSONATION,
+        desired_access,
+        attributes: FileAttributes::empty(),
+        share_access,
+        disposition,
+        options: CreateOptions::empty(),
+        name: Name::new(path.replace('/', "\\")).unwrap_or_default(),
+        contexts: Vec::new(),
+    }
+}
+
+pub(crate) fn lease(key: [u8; 16], state: LeaseState) -> Lease {
+    let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+    Lease { key: LeaseKey(key), state, break_in_progress: false, version }
+}
+
+pub(crate) fn write(id: FileId, offset: usize, data: &[u8]) -> WriteRequest<'_> {
+    WriteRequest {
+        offset: wide(offset),
+        file_id: id,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        data,
+        channel_info: &[],
+    }
+}
+
+/// Everything a file here can have.
+pub(crate) fn read(id: FileId) -> ReadRequest<'static> {
+    ReadRequest {
+        flags: ReadFlags::empty(),
+        length: LENGTH_MAX,
+        offset: 0,
+        file_id: id,
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    }
+}
+
+/// Takes a range at once or not at all; `None` gives it back.
+pub(crate) fn lock(id: FileId, sequence: u32, range: Range, take: bool) -> LockRequest {
+    let kind = if range.exclusive { LockFlags::EXCLUSIVE } else { LockFlags::SHARED };
+    let flags = if take { kind | LockFlags::FAIL_IMMEDIATELY } else { LockFlags::UNLOCK };
+    let locks = vec![LockElement { offset: range.offset, length: range.length, flags }];
+    LockRequest { lock_sequence: sequence, file_id: id, locks }
+}
+
+pub(crate) fn set(id: FileId, class: FileInfoClass, buffer: &[u8]) -> SetInfoRequest<'_> {
+    SetInfoRequest {
+        info_type: InfoType::FILE,
+        class: class.0,
+        additional: SecurityInformation::empty(),
+        file_id: id,
+        buffer,
+    }
+}
+
+pub(crate) fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// What owners open with: nothing that keeps visitors out.
+pub(crate) const OWNER_ACCESS: AccessMask =
+    AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_WRITE);
+pub(crate) const SHARES_ALL: ShareAccess =
+    ShareAccess::READ.union(ShareAccess::WRITE).union(ShareAccess::DELETE);
+/// Longest file, and what one credit reads.
+pub(crate) const LENGTH_MAX: u32 = 64 * 1024;
+/// Longer than any run of kills keeps a client away.
+const TIMEOUT_MS: u32 = 120_000;

@@ -1,0 +1,371 @@
+//! One client: a directory of its own that it knows byte by byte, and visits to those of others.
+//!
+//! Everything it does goes through [`Client::ask`], which now and then cuts the connection with the
+//! request on its way. What an answer would have said is then found out as an application would:
+//! durable opens are taken back, CREATE and LOCK are sent again, and the rest is looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smb::create::{CreateAction, CreateDisposition, LeaseState, OplockLevel};
+use smb::{Command, CreateResponse, FileId, HeaderFlags, NtStatus};
+
+use crate::ask::{Kind, Wish};
+use crate::public::{Public, Range};
+use crate::random::Random;
+use crate::wire::{Answer, Lost, Place, Wire};
+use crate::worlds::{Change, Tree, Worlds};
+
+/// An open that a client keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    pub(crate) id: FileId,
+    pub(crate) wish: Wish,
+    pub(crate) locks: Vec<Range>,
+    /// LOCK requests so far.
+    pub(crate) requests: u32,
+}
+
+impl Handle {
+    /// The lock sequence of the next request: bucket and number.
+    pub(crate) fn next_sequence(&mut self) -> u32 {
+        self.requests += 1;
+        ((self.requests % 64 + 1) << 4) | (self.requests / 64 % 16)
+    }
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) changes: u64,
+    pub(crate) cuts: u64,
+    pub(crate) losses: u64,
+    pub(crate) back_durable: u64,
+    pub(crate) back_persistent: u64,
+    pub(crate) back_locks: u64,
+    pub(crate) given_up: u64,
+    pub(crate) replays: u64,
+    pub(crate) breaks: u64,
+    pub(crate) compared: u64,
+    pub(crate) locked_out: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.changes += other.changes;
+        self.cuts += other.cuts;
+        self.losses += other.losses;
+        self.back_durable += other.back_durable;
+        self.back_persistent += other.back_persistent;
+        self.back_locks += other.back_locks;
+        self.given_up += other.given_up;
+        self.replays += other.replays;
+        self.breaks += other.breaks;
+        self.compared += other.compared;
+        self.locked_out += other.locked_out;
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Client<'a> {
+    pub(crate) number: usize,
+    pub(crate) clients: usize,
+    pub(crate) random: Random,
+    pub(crate) public: &'a Public,
+    pub(crate) counts: Counts,
+    /// What should not be.
+    pub(crate) faults: Vec<String>,
+    pub(crate) worlds: Worlds,
+    pub(crate) handles: BTreeMap<String, Handle>,
+    /// Removed when a connection that was lost is, or already.
+    pub(crate) dying: BTreeSet<String>,
+    /// A rename that was not answered.
+    pub(crate) moving: Option<(String, String)>,
+    /// A CREATE that was not answered.
+    pub(crate) opening: Option<Wish>,
+    /// A CLOSE that was not answered.
+    pub(crate) closing: Option<String>,
+    /// A LOCK that was not answered: of which handle, its sequence, the range, take or give back.
+    pub(crate) locking: Option<(String, u32, Range, bool)>,
+    /// What could not be looked at last, and why.
+    pub(crate) in_the_way: Option<(String, NtStatus)>,
+    /// Connections are cut on purpose.
+    pub(crate) cuts: bool,
+    place: &'a Place,
+    guid: [u8; 16],
+    wire: Option<Wire>,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(
+        number: usize,
+        clients: usize,
+        seed: u64,
+        place: &'a Place,
+        public: &'a Public,
+    ) -> Self {
+        let mut random = Random::new(seed);
+        let guid = random.guid();
+        Self {
+            number,
+            clients,
+            random,
+            public,
+            counts: Counts::default(),
+            faults: Vec::new(),
+            worlds: Worlds::new(),
+            handles: BTreeMap::new(),
+            dying: BTreeSet::new(),
+            moving: None,
+            opening: None,
+            closing: None,
+            locking: None,
+            in_the_way: None,
+            cuts: true,
+            place,
+            guid,
+            wire: None,
+        }
+    }
+
+    /// Works until `end`, then gives everything back. What its directory holds then.
+    pub(crate) fn run(mut self, end: Instant) -> (Self, Tree) {
+        let mut goes_on = self.recover();
+        while goes_on && Instant::now() < end && self.faults.len() < FAULTS_MAX {
+            if let Err(lost) = self.step() {
+                goes_on = self.lost(lost) && self.recover();
+            }
+        }
+        self.cuts = false;
+        while goes_on {
+            match self.finish() {
+                Ok(()) => break,
+                Err(lost) => goes_on = self.lost(lost) && self.recover(),
+            }
+        }
+        let tree = self.worlds.tree().clone();
+        (self, tree)
+    }
+
+    pub(crate) fn fault(&mut self, what: impl std::fmt::Display) {
+        let fault = format!("client {}: {what}", self.number);
+        eprintln!("FAULT {fault}");
+        self.faults.push(fault);
+    }
+
+    pub(crate) fn directory(number: usize) -> String {
+        format!("c{number:02}")
+    }
+
+    pub(crate) fn path_of(number: usize, file: usize) -> String {
+        format!("{}/f{file}", Self::directory(number))
+    }
+
+    pub(crate) fn some_path(&mut self) -> String {
+        Self::path_of(self.number, self.random.below(FILES))
+    }
+
+    pub(crate) fn some_handle(&mut self) -> Option<(String, Handle)> {
+        let at = self.random.below(self.handles.len().max(1));
+        self.handles.iter().nth(at).map(|(path, handle)| (path.clone(), handle.clone()))
+    }
+
+    /// Asks; one request in some [`CUT`] is the last of its connection.
+    pub(crate) fn ask(
+        &mut self,
+        command: Command,
+        flags: HeaderFlags,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Answer, Lost> {
+        let wire = self.wire.as_mut().ok_or(Lost::Connection)?;
+        self.counts.requests += 1;
+        if self.cuts && self.random.one_in(CUT) {
+            self.counts.cuts += 1;
+            wire.start(command, flags, body)?;
+            std::thread::sleep(Duration::from_micros(self.random.next() % 2_000));
+            wire.cut();
+            return Err(Lost::Connection);
+        }
+        wire.ask_with(command, flags, body)
+    }
+
+    /// Asks for a change of files, and follows it in the worlds.
+    pub(crate) fn change(
+        &mut self,
+        change: &Change,
+        command: Command,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<NtStatus, Lost> {
+        let paths = match change {
+            Change::Rename { from, to } => vec![from.clone(), to.clone()],
+            Change::Write { path, .. } | Change::Resize { path, .. } => vec![path.clone()],
+            Change::Empty { path } | Change::Remove { path } => vec![path.clone()],
+        };
+        self.hide(&paths);
+        match self.ask(command, HeaderFlags::empty(), body) {
+            Ok((header, _)) => {
+                if header.status == NtStatus::SUCCESS {
+                    self.counts.changes += 1;
+                    self.worlds.apply(change);
+                }
+                self.publish(&paths);
+                Ok(header.status)
+            }
+            Err(lost) => {
+                self.worlds.may_have(change);
+                Err(lost)
+            }
+        }
+    }
+
+    pub(crate) fn hide(&self, paths: &[String]) {
+        for path in paths {
+            self.public.change(path, |known| known.content = None);
+        }
+    }
+
+    pub(crate) fn publish(&self, paths: &[String]) {
+        for path in paths {
+            let content = self.worlds.tree().get(path).cloned().map(Arc::new);
+            let locks = self.handles.get(path).map(|handle| handle.locks.clone());
+            self.public.change(path, |known| {
+                known.content = content;
+                known.locks = locks.unwrap_or_default();
+            });
+        }
+    }
+
+    /// Sends the CREATE of a wish, and takes what comes of it.
+    pub(crate) fn open(&mut self, wish: &Wish, again: bool) -> Result<NtStatus, Lost> {
+        let flags = if again { HeaderFlags::REPLAY } else { HeaderFlags::empty() };
+        let exists = self.worlds.tree().contains_key(&wish.path);
+        let expected = expected(wish.disposition, exists);
+        let paths = [wish.path.clone()];
+        self.hide(&paths);
+        self.opening = Some(wish.clone());
+        let request = wish.request();
+        let (header, pdu) = match self.ask(Command::CREATE, flags, |out| request.emit(out)) {
+            Ok(answer) => answer,
+            Err(lost) => {
+                if !again && expected.is_ok_and(|action| action != CreateAction::OPENED) {
+                    self.worlds.may_have(&Change::Empty { path: wish.path.clone() });
+                }
+                return Err(lost);
+            }
+        };
+        self.opening = None;
+        if header.status != NtStatus::SUCCESS {
+            let is_expected = again || expected == Err(header.status);
+            if !is_expected && !MAY_REFUSE.contains(&header.status) {
+                self.fault(format!("{wish:?}: {:?}, {expected:?} expected", header.status));
+            }
+            if !again {
+                self.publish(&paths);
+            }
+            return Ok(header.status);
+        }
+        let Ok(response) = CreateResponse::parse(&pdu) else {
+            self.fault("an answer to CREATE that cannot be read");
+            return Ok(header.status);
+        };
+        if !again && expected != Ok(response.action) {
+            self.fault(format!("{wish:?}: {:?}, {expected:?} expected", response.action));
+        }
+        if response.action != CreateAction::OPENED {
+            self.counts.changes += 1;
+            self.worlds.apply(&Change::Empty { path: wish.path.clone() });
+        }
+        let granted = crate::recovery::granted(&response);
+        if wish.kind == Kind::Persistent && granted != Kind::Persistent {
+            self.fault(format!("{wish:?} is {granted:?}"));
+        }
+        let wish = Wish { kind: granted, ..wish.clone() };
+        let handle = Handle { id: response.file_id, wish, locks: Vec::new(), requests: 0 };
+        let [path] = paths;
+        self.handles.insert(path.clone(), handle);
+        if !again {
+            self.publish(&[path]);
+        }
+        Ok(header.status)
+    }
+
+    /// A new wish for a path.
+    pub(crate) fn wish(&mut self, path: String) -> Wish {
+        let kinds = [Kind::Plain, Kind::Durable, Kind::Persistent, Kind::Persistent];
+        let (read, write, handle) = (LeaseState::READ, LeaseState::WRITE, LeaseState::HANDLE);
+        let states = [read | write | handle, read | handle, read];
+        let lease = self.random.one_in(2).then(|| (self.random.guid(), self.random.pick(&states)));
+        let oplocks = [OplockLevel::BATCH, OplockLevel::EXCLUSIVE, OplockLevel::NONE];
+        Wish {
+            path,
+            disposition: self.random.pick(&DISPOSITIONS),
+            kind: self.random.pick(&kinds),
+            guid: self.random.guid(),
+            oplock: if lease.is_some() { OplockLevel::LEASE } else { self.random.pick(&oplocks) },
+            lease,
+        }
+    }
+
+    /// A connection that has entered the share.
+    pub(crate) fn connect(&mut self) -> Result<(), Lost> {
+        self.disconnect();
+        self.wire = Some(Wire::enter(self.place, self.guid)?);
+        Ok(())
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        if let Some(wire) = self.wire.take() {
+            self.counts.breaks += wire.breaks;
+            wire.cut();
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Lost> {
+        while let Some(path) = self.handles.keys().next().cloned() {
+            self.close(&path)?;
+        }
+        self.settle()?;
+        let status = self.wire.as_mut().ok_or(Lost::Connection)?.log_off()?;
+        if status != NtStatus::SUCCESS {
+            self.fault(format!("LOGOFF: {status:?}"));
+        }
+        self.disconnect();
+        Ok(())
+    }
+}
+
+/// What a CREATE comes to, or why not.
+fn expected(disposition: CreateDisposition, exists: bool) -> Result<CreateAction, NtStatus> {
+    use CreateDisposition as D;
+    match (disposition, exists) {
+        (D::OPEN | D::OPEN_IF, true) => Ok(CreateAction::OPENED),
+        (D::OPEN | D::OVERWRITE, false) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        (D::CREATE, true) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        (D::OVERWRITE | D::OVERWRITE_IF, true) => Ok(CreateAction::OVERWRITTEN),
+        (D::SUPERSEDE, true) => Ok(CreateAction::SUPERSEDED),
+        _ => Ok(CreateAction::CREATED),
+    }
+}
+
+const DISPOSITIONS: [CreateDisposition; 8] = [
+    CreateDisposition::OPEN_IF,
+    CreateDisposition::OPEN_IF,
+    CreateDisposition::OPEN_IF,
+    CreateDisposition::OPEN,
+    CreateDisposition::CREATE,
+    CreateDisposition::OVERWRITE,
+    CreateDisposition::OVERWRITE_IF,
+    CreateDisposition::SUPERSEDE,
+];
+/// Visitors may stand in the way of anything.
+const MAY_REFUSE: [NtStatus; 2] = [NtStatus::SHARING_VIOLATION, NtStatus::FILE_LOCK_CONFLICT];
+/// Files of each client.
+pub(crate) const FILES: usize = 6;
+/// One connection is cut for so many requests.
+const CUT: usize = 150;
+/// What is found after these is a consequence, most likely.
+const FAULTS_MAX: usize = 3;

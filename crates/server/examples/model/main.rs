@@ -1,0 +1,150 @@
+//! Clients that do anything to their files, and to each other's, while their connections are cut and
+//! their server is killed; each knows what its files hold, and whatever differs is a fault.
+//!
+//! ```text
+//! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N
+//! ```
+//!
+//! `model idle ADDRESS SHARE NAME:PASSWORD COUNT` keeps so many sessions with a file open each, says
+//! `idle`, and waits for the end of its input.
+//!
+//! DIRECTORY is what the server serves as SHARE, which keeps persistent opens. Whoever starts this
+//! kills the server and starts it again meanwhile: `cargo xtask model`. At the end the directory has
+//! to hold what the clients know. Exit status 1 if anything was not as it should be.
+
+mod ask;
+mod client;
+mod public;
+mod random;
+mod recovery;
+mod steps;
+mod wire;
+mod worlds;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use smb::create::CreateDisposition;
+use smb::{Command, NtStatus};
+
+use crate::client::{Client, Counts};
+use crate::public::Public;
+use crate::random::Random;
+use crate::wire::{Place, Wire};
+use crate::worlds::{Tree, compare};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [mode, address, share, user, count] = words.as_slice()
+        && mode == "idle"
+    {
+        return idle(&place(address, share, user)?, count.parse()?);
+    }
+    let [address, share, directory, options @ ..] = words.as_slice() else {
+        return Err("model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD ...".into());
+    };
+    let options: BTreeMap<&str, &str> =
+        options.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+    let option = |name: &str| {
+        options.get(name).copied().ok_or_else(|| format!("{name} is missing; see the source"))
+    };
+    let place = place(address, share, option("--user")?)?;
+    let clients: usize = option("--clients")?.parse()?;
+    let seconds: u64 = option("--seconds")?.parse()?;
+    let seed: u64 = option("--seed")?.parse()?;
+    let (counts, faults) = work(&place, clients, Duration::from_secs(seconds), seed, directory)?;
+    println!("{counts:?}");
+    for fault in &faults {
+        println!("FAULT {fault}");
+    }
+    println!("{} faults", faults.len());
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>> {
+    let (user, password) = user.split_once(':').ok_or("a user is NAME:PASSWORD")?;
+    Ok(Place {
+        address: address.parse()?,
+        share: share.to_owned(),
+        user: user.to_owned(),
+        password: password.to_owned(),
+    })
+}
+
+/// Sessions with a file open each that do nothing more until this process is ended.
+fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
+    let mut held = Vec::with_capacity(count);
+    for number in 0..count {
+        let lost = |lost| format!("session {number}: {lost:?}");
+        let mut wire = Wire::enter(place, Random::new(ask::wide(number)).guid()).map_err(lost)?;
+        let disposition = CreateDisposition::OPEN_IF;
+        let name = format!("idle.{number}");
+        let request = ask::create(&name, ask::OWNER_ACCESS, ask::SHARES_ALL, disposition);
+        let (header, _) = wire.ask(Command::CREATE, |out| request.emit(out)).map_err(lost)?;
+        if header.status != NtStatus::SUCCESS {
+            return Err(format!("{name}: {:?}", header.status).into());
+        }
+        held.push(wire);
+    }
+    println!("idle");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn work(
+    place: &Place,
+    clients: usize,
+    time: Duration,
+    seed: u64,
+    directory: &str,
+) -> Result<(Counts, Vec<String>), Box<dyn Error>> {
+    let (public, mut seeds) = (Public::default(), Random::new(seed));
+    let end = Instant::now() + time;
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..clients)
+            .map(|number| {
+                let client = Client::new(number, clients, seeds.next(), place, &public);
+                scope.spawn(move || client.run(end))
+            })
+            .collect();
+        started.into_iter().map(|client| client.join().map_err(|_| "a client panicked")).collect()
+    });
+    let (mut counts, mut faults) = (Counts::default(), Vec::new());
+    let mut expected = Tree::new();
+    for ended in ended {
+        let (client, tree) = ended?;
+        counts.add(&client.counts);
+        faults.extend(client.faults);
+        expected.extend(tree);
+    }
+    let seen = on_disk(Path::new(directory), clients)?;
+    let paths = expected.keys().chain(seen.keys()).collect::<std::collections::BTreeSet<_>>();
+    for path in paths {
+        let difference = match (expected.get(path), seen.get(path)) {
+            (Some(expected), Some(seen)) => compare(expected, seen),
+            (Some(_), None) => Some("not there".to_owned()),
+            _ => Some("there, and should not be".to_owned()),
+        };
+        if let Some(difference) = difference {
+            faults.push(format!("on the disk at the end: {path}: {difference}"));
+        }
+    }
+    Ok((counts, faults))
+}
+
+/// What the server left.
+fn on_disk(root: &Path, clients: usize) -> Result<Tree, Box<dyn Error>> {
+    let mut tree = Tree::new();
+    for number in 0..clients {
+        let directory = Client::directory(number);
+        for entry in std::fs::read_dir(root.join(&directory))? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|_| "a name that is no text")?;
+            tree.insert(format!("{directory}/{name}"), std::fs::read(entry.path())?);
+        }
+    }
+    Ok(tree)
+}

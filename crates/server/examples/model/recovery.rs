@@ -1,0 +1,249 @@
+//! What a client does once its connection is gone: it comes back, and finds out what happened.
+
+use std::time::{Duration, Instant};
+
+use smb::create::AccessMask;
+use smb::create::{CreateDisposition, CreateResponseContext, ShareAccess};
+use smb::{Command, CreateResponse, HeaderFlags, NtStatus};
+
+use crate::ask::{self, Kind, SHARES_ALL};
+use crate::client::{Client, FILES, Handle};
+use crate::wire::Lost;
+use crate::worlds::Tree;
+
+impl Client<'_> {
+    /// Notes why; false if there is no use in going on.
+    pub(crate) fn lost(&mut self, lost: Lost) -> bool {
+        match lost {
+            Lost::Connection => {
+                self.counts.losses += 1;
+                true
+            }
+            Lost::Fault(why) => {
+                self.fault(why);
+                false
+            }
+        }
+    }
+
+    /// Comes back. False if that cannot be.
+    pub(crate) fn recover(&mut self) -> bool {
+        self.disconnect();
+        // Only what survives a connection, whatever others want, is certain from here on.
+        for (path, handle) in &mut self.handles {
+            if handle.wish.kind != Kind::Persistent && !handle.locks.is_empty() {
+                self.public.change(path, |known| known.locks.clear());
+            }
+        }
+        let patience = Instant::now() + PATIENCE;
+        let cuts = self.cuts;
+        for attempt in 0.. {
+            // Cut off while it comes back as well, but not for ever.
+            self.cuts = cuts && attempt < CUT_ATTEMPTS;
+            let recovered = self.try_recover();
+            self.cuts = cuts;
+            match recovered {
+                Ok(()) => return true,
+                Err(Lost::Connection) if Instant::now() < patience => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(Lost::Connection) => {
+                    self.fault("the server does not come back");
+                    return false;
+                }
+                Err(Lost::Fault(why)) => {
+                    self.fault(why);
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    fn try_recover(&mut self) -> Result<(), Lost> {
+        self.connect()?;
+        for path in self.handles.keys().cloned().collect::<Vec<_>>() {
+            self.take_back(&path)?;
+        }
+        if let Some(wish) = self.opening.clone() {
+            if wish.kind == Kind::Plain {
+                self.opening = None;
+            } else {
+                self.counts.replays += 1;
+                // The session it was sent in may still be there.
+                let patience = Instant::now() + PATIENCE;
+                while self.open(&wish, true)? == NtStatus::FILE_NOT_AVAILABLE {
+                    if Instant::now() > patience {
+                        self.fault(format!("{wish:?} is not available any more"));
+                        break;
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        if let Some((path, sequence, range, take)) = self.locking.clone() {
+            let status = self.send_lock((path.clone(), sequence, range, take))?;
+            self.locking = None;
+            let may = [NtStatus::SUCCESS, NtStatus::LOCK_NOT_GRANTED];
+            if !may.contains(&status) {
+                self.fault(format!("LOCK of {path}, once more: {status:?}"));
+            }
+        }
+        self.settle()?;
+        let paths: Vec<_> = (0..FILES).map(|file| Self::path_of(self.number, file)).collect();
+        self.publish(&paths);
+        Ok(())
+    }
+
+    fn take_back(&mut self, path: &str) -> Result<(), Lost> {
+        let Some(mut handle) = self.handles.get(path).cloned() else { return Ok(()) };
+        if handle.wish.kind == Kind::Plain {
+            self.handles.remove(path);
+            return Ok(());
+        }
+        let patience = Instant::now() + PATIENCE_FOR_AN_OPEN;
+        let is_closing = self.closing.as_deref() == Some(path);
+        loop {
+            let status = self.ask_back(path, &mut handle)?;
+            match (status, handle.wish.kind) {
+                (NtStatus::SUCCESS, kind) => {
+                    match kind {
+                        Kind::Persistent => self.counts.back_persistent += 1,
+                        _ => self.counts.back_durable += 1,
+                    }
+                    self.counts.back_locks += ask::wide(handle.locks.len());
+                    self.handles.insert(path.to_owned(), handle);
+                    break;
+                }
+                (NtStatus::OBJECT_NAME_NOT_FOUND, Kind::Durable) => {
+                    self.counts.given_up += 1;
+                    self.handles.remove(path);
+                    break;
+                }
+                (NtStatus::OBJECT_NAME_NOT_FOUND, _) if is_closing => {
+                    self.handles.remove(path);
+                    break;
+                }
+                // The server may not know yet that the connection is gone.
+                (NtStatus::OBJECT_NAME_NOT_FOUND, _) if Instant::now() < patience => {
+                    std::thread::sleep(PAUSE);
+                }
+                (status, _) => {
+                    self.fault(format!("{path} does not come back: {status:?} ({handle:?})"));
+                    self.handles.remove(path);
+                    break;
+                }
+            }
+        }
+        if is_closing {
+            self.closing = None;
+        }
+        Ok(())
+    }
+
+    fn ask_back(&mut self, path: &str, handle: &mut Handle) -> Result<NtStatus, Lost> {
+        let moved = self.moving.clone().filter(|(from, _)| from == path).map(|(_, to)| to);
+        let mut status = NtStatus::SUCCESS;
+        for name in std::iter::once(path.to_owned()).chain(moved) {
+            let request = handle.wish.back(handle.id, &name);
+            let (header, pdu) =
+                self.ask(Command::CREATE, HeaderFlags::empty(), |out| request.emit(out))?;
+            status = header.status;
+            if status == NtStatus::SUCCESS
+                && let Ok(response) = CreateResponse::parse(&pdu)
+            {
+                handle.id = response.file_id;
+            }
+            // A lease comes back under the file's own name only.
+            if status != NtStatus::INVALID_PARAMETER {
+                break;
+            }
+        }
+        Ok(status)
+    }
+
+    /// Looks at everything until it is as one of the worlds has it, and that is the world then.
+    pub(crate) fn settle(&mut self) -> Result<(), Lost> {
+        let patience = Instant::now() + PATIENCE_TO_SETTLE;
+        let seen = loop {
+            let seen = self.look_around()?;
+            let is_over = Instant::now() > patience;
+            match seen {
+                Some(seen) if is_over || self.worlds.fits(&seen) => break seen,
+                None if is_over => {
+                    let why = self.in_the_way.take();
+                    self.fault(format!("a file that nobody keeps cannot be looked at: {why:?}"));
+                    return Ok(());
+                }
+                _ => std::thread::sleep(PAUSE),
+            }
+        };
+        self.counts.compared += 1;
+        if let Err(difference) = self.worlds.look(&seen) {
+            self.fault(format!("after a loss: {difference}"));
+        }
+        self.dying.clear();
+        if let Some((from, to)) = self.moving.take()
+            && !seen.contains_key(&from)
+        {
+            self.moved(&from, &to);
+        }
+        Ok(())
+    }
+
+    // `None`: somebody is in the way.
+    fn look_around(&mut self) -> Result<Option<Tree>, Lost> {
+        let mut tree = Tree::new();
+        let Some(listing) = self.listing()? else { return Ok(None) };
+        for (path, _) in listing {
+            let moved = self.moving.as_ref().filter(|(_, to)| *to == path);
+            let key = moved.map_or(&path, |(from, _)| from);
+            let handle = self.handles.get(&path).or_else(|| self.handles.get(key));
+            let content = if let Some(id) = handle.map(|handle| handle.id) {
+                self.content(id, &path)?
+            } else {
+                // Whoever still has it open without sharing decides whether it goes.
+                let is_dying = self.dying.contains(&path);
+                let shares = if is_dying { ShareAccess::empty() } else { SHARES_ALL };
+                let access = AccessMask::FILE_GENERIC_READ;
+                let request = ask::create(&path, access, shares, CreateDisposition::OPEN);
+                let id = match self.create(&request)? {
+                    Ok(id) => id,
+                    Err(status) => {
+                        self.in_the_way = Some((path, status));
+                        return Ok(None);
+                    }
+                };
+                let content = self.content(id, &path)?;
+                self.close_id(id)?;
+                content
+            };
+            let Some(content) = content else {
+                self.in_the_way = Some((path, NtStatus::FILE_LOCK_CONFLICT));
+                return Ok(None);
+            };
+            tree.insert(path, content);
+        }
+        Ok(Some(tree))
+    }
+}
+
+/// How an open was granted.
+pub(crate) fn granted(response: &CreateResponse<'_>) -> Kind {
+    let durable = response.contexts.iter().find_map(|context| match context {
+        CreateResponseContext::DurableV2 { persistent: true, .. } => Some(Kind::Persistent),
+        CreateResponseContext::DurableV2 { .. } => Some(Kind::Durable),
+        _ => None,
+    });
+    durable.unwrap_or(Kind::Plain)
+}
+
+/// How long a server may take to start again.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to notice that a connection is gone.
+const PATIENCE_FOR_AN_OPEN: Duration = Duration::from_secs(15);
+/// How long what a lost connection left behind may take to go.
+const PATIENCE_TO_SETTLE: Duration = Duration::from_secs(20);
+/// How often it is cut off again while it comes back.
+const CUT_ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(20);

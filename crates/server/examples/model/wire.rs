@@ -1,0 +1,257 @@
+//! One connection: a logon, then one request after the other. Breaks are acknowledged as they come.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use smb::auth::{Initiate, Initiator, NtlmInitiator};
+use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKeys, SigningAlgorithm};
+use smb::negotiate::{
+    Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
+};
+use smb::{
+    BreakNotification, Command, Empty, Guid, Header, HeaderFlags, LeaseBreakAck, MessageId, Name,
+    NtStatus, OplockBreak, Route, SessionId, SessionSetupRequest, SessionSetupResponse,
+    TreeConnectRequest, TreeId,
+};
+
+/// Where the share is, and who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    pub(crate) share: String,
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// The connection ended, or never began.
+    Connection,
+    /// The server has said nothing for [`PATIENCE`], or something nobody understands.
+    Fault(String),
+}
+
+/// A header and its whole PDU.
+pub(crate) type Answer = (Header, Vec<u8>);
+
+/// A connection that has logged on and entered the share.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    next_id: u64,
+    session: u64,
+    tree: u32,
+    keys: Option<SessionKeys>,
+    /// Breaks that came.
+    pub(crate) breaks: u64,
+}
+
+impl Wire {
+    /// Connects, logs on as the machine `client` and enters the share.
+    pub(crate) fn enter(place: &Place, client: [u8; 16]) -> Result<Self, Lost> {
+        let stream = TcpStream::connect_timeout(&place.address, PATIENCE).map_err(|_| GONE)?;
+        stream.set_nodelay(true).map_err(|_| GONE)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|_| GONE)?;
+        let mut wire = Self { stream, next_id: 0, session: 0, tree: 0, keys: None, breaks: 0 };
+        let preauth = wire.negotiate(client)?;
+        wire.log_on(place, preauth)?;
+        let path = Name::new(format!("\\\\{}\\{}", place.address.ip(), place.share));
+        let path = path.map_err(|_| Lost::Fault("the share's name is too long".to_owned()))?;
+        let request = TreeConnectRequest { flags: 0, path };
+        let (header, _) = wire.ask(Command::TREE_CONNECT, |out| request.emit(out))?;
+        wire.tree = header.tree_id().map_or(0, |tree| tree.0);
+        match header.status {
+            NtStatus::SUCCESS => Ok(wire),
+            status => Err(Lost::Fault(format!("TREE_CONNECT: {status:?}"))),
+        }
+    }
+
+    fn negotiate(&mut self, client: [u8; 16]) -> Result<PreauthHash, Lost> {
+        let hashes = vec![HashId::SHA_512];
+        let request = NegotiateRequest {
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Capabilities::LEASING
+                | Capabilities::LARGE_MTU
+                | Capabilities::PERSISTENT_HANDLES,
+            client_guid: Guid(client),
+            dialects: vec![Dialect::SMB_3_1_1],
+            contexts: vec![NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }],
+        };
+        let mut hash = PreauthHash::new();
+        let pdu = self.pdu(Command::NEGOTIATE, HeaderFlags::empty(), |out| request.emit(out));
+        hash.update(&pdu);
+        self.send(&pdu)?;
+        hash.update(&self.receive()?.1);
+        Ok(hash)
+    }
+
+    fn log_on(&mut self, place: &Place, mut hash: PreauthHash) -> Result<(), Lost> {
+        let fault = |_| Lost::Fault("the server's token is wrong".to_owned());
+        let (user, password) = (&place.user, &place.password);
+        let mut initiator =
+            NtlmInitiator::with_password(user, "", password, "127.0.0.1").map_err(fault)?;
+        let mut token: Option<Vec<u8>> = None;
+        while let Initiate::Send(next) = initiator.step(token.as_deref()).map_err(fault)? {
+            let request = SessionSetupRequest {
+                binding: false,
+                security_mode: SecurityMode::SIGNING_ENABLED,
+                capabilities: Capabilities::empty(),
+                previous_session_id: SessionId(0),
+                token: &next,
+            };
+            let pdu = self.pdu(Command::SESSION_SETUP, HeaderFlags::empty(), |out| {
+                request.emit(out);
+            });
+            hash.update(&pdu);
+            self.send(&pdu)?;
+            let (header, answer) = self.receive()?;
+            self.session = header.session_id.0;
+            let response = SessionSetupResponse::parse(&answer)
+                .map_err(|_| Lost::Fault(format!("SESSION_SETUP: {:?}", header.status)))?;
+            token = Some(response.token.to_vec());
+            if header.status == NtStatus::SUCCESS {
+                let _ = initiator.step(token.as_deref());
+                break;
+            }
+            hash.update(&answer);
+        }
+        let key = initiator.session_key();
+        let key = key.ok_or_else(|| Lost::Fault("no session key".to_owned()))?;
+        let signing = SigningAlgorithm::AesCmac;
+        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
+        self.keys = Some(schedule.derive(&key, Role::Client));
+        Ok(())
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask(
+        &mut self,
+        command: Command,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Answer, Lost> {
+        self.ask_with(command, HeaderFlags::empty(), body)
+    }
+
+    pub(crate) fn ask_with(
+        &mut self,
+        command: Command,
+        flags: HeaderFlags,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Answer, Lost> {
+        let id = self.start(command, flags, body)?;
+        loop {
+            let (header, pdu) = self.receive()?;
+            if header.message_id.0 == id && header.status != NtStatus::PENDING {
+                return Ok((header, pdu));
+            }
+            if header.message_id.0 == u64::MAX {
+                self.acknowledge(&pdu)?;
+            }
+        }
+    }
+
+    /// Asks without waiting. The id of the request.
+    pub(crate) fn start(
+        &mut self,
+        command: Command,
+        flags: HeaderFlags,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<u64, Lost> {
+        let id = self.next_id;
+        let mut pdu = self.pdu(command, flags, body);
+        self.sign(&mut pdu);
+        self.send(&pdu)?;
+        Ok(id)
+    }
+
+    /// Cuts the connection without a word.
+    pub(crate) fn cut(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Ends the session.
+    pub(crate) fn log_off(&mut self) -> Result<NtStatus, Lost> {
+        Ok(self.ask(Command::LOGOFF, |out| Empty.emit(out))?.0.status)
+    }
+
+    // Everything is given back as it is asked for. The answer is passed over when it comes.
+    fn acknowledge(&mut self, pdu: &[u8]) -> Result<(), Lost> {
+        self.breaks += 1;
+        let none = HeaderFlags::empty();
+        match BreakNotification::parse(pdu) {
+            Ok(BreakNotification::Lease(notice)) if notice.ack_required => {
+                let ack = LeaseBreakAck { lease_key: notice.lease_key, state: notice.new };
+                self.start(Command::OPLOCK_BREAK, none, |out| ack.emit(out))?;
+            }
+            Ok(BreakNotification::Oplock(notice)) => {
+                let OplockBreak { level, file_id } = notice;
+                let ack = OplockBreak { level, file_id };
+                self.start(Command::OPLOCK_BREAK, none, |out| ack.emit(out))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn pdu(
+        &mut self,
+        command: Command,
+        flags: HeaderFlags,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<u8> {
+        let mut header = Header::request(command, MessageId(self.next_id));
+        self.next_id += 1;
+        header.credits = 32;
+        header.credit_charge = 1;
+        header.flags = flags;
+        header.session_id = SessionId(self.session);
+        header.route = Route::Sync { process_id: 0, tree_id: TreeId(self.tree) };
+        let mut out = Vec::new();
+        header.emit(&mut out);
+        body(&mut out);
+        out
+    }
+
+    fn sign(&self, pdu: &mut [u8]) {
+        if let Some(keys) = &self.keys {
+            let _ = keys.signing.sign(pdu);
+        }
+    }
+
+    fn send(&mut self, pdu: &[u8]) -> Result<(), Lost> {
+        let len = u32::try_from(pdu.len()).map_err(|_| Lost::Fault("too long".to_owned()))?;
+        let mut frame = len.to_be_bytes().to_vec();
+        frame.extend_from_slice(pdu);
+        self.stream.write_all(&frame).map_err(|_| GONE)
+    }
+
+    fn receive(&mut self) -> Result<Answer, Lost> {
+        let mut prefix = [0; 4];
+        self.fill(&mut prefix)?;
+        let len = usize::try_from(u32::from_be_bytes(prefix)).unwrap_or(usize::MAX);
+        if len > FRAME_MAX {
+            return Err(Lost::Fault(format!("an answer of {len} bytes")));
+        }
+        let mut frame = vec![0; len];
+        self.fill(&mut frame)?;
+        let header = Header::parse(&frame).map_err(|error| Lost::Fault(error.to_string()))?;
+        Ok((header, frame))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Lost> {
+        self.stream.read_exact(bytes).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                Lost::Fault(format!("no answer for {} s", PATIENCE.as_secs()))
+            }
+            _ => GONE,
+        })
+    }
+}
+
+const GONE: Lost = Lost::Connection;
+/// Longer than the 35 s a holder of a lease has to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than any answer here has.
+const FRAME_MAX: usize = 1 << 20;
