@@ -50,7 +50,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Outcome {
     let program = program()?;
     let scratch = workspace::scratch()?;
-    let mut site = Site::new(scratch.path())?;
+    let site = Site::new(scratch.path())?;
     let mut server = site.start(None)?;
     let fresh = resident_kib(server.running.id())?;
     let clients = {
@@ -148,7 +148,7 @@ impl Site {
     }
 
     /// Starts the server, where `earlier` was if there was one.
-    fn start(&mut self, earlier: Option<&Landfast>) -> Result<Landfast, Failure> {
+    fn start(&self, earlier: Option<&Landfast>) -> Result<Landfast, Failure> {
         // A socket of one that was killed is in nobody's way.
         let _ = fs::remove_file(&self.control);
         let control = self.control.to_string_lossy().into_owned();
