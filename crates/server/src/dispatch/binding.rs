@@ -63,13 +63,13 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
     if !agreed.is_smb3() || joined.is_some() {
         return refuse(NtStatus::REQUEST_NOT_ACCEPTED, key);
     }
-    // A session is of one machine: its leases are known by the machine's GUID.
-    if session.agreed.client_guid != agreed.client_guid {
-        return refuse(NtStatus::USER_SESSION_DELETED, key);
-    }
     // The keys that seal are the session's, on each of its connections.
     if session.agreed.dialect != agreed.dialect || session.agreed.cipher != agreed.cipher {
         return refuse(NtStatus::INVALID_PARAMETER, key);
+    }
+    // A session is of one machine: its leases are known by the machine's GUID.
+    if session.agreed.client_guid != agreed.client_guid {
+        return refuse(NtStatus::USER_SESSION_DELETED, key);
     }
     Ok(session)
 }
