@@ -1,0 +1,299 @@
+//! The records of the log: what each says, and what is open once all have been read.
+//!
+//! ```text
+//!  record    0         4            12      13
+//!            +---------+------------+-------+-----------------------------------------+
+//!            | length  | FNV-1a of  | kind  | opened: see `OpenNote`                  |
+//!            | of kind | kind and   |       | moved: serial u64, path                 |
+//!            | + body  | body       |       | closed: serial u64                      |
+//!            |         |            |       | locks: serial u64, sequence u32, then   |
+//!            |         |            |       |   offset u64, length u64, change u8 ... |
+//!            +---------+------------+-------+-----------------------------------------+
+//! ```
+//!
+//! Little endian.
+
+use std::collections::BTreeMap;
+
+/// What has to be known of an open to bring it back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct OpenNote {
+    /// Its persistent id.
+    pub(crate) serial: u64,
+    /// Inode the path has to lead to.
+    pub(crate) inode: u64,
+    /// Access granted.
+    pub(crate) access: u32,
+    /// Options as FileModeInformation reports them.
+    pub(crate) mode: u32,
+    /// What its CREATE did.
+    pub(crate) action: u32,
+    /// How long its client has to come back, in milliseconds.
+    pub(crate) timeout_ms: u32,
+    /// Bits: uses read, write, delete; shares read, write, delete; write through; delete on close.
+    pub(crate) flags: u8,
+    /// 0 nothing or an oplock, 1 lease, 2 lease of version 2.
+    pub(crate) flavor: u8,
+    /// Caching granted.
+    pub(crate) held: u8,
+    /// Epoch of its lease.
+    pub(crate) epoch: u16,
+    /// Key of its lease.
+    pub(crate) lease_key: [u8; 16],
+    /// GUID of the client.
+    pub(crate) client: [u8; 16],
+    /// GUID of its CREATE.
+    pub(crate) create_guid: [u8; 16],
+    /// Who opened it.
+    pub(crate) user: String,
+    /// Path below the share, with slashes.
+    pub(crate) path: String,
+    /// Where the file was before, and is, if a rename was noted and not done.
+    pub(crate) earlier: Option<String>,
+    /// Byte-range locks held, in the order they were taken.
+    pub(crate) locks: Vec<LockNote>,
+    /// The last LOCK request of each bucket of the open's lock sequence.
+    pub(crate) sequences: BTreeMap<u32, u32>,
+}
+
+/// A byte range that is locked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LockNote {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) exclusive: bool,
+}
+
+/// What one element of a LOCK request does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LockChange {
+    Lock(LockNote),
+    Unlock { offset: u64, length: u64 },
+}
+
+impl OpenNote {
+    pub(super) fn emit(&self, out: &mut Vec<u8>) {
+        for value in [self.serial, self.inode] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        for value in [self.access, self.mode, self.action, self.timeout_ms] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        out.extend_from_slice(&[self.flags, self.flavor, self.held]);
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        for guid in [self.lease_key, self.client, self.create_guid] {
+            out.extend_from_slice(&guid);
+        }
+        put_text(out, &self.user);
+        put_text(out, &self.path);
+    }
+
+    fn parse(body: &mut &[u8]) -> Option<Self> {
+        let (serial, inode) = (take_u64(body)?, take_u64(body)?);
+        let mut word = || Some(u32::from_le_bytes(take(body)?));
+        let (access, mode, action, timeout_ms) = (word()?, word()?, word()?, word()?);
+        let [flags, flavor, held] = take(body)?;
+        let epoch = u16::from_le_bytes(take(body)?);
+        Some(Self {
+            serial,
+            inode,
+            access,
+            mode,
+            action,
+            timeout_ms,
+            flags,
+            flavor,
+            held,
+            epoch,
+            lease_key: take(body)?,
+            client: take(body)?,
+            create_guid: take(body)?,
+            user: take_text(body)?,
+            path: take_text(body)?,
+            earlier: None,
+            locks: Vec::new(),
+            sequences: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn rename(&mut self, path: &str) {
+        self.earlier = Some(std::mem::replace(&mut self.path, path.to_owned()));
+    }
+
+    pub(super) fn change_locks(&mut self, sequence: u32, changes: &[LockChange]) {
+        if BUCKETS.contains(&(sequence >> 4)) {
+            self.sequences.insert(sequence >> 4, sequence);
+        }
+        for change in changes {
+            match *change {
+                LockChange::Lock(lock) => self.locks.push(lock),
+                LockChange::Unlock { offset, length } => {
+                    let is_it = |lock: &LockNote| (lock.offset, lock.length) == (offset, length);
+                    if let Some(at) = self.locks.iter().position(is_it) {
+                        self.locks.remove(at);
+                    }
+                }
+            }
+        }
+    }
+
+    // The records that lead to this note, and nothing besides.
+    pub(super) fn records(&self) -> Vec<Vec<u8>> {
+        let first = self.earlier.clone().unwrap_or_else(|| self.path.clone());
+        let opened = Self { path: first, ..self.clone() };
+        let mut records = vec![record(OPENED, |out| opened.emit(out))];
+        if self.earlier.is_some() {
+            records.push(moved(self.serial, &self.path));
+        }
+        if !self.locks.is_empty() {
+            let all: Vec<_> = self.locks.iter().copied().map(LockChange::Lock).collect();
+            records.push(locked(self.serial, 0, &all));
+        }
+        records.extend(self.sequences.values().map(|&done| locked(self.serial, done, &[])));
+        records
+    }
+}
+
+pub(super) fn moved(serial: u64, path: &str) -> Vec<u8> {
+    record(MOVED, |out| {
+        out.extend_from_slice(&serial.to_le_bytes());
+        put_text(out, path);
+    })
+}
+
+pub(super) fn locked(serial: u64, sequence: u32, changes: &[LockChange]) -> Vec<u8> {
+    record(LOCKS, |out| {
+        out.extend_from_slice(&serial.to_le_bytes());
+        out.extend_from_slice(&sequence.to_le_bytes());
+        for change in changes {
+            let (offset, length, kind) = match *change {
+                LockChange::Lock(lock) => {
+                    (lock.offset, lock.length, if lock.exclusive { EXCLUSIVE } else { SHARED })
+                }
+                LockChange::Unlock { offset, length } => (offset, length, UNLOCK),
+            };
+            out.extend_from_slice(&offset.to_le_bytes());
+            out.extend_from_slice(&length.to_le_bytes());
+            out.push(kind);
+        }
+    })
+}
+
+fn parse_changes(body: &mut &[u8]) -> Option<Vec<LockChange>> {
+    let mut changes = Vec::with_capacity(body.len() / 17);
+    while !body.is_empty() {
+        let (offset, length) = (take_u64(body)?, take_u64(body)?);
+        changes.push(match take(body)? {
+            [UNLOCK] => LockChange::Unlock { offset, length },
+            [kind @ (SHARED | EXCLUSIVE)] => {
+                LockChange::Lock(LockNote { offset, length, exclusive: kind == EXCLUSIVE })
+            }
+            _ => return None,
+        });
+    }
+    Some(changes)
+}
+
+pub(super) fn record(kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![0; HEAD];
+    out.push(kind);
+    body(&mut out);
+    let len = u32::try_from(out.len() - HEAD).expect("a path and a name");
+    let sum = fnv(&out[HEAD..]);
+    out[..4].copy_from_slice(&len.to_le_bytes());
+    out[4..HEAD].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Reads records until one is not whole, and says what is open then. For every input.
+pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
+    let mut live = BTreeMap::new();
+    while let Some((kind, mut body)) = next(&mut bytes) {
+        match kind {
+            OPENED => match OpenNote::parse(&mut body) {
+                Some(note) if live.len() < OPENS_MAX => drop(live.insert(note.serial, note)),
+                _ => break,
+            },
+            MOVED => {
+                let (Some(serial), Some(path)) = (take_u64(&mut body), take_text(&mut body)) else {
+                    break;
+                };
+                if let Some(note) = live.get_mut(&serial) {
+                    note.rename(&path);
+                }
+            }
+            LOCKS => {
+                let (Some(serial), Some(sequence)) = (take_u64(&mut body), take(&mut body)) else {
+                    break;
+                };
+                let Some(changes) = parse_changes(&mut body) else { break };
+                if let Some(note) = live.get_mut(&serial) {
+                    note.change_locks(u32::from_le_bytes(sequence), &changes);
+                }
+            }
+            CLOSED => {
+                let Some(serial) = take_u64(&mut body) else { break };
+                live.remove(&serial);
+            }
+            _ => break,
+        }
+    }
+    live
+}
+
+/// A log of these opens, without its magic.
+pub(crate) fn records<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u8> {
+    notes.flat_map(OpenNote::records).flatten().collect()
+}
+
+fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let len = usize::try_from(u32::from_le_bytes(take(bytes)?)).ok()?;
+    let sum = take_u64(bytes)?;
+    let whole = bytes.get(..len)?;
+    *bytes = &bytes[len..];
+    let (kind, body) = whole.split_first()?;
+    (fnv(whole) == sum).then_some((*kind, body))
+}
+
+// Against torn writes, not against attackers.
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let len = u32::try_from(text.len()).expect("paths and names are far below 4 GiB");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take_text(bytes: &mut &[u8]) -> Option<String> {
+    let len = usize::try_from(u32::from_le_bytes(take(bytes)?)).ok()?;
+    let text = bytes.get(..len)?;
+    *bytes = &bytes[len..];
+    String::from_utf8(text.to_vec()).ok()
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes).map(u64::from_le_bytes)
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(*head)
+}
+
+const HEAD: usize = 12;
+pub(super) const OPENED: u8 = 1;
+const MOVED: u8 = 2;
+pub(super) const CLOSED: u8 = 3;
+const LOCKS: u8 = 4;
+/// What an element of a record of locks does.
+const SHARED: u8 = 0;
+const EXCLUSIVE: u8 = 1;
+const UNLOCK: u8 = 2;
+/// Buckets of an open's lock sequence: MS-SMB2 §2.2.26.
+const BUCKETS: std::ops::RangeInclusive<u32> = 1..=64;
+/// Persistent opens of one share.
+pub(super) const OPENS_MAX: usize = 65_536;
