@@ -36,7 +36,8 @@ struct WireRequest {
 /// Asks for a share by its full path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TreeConnectRequest {
-    /// 1 cluster reconnect, 2 redirect to owner, 4 extension present (3.1.1).
+    /// 1 cluster reconnect, 2 redirect to owner. Whether an extension stood in the message is not
+    /// kept, as the extension is not.
     pub flags: u16,
     /// `\\\\server\\share`.
     pub path: Name,
@@ -55,7 +56,7 @@ impl TreeConnectRequest {
             wire.path_length.get(),
             Field::Name,
         )?;
-        Ok(Self { flags: wire.flags.get(), path: Name::parse(path)? })
+        Ok(Self { flags: wire.flags.get() & !EXTENSION_PRESENT, path: Name::parse(path)? })
     }
 
     /// Appends the body behind a header. Never with an extension.
