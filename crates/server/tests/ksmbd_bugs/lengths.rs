@@ -78,7 +78,8 @@ fn distort(
                     },
                 }
             };
-            if status.is_none_or(NtStatus::is_error) {
+            // Also a warning that nothing comes with: EA_LIST_INCONSISTENT.
+            if status.is_none_or(|status| !status.is_success()) {
                 refused += 1;
                 (wire, id) = prepare();
             }
@@ -197,6 +198,14 @@ fn a_list_of_extended_attributes_that_lies_about_its_entries() {
         (pdu, fields)
     };
     distort(&fixture, with_file(&fixture), set);
+    let give = |wire: &mut Wire, _| {
+        let given = CreateRequestContext::ExtendedAttributes(&list);
+        let request = create("g", |request| request.contexts.push(given));
+        let pdu = wire.pdu(Command::CREATE, |out| request.emit(out));
+        let at = pdu.windows(list.len()).position(|part| part == list).unwrap();
+        (pdu, entries(at))
+    };
+    distort(&fixture, || (fixture.client(1), FileId::RELATED), give);
 }
 
 /// CVE-2023-0210, CVE-2023-52440, CVE-2023-3867: the buffers of an NTLMSSP message and its wrapping.
