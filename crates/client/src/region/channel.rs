@@ -47,20 +47,21 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Dials and waits for the answer; returns the private data of the answer too.
+    /// Dials and waits for the answer, for `patience` at most; returns the private data of the answer
+    /// too.
     pub(crate) fn dial(
         provider: &dyn Provider,
         settings: &RegionSettings,
         address: std::net::SocketAddr,
         private_data: &[u8],
+        patience: Duration,
     ) -> Result<(Self, Vec<u8>), FallbackReason> {
         let config = EngineConfig { polling: settings.polling, ..EngineConfig::default() };
         let mut engine = provider.open_engine(config).map_err(FallbackReason::Host)?;
         let qp = engine
             .connect(address, QpConfig::default(), private_data)
             .map_err(FallbackReason::Host)?;
-        let timeout = settings.answer_timeout.min(DIAL_TIMEOUT);
-        let reply = await_connection(&mut *engine, qp, timeout)?;
+        let reply = await_connection(&mut *engine, qp, patience)?;
         let capabilities = engine.capabilities(qp).ok_or(FallbackReason::Silent)?;
         let staging = Staging::register(&mut *engine, qp)?;
         let channel = Self {
@@ -418,4 +419,3 @@ const DIAL_LOOK: Duration = Duration::from_millis(100);
 // A frame of the longest takes some 50 us on a fast link; a peer that takes none costs few looks.
 const ROOM_PAUSE_MIN: Duration = Duration::from_micros(50);
 const ROOM_PAUSE_MAX: Duration = Duration::from_millis(10);
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

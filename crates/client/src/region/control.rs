@@ -53,8 +53,8 @@ pub(crate) trait Control: Debug + Send {
 /// How to make one push connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Invitation {
-    /// Where the server waits.
-    pub(crate) address: SocketAddr,
+    /// Where the server waits, the best first.
+    pub(crate) addresses: Vec<SocketAddr>,
     /// What to send as private data: holds the single-use token.
     pub(crate) private_data: Vec<u8>,
     /// What a commit will be worth.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::channel::{Channel, READ_MAX, Slot};
+use super::control::Invitation;
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
 use super::{
@@ -241,12 +242,7 @@ impl Region {
 
     fn map(&mut self) -> Result<(), FallbackReason> {
         let invitation = self.control.invite()?;
-        let (mut channel, reply) = Channel::dial(
-            &*self.provider,
-            &self.settings,
-            invitation.address,
-            &invitation.private_data,
-        )?;
+        let (mut channel, reply) = self.dial(&invitation)?;
         let connection = self.control.connection(&reply).ok_or(FallbackReason::PeerIncapable)?;
         self.recall.grant(channel.waker());
         let mapping = self
@@ -268,9 +264,36 @@ impl Region {
         Ok(())
     }
 
+    /// Dials the server's addresses in its order. The first that answers serves; the last reason is
+    /// the one that is told. Together they take no longer than one alone may.
+    fn dial(&self, invitation: &Invitation) -> Result<(Channel, Vec<u8>), FallbackReason> {
+        let deadline = Instant::now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
+        let mut outcome = Err(FallbackReason::PeerIncapable);
+        for (left, &address) in (1..=invitation.addresses.len()).rev().zip(&invitation.addresses) {
+            let patience = share_of(deadline.saturating_duration_since(Instant::now()), left);
+            let (provider, settings) = (&*self.provider, &self.settings);
+            let token = &invitation.private_data;
+            outcome = Channel::dial(provider, settings, address, token, patience);
+            match &outcome {
+                Ok(_) => break,
+                Err(reason) => tracing::debug!(%address, %reason, "no push connection"),
+            }
+        }
+        outcome
+    }
+
     fn draw(&mut self) -> Sequence {
         let drawn = self.next;
         self.next = Sequence(drawn.0 + 1);
         drawn
     }
 }
+
+/// How long one address may take where `left` of them have yet to be dialled: a silent one leaves
+/// the others their part.
+pub(super) fn share_of(time: Duration, left: usize) -> Duration {
+    time / u32::try_from(left).unwrap_or(u32::MAX).max(1)
+}
+
+/// For all addresses of a server.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

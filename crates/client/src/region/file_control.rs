@@ -147,13 +147,12 @@ impl Control for FileControl {
             Some(grant) => grant?,
             None => self.open_again()?,
         };
-        let address = *grant.addresses.first().ok_or(FallbackReason::PeerIncapable)?;
         let class = class_of(grant.durability).ok_or(FallbackReason::PeerIncapable)?;
         let is_emulated = grant.capabilities.contains(Capabilities::EMULATED_PERSISTENCE);
         self.grace = Duration::from_millis(u64::from(grant.recall_grace_ms));
         let mut private_data = Vec::with_capacity(PushConnect::LEN);
         PushConnect { token: grant.token }.emit(&mut private_data);
-        Ok(Invitation { address, private_data, class, is_emulated })
+        Ok(Invitation { addresses: grant.addresses, private_data, class, is_emulated })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! A region against a real engine on loopback and a control side that fails on cue.
 
+mod addresses;
 mod asynchronous;
 mod crash_images;
 mod ordering;

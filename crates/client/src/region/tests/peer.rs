@@ -1,5 +1,6 @@
 //! A server of one file: a real engine on loopback, and a control side that fails on cue.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,7 +41,8 @@ pub(super) struct Peer {
     range: Range<u64>,
     asks: Sender<Ask>,
     waker: rdma::Waker,
-    address: std::net::SocketAddr,
+    /// Where it says that it waits; it does at the one it begins with.
+    pub(super) addresses: Mutex<Vec<SocketAddr>>,
     recall: Mutex<Option<Arc<Recall>>>,
     pub(super) smb_writes: AtomicU64,
     pub(super) unmaps: AtomicU64,
@@ -89,7 +91,7 @@ impl Peer {
             range,
             asks,
             waker,
-            address,
+            addresses: Mutex::new(vec![address]),
             recall: Mutex::new(None),
             smb_writes: AtomicU64::new(0),
             unmaps: AtomicU64::new(0),
@@ -241,7 +243,8 @@ impl Control for Fake {
         self.works().map_err(|_| FallbackReason::ControlLost)?;
         let class = DurabilityClass::Volatile;
         let private_data = vec![1, 2, 3];
-        Ok(Invitation { address: self.0.address, private_data, class, is_emulated: true })
+        let addresses = self.0.addresses.lock().unwrap().clone();
+        Ok(Invitation { addresses, private_data, class, is_emulated: true })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

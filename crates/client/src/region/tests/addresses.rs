@@ -1,0 +1,61 @@
+//! Servers that name several addresses, of which some lead nowhere.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
+
+use rdma::ConnectFailure;
+
+use super::super::drive::share_of;
+use super::*;
+
+/// An address where nobody listens, and whose port no other test is given.
+const DESERTED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+/// An address where somebody hangs up on everybody.
+fn stranger() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().for_each(drop));
+    address
+}
+
+#[test]
+fn an_address_where_nobody_answers_leads_to_the_next() {
+    let peer = Peer::start();
+    peer.addresses.lock().unwrap().splice(0..0, [DESERTED, stranger(), DESERTED]);
+    let mut region = peer.region();
+    assert!(is_push(&region), "{}", region.path());
+    region.write_commit(0, b"here").unwrap();
+    assert_eq!(peer.bytes(0, 4), b"here");
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn where_no_address_answers_the_region_says_what_the_last_one_came_to() {
+    let peer = Peer::start();
+    *peer.addresses.lock().unwrap() = vec![stranger(), DESERTED];
+    let mut region = peer.region();
+    let refused = ConnectFailure::HostIo { errno: 111 };
+    let reason = FallbackReason::Unreachable(refused);
+    assert_eq!(region.path(), &Path::Smb { reason });
+    region.write_commit(0, b"here").unwrap();
+    assert_eq!(peer.bytes(0, 4), b"here");
+}
+
+#[test]
+fn a_server_without_an_address_is_served_over_smb() {
+    let peer = Peer::start();
+    peer.addresses.lock().unwrap().clear();
+    let region = peer.region();
+    assert_eq!(region.path(), &Path::Smb { reason: FallbackReason::PeerIncapable });
+}
+
+#[test]
+fn a_silent_address_leaves_the_others_their_time() {
+    let all = Duration::from_secs(10);
+    assert_eq!(share_of(all, 1), all);
+    let first = share_of(all, 4);
+    assert_eq!(first, all / 4);
+    assert_eq!(share_of(all - first, 3), all / 4, "and what one did not need is shared");
+    assert_eq!(share_of(all, 3), all / 3);
+}
