@@ -20,11 +20,11 @@ pub use common::PollWindow;
 pub use ibverbs::VerbsProvider;
 pub use soft::SoftProvider;
 pub use verbs::{
-    Access, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine, EngineConfig,
-    EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover, IRD_ORD_MAX, Lkey,
-    LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload, PeerOperations, Placement,
-    PollPolicy, PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId,
-    RegisterError, Rkey, TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus, WireHook,
-    WireVerdict, WorkCompletion, WorkRequest,
+    Access, AdapterFault, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine,
+    EngineConfig, EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover,
+    IRD_ORD_MAX, Lkey, LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload,
+    PeerOperations, Placement, PollPolicy, PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities,
+    QpConfig, QpId, RegisterError, Rkey, TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus,
+    WireHook, WireVerdict, WorkCompletion, WorkRequest,
 };
 pub use wrap::{FaultPlan, Faults, Pcap, PcapError, Tracer};

@@ -21,8 +21,8 @@ use super::sys::queue::{QueuePair, Shape};
 use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{
-    ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, Handover, IRD_ORD_MAX,
-    PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, TerminateCode,
+    AdapterFault, ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, Handover,
+    IRD_ORD_MAX, PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, TerminateCode,
 };
 
 /// Whose an identifier is.
@@ -132,6 +132,7 @@ impl VerbsEngine {
                 closing: None,
                 fault: None,
                 is_broken: false,
+                told: None,
             })
         });
         let full = EngineError::QpsExhausted { max: self.config.qps_max };
@@ -270,7 +271,19 @@ impl VerbsEngine {
             Some(Whose::Qp(key)) => self.happened_to(key, what),
             // Nothing but its end happens to a request that was not answered.
             Some(Whose::Request(key)) => self.withdraw(key),
-            None => {}
+            None => self.happened_to_listener(of, &what),
+        }
+    }
+
+    fn happened_to_listener(&mut self, of: usize, what: &What) {
+        let listener = self.listeners.iter().position(|listener| listener.name() == of);
+        if let (Some(place), What::DeviceRemoved) = (listener, what) {
+            let address = self.listeners.swap_remove(place).local();
+            tracing::error!(
+                %address,
+                "the device of a listener is being removed: nobody is served there any more; \
+                 start anew when it is back"
+            );
         }
     }
 
@@ -372,11 +385,12 @@ impl VerbsEngine {
                     if local { DisconnectReason::Local } else { DisconnectReason::PeerClosed };
                 self.end(key, reason);
             }
+            What::DeviceRemoved => self.end_by_adapter(key, AdapterFault::Removed),
             What::Requested { .. } => {}
         }
     }
 
-    fn fail(&mut self, key: Key, reason: ConnectFailure, private_data: Vec<u8>) {
+    pub(super) fn fail(&mut self, key: Key, reason: ConnectFailure, private_data: Vec<u8>) {
         if self.forget(key).is_some() {
             self.events.push(Event::ConnectFailed { qp: qp_of(key), reason, private_data });
         }
@@ -408,8 +422,9 @@ impl VerbsEngine {
                 let key = Key { index, generation };
                 let Some(connection) = self.qps.get(key) else { return };
                 let local = connection.closing.is_some();
-                // Nobody has said goodbye: the peer has done what it must not.
-                let reason = if local { DisconnectReason::Local } else { UNTOLD };
+                // Nobody has said goodbye: the peer has done what it must not, or so it seems.
+                let told = connection.told.unwrap_or(UNTOLD);
+                let reason = if local { DisconnectReason::Local } else { told };
                 self.end(key, reason);
             }
         }
@@ -498,7 +513,7 @@ fn host(error: &EngineError) -> DisconnectReason {
 }
 
 /// What a queue pair that broke by itself says of its peer: no adapter tells what it did.
-const UNTOLD: DisconnectReason =
+pub(super) const UNTOLD: DisconnectReason =
     DisconnectReason::PeerViolation(TerminateCode { layer: 0, etype: 1, code: 0xff });
 /// Requests that are gone and may still be in the order of their coming.
 const ORDER_LOOSE: usize = 16;

@@ -50,6 +50,8 @@ pub(super) struct Connection {
     pub(super) fault: Option<DisconnectReason>,
     /// The device has given the queue pair up and not said why.
     pub(super) is_broken: bool,
+    /// Why the device has given it up, as the device says; others may know better.
+    pub(super) told: Option<DisconnectReason>,
 }
 
 /// How far a connection is.

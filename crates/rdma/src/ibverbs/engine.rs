@@ -14,6 +14,7 @@ use super::ring::INLINE_MAX;
 use super::sys::cm::{ByName, Channel, CmId};
 use super::sys::device::{Device, Features};
 use super::sys::memory::{FlushAccess, Memory, Refusal, Wish};
+use super::sys::news::Reader;
 use super::sys::queue::{Announcements, Ended};
 use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
@@ -47,10 +48,12 @@ pub(super) struct VerbsEngine {
     pub(super) ended: Vec<Ended>,
     pub(super) stats: EngineStats,
     regions: u32,
-    poller: Poller,
+    pub(super) poller: Poller,
     wake: WakeReceiver,
     window: PollWindow,
     looked: Instant,
+    /// When devices were last asked what they have to tell.
+    pub(super) asked: Instant,
 }
 
 /// A device that some connection has used.
@@ -59,6 +62,9 @@ pub(super) struct Known {
     pub(super) device: Device,
     pub(super) features: Features,
     pub(super) announcements: Arc<Announcements>,
+    pub(super) news: Arc<Reader>,
+    /// It tells nothing any more.
+    pub(super) is_silent: bool,
 }
 
 impl VerbsEngine {
@@ -90,6 +96,7 @@ impl VerbsEngine {
             wake,
             window: PollWindow::new(config.polling),
             looked: Instant::now(),
+            asked: Instant::now(),
             config,
         })
     }
@@ -101,11 +108,14 @@ impl VerbsEngine {
         }
         let features = device.features()?;
         let announcements = Arc::new(Announcements::open(device)?);
-        let token = FIRST_DEVICE + u64::try_from(self.devices.len()).expect("few devices");
-        let added = self.poller.add(&*announcements, token, Interest::READ);
+        let news = Reader::open(device, self.wake.waker())?;
+        let place = u64::try_from(self.devices.len()).expect("few devices");
+        let added = self.poller.add(&*announcements, FIRST_DEVICE + place, Interest::READ);
+        added.map_err(host_io("epoll_ctl"))?;
+        let added = self.poller.add(&*news, NEWS | place, Interest::READ);
         added.map_err(host_io("epoll_ctl"))?;
         tracing::debug!(device = device.name(), ?features, "uses an RDMA device");
-        self.devices.push(Known { device, features, announcements });
+        self.devices.push(Known { device, features, announcements, news, is_silent: false });
         Ok(self.devices.len() - 1)
     }
 
@@ -114,6 +124,7 @@ impl VerbsEngine {
         self.stats.polls += 1;
         let mut worked = self.answer_all();
         worked |= self.take_completions();
+        worked |= self.take_news();
         let now = Instant::now();
         if now.duration_since(self.looked) >= LOOK_EVERY {
             worked |= self.look(now);
@@ -125,12 +136,18 @@ impl VerbsEngine {
     fn look(&mut self, now: Instant) -> bool {
         self.looked = now;
         self.stats.epoll_calls += 1;
-        let mut worked = self.take_happenings();
+        self.ask_devices(now);
+        let mut worked = self.take_news();
+        worked |= self.take_happenings();
         while let Some(due) = self.timers.pop(now) {
             self.fire(due);
             worked = true;
         }
         worked
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.wake.may_sleep(|| self.has_news_of_devices())
     }
 
     fn arm_all(&mut self) {
@@ -247,7 +264,7 @@ impl Waiting for VerbsEngine {
     fn sleep(&mut self, since: Instant, left: Option<Duration>) {
         self.arm_all();
         // What came before its queue was armed is not announced.
-        if self.round() || !self.events.is_empty() || !self.wake.may_sleep(|| false) {
+        if self.round() || !self.events.is_empty() || !self.may_sleep() {
             return;
         }
         let timeout = self.timers.within(left, Instant::now());
@@ -258,6 +275,9 @@ impl Waiting for VerbsEngine {
             match self.poller.ready(place).map(|ready| ready.token) {
                 Some(WAKER) => woken = true,
                 Some(CHANNEL) | None => {}
+                Some(news) if news & NEWS != 0 => {
+                    self.ask_device(usize::try_from(news ^ NEWS).unwrap_or(usize::MAX));
+                }
                 Some(device) => self.take_announcements(device - FIRST_DEVICE),
             }
         }
@@ -422,6 +442,8 @@ impl Drop for VerbsEngine {
 const WAKER: u64 = 0;
 const CHANNEL: u64 = 1;
 const FIRST_DEVICE: u64 = 2;
+/// With a device's place: what it tells of itself.
+const NEWS: u64 = 1 << 32;
 /// Connections and deadlines are looked at no more often than this while an engine spins: each
 /// look is a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(50);

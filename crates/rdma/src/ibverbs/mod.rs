@@ -5,6 +5,7 @@
 //!   connecting      listening, dialling, answering; what the connection manager tells
 //!   connection      one queue pair: what is posted and not ended, its memory
 //!   working         from work requests to the device's, and from its completions to ours
+//!   news            what devices tell of themselves
 //!   ring            where inline payloads wait until the device has sent them
 //!   greeting        what both ends say in their private data
 //!   sys             the libraries: the only unsafe code
@@ -31,6 +32,7 @@ mod connecting;
 mod connection;
 mod engine;
 mod greeting;
+mod news;
 mod ring;
 mod sys;
 mod working;

@@ -97,6 +97,23 @@ pub enum DisconnectReason {
         /// The error number of the host.
         errno: i32,
     },
+    /// The host's adapter failed beneath it.
+    HostAdapter(AdapterFault),
+}
+
+/// What an adapter said that ended a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AdapterFault {
+    /// The port has lost its link.
+    PortDown,
+    /// The queue pair has failed, and the peer is not to blame.
+    QueuePair,
+    /// The completion queue has failed.
+    CompletionQueue,
+    /// The whole adapter has failed.
+    Device,
+    /// The adapter is being removed.
+    Removed,
 }
 
 /// Layer, type and code of a Terminate message (RFC 5040 §4.8).

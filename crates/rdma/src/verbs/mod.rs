@@ -16,7 +16,7 @@ pub use config::{
     QpCapabilities, QpConfig,
 };
 pub use error::{Deregistration, EngineError, PostError, RegisterError};
-pub use event::{ConnectFailure, DisconnectReason, Event, TerminateCode};
+pub use event::{AdapterFault, ConnectFailure, DisconnectReason, Event, TerminateCode};
 pub use ids::{ConnectionId, Lkey, QpId, Rkey};
 pub use provider::{Engine, Handover, Provider};
 pub use region::{Access, LocalSlice, MemoryRegion, PeerOperations};

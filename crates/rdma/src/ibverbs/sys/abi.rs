@@ -47,7 +47,7 @@ pub(super) struct Context {
     pub(super) device: *mut Device,
     pub(super) ops: ContextOps,
     cmd_fd: c_int,
-    async_fd: c_int,
+    pub(super) async_fd: c_int,
     num_comp_vectors: c_int,
     mutex: libc::pthread_mutex_t,
     /// All ones: this is the last field of a [`VerbsContext`].
@@ -154,7 +154,7 @@ pub(super) struct Qp {
     recv_cq: *mut Cq,
     srq: *mut c_void,
     handle: u32,
-    qp_num: u32,
+    pub(super) qp_num: u32,
     state: c_int,
     qp_type: c_int,
     mutex: libc::pthread_mutex_t,
@@ -283,7 +283,7 @@ pub(super) struct CmId {
     path_rec: *mut c_void,
     num_paths: u64,
     ps: c_int,
-    port_num: u8,
+    pub(super) port_num: u8,
     event: *mut c_void,
     queues: [usize; 6],
     qp_type: c_int,
@@ -313,6 +313,22 @@ pub(super) struct CmEvent {
     pub(super) status: c_int,
     pub(super) conn: ConnParam,
     others: [u64; 4],
+}
+
+/// Something a device tells of itself.
+#[repr(C)]
+pub(super) struct AsyncEvent {
+    pub(super) element: EventElement,
+    pub(super) event_type: c_int,
+}
+
+/// What it is about; which of these, its type says.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) union EventElement {
+    pub(super) cq: *mut Cq,
+    pub(super) qp: *mut Qp,
+    pub(super) port_num: c_int,
 }
 
 /// Transport types of a [`Device`].
@@ -382,6 +398,8 @@ mod tests {
         assert_eq!(offset_of!(ContextOps, post_send), 200);
         assert_eq!(offset_of!(ContextOps, post_recv), 208);
         assert_eq!((size_of::<Context>(), offset_of!(Context, abi_compat)), (328, 320));
+        assert_eq!(offset_of!(Context, async_fd), 268);
+        assert_eq!((size_of::<AsyncEvent>(), offset_of!(AsyncEvent, event_type)), (16, 8));
         assert_eq!(size_of::<VerbsContext>(), 648);
         assert_eq!(offset_of!(VerbsContext, query_device_ex), 216);
         assert_eq!(offset_of!(VerbsContext, size), 312);

@@ -73,7 +73,8 @@ impl Channel {
             }
             EVENT_ESTABLISHED => What::Established(terms(&event.conn)),
             EVENT_REJECTED => What::Rejected { status: event.status, terms: terms(&event.conn) },
-            EVENT_DISCONNECTED | EVENT_DEVICE_REMOVAL => What::Disconnected,
+            EVENT_DISCONNECTED => What::Disconnected,
+            EVENT_DEVICE_REMOVAL => What::DeviceRemoved,
             EVENT_ADDR_ERROR | EVENT_ROUTE_ERROR | EVENT_CONNECT_ERROR | EVENT_UNREACHABLE => {
                 What::Failed { status: event.status }
             }
@@ -117,6 +118,7 @@ pub(in crate::ibverbs) enum What {
     Established(Terms),
     Rejected { status: i32, terms: Terms },
     Disconnected,
+    DeviceRemoved,
     Failed { status: i32 },
 }
 
@@ -197,6 +199,12 @@ impl CmId {
         // SAFETY: the identifier is ours, so its structure is valid.
         let context = unsafe { (*self.raw.as_ptr()).verbs };
         NonNull::new(context).map(Device::new)
+    }
+
+    /// The port of that device, counted from 1; 0 while there is none.
+    pub(in crate::ibverbs) fn port(&self) -> i32 {
+        // SAFETY: as in device().
+        i32::from(unsafe { (*self.raw.as_ptr()).port_num })
     }
 
     pub(in crate::ibverbs) fn local(&self) -> SocketAddr {

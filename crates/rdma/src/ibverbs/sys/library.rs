@@ -35,6 +35,9 @@ pub(super) struct Functions {
     pub(super) get_cq_event:
         unsafe extern "C" fn(*mut abi::CompChannel, *mut *mut abi::Cq, *mut *mut c_void) -> c_int,
     pub(super) ack_cq_events: unsafe extern "C" fn(*mut abi::Cq, c_uint),
+    pub(super) get_async_event:
+        unsafe extern "C" fn(*mut abi::Context, *mut abi::AsyncEvent) -> c_int,
+    pub(super) ack_async_event: unsafe extern "C" fn(*mut abi::AsyncEvent),
     /// Since rdma-core 24; absent means that no queue pair has extended operations.
     pub(super) qp_to_qp_ex: Option<unsafe extern "C" fn(*mut abi::Qp) -> *mut abi::QpEx>,
 
@@ -90,6 +93,8 @@ fn open(verbs: &'static str, cm: &'static str) -> Result<Functions, EngineError>
         destroy_cq: verbs.function(c"ibv_destroy_cq")?,
         get_cq_event: verbs.function(c"ibv_get_cq_event")?,
         ack_cq_events: verbs.function(c"ibv_ack_cq_events")?,
+        get_async_event: verbs.function(c"ibv_get_async_event")?,
+        ack_async_event: verbs.function(c"ibv_ack_async_event")?,
         qp_to_qp_ex: verbs.function(c"ibv_qp_to_qp_ex").ok(),
         create_event_channel: cm.function(c"rdma_create_event_channel")?,
         destroy_event_channel: cm.function(c"rdma_destroy_event_channel")?,

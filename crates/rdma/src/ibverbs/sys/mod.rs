@@ -22,6 +22,7 @@ pub(super) mod cm;
 pub(super) mod device;
 mod library;
 pub(super) mod memory;
+pub(super) mod news;
 pub(super) mod queue;
 
 use crate::verbs::EngineError;

@@ -242,6 +242,17 @@ impl QueuePair {
         &self.id
     }
 
+    /// The number by which its device knows it.
+    pub(in crate::ibverbs) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is ours, so its structure is valid; the number never changes.
+        unsafe { (*self.qp.as_ptr()).qp_num }
+    }
+
+    /// Tells its completion queue from others in [`super::news::News`].
+    pub(in crate::ibverbs) fn completions_name(&self) -> usize {
+        self.completions.raw.addr().get()
+    }
+
     pub(in crate::ibverbs) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
