@@ -5,13 +5,20 @@
 #[path = "support/fixture.rs"]
 mod fixture;
 
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{FallbackReason, OpenOptions, Path, RegionSettings};
-use fixture::{Fixture, bytes_at, provider, pushing, settings};
+use fixture::{Fixture, bytes_at, provider, pushing, server_provider, settings};
+use pmem::DurabilityClass;
 use rdma::ProviderChoice;
 use smb::NtStatus;
 use smb::push::Refusal;
+
+fn both_are_soft() -> bool {
+    [provider(), server_provider()] == [ProviderChoice::Soft; 2]
+}
 
 fn pushes_and_commits(parent: &str) {
     let fixture = Fixture::start(parent, |_| {});
@@ -20,7 +27,7 @@ fn pushes_and_commits(parent: &str) {
     let mut region = client.map("region", &pushing(), 4096..(1 << 20), settings()).unwrap();
     let Path::Push { has_flush, .. } = region.path() else { panic!("{}", region.path()) };
     // No adapter persists these pages itself; there the commit is a message.
-    assert_eq!(*has_flush, provider() == ProviderChoice::Soft);
+    assert_eq!(*has_flush, both_are_soft());
     region.write_commit(0, &[7; 4096]).unwrap();
     assert_eq!(bytes_at(&path, 4096, 4096), [7; 4096]);
     assert_eq!(bytes_at(&path, 0, 4096), [0; 4096]);
@@ -43,7 +50,7 @@ fn a_region_on_tmpfs_is_written_committed_and_read_by_one_sided_rdma() {
 
 #[test]
 fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
-    if provider() == ProviderChoice::Soft {
+    if server_provider() == ProviderChoice::Soft {
         pushes_and_commits("/var/tmp");
     } else {
         is_not_pushed_and_says_so("/var/tmp");
@@ -60,6 +67,50 @@ fn is_not_pushed_and_says_so(parent: &str) {
     assert_eq!(*region.path(), Path::Smb { reason });
     region.write_commit(0, &[7; 4096]).unwrap();
     assert_eq!(bytes_at(&path, 0, 4096), [7; 4096]);
+}
+
+/// A node in the share for the guest's device of persistent memory, and the device's own bytes.
+fn persistent_memory(share: &std::path::Path) -> Option<Arc<dyn pmem::Medium>> {
+    let path = std::env::var_os("LANDFAST_RDMA_DAX")?;
+    let copied = Command::new("cp").arg("-a").arg(&path).arg(share.join("region")).status();
+    assert!(copied.unwrap().success());
+    let device = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    Some(pmem::map_file(&device, 2 << 20, pmem::OpenOptions::default()).unwrap())
+}
+
+#[test]
+fn records_and_the_pointer_behind_them_are_made_durable_by_whoever_has_the_memory() {
+    let devices = std::env::var_os("LANDFAST_RDMA_DAX").into_iter().map(Into::into);
+    let fixture = Fixture::start("/dev/shm", |config| config.shares[0].devices = devices.collect());
+    let device = persistent_memory(fixture.share.path());
+    let is_device = device.is_some();
+    let medium = device.unwrap_or_else(|| {
+        let file = std::fs::File::options().read(true).write(true).open(fixture.file(2 << 20));
+        pmem::map_file(&file.unwrap(), 2 << 20, pmem::OpenOptions::default()).unwrap()
+    });
+    let client = fixture.client();
+    let mut region = client.map("region", &pushing(), 4096..(1 << 20), settings()).unwrap();
+    let &Path::Push { class, is_emulated, has_flush, .. } = region.path() else {
+        panic!("{}", region.path())
+    };
+    println!("{}", region.path());
+    // The device's memory is what it is; an adapter that flushes is told to by RDMA Flush.
+    assert_eq!((class == DurabilityClass::Pmem, is_emulated), (is_device, !is_device));
+    let is_native =
+        is_device && std::env::var("LANDFAST_RDMA_FLUSH").is_ok_and(|how| how == "native");
+    assert_eq!(has_flush, both_are_soft() || is_native);
+    assert_eq!(region.orders_atomic_writes(), has_flush);
+    for number in 1..=20 {
+        let record = [u8::try_from(number).unwrap(); 4096];
+        region.write_commit(number * 8192, &record).unwrap();
+        region.atomic_write(0, number * 8192).unwrap();
+        region.commit(0, 8).unwrap();
+        let mut found = [0; 4096];
+        medium.read(4096, &mut found[..8]).unwrap();
+        assert_eq!(found[..8], (number * 8192).to_le_bytes());
+        medium.read(4096 + number * 8192, &mut found).unwrap();
+        assert_eq!(found, record);
+    }
 }
 
 #[test]

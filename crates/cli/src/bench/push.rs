@@ -108,6 +108,7 @@ impl Arm for Push {
 
     fn commit(&self) -> &'static str {
         match self.region.path() {
+            client::Path::Push { has_flush: true, is_adapter: true, .. } => "native-rdma-flush",
             client::Path::Push { has_flush: true, .. } => "rdma-flush",
             client::Path::Push { has_flush: false, .. } => "message",
             client::Path::Smb { .. } => "smb2-flush",

@@ -20,7 +20,7 @@ pub(crate) struct Measurement {
     pub(crate) server: Option<Usage>,
     /// The durability class of its commits and how it is reached, in words.
     pub(crate) durability: String,
-    /// What a commit is made by: `rdma-flush`, `message`, `smb2-flush` or `none`.
+    /// What a commit is made by: `native-rdma-flush`, `rdma-flush`, `message`, `smb2-flush` or `none`.
     pub(crate) commit: &'static str,
 }
 

@@ -259,6 +259,7 @@ impl Region {
             is_emulated: invitation.is_emulated,
             has_flush: channel.has_flush(),
             provider: self.provider.name(),
+            is_adapter: self.provider.is_device(),
         };
         self.channel = Some(channel);
         Ok(())

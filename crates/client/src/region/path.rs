@@ -22,6 +22,8 @@ pub enum Path {
         has_flush: bool,
         /// What does RDMA at this end.
         provider: &'static str,
+        /// Whether that is an adapter, whose RDMA Flush is an operation of its own.
+        is_adapter: bool,
     },
     /// SMB2 READ, WRITE and FLUSH.
     Smb {
@@ -72,8 +74,12 @@ impl FallbackReason {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Push { class, is_emulated, has_flush, provider } => {
-                let commit = if *has_flush { COMMIT_NATIVE } else { COMMIT_BY_MESSAGE };
+            Self::Push { class, is_emulated, has_flush, provider, is_adapter } => {
+                let commit = match (has_flush, is_adapter) {
+                    (true, true) => COMMIT_NATIVE,
+                    (true, false) => COMMIT_BY_FLUSH,
+                    (false, _) => COMMIT_BY_MESSAGE,
+                };
                 write!(f, "push by provider {provider}, class {class}, commit by {commit}")?;
                 if *is_emulated { f.write_str(", persistence EMULATED") } else { Ok(()) }
             }
@@ -100,8 +106,10 @@ impl fmt::Display for FallbackReason {
     }
 }
 
+/// A commit that the adapters at both ends carry out.
+const COMMIT_NATIVE: &str = "native RDMA Flush";
 /// A commit that the RDMA connection carries itself.
-const COMMIT_NATIVE: &str = "RDMA Flush";
+const COMMIT_BY_FLUSH: &str = "RDMA Flush";
 /// A commit of bytes that an RDMA Read has shown to be placed.
 const COMMIT_BY_MESSAGE: &str = "message (COMMIT_REMOTE_REGION)";
 

@@ -1,7 +1,8 @@
 //! A server with one share in this process, and clients of it.
 //!
 //! They meet over provider `soft` and loopback, unless the environment says otherwise:
-//! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets.
+//! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets,
+//! and `LANDFAST_RDMA_SERVER=soft` where the server's provider is to be another.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -27,7 +28,7 @@ impl Fixture {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         config.rdma_listen = Some(rdma_address());
-        config.rdma_provider = provider();
+        config.rdma_provider = server_provider();
         let mut exported = ShareConfig::new("share", share.path());
         exported.emulate_persistence = true;
         config.shares.push(exported);
@@ -58,10 +59,18 @@ impl Fixture {
     }
 }
 
-/// The provider under test.
+/// The provider under test: the client's.
 pub(crate) fn provider() -> ProviderChoice {
-    std::env::var("LANDFAST_RDMA_PROVIDER")
-        .map_or(ProviderChoice::Soft, |name| name.parse().unwrap())
+    named("LANDFAST_RDMA_PROVIDER").unwrap_or(ProviderChoice::Soft)
+}
+
+/// The server's, the same unless another is named.
+pub(crate) fn server_provider() -> ProviderChoice {
+    named("LANDFAST_RDMA_SERVER").unwrap_or_else(provider)
+}
+
+fn named(variable: &str) -> Option<ProviderChoice> {
+    std::env::var(variable).ok().map(|name| name.parse().unwrap())
 }
 
 fn rdma_address() -> SocketAddr {
