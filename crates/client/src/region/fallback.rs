@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use tracing::debug;
+
 use super::channel::Channel;
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
@@ -31,6 +33,7 @@ impl Region {
         if let Some(channel) = self.channel.take() {
             Channel::close(channel);
         }
+        debug!(%reason, "leaves push mode");
         self.path = Path::Smb { reason };
         self.map_later();
         // The control task may be unmapping in our name and not be answered yet: whoever asked
