@@ -13,13 +13,19 @@ many() {
   for ((n = 0; n < connections; n++)); do ask -p "$crc" -C 1 || return 1; done
 }
 
+connected() {
+  rdma resource show qp link siw0 | grep -q 'type RC.*state RTS'
+}
+
+# Each a while after it has begun to talk.
 killed() {
-  local n
+  local n m
   for ((n = 0; n < kills; n++)); do
     ask -p "$crc" -C 1000000 > /dev/null &
-    usleep $((300000 + n * 217000))
-    # timeout(1) and rping both: a signal to the first alone would be passed on, and this one cannot be.
-    pkill -KILL -x rping
+    for ((m = 0; m < 600; m++)); do connected && break; usleep 50000; done
+    usleep $((n * 217000))
+    # Not timeout(1), which would end without a word to rping.
+    kill -KILL "$(pidof rping)" || { rdma resource show qp; return 1; }
     wait $! 2> /dev/null
   done
   return 0
