@@ -1,16 +1,21 @@
 //! A stream of pushed commits for servers that are to be killed, and the check of what is left.
 //!
-//! `commit_stream stream URL FIRST` writes and commits block after block of a file of [`BLOCKS`]
-//! blocks, says on standard output how far it got, and ends when the server does, with
-//! `acknowledged N sent M`. `commit_stream check URL N M` reads the file from a server that was
-//! started again and holds each word against that.
+//! `commit_stream stream URL FIRST [PROVIDER]` writes and commits block after block of a file of
+//! [`BLOCKS`] blocks and one more, says on standard output how far it got, and ends when the server
+//! does, with `acknowledged N sent M`. `commit_stream check URL N M` reads the file from a server
+//! that was started again and holds each word against that.
 //!
 //! Write number `n` goes to block `n % BLOCKS` and fills it with words made of `n` and their place.
 //! After a crash a block may hold, word by word, its last acknowledged write or a later one that was
 //! on its way.
+//!
+//! The block behind them begins with a pointer to the last write that was published. Where the server
+//! keeps the order, write `n`, its commit and the atomic write of `n` to the pointer are posted in
+//! one go, without waiting: what the pointer names is durable, acknowledged or not.
 
 use client::blocking::Client;
 use client::{ConnectOptions, OpenOptions, Path, Region, RegionSettings, SmbUrl};
+use rdma::ProviderChoice;
 use smb::push::{Durability, PushRequest, Rights};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -19,26 +24,36 @@ fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["stream", url, first] => stream(&url.parse()?, first.parse()?),
+        ["stream", url, first] => stream(&url.parse()?, first.parse()?, ProviderChoice::Soft),
+        ["stream", url, first, provider] => {
+            stream(&url.parse()?, first.parse()?, provider.parse()?)
+        }
         ["check", url, acknowledged, sent] => {
             check(&url.parse()?, acknowledged.parse()?, sent.parse()?)
         }
-        _ => Err("commit_stream stream URL FIRST | check URL ACKNOWLEDGED SENT".into()),
+        _ => Err("commit_stream stream URL FIRST [PROVIDER] | check URL ACKNOWLEDGED SENT".into()),
     }
 }
 
-fn stream(url: &SmbUrl, first: u64) -> Result<(), Failure> {
+fn stream(url: &SmbUrl, first: u64, provider: ProviderChoice) -> Result<(), Failure> {
     let push = PushRequest {
-        rights: Rights::READ | Rights::WRITE | Rights::FLUSH,
+        rights: Rights::READ | Rights::WRITE | Rights::FLUSH | Rights::ATOMIC_WRITE,
         durability: Durability::STORAGE,
         accept_emulated: false,
         regions_max: 1,
     };
     let client = Client::connect(url, &ConnectOptions::default())?;
-    let settings = RegionSettings { outstanding_max: OUTSTANDING, ..RegionSettings::default() };
+    // A pointer is posted behind the last that may be open, and needs a place too.
+    let outstanding_max = OUTSTANDING + 1;
+    let settings = RegionSettings { provider, outstanding_max, ..RegionSettings::default() };
     let options = OpenOptions::read_write().with_push(push);
-    let mut region = client.map(&url.path, &options, 0..BLOCKS * wide(BLOCK), settings)?;
-    println!("region {}", region.path());
+    let mut region = client.map(&url.path, &options, 0..POINTER + wide(BLOCK), settings)?;
+    let publishes = region.orders_atomic_writes();
+    let order = if publishes { "in one go" } else { "not published" };
+    println!("region {}, {order}", region.path());
+    if publishes {
+        region.write_commit(POINTER, &pointer_block(first - 1))?;
+    }
     let (mut sent, mut acknowledged) = (first - 1, first - 1);
     while pushed(&region) {
         let number = sent + 1;
@@ -46,17 +61,26 @@ fn stream(url: &SmbUrl, first: u64) -> Result<(), Failure> {
             break;
         }
         sent = number;
+        if publishes && region.orders_atomic_writes() && region.atomic_write(POINTER, sent).is_err()
+        {
+            break;
+        }
         if region.outstanding() == OUTSTANDING {
             if region.finish(&mut []).is_err() {
                 break;
             }
             acknowledged += 1;
             if acknowledged % 64 == 0 {
+                // What is never committed, the region keeps to itself for ever.
+                if publishes && region.commit(POINTER, 8).is_err() {
+                    break;
+                }
                 println!("acknowledged {acknowledged}");
             }
         }
     }
     // One more than was submitted may have left: a failed submission says nothing.
+    eprintln!("it went by {}", region.path());
     println!("ended acknowledged {acknowledged} sent {}", sent + 1);
     Ok(())
 }
@@ -72,6 +96,14 @@ fn check(url: &SmbUrl, acknowledged: u64, sent: u64) -> Result<(), Failure> {
     let client = Client::connect(url, &ConnectOptions::default())?;
     let file = client.open(&url.path, &OpenOptions::read())?;
     let mut block = vec![0; BLOCK];
+    let mut published = [0; 8];
+    let acknowledged = match file.read_at(POINTER, &mut published)? {
+        8 => acknowledged.max(u64::from_le_bytes(published)),
+        _ => acknowledged,
+    };
+    if acknowledged > sent {
+        return Err(format!("the pointer names write {acknowledged}, which nobody sent").into());
+    }
     for number in acknowledged - BLOCKS + 1..=acknowledged {
         let mut offset = number % BLOCKS * wide(BLOCK);
         let mut filled = 0;
@@ -108,10 +140,16 @@ fn content(number: u64) -> Vec<u8> {
     words.flatten().collect()
 }
 
+/// The pointer, and words by which whoever looks through a medium knows it.
+fn pointer_block(published: u64) -> Vec<u8> {
+    [&published.to_le_bytes()[..], &b"pointer!".repeat(BLOCK / 8 - 1)].concat()
+}
+
 fn wide(len: usize) -> u64 {
     u64::try_from(len).expect("no block is larger")
 }
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
+const POINTER: u64 = BLOCKS * 4096;
 const OUTSTANDING: usize = 8;

@@ -89,13 +89,14 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let script =
         format!("bash /tests/cifs.sh {wire} {port} {SHARE} {USER} {PASSWORD} {modes_words}");
     let capture = (options.wire == Wire::Tcp).then(|| pcap.clone());
-    let mut guest = Guest::start(&Setup { capture, ..Setup::default() }, &script, LIMIT)?;
+    let (name, setup) = (format!("cifs-{wire}"), Setup { capture, ..Setup::default() });
+    let mut guest = Guest::start(&name, &setup, &script, LIMIT)?;
     guest.wait_for("restart the server")?;
     server.running.stop(Duration::from_secs(10))?;
     drop(server);
     let again = Landfast::start_again(&address, &common)?;
     guest.tell("restarted", "")?;
-    let ended = guest.finish(|line| println!("  guest: {line}"));
+    let ended = guest.finish();
     drop(again);
 
     let mut tally = report::read(&ended.output);

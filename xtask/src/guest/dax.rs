@@ -7,14 +7,14 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::machine::{Guest, Setup};
-use crate::guest::media;
+use crate::guest::{adapter, media, programs};
 use crate::interop::report;
 use crate::peer::{PASSWORD, SHARE, USER, free_port};
 use crate::process::{Step, tail};
@@ -33,22 +33,21 @@ pub(crate) struct Options {
 
 impl Options {
     /// What `cargo xtask test` runs.
-    pub(crate) fn short() -> Self {
-        Self { cuts: 1, on: vec!["ext4".to_owned(), DEVICE.to_owned()] }
+    pub(crate) fn short(kind: &str) -> Self {
+        Self { cuts: 1, on: vec![kind.to_owned()] }
     }
 }
 
-/// ext4, xfs and devdax, each made, streamed to, cut off, there again and compared.
+/// ext4, xfs and devdax, the latter by an adapter too: each made, streamed to, cut off, there again and
+/// compared.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let build =
-        ["build", "--release", "--package", "landfast-client", "--example", "commit_stream"];
-    Step::new("cargo").args(build).dir(&workspace::root()).run()?;
+    programs::build()?;
     let mut tally = Tally::default();
     let chosen = |kind: &&str| options.on.is_empty() || options.on.iter().any(|on| on == kind);
     let kinds: Vec<_> = KINDS.into_iter().filter(chosen).collect();
     for kind in &kinds {
         for cut in 0..options.cuts {
-            tally.add(one(kind, cut)?);
+            tally.add(if *kind == adapter::KIND { adapter::one(cut)? } else { one(kind, cut)? });
         }
     }
     tally.note = format!("{} power cuts on each of {}", options.cuts, kinds.join(", "));
@@ -57,9 +56,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
 
 fn one(kind: &str, cut: u32) -> Outcome {
     let scratch = workspace::scratch()?;
-    let memory = scratch.path().join("memory");
-    let file = File::create(&memory).map_err(Failure::io("creating", &memory))?;
-    file.set_len(MEMORY_BYTES).map_err(Failure::io("sizing", &memory))?;
+    let memory = blank_memory(scratch.path())?;
     let [smb, rdma] = [free_port()?, free_port()?];
     let setup = Setup {
         persistent_memory: Some(memory.clone()),
@@ -68,7 +65,7 @@ fn one(kind: &str, cut: u32) -> Outcome {
     };
     let boot = |life: &str| {
         let script = format!("bash /tests/dax.sh {life} {kind} {smb} {rdma} {USER} {PASSWORD}");
-        Guest::start(&setup, &script, LIMIT)
+        Guest::start(&format!("dax-{kind}"), &setup, &script, LIMIT)
     };
     let url = format!("smb://{USER}:{PASSWORD}@127.0.0.1:{smb}/{SHARE}/stream.dat");
 
@@ -78,25 +75,18 @@ fn one(kind: &str, cut: u32) -> Outcome {
     if kind != DEVICE {
         put_empty(scratch.path(), &url)?;
     }
-    // Not always the same moment, nor one that falls on the end of a pass over the file.
-    let wanted = FIRST_PASSES + 1009 * u64::from(cut + 1);
-    let stream = Stream::start(&url)?;
+    let stream = Stream::start(kind, &url)?;
     let said = stream.region.clone();
     guest.tell("streaming", "")?;
     guest.wait_for("cut")?;
     let mut tally = report::read(guest.said());
-    let (acknowledged, sent) = stream.until(wanted, || guest.cut_power())?;
+    let (acknowledged, sent) = stream.until(wanted(cut), || drop(guest.cut_power()))?;
     println!("  {said}; the power was cut after {acknowledged} acknowledged commits");
     let in_class = if said.contains("pmem") { Ok(()) } else { Err(said) };
     tally.count(&format!("{kind}: commits of class pmem"), in_class);
-    let on_medium = match media::inspect(&memory, acknowledged, sent)?.as_slice() {
-        [] => Ok(()),
-        missing => Err(format!("{} writes are not there, first {}", missing.len(), missing[0])),
-    };
-    tally.count(
-        &format!("{kind}: {acknowledged} acknowledged commits lie on the medium"),
-        on_medium,
-    );
+    let found = media::inspect(&memory, acknowledged, sent)?;
+    let what = format!("{kind}: {acknowledged} acknowledged commits and what was published since");
+    tally.count(&format!("{what} lie on the medium"), found.sound());
 
     let mut guest = boot("again")?;
     guest.wait_for("serving")?;
@@ -105,9 +95,9 @@ fn one(kind: &str, cut: u32) -> Outcome {
         .quiet()
         .finish()?;
     let all = if checked.status.success() { Ok(()) } else { Err(tail(&checked.stderr)) };
-    tally.count(&format!("{kind}: {acknowledged} acknowledged commits are there"), all);
+    tally.count(&format!("{what} are there"), all);
     guest.tell("checked", "")?;
-    let ended = guest.finish(|line| println!("  guest: {line}"));
+    let ended = guest.finish();
     tally.count(
         "the guest's script",
         ended.succeeded("dax.sh").map_err(|failure| failure.to_string()),
@@ -116,14 +106,28 @@ fn one(kind: &str, cut: u32) -> Outcome {
     Ok(tally)
 }
 
+/// The file behind the machine's persistent memory.
+pub(super) fn blank_memory(scratch: &Path) -> Result<PathBuf, Failure> {
+    let memory = scratch.join("memory");
+    let file = File::create(&memory).map_err(Failure::io("creating", &memory))?;
+    file.set_len(MEMORY_BYTES).map_err(Failure::io("sizing", &memory))?;
+    Ok(memory)
+}
+
+/// How many acknowledgements to wait for: not always the same moment, nor one that falls on the end of a
+/// pass over the file.
+pub(super) fn wanted(cut: u32) -> u64 {
+    FIRST_PASSES + 1009 * u64::from(cut + 1)
+}
+
 fn put_empty(scratch: &Path, url: &str) -> Result<(), Failure> {
     let empty = scratch.join("empty");
-    std::fs::write(&empty, vec![0; 1 << 20]).map_err(Failure::io("writing", &empty))?;
+    std::fs::write(&empty, vec![0; STREAM_BYTES]).map_err(Failure::io("writing", &empty))?;
     Step::new(workspace::landfast()?).arg("put").arg(&empty).arg(url).quiet().output().map(drop)
 }
 
 fn example() -> Step {
-    Step::new(workspace::target().join("release/examples/commit_stream"))
+    Step::new(programs::example("commit_stream"))
 }
 
 /// A running stream of commits.
@@ -132,14 +136,16 @@ struct Stream {
     output: BufReader<std::process::ChildStdout>,
     /// What the client says of its region.
     region: String,
+    log: PathBuf,
 }
 
 impl Stream {
-    fn start(url: &str) -> Result<Self, Failure> {
-        let log = workspace::kept("logs")?.join("commit-stream.log");
+    fn start(kind: &str, url: &str) -> Result<Self, Failure> {
+        let log = workspace::kept("logs")?.join(format!("commit-stream-{kind}.log"));
         let mut running = example().args(["stream", url, "1"]).quiet().serve(&log, true)?;
         let output = running.stdout().ok_or_else(|| Failure::new("no pipe"))?;
-        let mut stream = Self { running, output: BufReader::new(output), region: String::new() };
+        let (output, region) = (BufReader::new(output), String::new());
+        let mut stream = Self { running, output, region, log };
         stream.region = stream.line()?;
         Ok(stream)
     }
@@ -181,16 +187,17 @@ impl Stream {
         if read.is_ok_and(|len| len > 0) {
             return Ok(line.trim_end().to_owned());
         }
-        let log = workspace::kept("logs")?.join("commit-stream.log");
-        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         Err(Failure::new(format!("the stream of commits ended{}", tail(&text))))
     }
 }
 
-const KINDS: [&str; 3] = ["ext4", "xfs", DEVICE];
+const KINDS: [&str; 4] = ["ext4", "xfs", DEVICE, adapter::KIND];
 const DEVICE: &str = "devdax";
 /// The smallest that mkfs.xfs takes is 300 MiB.
 const MEMORY_BYTES: u64 = 512 << 20;
+/// 256 blocks, and the one with the pointer.
+const STREAM_BYTES: usize = 257 * 4096;
 /// Every block has been written once, and then some.
 const FIRST_PASSES: u64 = 300;
 const LIMIT: Duration = Duration::from_secs(240);

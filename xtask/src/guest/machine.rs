@@ -47,6 +47,7 @@ pub(super) struct Setup {
 /// A running guest. Dropping it ends it at once, as a power failure would.
 #[derive(Debug)]
 pub(super) struct Guest {
+    name: String,
     running: Running,
     lines: Receiver<String>,
     job: TempDir,
@@ -57,6 +58,7 @@ pub(super) struct Guest {
 /// How a command ended.
 #[derive(Debug)]
 pub(super) struct Ended {
+    name: String,
     /// Its exit status, or why there is none.
     pub(super) how: How,
     /// What it printed.
@@ -75,12 +77,18 @@ pub(super) enum How {
 }
 
 impl Guest {
-    /// Boots and starts `command`, a bash script. The guest does not outlive `limit`.
-    pub(super) fn start(setup: &Setup, command: &str, limit: Duration) -> Result<Self, Failure> {
+    /// Boots and starts `command`, a bash script. The guest does not outlive `limit`. Its `name`
+    /// stands before its lines and in the names of its logs: several may run at once.
+    pub(super) fn start(
+        name: &str,
+        setup: &Setup,
+        command: &str,
+        limit: Duration,
+    ) -> Result<Self, Failure> {
         let cache = Cache::ready()?;
         let job = workspace::scratch()?;
         prepare(job.path(), command, &setup.programs)?;
-        let log = workspace::kept("logs")?.join("guest-qemu.log");
+        let log = workspace::kept("logs")?.join(format!("guest-{name}-qemu.log"));
         let step = emulator(&cache).args(arguments(&cache, setup, job.path())?);
         let mut running = step.quiet().serve(&log, true)?;
         let pipe = running.stdout().ok_or_else(|| Failure::new("no pipe"))?;
@@ -94,7 +102,8 @@ impl Guest {
                 line.clear();
             }
         });
-        Ok(Self { running, lines, job, deadline: Instant::now() + limit, said: String::new() })
+        let (name, deadline, said) = (name.to_owned(), Instant::now() + limit, String::new());
+        Ok(Self { name, running, lines, job, deadline, said })
     }
 
     /// Waits for a line that begins with `word` and hands back what follows it. All lines are
@@ -103,7 +112,7 @@ impl Guest {
         loop {
             match self.next_line() {
                 Next::Line(line) => {
-                    println!("  guest: {line}");
+                    println!("  {}: {line}", self.name);
                     if let Some(rest) = line.strip_prefix(word) {
                         return Ok(rest.trim().to_owned());
                     }
@@ -130,17 +139,41 @@ impl Guest {
         fs::rename(&unseen, &path).map_err(Failure::io("renaming", &unseen))
     }
 
+    /// Waits for the end of the command. All lines are shown.
+    pub(super) fn finish(self) -> Ended {
+        let name = self.name.clone();
+        self.finish_by(|line| println!("  {name}: {line}"))
+    }
+
     /// Waits for the end of the command, handing each line it prints to `show`.
-    pub(super) fn finish(mut self, mut show: impl FnMut(&str)) -> Ended {
+    pub(super) fn finish_by(mut self, mut show: impl FnMut(&str)) -> Ended {
         while let Next::Line(line) = self.next_line() {
             show(&line);
         }
         self.ended()
     }
 
-    /// Ends the machine in the middle of whatever it does.
-    pub(super) fn cut_power(mut self) {
+    /// The next line, which is shown unless it begins with `quiet`.
+    pub(super) fn hear(&mut self, quiet: &str) -> Result<String, Failure> {
+        match self.next_line() {
+            Next::Line(line) => {
+                if !line.starts_with(quiet) {
+                    println!("  {}: {line}", self.name);
+                }
+                Ok(line)
+            }
+            Next::End | Next::TimeOver => {
+                let ended = self.ended();
+                Err(ended.failure(&format!("{:?} when more was to come", ended.how)))
+            }
+        }
+    }
+
+    /// Ends the machine in the middle of whatever it does, and hands back all that it said.
+    pub(super) fn cut_power(mut self) -> String {
         self.running.kill();
+        while let Next::Line(_) = self.next_line() {}
+        std::mem::take(&mut self.said)
     }
 
     fn next_line(&mut self) -> Next {
@@ -167,14 +200,15 @@ impl Guest {
             Err(_) => How::TimedOut,
         };
         let output = std::mem::take(&mut self.said);
-        Ended { how, output }
+        Ended { name: self.name.clone(), how, output }
     }
 
     /// The job directory goes with this value; its logs stay.
     fn keep_logs(&self) {
         let Ok(logs) = workspace::kept("logs") else { return };
         for name in ["console.log", "kernel.log"] {
-            let _ = fs::copy(self.job.path().join(name), logs.join(format!("guest-{name}")));
+            let kept = logs.join(format!("guest-{}-{name}", self.name));
+            let _ = fs::copy(self.job.path().join(name), kept);
         }
     }
 }
@@ -189,7 +223,8 @@ impl Ended {
     }
 
     fn failure(&self, what: &str) -> Failure {
-        let log = workspace::target().join("xtask/logs/guest-console.log");
+        let log = format!("xtask/logs/guest-{}-console.log", self.name);
+        let log = workspace::target().join(log);
         Failure::new(format!("the guest: {what}")).remedy(format!("read {}", log.display()))
     }
 }

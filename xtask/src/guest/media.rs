@@ -10,6 +10,9 @@
 //!  |               | the block |    found by what it says
 //!  +---------------+-----------+
 //! ```
+//!
+//! One more block begins with a pointer: the last write that was published, which must be there
+//! whether or not its acknowledgement arrived.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,12 +21,35 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Looks through the medium for each of the last acknowledged writes, or later ones in their place.
-/// Says what is missing.
-pub(super) fn inspect(medium: &Path, acknowledged: u64, sent: u64) -> Result<Vec<u64>, Failure> {
+/// What was found on a medium.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Found {
+    /// The write that the pointer names, if the stream had one.
+    pub(super) published: Option<u64>,
+    /// Writes that should be there and are not.
+    pub(super) missing: Vec<u64>,
+}
+
+impl Found {
+    /// Everything was there, and the stream had a pointer.
+    pub(super) fn sound(&self) -> Result<(), String> {
+        match (self.missing.as_slice(), self.published) {
+            ([], Some(_)) => Ok(()),
+            ([], None) => Err("there is no pointer to what was published".to_owned()),
+            ([first, ..], _) => {
+                Err(format!("{} writes are not there, first {first}", self.missing.len()))
+            }
+        }
+    }
+}
+
+/// Looks through the medium for each of the last writes that were acknowledged or published, or later
+/// ones in their place.
+pub(super) fn inspect(medium: &Path, acknowledged: u64, sent: u64) -> Result<Found, Failure> {
     let failed = || Failure::io("reading", medium);
     let mut reader = BufReader::with_capacity(1 << 20, File::open(medium).map_err(failed())?);
     let mut found: HashMap<u64, Vec<Page>> = HashMap::new();
+    let mut published = None;
     let mut bytes = vec![0; BLOCK];
     loop {
         match reader.read_exact(&mut bytes) {
@@ -34,13 +60,22 @@ pub(super) fn inspect(medium: &Path, acknowledged: u64, sent: u64) -> Result<Vec
         if let Some((block, page)) = Page::read(&bytes) {
             found.entry(block).or_default().push(page);
         }
+        published = published.max(pointer(&bytes));
     }
-    let wanted = acknowledged.saturating_sub(BLOCKS) + 1..=acknowledged;
+    let last = acknowledged.max(published.unwrap_or(0));
+    let wanted = last.saturating_sub(BLOCKS) + 1..=last;
     let is_there = |number: &u64| {
         let pages = found.get(&(number % BLOCKS)).into_iter().flatten();
         pages.clone().any(|page| *number <= page.first && page.last <= sent)
     };
-    Ok(wanted.filter(|number| !is_there(number)).collect())
+    let missing = wanted.filter(|number| !is_there(number)).collect();
+    Ok(Found { published, missing })
+}
+
+/// What a block points to, if it is the one that does.
+fn pointer(bytes: &[u8]) -> Option<u64> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    rest.chunks_exact(8).all(|word| word == POINTER_MARK).then(|| u64::from_le_bytes(*first))
 }
 
 /// The earliest and the latest write that left words in a block.
@@ -73,6 +108,7 @@ impl Page {
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
+const POINTER_MARK: &[u8] = b"pointer!";
 
 #[cfg(test)]
 mod tests {
@@ -94,18 +130,29 @@ mod tests {
             file.write_all(medium).unwrap();
         };
         write(&mut file, &medium);
-        assert!(inspect(file.path(), 300, 308).unwrap().is_empty());
+        let sound = Found::default();
+        assert_eq!(inspect(file.path(), 300, 308).unwrap(), sound);
         // Half of 301, which was on its way, is in the place of 45.
         let at = medium.len() - BLOCK;
         medium[at..at + 2048].copy_from_slice(&block(301)[..2048]);
         write(&mut file, &medium);
-        assert!(inspect(file.path(), 300, 308).unwrap().is_empty());
-        assert_eq!(inspect(file.path(), 300, 300).unwrap(), [45], "nobody sent 301");
+        assert_eq!(inspect(file.path(), 300, 308).unwrap(), sound);
+        assert_eq!(inspect(file.path(), 300, 300).unwrap().missing, [45], "nobody sent 301");
         // One word of 100 is older.
         let at = (3 + 200) * BLOCK;
         assert_eq!(medium[at + 2], 100);
         medium[at..at + 8].fill(0);
         write(&mut file, &medium);
-        assert_eq!(inspect(file.path(), 300, 308).unwrap(), [100]);
+        assert_eq!(inspect(file.path(), 300, 308).unwrap().missing, [100]);
+    }
+
+    #[test]
+    fn a_write_that_is_pointed_to_must_be_there_though_nobody_heard_of_it() {
+        let mut medium = [&301_u64.to_le_bytes()[..], &POINTER_MARK.repeat(511)].concat();
+        (45..=300).for_each(|number| medium.extend(block(number)));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &medium).unwrap();
+        let found = inspect(file.path(), 300, 308).unwrap();
+        assert_eq!(found, Found { published: Some(301), missing: vec![301] });
     }
 }

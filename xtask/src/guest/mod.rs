@@ -3,6 +3,7 @@
 //! A stock Debian kernel boots under QEMU with siw, rxe, cifs.ko and, if asked, emulated persistent
 //! memory. It takes some seconds, no root and no device of the machine's; see docs/testing.md.
 
+mod adapter;
 mod cache;
 mod cifs;
 mod dax;
@@ -11,6 +12,7 @@ mod kernel;
 mod machine;
 mod media;
 mod packages;
+mod programs;
 mod short;
 mod siw;
 mod siw_peer;
@@ -94,8 +96,9 @@ fn command(options: &Options) -> Result<ExitCode, Failure> {
         ..Setup::default()
     };
     let words: Vec<_> = options.command.iter().map(|word| quoted(word)).collect();
-    let guest = Guest::start(&setup, &words.join(" "), Duration::from_secs(options.limit))?;
-    let ended = guest.finish(|line| println!("{line}"));
+    let limit = Duration::from_secs(options.limit);
+    let guest = Guest::start("command", &setup, &words.join(" "), limit)?;
+    let ended = guest.finish_by(|line| println!("{line}"));
     Ok(match ended.how {
         How::Exited(status) => u8::try_from(status).unwrap_or(u8::MAX).into(),
         How::TimedOut => {

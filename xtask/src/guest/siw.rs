@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::machine::{Guest, Setup};
-use crate::guest::siw_peer;
+use crate::guest::{programs, siw_peer};
 use crate::interop::report;
 use crate::landfast::announced;
 use crate::peer::free_port;
@@ -42,8 +42,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let pcap = options.pcap.clone();
     let options = if options.short { Options { pcap, ..short() } } else { options.clone() };
     let connections = options.connections;
-    let build = ["build", "--release", "--package", "landfast-rdma", "--examples"];
-    Step::new("cargo").args(build).dir(&workspace::root()).run()?;
+    programs::build()?;
     let mut tally = siw_peer::run(connections, options.pcap.as_deref())?;
     if !options.short {
         tally.add(rping(RPING_CONNECTIONS)?);
@@ -52,13 +51,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(tally)
 }
 
-/// A program of ours for the host.
-pub(super) fn example(name: &str) -> PathBuf {
-    workspace::target().join("release/examples").join(name)
-}
-
 fn rping(connections: u32) -> Outcome {
-    let program = example("rping");
+    let program = programs::example("rping");
     let sizes_len = u32::try_from(SIZES.len()).unwrap_or(u32::MAX);
     let mut with_crc = Answering::start(&program, sizes_len + connections + KILLS + 1, &[])?;
     let mut without = Answering::start(&program, sizes_len, &["nocrc"])?;
@@ -67,12 +61,13 @@ fn rping(connections: u32) -> Outcome {
     let (crc, plain) = (with_crc.address.port(), without.address.port());
     let script = format!("bash /tests/siw.sh {crc} {plain} {own} '{sizes}' {connections} {KILLS}");
     let setup = Setup { forwarded: vec![own], ..Setup::default() };
-    let mut guest = Guest::start(&setup, &script, LIMIT + Duration::from_secs(connections.into()))?;
+    let limit = LIMIT + Duration::from_secs(connections.into());
+    let mut guest = Guest::start("siw-rping", &setup, &script, limit)?;
     guest.wait_for("siw answers")?;
     let mut tally = Tally::default();
     ask_all(&program, own, connections, &mut tally)?;
     guest.tell("asked", "")?;
-    let ended = guest.finish(|line| println!("  guest: {line}"));
+    let ended = guest.finish();
     tally.count(
         "the guest's script",
         ended.succeeded("siw.sh").map_err(|failure| failure.to_string()),

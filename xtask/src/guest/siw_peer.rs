@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::failure::{Failure, Outcome, Tally};
 use crate::guest::cache::Cache;
 use crate::guest::machine::{Guest, Setup};
-use crate::guest::siw::example;
+use crate::guest::programs::example;
 use crate::interop::report;
 use crate::landfast::announced;
 use crate::peer::free_port;
@@ -33,10 +33,10 @@ pub(super) fn run(connections: u32, capture: Option<&Path>) -> Outcome {
         ..Setup::default()
     };
     let limit = LIMIT + Duration::from_secs(u64::from(connections) / 5);
-    let mut guest = Guest::start(&setup, &script, limit)?;
+    let mut guest = Guest::start("siw", &setup, &script, limit)?;
     let mut tally = Tally::default();
     ask_all(&mut guest, own, connections, &mut tally)?;
-    let ended = guest.finish(|line| println!("  guest: {line}"));
+    let ended = guest.finish();
     tally.count(
         "the guest's script",
         ended.succeeded("siw_peer.sh").map_err(|failure| failure.to_string()),

@@ -146,8 +146,9 @@ fn on_a_share(
     };
     let wire = wire.word();
     let command = format!("bash /tests/{script} {wire} {port} {SHARE} {USER} {PASSWORD} {words}");
-    let guest = Guest::start(setup, &command, limit)?;
-    let ended = guest.finish(|line| println!("  guest: {line}"));
+    let name = format!("user-{wire}");
+    let guest = Guest::start(&name, setup, &command, limit)?;
+    let ended = guest.finish();
     drop(server);
     let mut tally = report::read(&ended.output);
     tally.count(
