@@ -111,7 +111,8 @@ pub(super) async fn duplicate(
     change(call, target, start, move |entry| clone(entry, &source, asked)).await
 }
 
-// MS-FSCC §2.3, FSCTL_DUPLICATE_EXTENTS_TO_FILE reply: what is NOT_SUPPORTED.
+// MS-FSCC §2.3.8: what is NOT_SUPPORTED. As with Windows, a target grows only where it is sparse
+// (smbtorture's dup_extents_len_beyond_dest and dup_extents_sparse_dest).
 fn clone(target: &Entry, source: &Open, asked: DuplicateExtents) -> Result<(), ShareError> {
     let DuplicateExtents { source_offset, target_offset, count, .. } = asked;
     let overlaps = source.entry.key() == target.key()
@@ -119,7 +120,7 @@ fn clone(target: &Entry, source: &Open, asked: DuplicateExtents) -> Result<(), S
     if source.entry.is_directory()
         || overlaps
         || source_offset + count > source.entry.data_size()?
-        || target_offset + count > target.data_size()?
+        || (target_offset + count > target.data_size()? && !target.is_sparse())
         || (source.entry.is_sparse() && !target.is_sparse())
     {
         return Err(ShareError::Unsupported);
