@@ -148,9 +148,11 @@ impl Core {
     /// An unused session id; reserved by nothing until the session is added.
     pub(crate) fn new_session_id(&self) -> Result<u64, getrandom::Error> {
         loop {
-            // Random, so that one client cannot guess another's.
-            let id = getrandom::u64()?;
-            if id != 0 && id != u64::MAX && !self.sessions().contains_key(&id) {
+            // Random, so that a stale one of before a restart is nobody's; whoever guesses one has
+            // no key. In 32 bits, which is all that some clients keep of it (smbtorture's
+            // smb2.session-id).
+            let id = u64::from(getrandom::u32()?);
+            if id != 0 && id != u64::from(u32::MAX) && !self.sessions().contains_key(&id) {
                 return Ok(id);
             }
         }

@@ -216,7 +216,9 @@ fn resume(
         && channel.as_ref().is_some_and(|channel| channel.session.signing_required);
     let is_proven = key.as_ref().map_or(!must_sign, |key| key.verify(pdu).is_ok());
     if !is_proven {
-        return Ok(Err(NtStatus::ACCESS_DENIED.into()));
+        // On a channel of another algorithm its owner may have signed with the session's own key.
+        let signer = binding::signer_elsewhere(&connection.link, header, pdu);
+        return Ok(Err(Refusal { status: NtStatus::ACCESS_DENIED, signer }));
     }
     match connection.authentications.get(&id).map(|going| &going.purpose) {
         // MS-SMB2 §3.3.5.5.2: who joins says so, and signs, in each message.
