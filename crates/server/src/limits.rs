@@ -47,7 +47,9 @@ pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
 /// Credits before authentication, which takes a handful.
 pub(crate) const UNAUTHENTICATED_CREDITS_MAX: u16 = 512;
 /// Largest answer of QUERY_INFO, QUERY_DIRECTORY and IOCTL, and input of SET_INFO and IOCTL.
-pub(crate) const TRANSACT_SIZE_MAX: u32 = 1 << 20;
+pub(crate) const TRANSACT_SIZE_MAX: u32 = 8 << 20;
+/// The same over SMB Direct, where an answer travels in fragments that the peer has room for.
+pub(crate) const DIRECT_TRANSACT_SIZE_MAX: u32 = 1 << 20;
 /// Opens of one session.
 pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
 /// Pipes of one session; a client that browses has one or two.

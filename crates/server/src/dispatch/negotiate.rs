@@ -16,9 +16,8 @@ use tracing::debug;
 
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
-use crate::limits::TRANSACT_SIZE_MAX;
 use crate::service::{Core, now};
-use crate::state::{Agreed, Connection, Stage, Violation};
+use crate::state::{Agreed, Connection, Link, Stage, Violation};
 
 /// Answers an SMB1 NEGOTIATE that offers SMB2; everything else of SMB1 ends the connection.
 pub(crate) fn multi_protocol(
@@ -57,8 +56,7 @@ pub(crate) fn multi_protocol(
     } else {
         connection.stage = Stage::MultiProtocol;
     }
-    let core = &connection.link.core;
-    let response = response(core, dialect, Capabilities::empty(), Vec::new());
+    let response = response(&connection.link, dialect, Capabilities::empty(), Vec::new());
     send(connection, &request, &response, out)?;
     Ok(())
 }
@@ -106,7 +104,7 @@ pub(crate) fn handle(
     let mut salt = [0; 32];
     getrandom::fill(&mut salt).map_err(Violation::HostRandom)?;
     let contexts = choice.contexts(&request, &salt);
-    let response = response(core, dialect, capabilities, contexts);
+    let response = response(link, dialect, capabilities, contexts);
     let _ = link.agreed.set(agreed);
     connection.stage = Stage::Negotiated;
     connection.preauth.update(pdu);
@@ -245,12 +243,13 @@ pub(crate) fn security_mode(core: &Core) -> SecurityMode {
 }
 
 fn response<'a>(
-    core: &Core,
+    link: &Link,
     dialect: Dialect,
     capabilities: Capabilities,
     contexts: Vec<NegotiateContext<'a>>,
 ) -> NegotiateResponse<'a> {
     // MS-SMB2 §3.3.5.4: 64 KiB where a request cannot take several credits.
+    let core = &link.core;
     let large = capabilities.contains(Capabilities::LARGE_MTU);
     let size = |large_size: u32| if large { large_size } else { 64 * 1024 };
     NegotiateResponse {
@@ -258,7 +257,7 @@ fn response<'a>(
         dialect,
         server_guid: core.guid,
         capabilities,
-        transact_size_max: size(TRANSACT_SIZE_MAX),
+        transact_size_max: size(link.transact_size_max()),
         read_size_max: size(core.limits.io_size_max),
         write_size_max: size(core.limits.io_size_max),
         system_time: now(),

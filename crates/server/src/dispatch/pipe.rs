@@ -217,7 +217,7 @@ fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: &[u8]) -> Result<(), NtStatu
 }
 
 fn take(pipe: &Pipe, len: u32) -> Result<(Vec<u8>, NtStatus), NtStatus> {
-    let len = usize::try_from(len.min(TRANSACT_SIZE_MAX)).expect("at most 1 MiB");
+    let len = usize::try_from(len.min(TRANSACT_SIZE_MAX)).expect("32 bits fit usize");
     match pipe.lock().read(len) {
         None => Err(NtStatus::PIPE_EMPTY),
         // MS-SMB2 §3.3.5.12, §3.3.5.15.3: the rest of the message comes with the next READ.

@@ -18,8 +18,7 @@ use smb::{
 use super::call::Call;
 use super::frame::Outcome;
 use super::{extended, malformed, posix};
-use crate::limits::TRANSACT_SIZE_MAX;
-use crate::share::{Metadata, Share, short_name};
+use crate::share::{InlineIo, Metadata, Share, short_name};
 use crate::state::Open;
 
 /// An answer before it is cut to what the client takes.
@@ -44,7 +43,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let len_max = request.output_length_max;
     let (file_id, flags, input) = (request.file_id, request.flags, request.input.to_vec());
     let is_ea_query = kind == InfoType::FILE && FileInfoClass(class) == FileInfoClass::FULL_EA;
-    if len_max > TRANSACT_SIZE_MAX {
+    if len_max > call.link.transact_size_max() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len_max)?;
@@ -56,7 +55,17 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let knows_posix = call.link.agreed.get().is_some_and(|agreed| agreed.posix);
     let open = call.open(file_id)?;
     let server = call.link.core.guid;
-    let inline = open.entry.inline_io();
+    let is_known = kind == InfoType::FILE && is_known_of_open_files(FileInfoClass(class));
+    let inline = match open.entry.inline_io() {
+        inline
+            if is_known
+                && inline.has_open_files_at_hand()
+                && open.node.lock().regions.is_empty() =>
+        {
+            InlineIo::Everything
+        }
+        inline => inline,
+    };
     let wanted = extended::Wanted::parse(if is_ea_query { &input } else { &[] }, flags)?;
     let work = move || match kind {
         InfoType::FILE if is_ea_query => attributes(&open, &wanted, flags, len_max),
@@ -93,6 +102,27 @@ fn say_how_long(len: usize, dialect: Dialect, out: &mut Vec<u8>) {
         _ => ErrorResponse::Plain(&len),
     };
     body.emit(out);
+}
+
+// What inodes and their first xattrs say. Times of mapped files are settled first, which may wait.
+fn is_known_of_open_files(class: FileInfoClass) -> bool {
+    [
+        FileInfoClass::BASIC,
+        FileInfoClass::STANDARD,
+        FileInfoClass::INTERNAL,
+        FileInfoClass::EA,
+        FileInfoClass::ACCESS,
+        FileInfoClass::POSITION,
+        FileInfoClass::MODE,
+        FileInfoClass::ALIGNMENT,
+        FileInfoClass::ALL,
+        FileInfoClass::NETWORK_OPEN,
+        FileInfoClass::ATTRIBUTE_TAG,
+        FileInfoClass::COMPRESSION,
+        FileInfoClass::ID,
+        FileInfoClass::POSIX,
+    ]
+    .contains(&class)
 }
 
 fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {

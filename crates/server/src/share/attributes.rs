@@ -182,6 +182,13 @@ pub(super) fn load(fd: impl AsFd) -> Stored {
     len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
 }
 
+/// As [`load`] where the handle is known to have been opened O_PATH.
+pub(super) fn load_anchor(anchor: impl AsFd) -> Stored {
+    let mut bytes = [0_u8; LEN_MAX + 1];
+    let len = rustix::fs::getxattr(proc_name(anchor), NAME, &mut bytes);
+    len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+}
+
 /// Reads the xattr of an entry of the directory `dir`, not following a symbolic link.
 pub(super) fn load_at(dir: impl AsFd, name: &str) -> Stored {
     let mut bytes = [0_u8; LEN_MAX + 1];

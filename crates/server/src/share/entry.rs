@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{FallocateFlags, FsWord, SeekFrom, Timespec, Timestamps};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::attributes::{self, DosAttributes};
@@ -21,8 +21,28 @@ use super::metadata::{FileKey, Metadata, from_file_time};
 pub enum InlineIo {
     /// Memory behind everything: reads, writes and flushes never wait (tmpfs).
     Everything,
-    /// Reads of cached pages; the kernel says when it would wait (RWF_NOWAIT).
+    /// What the kernel has in memory of a file system on a disk of this machine: what it knows of
+    /// open files, names it has looked up before (RESOLVE_CACHED), and reads as below.
+    Cached,
+    /// Reads of cached pages; the kernel says when it would wait (RWF_NOWAIT). All that holds for
+    /// file systems on a network, and for those we do not know.
     CachedReads,
+}
+
+impl InlineIo {
+    /// What a file system of this magic number allows.
+    pub(super) fn of(magic: FsWord) -> Self {
+        match magic {
+            TMPFS => Self::Everything,
+            BCACHEFS | BTRFS | EXT | F2FS | OVERLAYFS | XFS | ZFS => Self::Cached,
+            _ => Self::CachedReads,
+        }
+    }
+
+    /// Whether asking the kernel for what it knows of an open file waits for nothing.
+    pub fn has_open_files_at_hand(self) -> bool {
+        self != Self::CachedReads
+    }
 }
 
 /// An open file or directory.
@@ -178,7 +198,7 @@ impl Entry {
     pub fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
         match self.inline {
             InlineIo::Everything => self.write_at(bytes, offset),
-            InlineIo::CachedReads => match &self.device {
+            InlineIo::Cached | InlineIo::CachedReads => match &self.device {
                 Some(device) => device.try_write_at_durably(bytes, offset),
                 None => Err(ShareError::WouldBlock),
             },
@@ -357,5 +377,15 @@ pub struct BasicChange {
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
 }
+
+// Linux uapi/linux/magic.h, and OpenZFS.
+const BCACHEFS: FsWord = 0xca45_1a4e;
+const BTRFS: FsWord = 0x9123_683e;
+const EXT: FsWord = 0xef53;
+const F2FS: FsWord = 0xf2f5_2010;
+const OVERLAYFS: FsWord = 0x794c_7630;
+const TMPFS: FsWord = 0x0102_1994;
+const XFS: FsWord = 0x5846_5342;
+const ZFS: FsWord = 0x2fc1_2fc1;
 
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

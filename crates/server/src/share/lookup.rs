@@ -7,12 +7,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use super::device::{Device, Devices};
 use super::error::{ShareError, from_resolution};
-use super::metadata::{FileKey, identify};
+use super::metadata::{self, FileKey};
 use super::name::{Naming, SharePath, is_presentable};
 use super::names::{Answer, Names, Reading};
 use super::pattern::same_name;
@@ -31,6 +31,7 @@ pub struct Located {
 #[derive(Debug)]
 pub struct Found {
     pub(super) anchor: OwnedFd,
+    pub(super) stat: Box<Statx>,
     /// Which inode.
     pub key: FileKey,
     /// A directory, else a file.
@@ -58,6 +59,13 @@ pub(super) fn open_beneath(
         }
     }
     Err(Errno::ACCESS)
+}
+
+/// Whether the kernel has each step to what `path` names in memory.
+pub(super) fn is_cached(root: &OwnedFd, path: &SharePath) -> bool {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    let flags = anchor_flags(path) | OFlags::CLOEXEC;
+    rustix::fs::openat2(root, path.for_system(), flags, Mode::empty(), resolve).is_ok()
 }
 
 /// Looks `path` up.
@@ -98,11 +106,7 @@ fn anchor(
     devices: &Devices,
     path: &SharePath,
 ) -> Result<Option<Found>, ShareError> {
-    let flags = match path.naming() {
-        Naming::Windows => OFlags::PATH,
-        Naming::Posix => OFlags::PATH | OFlags::NOFOLLOW,
-    };
-    match open_beneath(root, path.for_system(), flags, Mode::empty()) {
+    match open_beneath(root, path.for_system(), anchor_flags(path), Mode::empty()) {
         Ok(anchor) => Found::new(anchor, devices).map(Some),
         // ENOTDIR: a file stands where a directory should; the component walk says which.
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -110,16 +114,24 @@ fn anchor(
     }
 }
 
+fn anchor_flags(path: &SharePath) -> OFlags {
+    match path.naming() {
+        Naming::Windows => OFlags::PATH,
+        Naming::Posix => OFlags::PATH | OFlags::NOFOLLOW,
+    }
+}
+
 impl Found {
     fn new(anchor: OwnedFd, devices: &Devices) -> Result<Self, ShareError> {
-        let (key, kind) = identify(&anchor)?;
+        let stat = metadata::stat(&anchor)?;
+        let (key, kind) = (metadata::key(&stat), metadata::kind(&stat));
         let device = match kind {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => None,
             FileType::CharacterDevice => Some(devices.behind(&anchor)?),
             _ => return Err(ShareError::SpecialFile),
         };
         let (is_directory, is_link) = (kind == FileType::Directory, kind == FileType::Symlink);
-        Ok(Self { anchor, key, is_directory, is_link, device })
+        Ok(Self { anchor, stat: Box::new(stat), key, is_directory, is_link, device })
     }
 
     /// A file that is a device: it has one length, and nothing but bytes.

@@ -64,11 +64,20 @@ pub struct PosixFacts {
 impl Metadata {
     /// Reads the metadata of an open file or directory.
     pub(super) fn of(fd: impl AsFd) -> Result<Self, ShareError> {
-        let stat = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, WANTED)?;
-        match kind(&stat) {
-            FileType::RegularFile => Ok(Self::from_parts(&stat, attributes::load(fd), false)),
-            FileType::Directory => Ok(Self::from_parts(&stat, attributes::load(fd), true)),
-            FileType::Symlink => Ok(Self::of_link(&stat)),
+        let stat = stat(&fd)?;
+        Self::with(&stat, || attributes::load(fd))
+    }
+
+    /// The metadata behind an O_PATH handle that was just asked for `stat`.
+    pub(super) fn of_anchor(anchor: impl AsFd, stat: &Statx) -> Result<Self, ShareError> {
+        Self::with(stat, || attributes::load_anchor(anchor))
+    }
+
+    fn with(stat: &Statx, stored: impl FnOnce() -> Stored) -> Result<Self, ShareError> {
+        match kind(stat) {
+            FileType::RegularFile => Ok(Self::from_parts(stat, stored(), false)),
+            FileType::Directory => Ok(Self::from_parts(stat, stored(), true)),
+            FileType::Symlink => Ok(Self::of_link(stat)),
             _ => Err(ShareError::SpecialFile),
         }
     }
@@ -143,6 +152,11 @@ impl Metadata {
     }
 }
 
+/// All that is wanted of what an open handle or O_PATH anchor refers to.
+pub(super) fn stat(fd: impl AsFd) -> Result<Statx, ShareError> {
+    Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
+}
+
 /// Which inode an open handle or O_PATH anchor refers to, and of what kind.
 pub(super) fn identify(fd: impl AsFd) -> Result<(FileKey, FileType), ShareError> {
     let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
@@ -158,12 +172,12 @@ pub(super) fn identify_at(
     Ok((key(&stat), kind(&stat)))
 }
 
-fn key(stat: &Statx) -> FileKey {
+pub(super) fn key(stat: &Statx) -> FileKey {
     let device = (u64::from(stat.stx_dev_major) << 32) | u64::from(stat.stx_dev_minor);
     FileKey { device, inode: stat.stx_ino }
 }
 
-fn kind(stat: &Statx) -> FileType {
+pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 

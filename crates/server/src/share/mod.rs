@@ -138,8 +138,9 @@ impl Share {
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let devices = Devices::open(&config.devices, config.read_only)
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
-        let is_memory =
-            rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type == TMPFS_MAGIC;
+        let magic = rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type;
+        let inline = InlineIo::of(magic);
+        let is_memory = inline == InlineIo::Everything;
         let (clones, has_xattrs) = (volume::probe_clones(&root), volume::probe_xattrs(&root));
         let opened = config.persistent_opens.as_deref().map(Journal::open).transpose();
         let opened = opened.map_err(|source| ShareOpenError::ConfigJournal {
@@ -153,7 +154,7 @@ impl Share {
             root,
             root_key,
             class,
-            inline: if is_memory { InlineIo::Everything } else { InlineIo::CachedReads },
+            inline,
             read_only: config.read_only,
             encrypt_required: config.encrypt_required,
             users: config.users.clone(),
@@ -248,6 +249,12 @@ impl Share {
         lookup::locate(&self.root, &self.names, &self.devices, path)
     }
 
+    /// Whether the kernel knows what `path`, as written, names without asking a disk or a server:
+    /// then [`Share::locate`] and opening what it finds wait for nothing. Costs a look-up.
+    pub fn has_at_hand(&self, path: &SharePath) -> bool {
+        self.inline == InlineIo::Cached && lookup::is_cached(&self.root, path)
+    }
+
     /// Opens something that [`Share::locate`] found.
     pub fn open_found(&self, found: &Found, mode: OpenMode) -> Result<Entry, ShareError> {
         if mode.write && !found.is_directory {
@@ -292,7 +299,7 @@ impl Share {
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
         match &found.device {
             Some(device) => Metadata::of_device(&found.anchor, device.len()),
-            None => Metadata::of(&found.anchor),
+            None => Metadata::of_anchor(&found.anchor, &found.stat),
         }
     }
 
@@ -384,8 +391,6 @@ fn probe_class(root: &OwnedFd) -> DurabilityClass {
         Err(_) => DurabilityClass::Storage,
     }
 }
-
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 #[cfg(test)]
 mod tests;

@@ -179,11 +179,22 @@ fn cached_reads_are_answered_inline_and_others_say_so() {
     let mut out = [0; 4096];
     assert_eq!(entry.try_read_at(&mut out, 4096), Ok(4096));
     assert_eq!(out, [7; 4096]);
-    if share.inline_io() == InlineIo::CachedReads {
+    if share.inline_io() != InlineIo::Everything {
         assert_eq!(entry.try_write_at(&out, 0), Err(ShareError::WouldBlock));
         assert_eq!(entry.try_read_at(&mut out, 8000), Err(ShareError::WouldBlock));
     }
     assert_eq!(entry.read_at(&mut out, 8000), Ok(192));
+}
+
+#[test]
+fn what_was_looked_up_before_is_at_hand_and_nothing_else() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
+    drop(share.create_file(&path("f"), DosAttributes::default()).unwrap());
+    // On tmpfs nothing is asked, for nothing ever waits there.
+    assert_eq!(share.has_at_hand(&path("f")), share.inline_io() == InlineIo::Cached);
+    assert!(!share.has_at_hand(&path("F")), "found by reading the directory");
+    assert!(!share.has_at_hand(&path("missing")));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::session::Channel;
 use super::window::Window;
-use crate::limits::UNAUTHENTICATED_CREDITS_MAX;
+use crate::limits::{DIRECT_TRANSACT_SIZE_MAX, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX};
 use crate::service::Core;
 use crate::transport::{Outbox, RemoteMemory};
 
@@ -146,6 +146,11 @@ impl Link {
     /// The peer's memory, where the transport can reach it.
     pub(crate) fn remote_memory(&self) -> Option<&Arc<dyn RemoteMemory>> {
         self.remote_memory.as_ref()
+    }
+
+    /// Longest answer but that of READ, and longest input but that of WRITE.
+    pub(crate) fn transact_size_max(&self) -> u32 {
+        if self.remote_memory.is_some() { DIRECT_TRANSACT_SIZE_MAX } else { TRANSACT_SIZE_MAX }
     }
 
     pub(crate) fn window(&self) -> MutexGuard<'_, Window> {

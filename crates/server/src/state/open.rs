@@ -349,6 +349,22 @@ impl Open {
         removed.and(finished)
     }
 
+    /// Whether closing it now waits for nothing: no disk to change, no change under way.
+    pub(crate) fn closes_at_once(&self) -> bool {
+        if !self.entry.inline_io().has_open_files_at_hand()
+            || self.may_any(CHANGES)
+            || self.is_persistent()
+            || self.entry.is_stream()
+            || self.changes.try_write().is_err()
+        {
+            return false;
+        }
+        let state = self.node.lock();
+        let deletes =
+            state.opens.iter().any(|open| open.serial == self.serial && open.delete_on_close);
+        !deletes && !state.delete_pending && state.regions.is_empty()
+    }
+
     /// Nothing of it comes back after a crash. Costs nothing the second time.
     pub(crate) fn forget_note(&self) {
         if self.is_persistent()
@@ -425,3 +441,9 @@ const HELD: u8 = 0;
 const ORPHAN: u8 = 1;
 const HANDED_OVER: u8 = 2;
 const CLOSED: u8 = 3;
+
+/// Rights with which a file is changed, whose last handle may have something to write.
+const CHANGES: AccessMask = AccessMask::WRITE_DATA
+    .union(AccessMask::APPEND_DATA)
+    .union(AccessMask::WRITE_ATTRIBUTES)
+    .union(AccessMask::WRITE_EA);

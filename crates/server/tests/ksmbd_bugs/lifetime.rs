@@ -51,14 +51,27 @@ fn everything(wire: &mut Wire, channel: u8, id: FileId) -> Burst {
     burst
 }
 
+/// Opens the file that all are about.
+fn opened(wire: &mut Wire) -> FileId {
+    let opened = wire.open("shared", |_| {});
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    opened.id
+}
+
+/// Waits until nobody of the last round is left, who might share the files or lease them.
+fn settle(fixture: &Fixture) {
+    until(fixture, |status| (status.sessions, status.opens) == (0, 0));
+}
+
 /// A session of several channels with one file open, all at work while `end` is done to it.
 fn race(fixture: &Fixture, end: impl Fn(&mut Wire, FileId) + Sync) {
     for _ in 0..ROUNDS {
+        settle(fixture);
         let mut first = fixture.client(1);
-        let id = first.open("shared", |_| {}).id;
+        let id = opened(&mut first);
         // Somebody else keeps the file's node alive: what is left on it would stay.
         let mut witness = fixture.client(2);
-        let seen = witness.open("shared", |_| {}).id;
+        let seen = opened(&mut witness);
         let mut others: Vec<_> = (0..CHANNELS).map(|_| joined(fixture, &first)).collect();
         let together = Barrier::new(others.len() + 1);
         std::thread::scope(|scope| {
@@ -126,8 +139,9 @@ fn the_end_of_a_connection_races_requests_on_the_other_channels() {
 fn all_connections_end_under_requests() {
     let fixture = start();
     for _ in 0..ROUNDS {
+        settle(&fixture);
         let mut first = fixture.client(1);
-        let id = first.open("shared", |_| {}).id;
+        let id = opened(&mut first);
         let mut wires: Vec<_> = (0..CHANNELS).map(|_| joined(&fixture, &first)).collect();
         wires.push(first);
         let together = Barrier::new(wires.len());
@@ -153,7 +167,7 @@ fn a_handle_closed_on_every_channel_is_closed_once() {
     let mut wires: Vec<_> = (0..CHANNELS).map(|_| joined(&fixture, &first)).collect();
     wires.push(first);
     for _ in 0..ROUNDS {
-        let id = wires[0].open("shared", |_| {}).id;
+        let id = opened(&mut wires[0]);
         let together = Barrier::new(wires.len());
         let closed: usize = std::thread::scope(|scope| {
             let mut all = Vec::new();
@@ -236,7 +250,7 @@ fn a_bind_races_the_logoff_of_its_session() {
             first.send_frame(&logoff);
             assert_eq!(first.receive().0.status, NtStatus::SUCCESS);
         });
-        until(&fixture, |status| (status.sessions, status.opens) == (0, 0));
+        settle(&fixture);
     }
     left_nothing(&fixture);
 }
@@ -253,6 +267,7 @@ fn a_lease_break_races_the_end_of_its_holder() {
     ];
     for end in ends {
         for _ in 0..ROUNDS {
+            settle(&fixture);
             let mut holder = fixture.client(1);
             let opened = holder.open("leased", |request| {
                 request.oplock_level = OplockLevel::LEASE;
@@ -283,6 +298,7 @@ fn a_lease_break_races_the_end_of_its_holder() {
 fn an_acknowledgement_races_the_close_of_its_handle() {
     let fixture = start();
     for _ in 0..ROUNDS {
+        settle(&fixture);
         let mut holder = fixture.client(1);
         let opened = holder.open("leased", |request| {
             request.oplock_level = OplockLevel::LEASE;

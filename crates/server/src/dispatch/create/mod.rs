@@ -256,7 +256,8 @@ async fn settle(
     for _ in 0..ATTEMPTS_MAX {
         let (core, share, wish_too) =
             (Arc::clone(&call.link.core), Arc::clone(share), Arc::clone(wish));
-        let inline = share.inline_io();
+        let is_at_hand = wish.takes_what_is_there() && share.has_at_hand(&wish.path);
+        let inline = if is_at_hand { InlineIo::Everything } else { share.inline_io() };
         let work = move || attempt::attempt(&core, &share, &wish_too);
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),

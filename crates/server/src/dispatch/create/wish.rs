@@ -253,6 +253,13 @@ impl Wish {
     }
 
     /// Replaces what the file holds.
+    /// Opens a file or directory that exists, and changes nothing of it or of other opens.
+    pub(super) fn takes_what_is_there(&self) -> bool {
+        matches!(self.disposition, CreateDisposition::OPEN | CreateDisposition::OPEN_IF)
+            && !matches!(self.stream, StreamPart::Named(_))
+            && self.instance.is_none()
+    }
+
     pub(super) fn overwrites(&self) -> bool {
         matches!(
             self.disposition,

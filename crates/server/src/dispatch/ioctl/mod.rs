@@ -13,7 +13,6 @@ use tracing::{debug, warn};
 use super::call::Call;
 use super::frame::Outcome;
 use super::{interfaces, malformed, negotiate, pipe, posix};
-use crate::limits::TRANSACT_SIZE_MAX;
 use crate::state::Open;
 
 /// Carries out a control.
@@ -24,7 +23,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     let (code, file_id, input) = (request.code, request.file_id, request.input.to_vec());
     let len_max = request.output_response_max;
-    if len_max > TRANSACT_SIZE_MAX {
+    if len_max > call.link.transact_size_max() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len_max)?;
