@@ -4,7 +4,9 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,12 +96,20 @@ impl Peer {
     }
 }
 
-/// A loopback port nobody listens on at this moment.
+/// A loopback port nobody listens on at this moment. It is none that the system draws for connections,
+/// and none that this process was given before: whoever asked may take some seconds to listen there,
+/// and take it again later.
 pub(crate) fn free_port() -> Result<u16, Failure> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| Failure::new(format!("finding a free loopback port: {error}")))
+    static DRAWN: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PORTS_OF_A_PROCESS);
+    for _ in PORTS {
+        let drawn = first.wrapping_add(DRAWN.fetch_add(1, Ordering::Relaxed)) % PORTS_LEN;
+        let port = PORTS.start + u16::try_from(drawn).expect("below PORTS_LEN");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure::new(format!("no port of {PORTS:?} is free on loopback")))
 }
 
 /// Waits until something accepts connections on `address`; `alive` may end the wait early.
@@ -133,3 +143,32 @@ pub(crate) const SHARE: &str = "share";
 pub(crate) const SEALED: &str = "sealed";
 /// How long a server may take until it answers.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(30);
+/// Below those that Linux draws by itself (net.ipv4.ip_local_port_range begins at 32,768).
+const PORTS: Range<u16> = 10_000..32_000;
+const PORTS_LEN: u32 = 22_000;
+/// How far apart processes begin that were started one after the other; prime to [`PORTS_LEN`].
+const PORTS_OF_A_PROCESS: u32 = 257;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_out_twice_nor_one_that_connections_are_given() {
+        assert_eq!(usize::try_from(PORTS_LEN), Ok(PORTS.len()));
+        let ports: Vec<_> = (0..50).map(|_| free_port().unwrap()).collect();
+        let mut unique = ports.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), ports.len());
+        assert!(ports.iter().all(|port| PORTS.contains(port)));
+    }
+
+    #[test]
+    fn a_port_where_somebody_listens_is_passed_over() {
+        let next = free_port().unwrap() + 1;
+        // Or somebody else does already.
+        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, next));
+        assert_ne!(free_port().unwrap(), next);
+    }
+}
