@@ -5,25 +5,20 @@ life=$1 address=10.0.2.15 smb=4450 rdma=5445 user=user password=secret
 url=smb://$user:$password@127.0.0.1:$smb/share/stream.dat
 
 make_device() {
-  local n
-  for ((n = 0; n < 100; n++)); do [ -e /sys/bus/nd/devices/namespace0.0 ] && break; usleep 50000; done
+  patiently [ -e /sys/bus/nd/devices/namespace0.0 ]
   ndctl create-namespace -f -e namespace0.0 --mode=devdax --map=mem
 }
 
 # The node is made after each boot, as an operator would.
 name_the_device() {
-  local n
-  for ((n = 0; n < 100; n++)); do [ -c /dev/dax0.0 ] && break; usleep 50000; done
+  patiently [ -c /dev/dax0.0 ]
   mkdir -p /dev/shm/share && cp -a /dev/dax0.0 /dev/shm/share/stream.dat
 }
 
 serve() {
-  local n
   landfast -v serve --share share=/dev/shm/share --user $user:$password --listen 127.0.0.1:$smb --rdma-listen $address:$rdma \
     --rdma-provider verbs --device share=/dev/dax0.0 > /tmp/serve.log 2>&1 &
-  for ((n = 0; n < 200; n++)); do grep -q "^listening" /tmp/serve.log && return; usleep 50000; done
-  cat /tmp/serve.log
-  return 1
+  patiently grep -q "^listening" /tmp/serve.log || { cat /tmp/serve.log; return 1; }
 }
 
 modprobe -a rdma_rxe rdma_ucm rdma_cm ib_uverbs nfit nd_pmem device_dax dax_pmem 2> /dev/null

@@ -38,15 +38,14 @@ maps_the_file() {
 
 # In a directory of memory that forgets: the node is made after each boot, as an operator would.
 names_the_device() {
-  local n
-  for ((n = 0; n < 100; n++)); do [ -c /dev/dax0.0 ] && break; usleep 50000; done
+  patiently [ -c /dev/dax0.0 ]
   device=/sys/dev/char/$((0x$(stat -c %t /dev/dax0.0))):$((0x$(stat -c %T /dev/dax0.0)))
   mount -t tmpfs share /mnt && cp -a /dev/dax0.0 /mnt/stream.dat && mknod /mnt/other c 1 5 && ls -l /mnt
 }
 
 # With a device that is none of persistent memory the server does not start, and says which.
 refuses_other_devices() {
-  timeout 10 landfast serve --share "share=/mnt" --user "$user:$password" --listen 127.0.0.1:0 --rdma-listen 127.0.0.1:0 \
+  timeout 60 landfast serve --share "share=/mnt" --user "$user:$password" --listen 127.0.0.1:0 --rdma-listen 127.0.0.1:0 \
     --device share=/dev/zero > /tmp/refused.log 2>&1 && return 1
   cat /tmp/refused.log
   grep -q "/dev/zero.*devdax" /tmp/refused.log
@@ -98,7 +97,7 @@ if [ "$kind" = devdax ]; then
   modprobe -a device_dax dax_pmem 2> /dev/null
   devices=(--device share=/dev/dax0.0)
   if [ "$life" = new ]; then
-    for ((n = 0; n < 100; n++)); do [ -e /sys/bus/nd/devices/namespace0.0 ] && break; usleep 50000; done
+    patiently [ -e /sys/bus/nd/devices/namespace0.0 ]
     check "$kind: devdax namespace" ndctl create-namespace -f -e namespace0.0 --mode=devdax --map=mem
   fi
   # Not by way of check, whose commands set variables of their own shell.
@@ -107,7 +106,7 @@ if [ "$kind" = devdax ]; then
   check "$kind: other devices are refused" refuses_other_devices
 else
   modprobe "$kind"
-  for ((n = 0; n < 100; n++)); do [ -e /dev/pmem0 ] && break; usleep 50000; done
+  patiently [ -e /dev/pmem0 ]
   if [ "$life" = new ]; then
     check "$kind: fsdax namespace" ndctl create-namespace -f -e namespace0.0 --mode=fsdax --map=mem
     check "$kind: made" make_file_system
@@ -118,7 +117,7 @@ inwards
 landfast -v serve --share "share=/mnt" --user "$user:$password" --listen "127.0.0.1:$smb" \
   --rdma-listen "127.0.0.1:$rdma" "${devices[@]}" 2> /job/serve.log &
 server=$!
-for ((n = 0; n < 200; n++)); do grep -q ":$(printf %04X "$smb") .* 0A " /proc/net/tcp && break; usleep 50000; done
+patiently grep -q ":$(printf %04X "$smb") .* 0A " /proc/net/tcp
 if [ "$kind" = devdax ]; then
   check "$kind: a file as long as the device" is_a_file
 else

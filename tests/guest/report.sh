@@ -22,3 +22,13 @@ check() {
 await() {
   until [ -e "/job/$1" ]; do usleep 50000; done
 }
+
+# patiently COMMAND...: again and again until it succeeds, for a minute at least: an emulated processor has a slow day.
+patiently() {
+  local attempt
+  for ((attempt = 0; attempt < 1200; attempt++)); do
+    "$@" && return 0
+    usleep 50000
+  done
+  return 1
+}

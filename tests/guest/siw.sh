@@ -19,10 +19,10 @@ connected() {
 
 # Each a while after it has begun to talk.
 killed() {
-  local n m
+  local n
   for ((n = 0; n < kills; n++)); do
     ask -p "$crc" -C 1000000 > /dev/null &
-    for ((m = 0; m < 600; m++)); do connected && break; usleep 50000; done
+    patiently connected
     usleep $((n * 217000))
     # Not timeout(1), which would end without a word to rping.
     kill -KILL "$(pidof rping)" || { rdma resource show qp; return 1; }
@@ -41,7 +41,10 @@ check "siw asks and is killed $kills times" killed
 check "siw asks after that" ask -p "$crc" -C 10
 
 rping -s -P -a 10.0.2.15 -p "$own" -S 65535 > /tmp/rping.log 2>&1 &
-for ((n = 0; n < 100; n++)); do rdma resource show cm_id | grep -q LISTEN && break; usleep 100000; done
+listens() {
+  rdma resource show cm_id | grep -q LISTEN
+}
+patiently listens
 echo "siw answers"
 await asked
 check "rping lives" kill -0 $!

@@ -16,7 +16,7 @@ declare -A gaps=([siw]=serves-reads-without-right) flush=([rxe]=native [siw]=mes
 export LANDFAST_RDMA_CARD=eth0
 export LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=$address LANDFAST_RDMA_GAPS=${gaps[$device]} LANDFAST_RDMA_FLUSH=${flush[$device]}
 
-is_up() {
+is_active() {
   rdma link show | grep "$device.*ACTIVE"
 }
 
@@ -24,7 +24,7 @@ is_up() {
 each_test() {
   local line name status about=$1
   shift
-  timeout 200 "$@" --test-threads 1 > /tmp/tests.log 2>&1
+  timeout 300 "$@" --test-threads 1 > /tmp/tests.log 2>&1
   status=$?
   while read -r line; do
     [[ $line =~ ^test\ ([a-z0-9_]+::)*([a-z0-9_]+)\ \.\.\.\ ([a-zA-Z]+) ]] || continue
@@ -40,36 +40,34 @@ each_test() {
 
 # A whole device of persistent memory.
 make_devdax() {
-  local n
-  for ((n = 0; n < 100; n++)); do [ -e /sys/bus/nd/devices/namespace0.0 ] && break; usleep 50000; done
-  ndctl create-namespace -f -e namespace0.0 --mode=devdax --map=mem && [ -c "$LANDFAST_RDMA_DAX" ]
+  patiently [ -e /sys/bus/nd/devices/namespace0.0 ]
+  ndctl create-namespace -f -e namespace0.0 --mode=devdax --map=mem && patiently [ -c "$LANDFAST_RDMA_DAX" ]
 }
 
 # serve PROVIDER DIRECTORY OPTION...: a server whose RDMA listener is the device's, or of soft at the same address.
 serve() {
-  local n provider=$1 directory=$2
+  local provider=$1 directory=$2
   shift 2
   mkdir -p "$directory" && : > /tmp/serve.log
   RUST_LOG=info,server::push=debug,server::engine=debug landfast serve --share "data=$directory" --user $user:$password --listen 127.0.0.1:$smb --rdma-listen $address:$rdma \
     --rdma-provider "$provider" --rdma-threads 2 "$@" > /tmp/serve.log 2>&1 &
-  for ((n = 0; n < 200; n++)); do grep -q "^listening" /tmp/serve.log && return; usleep 50000; done
-  cat /tmp/serve.log
-  return 1
+  patiently grep -q "^listening" /tmp/serve.log || { cat /tmp/serve.log; return 1; }
+}
+
+is_stopped() {
+  ! pidof landfast > /dev/null
 }
 
 stop() {
-  local n
   kill "$(pidof landfast)" || return 1
-  for ((n = 0; n < 200; n++)); do pidof landfast > /dev/null || return 0; usleep 50000; done
-  tail -n 3 /tmp/serve.log
-  return 1
+  patiently is_stopped || { tail -n 3 /tmp/serve.log; return 1; }
 }
 
 # bench PROVIDER MODE EXPECTED...: measures nothing here; each expected word must be in the report.
 bench() {
   local provider=$1 mode=$2 word
   shift 2
-  timeout 90 landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider "$provider" --mode "$mode" -d 1 -w 50 \
+  timeout 200 landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider "$provider" --mode "$mode" -d 1 -w 50 \
     -t "${threads:-2}" -o 4 --file-size 1M > /tmp/bench.log 2>&1 || { tail -n 3 /tmp/bench.log; return 1; }
   for word in "$@"; do grep -q "$word" /tmp/bench.log || { echo "no $word:"; tail -n 3 /tmp/bench.log; return 1; }; done
   grep -E "^ *(push|smb-direct):|^IOPS" /tmp/bench.log
@@ -85,7 +83,7 @@ round_trip() {
 # An address of this machine that no RDMA device has.
 refuses_other_addresses() {
   ip link add dummy0 type dummy && ip address add 10.98.0.1/24 dev dummy0 && ip link set dummy0 up || return 1
-  timeout 10 landfast serve /tmp --user $user:$password --listen 127.0.0.1:0 --rdma-provider verbs --rdma-listen 10.98.0.1:0 \
+  timeout 60 landfast serve /tmp --user $user:$password --listen 127.0.0.1:0 --rdma-provider verbs --rdma-listen 10.98.0.1:0 \
     > /tmp/refused.log 2>&1 && return 1
   cat /tmp/refused.log
   grep -q "no RDMA device has the address 10.98.0.1" /tmp/refused.log
@@ -100,22 +98,20 @@ outlives_a_client() {
 
 # Once its card was off, rxe connects nobody.
 renew() {
-  rdma link delete "${device}0" && rdma link add "${device}0" type "$device" netdev eth0 && is_up &&
+  rdma link delete "${device}0" && rdma link add "${device}0" type "$device" netdev eth0 && patiently is_active &&
     ping -c 1 -W 10 "$HOST" > /dev/null
 }
 
 # rdma link delete waits for those who have the device open; they hear of it before.
 device_goes() {
-  local n client
-  RUST_LOG=client=debug landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider verbs --mode push -d 60 -w 50 -t 1 \
+  local client
+  RUST_LOG=client=debug landfast bench "smb://$user:$password@127.0.0.1:$smb/data" --rdma-provider verbs --mode push -d 300 -w 50 -t 1 \
     -o 4 --file-size 1M > /tmp/bench.log 2>&1 &
   client=$!
-  for ((n = 0; n < 600; n++)); do grep -q "region mapped" /tmp/serve.log && break; usleep 50000; done
+  patiently grep -q "region mapped" /tmp/serve.log
   rdma link delete "${device}0" > /dev/null 2>&1 < /dev/null &
-  for ((n = 0; n < 600; n++)); do
-    grep -q "leaves push mode" /tmp/bench.log && grep -q "ended .*push connection" /tmp/serve.log && break
-    usleep 50000
-  done
+  patiently grep -q "leaves push mode" /tmp/bench.log
+  patiently grep -q "ended .*push connection" /tmp/serve.log
   kill $client
   wait $client
   # Whoever hears of it first says goodbye to the other, which may hear of that first.
@@ -123,15 +119,12 @@ device_goes() {
     { tail -n 3 /tmp/bench.log /tmp/serve.log; return 1; }
 }
 
-is_gone() {
-  local n
-  for ((n = 0; n < 200; n++)); do rdma link show | grep -q "$device" || return 0; usleep 50000; done
-  rdma link show
-  return 1
+has_no_device() {
+  ! rdma link show | grep "$device"
 }
 
 echo "kernel $(uname -r), $(rdma link show | grep "$device" | head -n 1), libibverbs $(basename "$(readlink -f /usr/lib/x86_64-linux-gnu/libibverbs.so.1)")"
-check "$device: the device is up" is_up
+check "$device: the device is up" patiently is_active
 modprobe -a nfit nd_pmem device_dax dax_pmem 2> /dev/null
 export LANDFAST_RDMA_DAX=/dev/dax0.0
 check "$device: devdax" make_devdax
@@ -177,6 +170,6 @@ ip link set eth0 up
 check "$device: a device anew" renew
 check "$device: a server whose device will go" serve verbs /tmp/share --emulate-persistence
 check "$device: the device goes, its connections and its listener with it" device_goes
-check "$device: that server stops, and the device is gone" eval 'stop && is_gone'
+check "$device: that server stops, and the device is gone" eval 'stop && patiently has_no_device'
 dmesg | grep -E 'BUG|WARNING|Oops' | tail -n 5
 exit 0

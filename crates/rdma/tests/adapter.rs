@@ -55,5 +55,5 @@ mod tests {
         });
     }
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
 }

@@ -64,4 +64,4 @@ fn number(line: &str) -> Option<u64> {
 const ACKNOWLEDGED: &str = "acknowledged ";
 /// More than the stream can do while a line of its is on the way here; a pass over the file has 256.
 const UNHEARD_MAX: u64 = 64 * 256;
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);

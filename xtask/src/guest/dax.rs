@@ -200,4 +200,4 @@ const MEMORY_BYTES: u64 = 512 << 20;
 const STREAM_BYTES: usize = 257 * 4096;
 /// Every block has been written once, and then some.
 const FIRST_PASSES: u64 = 300;
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);

@@ -150,5 +150,5 @@ const KILLS: u32 = 3;
 /// rping is started for each, which takes an emulated processor a while.
 const RPING_CONNECTIONS: u32 = 30;
 const SHORT_CONNECTIONS: u32 = 30;
-const ASK_LIMIT: Duration = Duration::from_secs(30);
-const LIMIT: Duration = Duration::from_secs(300);
+const ASK_LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);

@@ -96,4 +96,4 @@ fn setup(share: &Path, memory: &Path) -> Setup {
 const TESTS_MIN: u32 = 40;
 /// Room for one namespace; ndctl wants 16 MiB at least.
 const MEMORY_BYTES: u64 = 256 << 20;
-const LIMIT: Duration = Duration::from_secs(400);
+const LIMIT: Duration = Duration::from_secs(900);
