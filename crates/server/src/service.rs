@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use smb::rpc::{Host, SharedResource};
@@ -25,9 +25,9 @@ use crate::share::Share;
 use crate::state::creates::Creates;
 use crate::state::durable::Moving;
 use crate::state::lease_keys::LeaseKeys;
-use crate::state::session::log_close;
 use crate::state::throttle::Throttle;
-use crate::state::{Nodes, Open, OpenSerial, Orphans, Session};
+use crate::state::work::Work;
+use crate::state::{Identity, Nodes, Open, OpenSerial, Orphans, Session};
 use crate::transport::admission::WaitingRoom;
 
 /// Everything connections share.
@@ -56,8 +56,43 @@ pub(crate) struct Core {
     pub(crate) lease_keys: Arc<LeaseKeys>,
     /// CREATEs that may come again.
     pub(crate) creates: Arc<Creates<Open>>,
-    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    sessions: Mutex<Sessions>,
     next_serial: AtomicU64,
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+struct Sessions {
+    valid: HashMap<u64, Arc<Session>>,
+    /// Those that have ended and may still do something, or did when they were last looked at.
+    ended: HashMap<u64, Ended>,
+    sweep_at: usize,
+}
+
+/// A session that has ended.
+#[derive(Debug)]
+struct Ended {
+    identity: Identity,
+    work: Weak<Work>,
+}
+
+impl Sessions {
+    fn knows(&self, id: u64) -> bool {
+        self.valid.contains_key(&id) || self.ended.contains_key(&id)
+    }
+
+    fn end(&mut self, id: u64) -> Option<Arc<Session>> {
+        let session = self.valid.remove(&id)?;
+        // Those that are settled go when they may be half of the table: amortised, nothing per end.
+        if self.ended.len() >= self.sweep_at {
+            let lives = |work: &Weak<Work>| work.upgrade().is_some_and(|work| !work.is_settled());
+            self.ended.retain(|_, ended| lives(&ended.work));
+            self.sweep_at = SWEEP_MIN.max(2 * self.ended.len());
+        }
+        let (identity, work) = (session.identity.clone(), Arc::downgrade(session.work()));
+        self.ended.insert(id, Ended { identity, work });
+        Some(session)
+    }
 }
 
 /// Numbers for the status report.
@@ -152,7 +187,7 @@ impl Core {
             // no key. In 32 bits, which is all that some clients keep of it (smbtorture's
             // smb2.session-id).
             let id = u64::from(getrandom::u32()?);
-            if id != 0 && id != u64::from(u32::MAX) && !self.sessions().contains_key(&id) {
+            if id != 0 && id != u64::from(u32::MAX) && !self.sessions().knows(id) {
                 return Ok(id);
             }
         }
@@ -161,21 +196,21 @@ impl Core {
     /// Adds an authenticated session; false when there are too many.
     pub(crate) fn add_session(&self, session: Arc<Session>) -> bool {
         let mut sessions = self.sessions();
-        if sessions.len() >= SESSIONS_MAX {
+        if sessions.valid.len() >= SESSIONS_MAX {
             return false;
         }
-        sessions.insert(session.id, session);
+        sessions.valid.insert(session.id, session);
         true
     }
 
     pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
-        self.sessions().get(&id).cloned()
+        self.sessions().valid.get(&id).cloned()
     }
 
     /// Ends a session and everything in it. May block.
     pub(crate) fn end_session(self: &Arc<Self>, id: u64) {
         let _moving = self.begin_end(id);
-        let session = self.sessions().remove(&id);
+        let session = self.sessions().end(id);
         if let Some(session) = session {
             self.push.end_of_session(id);
             session.close(self);
@@ -185,13 +220,27 @@ impl Core {
     /// [`Core::end_session`] for who cannot block: opens to be closed are handed to the pool.
     pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
         let _moving = self.begin_end(id);
-        let Some(session) = self.sessions().remove(&id) else { return };
+        let Some(session) = self.sessions().end(id) else { return };
         self.push.end_of_session(id);
-        let opens = session.dissolve(self);
-        let core = Arc::clone(self);
-        drop(self.runtime.spawn_blocking(move || {
-            opens.iter().for_each(|open| log_close(open, open.close(&core)));
-        }));
+        if let Some(left) = session.dissolve(self) {
+            let core = Arc::clone(self);
+            drop(self.runtime.spawn_blocking(move || left.close(&core)));
+        }
+    }
+
+    /// A client names the session it had and has lost: it ends, if it was the same user's. What is
+    /// to be waited for then, also where it has ended by itself.
+    pub(crate) fn replace_session(
+        self: &Arc<Self>,
+        id: u64,
+        identity: &Identity,
+    ) -> Option<Arc<Work>> {
+        if self.session(id).is_some_and(|session| session.identity == *identity) {
+            self.dissolve_session(id);
+        }
+        let sessions = self.sessions();
+        let ended = sessions.ended.get(&id).filter(|ended| ended.identity == *identity)?;
+        ended.work.upgrade().filter(|work| !work.is_settled())
     }
 
     // A client may be back before its opens have become orphans: meanwhile they are nowhere.
@@ -202,10 +251,10 @@ impl Core {
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
-        self.sessions().values().cloned().collect()
+        self.sessions().valid.values().cloned().collect()
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Session>>> {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -225,5 +274,6 @@ fn machine_name() -> String {
 }
 
 const COMMENT: &str = "Landfast";
+const SWEEP_MIN: usize = 64;
 // Longest host name of Linux.
 const NAME_MAX: usize = 64;

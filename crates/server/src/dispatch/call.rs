@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smb::negotiate::Dialect;
+use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
 use super::frame::{self, Terms};
+use crate::push::{self, Region};
 use crate::share::InlineIo;
-use crate::state::node::BreaksWait;
+use crate::state::caching::Intent;
+use crate::state::lease::Owner;
+use crate::state::node::{BreaksWait, Node};
 use crate::state::open::UnderWay;
 use crate::state::sequence::{Claim, Stale};
 use crate::state::{Channel, Link, Open, Pending, Session, Tree};
@@ -170,6 +174,52 @@ impl Call {
         let task = self.link.core.runtime.spawn_blocking(work);
         // The only failure is a panic in `work`, or the runtime going down.
         task.await.map_err(|_| NtStatus::UNSUCCESSFUL)
+    }
+
+    /// [`Call::blocking`] for what changes the file of an open: it does not happen once the open has
+    /// ended or is in other hands.
+    pub(crate) async fn changing<T: Send + 'static>(
+        &self,
+        open: &Arc<Open>,
+        inline: InlineIo,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        let open = Arc::clone(open);
+        let change = move || {
+            let _changing = open.begin_change()?;
+            Ok(work())
+        };
+        self.blocking(inline, change).await?
+    }
+
+    /// Waits for others, unless the session ends: then nobody needs what comes after.
+    pub(crate) async fn wait<T>(&self, event: impl Future<Output = T>) -> Result<T, NtStatus> {
+        tokio::select! {
+            biased;
+            happened = event => Ok(happened),
+            () = self.session().ended() => Err(NtStatus::USER_SESSION_DELETED),
+        }
+    }
+
+    /// Breaks what others cache of a file and `intent` does not agree with, and waits until it is
+    /// given back or taken.
+    pub(crate) async fn yield_caching(
+        &self,
+        node: &Node,
+        owner: Owner,
+        intent: Intent,
+    ) -> Result<(), NtStatus> {
+        self.wait(node.yield_caching(owner, intent)).await
+    }
+
+    /// Takes back the regions of a file that `wanted` picks; see [`push::recall`].
+    pub(crate) async fn recall(
+        &self,
+        node: &Arc<Node>,
+        reason: RecallReason,
+        wanted: impl Fn(&Region) -> bool,
+    ) -> Result<(), NtStatus> {
+        self.wait(push::recall(&self.link.core, node, reason, wanted)).await
     }
 
     /// Tells the client that the answer will take its time. MS-SMB2 §3.3.4.2.

@@ -22,6 +22,7 @@ use smb::NtStatus;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
+use super::begin_work;
 use super::call::Call;
 use super::frame::{self, Outcome, Terms};
 use crate::state::node::BreaksWait;
@@ -175,7 +176,7 @@ impl Place<'_> {
             Terms { credits: 0, session_id: header.session_id, route: Some(header.route) };
         // MS-SMB2 §3.3.5.2.7.2: what is related to a failed CREATE fails the same way.
         let inherited = chain.failed.filter(|_| is_related && chain.file.is_none());
-        let pending = self.link.add_pending(header.message_id.0);
+        let pending = self.link.add_pending(header.message_id.0, header.session_id.0);
         let outcome = match (inherited, admitted) {
             (Some(status), _) | (None, Err(status)) => Err(status),
             (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
@@ -194,7 +195,11 @@ impl Place<'_> {
                     under_way: None,
                     breaks_wait: None,
                 };
-                let outcome = super::dispatch(&mut call, out).await;
+                // Noted as pending before: who ends the session finds it.
+                let outcome = match begin_work(&header, &call.channel) {
+                    Ok(_working) => super::dispatch(&mut call, out).await,
+                    Err(status) => Err(status),
+                };
                 breaks_wait.extend(call.breaks_wait.take());
                 chain.file = call.chain_file;
                 chain.tree = call.chain_tree.or_else(|| header.tree_id().map(|tree| tree.0));

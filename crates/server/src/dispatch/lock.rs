@@ -37,7 +37,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if first.flags.contains(LockFlags::UNLOCK) {
         unlock(call, &open, sequence, &request.locks).await?;
     } else {
-        open.node.yield_caching(open.owner, Intent::Modify).await;
+        call.yield_caching(&open.node, open.owner, Intent::Modify).await?;
         lock(call, &open, sequence, &request.locks).await?;
     }
     Empty.emit(out);

@@ -40,6 +40,7 @@ use smb::ParseError;
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
 use crate::state::Channel;
+use crate::state::work::Working;
 
 pub(crate) use self::create::PushWish;
 
@@ -57,7 +58,9 @@ pub(crate) fn answer_now(
     }
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
+    let work = begin_work(header, asker.channel);
     let attempt = match header.command {
+        _ if work.is_err() => Some(Err(NtStatus::USER_SESSION_DELETED)),
         _ if is_expired(header, asker.channel) => Some(Err(NtStatus::NETWORK_SESSION_EXPIRED)),
         Command::READ => read::now(asker, pdu, out),
         Command::WRITE => write::now(asker, pdu, out),
@@ -112,6 +115,24 @@ pub(crate) fn without_session(header: &Header, pdu: &[u8], out: &mut Vec<u8>) ->
         Command::ECHO => echo(pdu, out),
         _ => Err(NtStatus::USER_SESSION_DELETED),
     }
+}
+
+// Counts a request among those that a session which takes the place of this one waits for. What
+// changes nothing is not waited for.
+fn begin_work(header: &Header, channel: &Channel) -> Result<Option<Working>, NtStatus> {
+    let changes = !matches!(
+        header.command,
+        Command::READ
+            | Command::FLUSH
+            | Command::ECHO
+            | Command::QUERY_DIRECTORY
+            | Command::QUERY_INFO
+            | Command::CHANGE_NOTIFY
+    );
+    if !changes {
+        return Ok(None);
+    }
+    channel.session.begin_work().map(Some).ok_or(NtStatus::USER_SESSION_DELETED)
 }
 
 // MS-SMB2 §3.3.5.2.9: whose ticket has ended may still give back what it has.

@@ -129,7 +129,7 @@ pub(super) async fn set_security(
         share.set_owner(&entry, wish.uid, wish.gid)?;
         wish.mode.map_or(Ok(()), |mode| share.set_permissions(&entry, mode))
     };
-    let outcome = call.blocking(inline, work).await?;
+    let outcome = call.changing(open, inline, work).await?;
     if let Err(error) = &outcome {
         debug!(path = open.path().to_wire(), %error, ?wish, "owner or mode not set");
     }
@@ -236,5 +236,5 @@ pub(super) async fn set_reparse_point(
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     let (entry, path, inline) = (Arc::clone(&open.entry), open.path(), open.entry.inline_io());
     let work = move || share.turn_into_link(&entry, &path, &link.substitute);
-    Ok(call.blocking(inline, work).await??)
+    Ok(call.changing(open, inline, work).await??)
 }

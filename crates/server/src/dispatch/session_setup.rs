@@ -6,10 +6,14 @@
 //!  BINDING ------------> this connection joins a session of another one (`binding`)
 //! ```
 //!
+//! A logon that takes the place of a session its client has lost is answered when that session is
+//! settled: nothing it was asked for changes a file from then on, and nothing it had open is there.
+//!
 //! Spec: MS-SMB2 §3.3.5.5.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
@@ -27,8 +31,9 @@ use crate::kerberos::Tickets;
 use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
+use crate::state::work::Work;
 use crate::state::{
-    Agreed, Authentication, Channel, Connection, Identity, Logon, Purpose, Session, Violation,
+    Agreed, Authentication, Channel, Connection, Identity, Link, Logon, Purpose, Session, Violation,
 };
 
 /// What one leg came to.
@@ -41,12 +46,14 @@ struct Leg {
     signer: Option<Arc<SigningKey>>,
     /// The preauthentication hash of an authentication that goes on.
     continues: bool,
+    /// The answer waits until this is settled.
+    replaces: Option<Arc<Work>>,
 }
 
 impl Leg {
     fn refused(status: NtStatus, session_id: u64) -> Self {
         let (flags, token) = (SessionFlags::empty(), Vec::new());
-        Self { status, session_id, flags, token, signer: None, continues: false }
+        Self { status, session_id, flags, token, signer: None, continues: false, replaces: None }
     }
 
     fn signed_by(self, signer: Option<Arc<SigningKey>>) -> Self {
@@ -84,7 +91,22 @@ pub(crate) fn handle(
     {
         going.preauth.update(&out[at..]);
     }
-    Ok(frame::end(out, start, sealed.map(|channel| &**channel))?)
+    frame::end(out, start, sealed.map(|channel| &**channel))?;
+    if let Some(replaced) = leg.replaces {
+        let link = Arc::clone(&connection.link);
+        let frame = out.split_off(start);
+        drop(link.core.runtime.clone().spawn(answer_when_settled(link, frame, replaced)));
+    }
+    Ok(())
+}
+
+// However long it takes: who is answered relies on it.
+async fn answer_when_settled(link: Arc<Link>, frame: Vec<u8>, replaced: Arc<Work>) {
+    if tokio::time::timeout(SETTLING_IS_LONG, replaced.settled()).await.is_err() {
+        warn!(peer = %link.peer, "a logon waits: the session it replaces is still busy with a file");
+        replaced.settled().await;
+    }
+    link.deliver(frame);
 }
 
 fn step(
@@ -140,6 +162,7 @@ fn step(
             token,
             signer,
             continues: true,
+            replaces: None,
         }),
         Accept::Done(accepted) => {
             let going = connection.authentications.remove(&session_id).expect("found above");
@@ -286,6 +309,7 @@ fn finish(
         token,
         signer: channel.signing.clone(),
         continues: false,
+        replaces: None,
     };
     match going.purpose {
         Purpose::New => {}
@@ -345,8 +369,8 @@ fn finish(
     if channel.session.join(link, Arc::clone(&channel)).is_err() {
         return Leg::refused(NtStatus::USER_SESSION_DELETED, id);
     }
-    end_previous(connection, previous, &channel.session);
-    leg(&channel, accepted.token)
+    let replaces = end_previous(connection, previous, &channel.session);
+    Leg { replaces, ..leg(&channel, accepted.token) }
 }
 
 // MS-SMB2 §3.3.5.5.3: which keys there are follows from the dialect.
@@ -363,16 +387,12 @@ fn derive(agreed: &Agreed, preauth: PreauthHash, key: &SessionKey) -> SessionKey
 }
 
 // MS-SMB2 §3.3.5.5.3: a client that lost its connection ends what it left behind, if it is the
-// same user.
-fn end_previous(connection: &Connection, previous: u64, new: &Session) {
-    let core = &connection.link.core;
-    let Some(old) = core.session(previous).filter(|_| previous != 0 && previous != new.id) else {
-        return;
-    };
-    if old.identity == new.identity {
-        connection.link.remove_channel(previous);
-        end_session_elsewhere(connection, previous);
+// same user. It may rely on it: nothing of that happens, or is in its way, once it is answered.
+fn end_previous(connection: &Connection, previous: u64, new: &Session) -> Option<Arc<Work>> {
+    if previous == 0 || previous == new.id {
+        return None;
     }
+    connection.link.core.replace_session(previous, &new.identity)
 }
 
 // Closing files may block, and nobody waits for it here; durable opens can be taken back at once.
@@ -380,5 +400,7 @@ fn end_session_elsewhere(connection: &Connection, id: u64) {
     connection.link.core.dissolve_session(id);
 }
 
+/// When a logon that waits for a session it replaces is worth a line in the log.
+const SETTLING_IS_LONG: Duration = Duration::from_secs(10);
 /// What NTLM challenges call this server.
 const COMPUTER_NAME: &str = "LANDFAST";

@@ -90,10 +90,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         start..start + request.data.len()
     };
     let pulled = match pulled {
-        Some(transfer) => Some(transfer.await?),
+        Some(transfer) => Some(call.wait(transfer).await??),
         None => None,
     };
-    plan.open.node.yield_caching(plan.open.owner, Intent::Modify).await;
+    call.yield_caching(&plan.open.node, plan.open.owner, Intent::Modify).await?;
     let Plan { open, offset, durable } = plan;
     let frame = Arc::clone(&call.frame);
     let inline = open.entry.inline_io();

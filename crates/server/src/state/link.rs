@@ -64,6 +64,8 @@ pub(crate) struct Link {
     /// answer that there is no such session.
     ended: Mutex<VecDeque<Arc<Channel>>>,
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
+    /// It has ended: nothing waits on its account.
+    gone: AtomicBool,
     next_async: AtomicU64,
     made: Instant,
     /// Milliseconds from then to the last frame.
@@ -73,6 +75,7 @@ pub(crate) struct Link {
 /// A request that is answered later.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
+    session_id: u64,
     /// 0 until an interim answer named one.
     pub(crate) async_id: AtomicU64,
     cancelled: AtomicBool,
@@ -127,6 +130,7 @@ impl Link {
             channels: Mutex::default(),
             ended: Mutex::default(),
             pending: Mutex::default(),
+            gone: AtomicBool::new(false),
             next_async: AtomicU64::new(1),
             made: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -213,10 +217,14 @@ impl Link {
         lock(&self.pending).len()
     }
 
-    /// Notes that a request will be answered later.
-    pub(crate) fn add_pending(&self, message_id: u64) -> Arc<Pending> {
-        let pending = Arc::new(Pending::default());
+    /// Notes that a request of a session will be answered later.
+    pub(crate) fn add_pending(&self, message_id: u64, session_id: u64) -> Arc<Pending> {
+        let pending = Arc::new(Pending { session_id, ..Pending::default() });
         lock(&self.pending).insert(message_id, Arc::clone(&pending));
+        // Whoever let go of everything may not have seen it.
+        if self.gone.load(Ordering::Acquire) {
+            pending.cancel();
+        }
         pending
     }
 
@@ -248,8 +256,19 @@ impl Link {
 
     /// Lets go of everything that waits, when the connection has ended.
     pub(crate) fn cancel_all(&self) {
+        self.gone.store(true, Ordering::Release);
         let pending = lock(&self.pending);
         let ends = |pending: &&Arc<Pending>| !pending.outlives.load(Ordering::Acquire);
+        pending.values().filter(ends).for_each(|pending| pending.cancel());
+    }
+
+    /// Lets go of everything that a session waits for, when it has ended.
+    pub(crate) fn cancel_session(&self, session_id: u64) {
+        let pending = lock(&self.pending);
+        // Those that outlive a connection look after their session themselves.
+        let ends = |pending: &&Arc<Pending>| {
+            pending.session_id == session_id && !pending.outlives.load(Ordering::Acquire)
+        };
         pending.values().filter(ends).for_each(|pending| pending.cancel());
     }
 }

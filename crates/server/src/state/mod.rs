@@ -1,7 +1,7 @@
 //! State machines and tables, without sockets: connections, sessions, trees, opens, files.
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
-//! see it), [`session`], [`tree`], [`open`], [`node`] (a file as all its opens see it) with
+//! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it) with
 //! [`sharing`], [`lease`] over [`caching`] (a break waits until its holder is [`told`]), and [`locks`].
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
@@ -31,6 +31,7 @@ pub(crate) mod throttle;
 pub(crate) mod told;
 pub(crate) mod tree;
 pub(crate) mod window;
+pub(crate) mod work;
 
 pub(crate) use connection::{Authentication, Connection, Frame, Purpose, Stage, Violation};
 pub(crate) use durable::Orphans;

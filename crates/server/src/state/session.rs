@@ -31,6 +31,7 @@ use super::open::Open;
 use super::pipe::Pipe;
 use super::slab::{Full, Slab, SlabId};
 use super::tree::{Target, Tree};
+use super::work::{Work, Working};
 use crate::limits::{
     CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESSION_MAX,
 };
@@ -65,7 +66,7 @@ pub(crate) struct Session {
     next_tree: AtomicU32,
     opens: Mutex<Slab<Arc<Open>>>,
     pipes: Mutex<Slab<Arc<Pipe>>>,
-    closed: AtomicBool,
+    work: Arc<Work>,
     /// Notified when it has ended.
     end: Notify,
     /// It has authenticated again without a name.
@@ -139,7 +140,7 @@ impl Session {
             next_tree: AtomicU32::new(1),
             opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
             pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
-            closed: AtomicBool::new(false),
+            work: Arc::default(),
             end: Notify::new(),
             unnamed: AtomicBool::new(false),
             expires: AtomicU64::new(u64::MAX),
@@ -279,18 +280,16 @@ impl Session {
 
     /// Ends the session and everything in it. May block. The second call does nothing.
     pub(crate) fn close(&self, core: &Arc<Core>) {
-        for open in self.dissolve(core) {
-            log_close(&open, open.close(core));
+        if let Some(left) = self.dissolve(core) {
+            left.close(core);
         }
     }
 
     /// Ends the session: durable opens wait for their client from now on, the others are left to
-    /// the caller, who closes them. Does not block.
+    /// the caller, who closes them. Does not block. Only the first call finds anything.
     #[must_use]
-    pub(crate) fn dissolve(&self, core: &Arc<Core>) -> Vec<Arc<Open>> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Vec::new();
-        }
+    pub(crate) fn dissolve(&self, core: &Arc<Core>) -> Option<Left> {
+        let closing = self.work.end()?;
         self.end.notify_waiters();
         let links = {
             let mut links = self.links();
@@ -299,11 +298,23 @@ impl Session {
         };
         for link in links.iter().filter_map(Weak::upgrade) {
             link.remove_channel(self.id);
+            link.cancel_session(self.id);
         }
         self.trees().clear();
         self.pipes().drain();
         let opens = self.opens().drain();
-        opens.into_iter().filter(|open| !core.orphans.adopt(core, open)).collect()
+        let opens = opens.into_iter().filter(|open| !core.orphans.adopt(core, open)).collect();
+        Some(Left { opens, _closing: closing })
+    }
+
+    /// Counts a request that changes something; `None` once the session has ended.
+    pub(crate) fn begin_work(&self) -> Option<Working> {
+        self.work.begin()
+    }
+
+    /// What it still does.
+    pub(crate) fn work(&self) -> &Arc<Work> {
+        &self.work
     }
 
     /// Whether nobody stands behind it, at the moment or at all.
@@ -328,7 +339,7 @@ impl Session {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.work.is_ended()
     }
 
     /// Returns once it has ended.
@@ -359,6 +370,20 @@ impl Session {
 
     fn opens(&self) -> MutexGuard<'_, Slab<Arc<Open>>> {
         self.opens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a session that has ended had open, for who closes it.
+#[derive(Debug)]
+pub(crate) struct Left {
+    opens: Vec<Arc<Open>>,
+    _closing: Working,
+}
+
+impl Left {
+    /// May block.
+    pub(crate) fn close(self, core: &Arc<Core>) {
+        self.opens.iter().for_each(|open| log_close(open, open.close(core)));
     }
 }
 

@@ -51,6 +51,16 @@ impl Fixture {
         Wire::dial(self.running.tcp_address())
     }
 
+    /// The same client again, over a new connection: its session takes the place of `lost`.
+    pub(crate) fn again(&self, number: u8, lost: &Wire) -> Wire {
+        let mut wire = self.dial();
+        wire.negotiate(number);
+        wire.previous = lost.session;
+        wire.log_on();
+        wire.enter("data");
+        wire
+    }
+
     /// A connection with a session and a tree. Clients of different numbers are different.
     pub(crate) fn client(&self, number: u8) -> Wire {
         let mut wire = self.dial();
@@ -66,6 +76,8 @@ pub(crate) struct Wire {
     pub(crate) stream: TcpStream,
     pub(crate) next_id: u64,
     pub(crate) session: u64,
+    /// The session that the next logon takes the place of.
+    pub(crate) previous: u64,
     pub(crate) tree: u32,
     pub(crate) keys: Option<SessionKeys>,
     /// Sign requests.
@@ -90,6 +102,7 @@ impl Wire {
             stream,
             next_id: 0,
             session: 0,
+            previous: 0,
             tree: 0,
             keys: None,
             signs: true,
@@ -154,7 +167,7 @@ impl Wire {
                 binding: of.is_some(),
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::empty(),
-                previous_session_id: SessionId(0),
+                previous_session_id: SessionId(self.previous),
                 token: &next,
             };
             let mut pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));

@@ -49,6 +49,7 @@ use crate::state::lease::{Granted, Owner};
 use crate::state::node::{Holder, Node};
 use crate::state::open::{Durable, OpenParts, Origin};
 use crate::state::persistent;
+use crate::state::session::log_close;
 use crate::state::slab::SlabId;
 use crate::state::{Open, Tree};
 
@@ -106,7 +107,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     };
     let is_directory = created.entry.is_directory();
     let (metadata, action) = (created.metadata, created.action);
-    let open = register(call, &tree, &wish, created, origin(action))?;
+    let open = register(call, &tree, &wish, created, origin(action)).await?;
     let file_id = FileId { persistent: serial.0, volatile: open.volatile };
     let granted = grant(call, &wish, &open);
     let keeps = share.journal().is_some()
@@ -262,7 +263,7 @@ async fn settle(
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),
             Attempt::Again => {}
-            Attempt::Going(node) => node.removed().await,
+            Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Breaking { node, intent } => {
                 call.go_pending();
                 // Whoever maps the file learns it at once, and its grace runs meanwhile.
@@ -277,7 +278,7 @@ async fn settle(
             Attempt::Mapped { node, reason } => {
                 call.go_pending();
                 _resizing = wish.overwrites().then(|| node.begin_resize());
-                unmap(call, wish, &node, reason).await;
+                call.wait(unmap(call, wish, &node, reason)).await?;
             }
         }
     }
@@ -292,7 +293,7 @@ async fn unmap(call: &Call, wish: &Wish, node: &Arc<Node>, reason: RecallReason)
 }
 
 // From here on the open exists for the client.
-fn register(
+async fn register(
     call: &Call,
     tree: &Arc<Tree>,
     wish: &Wish,
@@ -321,22 +322,25 @@ fn register(
     let open = match session.add_open(|id| Arc::new(Open::new(parts(id.0)))) {
         Ok(open) => open,
         Err(make) => {
-            close_in_background(call, make(SlabId(0)));
+            close(call, make(SlabId(0))).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
     };
     // A session or tree that ended meanwhile has closed its opens, but not this one.
     if session.is_closed() || session.tree(tree.id).is_none() {
         session.remove_open(open.serial.0, open.volatile);
-        close_in_background(call, open);
+        close(call, open).await;
         return Err(NtStatus::USER_SESSION_DELETED);
     }
     Ok(open)
 }
 
-fn close_in_background(call: &Call, open: Arc<Open>) {
+// Nobody is to get what was opened. Waited for: who takes the place of the session relies on it.
+async fn close(call: &Call, open: Arc<Open>) {
     let core = Arc::clone(&call.link.core);
-    call.link.core.runtime.spawn_blocking(move || open.close(&core));
+    let closed = call.blocking(InlineIo::CachedReads, move || log_close(&open, open.close(&core)));
+    // It fails when the server stops: then everything is closed.
+    let _ = closed.await;
 }
 
 // How the client is told of breaks of what this open holds.

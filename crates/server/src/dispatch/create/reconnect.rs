@@ -13,7 +13,7 @@ use smb::{FileId, NtStatus};
 use tracing::{debug, info};
 
 use super::durable::{Back, Durability};
-use super::{Facts, PushWish, close_in_background, holder, lease_context, respond};
+use super::{Facts, PushWish, close, holder, lease_context, respond};
 use crate::dispatch::call::Call;
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
@@ -134,7 +134,7 @@ async fn claim(
             return arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND));
         }
         call.go_pending();
-        if tokio::time::timeout_at(deadline.into(), arrival).await.is_err() {
+        if call.wait(tokio::time::timeout_at(deadline.into(), arrival)).await?.is_err() {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
         }
     }
@@ -202,7 +202,7 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
     };
     let added = session.add_open(|id| Arc::new(Open::handed_over(&old, place(id.0))));
     let Ok(open) = added else {
-        close_in_background(call, old);
+        close(call, old).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     };
     if let Some(key) = open.origin.key().filter(|_| open.may_repeat()) {
@@ -226,7 +226,7 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         if session.remove_open(open.serial.0, open.volatile).is_some() {
             let waits = kept && session.is_closed();
             if !waits || !call.link.core.orphans.adopt(&call.link.core, &open) {
-                close_in_background(call, open);
+                close(call, open).await;
             }
         }
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);

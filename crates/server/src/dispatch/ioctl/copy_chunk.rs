@@ -51,11 +51,12 @@ pub(super) async fn copy(
     }
     let source = source(call, request.source)?;
     check(&source, &target, code)?;
-    target.node.yield_caching(target.owner, Intent::Modify).await;
+    call.yield_caching(&target.node, target.owner, Intent::Modify).await?;
     crate::push::settle_times(&source.node);
     // Off this thread though nothing may wait: some MiB are copied.
+    let changed = Arc::clone(&target);
     let work = move || copy_all(&source, &target, &request.chunks);
-    let (status, done) = call.blocking(InlineIo::CachedReads, work).await?;
+    let (status, done) = call.changing(&changed, InlineIo::CachedReads, work).await?;
     Ok((status, output(done)))
 }
 

@@ -25,8 +25,9 @@ pub(super) async fn set_sparse(call: &Call, open: Arc<Open>, input: &[u8]) -> Re
     let SetSparse { sparse } = SetSparse::parse(input);
     let rights = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::WRITE_ATTRIBUTES;
     check(&open, rights)?;
-    let work = move || open.entry.set_sparse(sparse);
-    Ok(call.blocking(InlineIo::CachedReads, work).await??)
+    let entry = Arc::clone(&open.entry);
+    let work = move || entry.set_sparse(sparse);
+    Ok(call.changing(&open, InlineIo::CachedReads, work).await??)
 }
 
 /// SET_ZERO_DATA.
@@ -156,19 +157,19 @@ async fn change(
     start: u64,
     work: impl FnOnce(&Entry) -> Result<(), ShareError> + Send + 'static,
 ) -> Result<(), NtStatus> {
-    open.node.yield_caching(open.owner, Intent::Modify).await;
+    call.yield_caching(&open.node, open.owner, Intent::Modify).await?;
     let resizing: Resizing = open.node.begin_resize();
     let is_reached = |region: &Region| region.end > start;
     let is_own = |region: &Region| region.open_serial == open.serial;
     if open.node.lock().regions.iter().any(|region| is_reached(region) && is_own(region)) {
         return Err(NtStatus::USER_MAPPED_FILE);
     }
-    let core = &call.link.core;
-    crate::push::recall(core, &open.node, RecallReason::TRUNCATION, is_reached).await;
+    call.recall(&open.node, RecallReason::TRUNCATION, is_reached).await?;
+    let entry = Arc::clone(&open.entry);
     let work = move || {
-        let outcome = work(&open.entry);
+        let outcome = work(&entry);
         drop(resizing);
         outcome
     };
-    Ok(call.blocking(InlineIo::CachedReads, work).await??)
+    Ok(call.changing(&open, InlineIo::CachedReads, work).await??)
 }

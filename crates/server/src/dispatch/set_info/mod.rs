@@ -130,7 +130,7 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         }
         entry.set_basic(change)
     };
-    Ok(call.blocking(inline, work).await??)
+    Ok(call.changing(open, inline, work).await??)
 }
 
 // MS-FSCC §2.4, FileModeInformation: what a handle may change about itself. It is all advice.
@@ -153,7 +153,7 @@ async fn set_attributes(
     }
     let entry = Arc::clone(&open.entry);
     let work = move || entry.set_extended_attributes(&list);
-    Ok(call.blocking(open.entry.inline_io(), work).await??)
+    Ok(call.changing(open, open.entry.inline_io(), work).await??)
 }
 
 // MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update
@@ -186,7 +186,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     if size > i64::MAX.unsigned_abs() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    open.node.yield_caching(open.owner, Intent::Modify).await;
+    call.yield_caching(&open.node, open.owner, Intent::Modify).await?;
     // Until the file has its new size nothing is mapped that the recall below would miss.
     let resizing = open.node.begin_resize();
     // The client's own region on this very handle is its own to give back first; others are
@@ -196,19 +196,16 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     if open.node.lock().regions.iter().any(|region| is_cut(region) && is_own(region)) {
         return Err(NtStatus::USER_MAPPED_FILE);
     }
-    let core = &call.link.core;
-    crate::push::recall(core, &open.node, RecallReason::TRUNCATION, is_cut).await;
-    let changed = Arc::clone(open);
+    call.recall(&open.node, RecallReason::TRUNCATION, is_cut).await?;
+    let entry = Arc::clone(&open.entry);
     let work = move || {
         let _resizing = resizing;
-        let _changing = changed.begin_change()?;
         match resize {
-            Resize::End(size) => changed.entry.set_size(size)?,
-            Resize::Allocation(size) => changed.entry.set_allocation(size)?,
+            Resize::End(size) => entry.set_size(size),
+            Resize::Allocation(size) => entry.set_allocation(size),
         }
-        Ok(())
     };
-    call.blocking(open.entry.inline_io(), work).await?
+    Ok(call.changing(open, open.entry.inline_io(), work).await??)
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {
@@ -237,10 +234,9 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
             Ok(())
         };
         call.blocking(inline, check).await??;
-        open.node.yield_caching(open.owner, Intent::Unlink).await;
-        let core = &call.link.core;
+        call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
         let in_the_way = |region: &Region| region.owner != open.owner;
-        crate::push::recall(core, &open.node, RecallReason::UNLINK, in_the_way).await;
+        call.recall(&open.node, RecallReason::UNLINK, in_the_way).await?;
     }
     let mut state = open.node.lock();
     // Closed meanwhile: the wish would be nobody's.

@@ -34,7 +34,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     if !open.node.lock().streams.is_empty() {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    open.node.yield_caching(open.owner, Intent::Unlink).await;
+    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     let core = Arc::clone(&call.link.core);
     let is_directory = open.entry.is_directory();
     if is_directory && core.nodes.is_open_below(&target.share, &target.from) {
@@ -47,12 +47,9 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let (share, from, key) = (Arc::clone(&target.share), target.from.clone(), open.node.key());
     let replace = target.replace;
     let inline = open.entry.inline_io();
-    let (renamed, renamed_to) = (Arc::clone(open), to.clone());
-    let work = move || -> Result<(), NtStatus> {
-        let _changing = renamed.begin_change()?;
-        Ok(share.rename(&from, &renamed_to, key, replace)?)
-    };
-    let renamed = call.blocking(inline, work).await?;
+    let renamed_to = to.clone();
+    let work = move || share.rename(&from, &renamed_to, key, replace);
+    let renamed = call.changing(open, inline, work).await.and_then(|renamed| Ok(renamed?));
     let is_mapped = renamed.is_ok() && target.note_renamed(open, &to);
     if is_directory && renamed.is_ok() {
         core.nodes.move_below(&target.share, &target.from, &to);
@@ -82,14 +79,14 @@ async fn rename_stream(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<()
     }
     let replace = new.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
     let part = StreamPart::parse(Some(behind))?;
-    open.node.yield_caching(open.owner, Intent::Unlink).await;
+    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     let entry = Arc::clone(&open.entry);
     let work = move || match part {
         StreamPart::Named(name) => share.rename_stream(&entry, &name, replace),
         StreamPart::Unnamed => share.promote_stream(&entry, replace),
         StreamPart::Index | StreamPart::Absent => Err(ShareError::PeerInvalid),
     };
-    Ok(call.blocking(InlineIo::CachedReads, work).await??)
+    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
 }
 
 // Persistent opens are found again by the name they are about to get, or else by the one they have.
@@ -137,7 +134,7 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
     let (share, entry, replace) =
         (Arc::clone(&target.share), Arc::clone(&open.entry), target.replace);
     let inline = open.entry.inline_io();
-    Ok(call.blocking(inline, move || share.link(&entry, &to, replace)).await??)
+    Ok(call.changing(open, inline, move || share.link(&entry, &to, replace)).await??)
 }
 
 /// Where a name is to go.
@@ -245,8 +242,8 @@ impl Target {
 // MS-FSA §2.1.5.15.11: a name somebody has open is not taken from them, but whoever only caches
 // a handle or maps a region is asked to let go first.
 async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
-    victim.yield_caching(open.owner, Intent::Unlink).await;
-    crate::push::recall(&call.link.core, victim, RecallReason::RENAME_OVER, |_| true).await;
+    call.yield_caching(victim, open.owner, Intent::Unlink).await?;
+    call.recall(victim, RecallReason::RENAME_OVER, |_| true).await?;
     // Who opened by the rules of POSIX keeps an open file whose name goes.
     let is_posix = open.path().naming() == Naming::Posix;
     let state = victim.lock();

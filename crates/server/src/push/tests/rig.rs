@@ -283,7 +283,7 @@ impl Rig {
             range,
             chain_file: None,
             chain_tree: None,
-            pending: self.link.add_pending(id),
+            pending: self.link.add_pending(id, self.channel.session.id),
             may_pend: true,
             under_way: None,
             breaks_wait: None,
