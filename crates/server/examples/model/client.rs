@@ -1,8 +1,10 @@
 //! One client: a directory of its own that it knows byte by byte, and visits to those of others.
 //!
-//! Everything it does goes through [`Client::ask`], which now and then cuts the connection with the
-//! request on its way. What an answer would have said is then found out as an application would:
-//! durable opens are taken back, CREATE and LOCK are sent again, and the rest is looked at.
+//! Everything it does goes through [`Client::ask`], which now and then ends the connection with the
+//! request on its way: cut, or silent for good and still standing, as behind a cable that was pulled.
+//! What an answer would have said is then found out as an application would: it logs on in the place
+//! of the session it had, durable opens are taken back, CREATE and LOCK are sent again, and the rest
+//! is looked at. From then on nothing of before happens any more: what it saw is what there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,7 +99,12 @@ pub(crate) struct Client<'a> {
     pub(crate) cuts: bool,
     place: &'a Place,
     guid: [u8; 16],
+    /// The session that its requests were sent in last.
+    session: u64,
     wire: Option<Wire>,
+    /// The connection before, if the server was not told that it is of no use any more.
+    silent: Option<Wire>,
+    falls_silent: bool,
 }
 
 impl<'a> Client<'a> {
@@ -128,7 +135,10 @@ impl<'a> Client<'a> {
             cuts: true,
             place,
             guid,
+            session: 0,
             wire: None,
+            silent: None,
+            falls_silent: false,
         }
     }
 
@@ -187,7 +197,7 @@ impl<'a> Client<'a> {
             self.counts.cuts += 1;
             wire.start(command, flags, body)?;
             std::thread::sleep(Duration::from_micros(self.random.next() % 2_000));
-            wire.cut();
+            self.falls_silent = self.random.one_in(2);
             return Err(Lost::Connection);
         }
         wire.ask_with(command, flags, body)
@@ -313,14 +323,20 @@ impl<'a> Client<'a> {
     /// A connection that has entered the share.
     pub(crate) fn connect(&mut self) -> Result<(), Lost> {
         self.disconnect();
-        self.wire = Some(Wire::enter(self.place, self.guid)?);
+        let wire = Wire::enter(self.place, self.guid, self.session)?;
+        self.session = wire.session;
+        self.wire = Some(wire);
         Ok(())
     }
 
     pub(crate) fn disconnect(&mut self) {
         if let Some(wire) = self.wire.take() {
             self.counts.breaks += wire.breaks;
-            wire.cut();
+            if std::mem::take(&mut self.falls_silent) {
+                self.silent = Some(wire);
+            } else {
+                wire.cut();
+            }
         }
     }
 
@@ -334,6 +350,7 @@ impl<'a> Client<'a> {
             self.fault(format!("LOGOFF: {status:?}"));
         }
         self.disconnect();
+        self.silent = None;
         Ok(())
     }
 }

@@ -79,7 +79,8 @@ fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
     let mut held = Vec::with_capacity(count);
     for number in 0..count {
         let lost = |lost| format!("session {number}: {lost:?}");
-        let mut wire = Wire::enter(place, Random::new(ask::wide(number)).guid()).map_err(lost)?;
+        let mut wire =
+            Wire::enter(place, Random::new(ask::wide(number)).guid(), 0).map_err(lost)?;
         let disposition = CreateDisposition::OPEN_IF;
         let name = format!("idle.{number}");
         let request = ask::create(&name, ask::OWNER_ACCESS, ask::SHARES_ALL, disposition);

@@ -1,4 +1,8 @@
 //! What a client does once its connection is gone: it comes back, and finds out what happened.
+//!
+//! It names the session it had when it logs on. MS-SMB2 §3.3.5.5.3 ends that one first, so once there
+//! is an answer each request that went unanswered has happened or never will, opens that may be taken
+//! back wait for it, and those that may not are in nobody's way. Nothing of that is waited for here.
 
 use std::time::{Duration, Instant};
 
@@ -70,14 +74,8 @@ impl Client<'_> {
                 self.opening = None;
             } else {
                 self.counts.replays += 1;
-                // The session it was sent in may still be there.
-                let patience = Instant::now() + PATIENCE;
-                while self.open(&wish, true)? == NtStatus::FILE_NOT_AVAILABLE {
-                    if Instant::now() > patience {
-                        self.fault(format!("{wish:?} is not available any more"));
-                        break;
-                    }
-                    std::thread::sleep(PAUSE);
+                if self.open(&wish, true)? == NtStatus::FILE_NOT_AVAILABLE {
+                    self.fault(format!("{wish:?} is still under way"));
                 }
             }
         }
@@ -101,38 +99,27 @@ impl Client<'_> {
             self.handles.remove(path);
             return Ok(());
         }
-        let patience = Instant::now() + PATIENCE_FOR_AN_OPEN;
         let is_closing = self.closing.as_deref() == Some(path);
-        loop {
-            let status = self.ask_back(path, &mut handle)?;
-            match (status, handle.wish.kind) {
-                (NtStatus::SUCCESS, kind) => {
-                    match kind {
-                        Kind::Persistent => self.counts.back_persistent += 1,
-                        _ => self.counts.back_durable += 1,
-                    }
-                    self.counts.back_locks += ask::wide(handle.locks.len());
-                    self.handles.insert(path.to_owned(), handle);
-                    break;
+        let status = self.ask_back(path, &mut handle)?;
+        match (status, handle.wish.kind) {
+            (NtStatus::SUCCESS, kind) => {
+                match kind {
+                    Kind::Persistent => self.counts.back_persistent += 1,
+                    _ => self.counts.back_durable += 1,
                 }
-                (NtStatus::OBJECT_NAME_NOT_FOUND, Kind::Durable) => {
-                    self.counts.given_up += 1;
-                    self.handles.remove(path);
-                    break;
-                }
-                (NtStatus::OBJECT_NAME_NOT_FOUND, _) if is_closing => {
-                    self.handles.remove(path);
-                    break;
-                }
-                // The server may not know yet that the connection is gone.
-                (NtStatus::OBJECT_NAME_NOT_FOUND, _) if Instant::now() < patience => {
-                    std::thread::sleep(PAUSE);
-                }
-                (status, _) => {
-                    self.fault(format!("{path} does not come back: {status:?} ({handle:?})"));
-                    self.handles.remove(path);
-                    break;
-                }
+                self.counts.back_locks += ask::wide(handle.locks.len());
+                self.handles.insert(path.to_owned(), handle);
+            }
+            (NtStatus::OBJECT_NAME_NOT_FOUND, Kind::Durable) => {
+                self.counts.given_up += 1;
+                self.handles.remove(path);
+            }
+            (NtStatus::OBJECT_NAME_NOT_FOUND, _) if is_closing => {
+                self.handles.remove(path);
+            }
+            (status, _) => {
+                self.fault(format!("{path} does not come back: {status:?} ({handle:?})"));
+                self.handles.remove(path);
             }
         }
         if is_closing {
@@ -162,21 +149,20 @@ impl Client<'_> {
         Ok(status)
     }
 
-    /// Looks at everything until it is as one of the worlds has it, and that is the world then.
+    /// Looks at everything, as soon as no visitor is in the way. It is as one of the worlds has it,
+    /// and that is the world then.
     pub(crate) fn settle(&mut self) -> Result<(), Lost> {
-        let patience = Instant::now() + PATIENCE_TO_SETTLE;
+        let patience = Instant::now() + PATIENCE_WITH_VISITORS;
         let seen = loop {
-            let seen = self.look_around()?;
-            let is_over = Instant::now() > patience;
-            match seen {
-                Some(seen) if is_over || self.worlds.fits(&seen) => break seen,
-                None if is_over => {
-                    let why = self.in_the_way.take();
-                    self.fault(format!("a file that nobody keeps cannot be looked at: {why:?}"));
-                    return Ok(());
-                }
-                _ => std::thread::sleep(PAUSE),
+            if let Some(seen) = self.look_around()? {
+                break seen;
             }
+            if Instant::now() > patience {
+                let why = self.in_the_way.take();
+                self.fault(format!("a file that nobody keeps cannot be looked at: {why:?}"));
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
         };
         self.counts.compared += 1;
         if let Err(difference) = self.worlds.look(&seen) {
@@ -195,8 +181,11 @@ impl Client<'_> {
     fn look_around(&mut self) -> Result<Option<Tree>, Lost> {
         let mut tree = Tree::new();
         let Some(listing) = self.listing()? else { return Ok(None) };
+        // A handle has moved with its file; a file that was to be replaced and is there still has none.
+        let is_there = |name: &String| listing.iter().any(|(path, _)| path == name);
+        let moving = self.moving.clone().filter(|(from, _)| !is_there(from));
         for (path, _) in listing {
-            let moved = self.moving.as_ref().filter(|(_, to)| *to == path);
+            let moved = moving.as_ref().filter(|(_, to)| *to == path);
             let key = moved.map_or(&path, |(from, _)| from);
             let handle = self.handles.get(&path).or_else(|| self.handles.get(key));
             let content = if let Some(id) = handle.map(|handle| handle.id) {
@@ -240,10 +229,8 @@ pub(crate) fn granted(response: &CreateResponse<'_>) -> Kind {
 
 /// How long a server may take to start again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take to notice that a connection is gone.
-const PATIENCE_FOR_AN_OPEN: Duration = Duration::from_secs(15);
-/// How long what a lost connection left behind may take to go.
-const PATIENCE_TO_SETTLE: Duration = Duration::from_secs(20);
+/// How long visitors of a file may be in the way: of one who is gone the server may not know.
+const PATIENCE_WITH_VISITORS: Duration = Duration::from_secs(60);
 /// How often it is cut off again while it comes back.
 const CUT_ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);

@@ -41,7 +41,7 @@ pub(crate) type Answer = (Header, Vec<u8>);
 pub(crate) struct Wire {
     stream: TcpStream,
     next_id: u64,
-    session: u64,
+    pub(crate) session: u64,
     tree: u32,
     keys: Option<SessionKeys>,
     /// Breaks that came.
@@ -49,14 +49,15 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Connects, logs on as the machine `client` and enters the share.
-    pub(crate) fn enter(place: &Place, client: [u8; 16]) -> Result<Self, Lost> {
+    /// Connects, logs on as the machine `client`, in the place of its session `previous` if there was
+    /// one, and enters the share.
+    pub(crate) fn enter(place: &Place, client: [u8; 16], previous: u64) -> Result<Self, Lost> {
         let stream = TcpStream::connect_timeout(&place.address, PATIENCE).map_err(|_| GONE)?;
         stream.set_nodelay(true).map_err(|_| GONE)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(|_| GONE)?;
         let mut wire = Self { stream, next_id: 0, session: 0, tree: 0, keys: None, breaks: 0 };
         let preauth = wire.negotiate(client)?;
-        wire.log_on(place, preauth)?;
+        wire.log_on(place, preauth, previous)?;
         let path = Name::new(format!("\\\\{}\\{}", place.address.ip(), place.share));
         let path = path.map_err(|_| Lost::Fault("the share's name is too long".to_owned()))?;
         let request = TreeConnectRequest { flags: 0, path };
@@ -87,7 +88,7 @@ impl Wire {
         Ok(hash)
     }
 
-    fn log_on(&mut self, place: &Place, mut hash: PreauthHash) -> Result<(), Lost> {
+    fn log_on(&mut self, place: &Place, mut hash: PreauthHash, previous: u64) -> Result<(), Lost> {
         let fault = |_| Lost::Fault("the server's token is wrong".to_owned());
         let (user, password) = (&place.user, &place.password);
         let mut initiator =
@@ -98,7 +99,7 @@ impl Wire {
                 binding: false,
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::empty(),
-                previous_session_id: SessionId(0),
+                previous_session_id: SessionId(previous),
                 token: &next,
             };
             let pdu = self.pdu(Command::SESSION_SETUP, HeaderFlags::empty(), |out| {
