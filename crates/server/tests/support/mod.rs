@@ -36,8 +36,15 @@ impl Fixture {
     }
 
     pub(crate) fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        Self::start_on(tokio::runtime::Runtime::new().unwrap(), change)
+    }
+
+    /// On threads of the test's choice.
+    pub(crate) fn start_on(
+        runtime: tokio::runtime::Runtime,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         config.shares.push(ShareConfig::new("data", dir.path()));
         config.users = Users::with_passwords([("user", "secret"), ("other", "hidden")]);
