@@ -9,7 +9,7 @@ use crate::interop::samples::Spread;
 use crate::peer::Against;
 use crate::process::Step;
 use crate::{
-    bulk, check, compare, demo, deps, flood, fuzz, guest, interop, kill9, latency, polling,
+    bulk, check, compare, demo, deps, flood, fuzz, guest, interop, kill9, latency, model, polling,
     torture, workspace,
 };
 
@@ -144,7 +144,7 @@ fn step_names() -> Vec<&'static str> {
 const DEPS: &str = "deps";
 const GUEST: &str = "guest";
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 19] = [
+const STEPS: [SuiteStep; 20] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -215,6 +215,12 @@ const STEPS: [SuiteStep; 19] = [
         name: "kill9",
         about: "SIGKILL in the middle of a stream of commits",
         run: || kill9::run(&kill9::Options { rounds: 5 }),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "model",
+        about: "clients that do anything, cut off and with the server killed, against a model",
+        run: || model::run(&model::Options::short()),
         needed_by_all: false,
     },
     SuiteStep {
