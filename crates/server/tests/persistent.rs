@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::net::Shutdown;
 use std::path::Path;
 
 use server::{Server, ServerConfig, ShareConfig, Users};
@@ -12,8 +13,8 @@ use smb::create::{
 };
 use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags};
 use smb::{
-    CloseRequest, Command, FileId, Guid, LockElement, LockFlags, LockRequest, Name, NtStatus,
-    SetInfoRequest,
+    BreakNotification, CloseRequest, Command, Empty, FileId, Guid, LockElement, LockFlags,
+    LockRequest, Name, NtStatus, SetInfoRequest,
 };
 use support::{Fixture, Opened, Wire, read};
 
@@ -120,6 +121,34 @@ fn a_persistent_open_is_there_after_a_crash_with_its_share_mode_and_its_lease() 
     let close = CloseRequest { query_attributes: false, file_id: back.id };
     assert_eq!(again.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::SUCCESS);
     assert_eq!(after.running.status().files, 0);
+}
+
+#[test]
+fn who_comes_back_is_asked_for_what_somebody_waits_for() {
+    let server = start();
+    for is_lost in [true, false] {
+        let mut one = server.fixture.client(1);
+        let opened = open_persistent(&mut one, "f");
+        let mut other = server.fixture.client(2);
+        // Asked while nobody is there to be told, or over a connection that tells nobody.
+        if is_lost {
+            one.stream.shutdown(Shutdown::Both).unwrap();
+            while server.fixture.running.status().orphans == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let waiting = other.start_open("f", |_| {});
+        assert_eq!(other.receive().0.status, NtStatus::PENDING);
+        let mut again = server.fixture.again(1, &one);
+        let back = take_back(&mut again, "f", opened.id);
+        assert_eq!(back.status, NtStatus::SUCCESS);
+        let (_, pdu) = again.notification();
+        assert!(matches!(BreakNotification::parse(&pdu), Ok(BreakNotification::Lease(_))));
+        let close = CloseRequest { query_attributes: false, file_id: back.id };
+        assert_eq!(again.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::SUCCESS);
+        assert_eq!(other.finish_open(waiting).status, NtStatus::SUCCESS);
+        other.ask(Command::LOGOFF, |out| Empty.emit(out));
+    }
 }
 
 #[test]

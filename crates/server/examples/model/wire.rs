@@ -252,7 +252,7 @@ impl Wire {
 }
 
 const GONE: Lost = Lost::Connection;
-/// Longer than the 35 s a holder of a lease has to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Shorter than the 35 s a holder of a lease has to answer: all here do, as soon as they are asked.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// More than any answer here has.
 const FRAME_MAX: usize = 1 << 20;

@@ -231,6 +231,9 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         }
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     }
+    // What was asked of a persistent open while nobody was there to be told, or over the connection
+    // that was lost: it follows the answer. Whoever waits for it need not wait until time is over.
+    open.node.repeat_break(open.owner);
     Ok(open)
 }
 
