@@ -101,9 +101,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     Ok(tally)
 }
 
-/// The clients, built.
+/// The clients, built: for the whole workspace, as `cargo test --workspace` has built them before in the suite.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    let build = ["build", "--release", "--package", "landfast-server", "--example", "model"];
+    let build = ["build", "--release", "--workspace", "--example", "model"];
     if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(program));
     }
