@@ -6,9 +6,10 @@ mod support;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
+use server::{Server, ServerConfig, ShareConfig, Users};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    CreateResponseContext, PosixResponse,
+    CreateResponseContext, DurableReconnectV2, DurableRequestV2, PosixResponse,
 };
 use smb::fsctl::{ReparsePoint, SymlinkReparse};
 use smb::info::security::{Ace, Control, Dacl, SecurityDescriptor, Sid};
@@ -442,6 +443,42 @@ fn a_name_goes_at_once_and_the_open_file_stays() {
     assert_eq!(open(&mut wire, "g").status, NtStatus::DELETE_PENDING);
     close(&mut windows, held);
     assert!(!on_disk(&fixture, "g").exists());
+}
+
+#[test]
+fn a_persistent_open_below_a_directory_that_is_renamed_is_found_after_a_crash() {
+    let log = tempfile::tempdir().unwrap();
+    let [opens, copy] = ["opens", "copy"].map(|name| log.path().join(name));
+    let writes = opens.clone();
+    let fixture = Fixture::start_with(|config| config.shares[0].persistent_opens = Some(writes));
+    std::fs::create_dir(on_disk(&fixture, "from")).unwrap();
+    let mut wire = client(&fixture, 1);
+    let create_guid = Guid([5; 16]);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid };
+    let below = open_as(&mut wire, "from/f", 0o600, |open| {
+        open.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    let directory = open(&mut wire, "from").id;
+    assert_eq!(rename(&mut wire, directory, "to", FileInfoClass::RENAME), NtStatus::SUCCESS);
+    std::fs::copy(&opens, &copy).unwrap();
+    let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+    let mut share = ShareConfig::new("data", fixture.dir.path());
+    share.persistent_opens = Some(copy);
+    config.shares.push(share);
+    config.users = Users::with_passwords([("user", "secret")]);
+    // The server died, and another one serves what it left.
+    let running = fixture.runtime.block_on(Server::start(config)).unwrap();
+    let mut again = Wire::dial(running.tcp_address());
+    again.negotiate(1);
+    again.log_on();
+    again.enter("data");
+    let back = DurableReconnectV2 { file_id: below.id, create_guid, persistent: true };
+    let back = again.open("to\\f", |open| {
+        open.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+    });
+    assert_eq!(back.status, NtStatus::SUCCESS);
+    assert_eq!(again.write(back.id, b"new"), NtStatus::SUCCESS);
+    assert_eq!(std::fs::read(on_disk(&fixture, "to/f")).unwrap(), b"new");
 }
 
 #[test]

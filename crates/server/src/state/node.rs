@@ -433,17 +433,30 @@ impl Nodes {
     }
 
     /// Whether anything below a directory is open: then it cannot be moved. By the rules of POSIX it can
-    /// where all of that was opened by the same rules, and is not found again by its name.
+    /// where all of that was opened by the same rules.
     pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
         let is_posix = directory.naming() == Naming::Posix;
         let moves = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
-        let is_kept =
-            |open: &OpenRecord| open.open.upgrade().is_some_and(|open| open.is_persistent());
         self.all().iter().any(|node| {
             let state = node.lock();
             let mut opens = state.opens.iter().filter(|open| open.is_below(share, directory));
-            opens.any(|open| !moves(open) || is_kept(open))
+            opens.any(|open| !moves(open))
         })
+    }
+
+    /// What is open below a directory, and by which name.
+    pub(crate) fn open_below(
+        &self,
+        share: &Arc<Share>,
+        directory: &SharePath,
+    ) -> Vec<(OpenSerial, SharePath)> {
+        let mut found = Vec::new();
+        for node in self.all() {
+            let state = node.lock();
+            let below = state.opens.iter().filter(|open| open.is_below(share, directory));
+            found.extend(below.map(|open| (open.serial, open.path.clone())));
+        }
+        found
     }
 
     /// Gives what is open below a directory the name it has now.

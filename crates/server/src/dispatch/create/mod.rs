@@ -168,8 +168,14 @@ async fn write_down(
     granted: Option<Granted>,
 ) -> Option<Durable> {
     let (noted, share) = (persistent::note(open, durable, granted), open.tree.share().cloned());
+    let named = Arc::clone(open);
     let work = move || match (noted, share.as_ref().and_then(|share| share.journal())) {
-        (Some(note), Some(journal)) => journal.open_durably(note),
+        (Some(note), Some(journal)) => {
+            journal.open_durably(note)?;
+            // Renamed meanwhile, by who has not seen the note.
+            let path = named.node.lock().path_of(named.serial);
+            path.map_or(Ok(()), |path| journal.move_durably(named.serial.0, &path.to_wire()))
+        }
         _ => Err(std::io::Error::other("nobody in particular has opened it")),
     };
     match call.blocking(InlineIo::CachedReads, work).await {

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::Call;
 use crate::dispatch::flush;
+use crate::service::Core;
 use crate::share::{
     DosAttributes, InlineIo, Located, Naming, Share, ShareError, SharePath, StreamPart,
 };
@@ -98,13 +99,13 @@ async fn write_down(
     if open.tree.share().is_none_or(|share| share.journal().is_none()) {
         return Ok(());
     }
-    let open = Arc::clone(open);
-    call.blocking(InlineIo::CachedReads, move || note_moved(&open, about_to.as_ref())).await
+    let (open, core) = (Arc::clone(open), Arc::clone(&call.link.core));
+    call.blocking(InlineIo::CachedReads, move || note_moved(&core, &open, about_to.as_ref())).await
 }
 
-// Blocks.
-fn note_moved(open: &Open, about_to: Option<&SharePath>) {
-    let names: Vec<_> = {
+// Blocks. Also what is open below a directory, which only the rules of POSIX move under its opens.
+fn note_moved(core: &Core, open: &Open, about_to: Option<&SharePath>) {
+    let mut names: Vec<_> = {
         let state = open.node.lock();
         let from = state.path_of(open.serial);
         let name = |other: &OpenRecord| {
@@ -114,6 +115,15 @@ fn note_moved(open: &Open, about_to: Option<&SharePath>) {
         };
         state.opens.iter().map(name).collect()
     };
+    if open.entry.is_directory()
+        && let Some(share) = open.tree.share()
+    {
+        let from = open.path();
+        names.extend(core.nodes.open_below(share, &from).into_iter().map(|(serial, path)| {
+            let path = about_to.map_or_else(|| path.clone(), |to| path.moved(&from, to));
+            (Arc::clone(share), serial.0, path.to_wire())
+        }));
+    }
     for (share, serial, path) in names {
         if let Some(Err(error)) = share.journal().map(|log| log.move_durably(serial, &path)) {
             warn!(serial, %error, "a crash will lose a persistent open");
