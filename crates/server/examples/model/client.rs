@@ -30,6 +30,12 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// The locks that others find taken whatever becomes of the connection and the server: of the
+    /// end of either this client hears later than they may.
+    pub(crate) fn certain_locks(&self) -> Vec<Range> {
+        if self.wish.kind == Kind::Persistent { self.locks.clone() } else { Vec::new() }
+    }
+
     /// The lock sequence of the next request: bucket and number.
     pub(crate) fn next_sequence(&mut self) -> u32 {
         self.requests += 1;
@@ -241,7 +247,7 @@ impl<'a> Client<'a> {
     pub(crate) fn publish(&self, paths: &[String]) {
         for path in paths {
             let content = self.worlds.tree().get(path).cloned().map(Arc::new);
-            let locks = self.handles.get(path).map(|handle| handle.locks.clone());
+            let locks = self.handles.get(path).map(Handle::certain_locks);
             self.public.change(path, |known| {
                 known.content = content;
                 known.locks = locks.unwrap_or_default();

@@ -33,12 +33,6 @@ impl Client<'_> {
     /// Comes back. False if that cannot be.
     pub(crate) fn recover(&mut self) -> bool {
         self.disconnect();
-        // Only what survives a connection, whatever others want, is certain from here on.
-        for (path, handle) in &mut self.handles {
-            if handle.wish.kind != Kind::Persistent && !handle.locks.is_empty() {
-                self.public.change(path, |known| known.locks.clear());
-            }
-        }
         let patience = Instant::now() + PATIENCE;
         let cuts = self.cuts;
         for attempt in 0.. {

@@ -171,7 +171,7 @@ impl Client<'_> {
         if !take {
             // From here on it may be gone.
             handle.locks.retain(|held| *held != range);
-            let locks = handle.locks.clone();
+            let locks = handle.certain_locks();
             self.public.change(&path, |known| known.locks = locks);
         }
         self.locking = Some((path.clone(), sequence, range, take));
@@ -182,7 +182,7 @@ impl Client<'_> {
             && let Some(handle) = self.handles.get_mut(&path)
         {
             handle.locks.push(range);
-            let locks = handle.locks.clone();
+            let locks = handle.certain_locks();
             self.public.change(&path, |known| known.locks = locks);
         }
         Ok(header.status)
