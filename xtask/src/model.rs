@@ -229,7 +229,7 @@ const NOTHING: [&str; 8] = [
 ];
 /// How long the server may take to let go: less than a durable open may wait for its client.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// 8 to 19 were seen: what threads and the allocator keep.
+/// 8 to 22 were seen: what threads and the allocator keep.
 const KEPT_MAX_MIB: u64 = 32;
 /// How long the clients may take to give everything back.
 const ENDING_LIMIT: Duration = Duration::from_secs(180);

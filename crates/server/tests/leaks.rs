@@ -58,10 +58,10 @@ fn lease(key: u8) -> CreateRequestContext<'static> {
 }
 
 /// Opens of each kind, locked, written, with requests under way.
-fn busy(wire: &mut Wire) -> FileId {
+fn busy(wire: &mut Wire, persistent: bool) -> FileId {
     let durable = wire.open("durable", |request| {
         request.oplock_level = OplockLevel::BATCH;
-        let asked = DurableRequestV2 { timeout_ms: 0, persistent: false, create_guid: GUID };
+        let asked = DurableRequestV2 { timeout_ms: 0, persistent, create_guid: GUID };
         request.contexts.push(CreateRequestContext::DurableV2(asked));
     });
     let leased = wire.open("leased", |request| {
@@ -85,19 +85,24 @@ fn busy(wire: &mut Wire) -> FileId {
 fn lose(fixture: &Fixture, clients: usize) {
     for client in 0..clients {
         let mut lost = fixture.client(1);
-        let durable = busy(&mut lost);
+        let persistent = client % 4 < 2;
+        let durable = busy(&mut lost, persistent);
         // Half of them the server takes to be there until they are back.
         if client % 2 == 0 {
             lost.stream.shutdown(Shutdown::Both).unwrap();
         }
         let mut again = fixture.again(1, &lost);
-        let back = DurableReconnectV2 { file_id: durable, create_guid: GUID, persistent: false };
+        let back = DurableReconnectV2 { file_id: durable, create_guid: GUID, persistent };
         let back = again.open("durable", |request| {
             request.oplock_level = OplockLevel::BATCH;
             request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
         });
         assert_eq!(back.status, NtStatus::SUCCESS);
         again.start_open("gone", |request| request.options |= CreateOptions::DELETE_ON_CLOSE);
+        if persistent {
+            let close = CloseRequest { query_attributes: false, file_id: back.id };
+            again.ask(Command::CLOSE, |out| close.emit(out));
+        }
         // Nobody comes back for the rest: who asks for the file ends it.
         drop((lost, again));
         let mut other = fixture.client(2);
@@ -160,7 +165,11 @@ fn clients_that_lose_their_connections_leave_no_memory() {
     // As many threads from the beginning as at the end: each has memory of its own.
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     threads.worker_threads(2).max_blocking_threads(THREADS).thread_keep_alive(Duration::MAX);
-    let fixture = Fixture::start_on(threads.enable_all().build().unwrap(), |_| {});
+    let log = tempfile::tempdir().unwrap();
+    let opens = log.path().join("opens");
+    let fixture = Fixture::start_on(threads.enable_all().build().unwrap(), |config| {
+        config.shares[0].persistent_opens = Some(opens);
+    });
     let mut held = Vec::new();
     for _ in 0..VALUES_MAX {
         held.push(least(&fixture));
