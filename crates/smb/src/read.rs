@@ -167,7 +167,7 @@ impl<'a> ReadResponse<'a> {
         Ok(Self { data, data_remaining: wire.data_remaining.get() })
     }
 
-    /// Appends the body behind a header. Copies the data; see [`ReadResponse::emit_room`].
+    /// Appends the body behind a header. Copies the data; see [`ReadResponse::emit_with`].
     pub fn emit(&self, out: &mut Vec<u8>) {
         Self::emit_header(out, wire::length32(self.data.len()), self.data_remaining);
         out.extend_from_slice(self.data);
@@ -188,36 +188,28 @@ impl<'a> ReadResponse<'a> {
         );
     }
 
-    /// Appends an answer with room for `len` bytes and lets `fill` write them straight into it;
-    /// `fill` returns how many it wrote. On an error nothing stays appended.
+    /// Appends an answer whose bytes `append` puts straight behind it. On an error nothing stays
+    /// appended. Returns how many bytes there are.
     ///
     /// # Errors
-    /// Those of `fill`.
+    /// Those of `append`.
     ///
     /// # Panics
-    /// When `fill` claims more than it was given.
-    pub fn emit_room<E>(
+    /// When `append` makes the vector shorter, or longer by 4 GiB.
+    pub fn emit_with<E>(
         out: &mut Vec<u8>,
-        len: u32,
-        fill: impl FnOnce(&mut [u8]) -> Result<u32, E>,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<u32, E> {
         let body = out.len();
         Self::emit_header(out, 0, 0);
         let data = out.len();
-        let room = usize::try_from(len).expect("32 bits fit usize");
-        out.resize(data + room, 0);
-        match fill(&mut out[data..]) {
-            Ok(written) => {
-                assert!(written <= len, "filled {written} bytes of a room of {len}");
-                out.truncate(data + usize::try_from(written).expect("at most len"));
-                wire::patch_u32(out, body + DATA_LENGTH, written);
-                Ok(written)
-            }
-            Err(error) => {
-                out.truncate(body);
-                Err(error)
-            }
+        if let Err(error) = append(out) {
+            out.truncate(body);
+            return Err(error);
         }
+        let len = wire::length32(out.len() - data);
+        wire::patch_u32(out, body + DATA_LENGTH, len);
+        Ok(len)
     }
 }
 
@@ -242,14 +234,17 @@ mod tests {
     use crate::header::{Header, MessageId};
 
     #[test]
-    fn a_room_is_cut_to_what_was_written_and_vanishes_on_failure() {
+    fn an_answer_has_what_was_appended_and_vanishes_on_failure() {
         let mut out = Vec::new();
         Header::request(Command::READ, MessageId(1)).emit(&mut out);
-        let failed = ReadResponse::emit_room(&mut out, 8, |_| Err(()));
+        let failed = ReadResponse::emit_with(&mut out, |out| {
+            out.push(1);
+            Err(())
+        });
         assert_eq!((failed, out.len()), (Err(()), Header::LEN));
-        let written = ReadResponse::emit_room(&mut out, 8, |room| {
-            room[..3].copy_from_slice(b"abc");
-            Ok::<_, ()>(3)
+        let written = ReadResponse::emit_with(&mut out, |out| {
+            out.extend_from_slice(b"abc");
+            Ok::<_, ()>(())
         });
         assert_eq!(written, Ok(3));
         assert_eq!(ReadResponse::parse(&out).unwrap().data, b"abc");

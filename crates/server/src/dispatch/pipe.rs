@@ -145,11 +145,7 @@ fn read(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     call.asker().check_charge(len)?;
     let pipe = find(call, file_id)?;
     let (bytes, status) = take(&pipe, len)?;
-    let len = u32::try_from(bytes.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    ReadResponse::emit_room(out, len, |room| {
-        room.copy_from_slice(&bytes);
-        Ok::<u32, NtStatus>(len)
-    })?;
+    ReadResponse { data: &bytes, data_remaining: 0 }.emit(out);
     Ok(status)
 }
 

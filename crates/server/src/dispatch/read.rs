@@ -20,7 +20,7 @@ use crate::state::Open;
 struct Plan {
     open: Arc<Open>,
     offset: u64,
-    len: u32,
+    len: usize,
     minimum: u32,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
     }
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
-    match fill(out, len, |room| entry.try_read_at(room, offset)) {
+    match ReadResponse::emit_with(out, |out| entry.try_read_at(out, len, offset).map(drop)) {
         Err(ShareError::WouldBlock) => None,
         got => Some(finish(got, &plan)),
     }
@@ -67,7 +67,8 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let mut frame = std::mem::take(out);
     let (frame, got) = call
         .blocking(inline, move || {
-            let got = fill(&mut frame, len, |room| entry.read_at(room, offset));
+            let read = |out: &mut Vec<u8>| entry.read_at(out, len, offset).map(drop);
+            let got = ReadResponse::emit_with(&mut frame, read);
             (frame, got)
         })
         .await?;
@@ -84,13 +85,12 @@ fn remote_now(
 ) -> Option<Outcome> {
     let memory = asker.link.remote_memory()?;
     let mut data = memory.buffer();
-    data.resize(usize::try_from(plan.len).expect("32 bits fit usize"), 0);
-    let read = match plan.open.entry.try_read_at(&mut data, plan.offset) {
+    let read = match plan.open.entry.try_read_at(&mut data, plan.len, plan.offset) {
         Err(ShareError::WouldBlock) => {
             memory.recycle(data);
             return None;
         }
-        read => read.map(|got| u32::try_from(got).expect("at most the room, which is a u32")),
+        read => read.map(|got| u32::try_from(got).expect("at most the length asked for, a u32")),
     };
     let count =
         match read.map_err(NtStatus::from).and_then(|got| finish(Ok(got), plan).map(|_| got)) {
@@ -100,7 +100,6 @@ fn remote_now(
                 return Some(Err(status));
             }
         };
-    data.truncate(usize::try_from(count).expect("32 bits fit usize"));
     let pushed = memory.try_push(data, descriptors)?;
     Some(pushed.map(|()| {
         ReadResponse::emit_header(out, 0, count);
@@ -115,13 +114,8 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
     let mut data = memory.buffer();
-    let read = call.blocking(entry.inline_io(), move || {
-        data.resize(usize::try_from(len).expect("32 bits fit usize"), 0);
-        entry.read_at(&mut data, offset).map(|got| {
-            data.truncate(got);
-            data
-        })
-    });
+    let read = call
+        .blocking(entry.inline_io(), move || entry.read_at(&mut data, len, offset).map(|_| data));
     let data = read.await??;
     let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     finish(Ok(count), &plan)?;
@@ -150,19 +144,9 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
     if !open.node.lock().locks.allows_read(open.serial, request.offset, length) {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
-    let (offset, len, minimum) = (request.offset, request.length, request.minimum_count);
+    let len = usize::try_from(request.length).expect("32 bits fit usize");
+    let (offset, minimum) = (request.offset, request.minimum_count);
     Ok(Plan { open, offset, len, minimum })
-}
-
-// Reads into the place the bytes have in the answer.
-fn fill(
-    out: &mut Vec<u8>,
-    len: u32,
-    read: impl FnOnce(&mut [u8]) -> Result<usize, ShareError>,
-) -> Result<u32, ShareError> {
-    ReadResponse::emit_room(out, len, |room| {
-        read(room).map(|got| u32::try_from(got).expect("at most the room, which is a u32"))
-    })
 }
 
 fn finish(got: Result<u32, ShareError>, plan: &Plan) -> Outcome {

@@ -124,17 +124,38 @@ impl Device {
         &self.medium
     }
 
-    /// Reads without waiting. A short count means the end of the device.
-    pub(super) fn try_read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
-        let len = self.within(out.len(), offset);
-        self.medium.try_read(offset.min(self.len()), &mut out[..len]).map_err(of_medium)?;
-        Ok(len)
+    /// Appends `len` bytes without waiting. A short count means the end of the device. On an error
+    /// nothing is appended.
+    pub(super) fn try_read_at(
+        &self,
+        out: &mut Vec<u8>,
+        len: usize,
+        offset: u64,
+    ) -> Result<usize, ShareError> {
+        self.append(out, len, offset, |at, room| self.medium.try_read(at, room))
     }
 
     /// [`Device::try_read_at`] that waits instead.
-    pub(super) fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
-        let len = self.within(out.len(), offset);
-        self.medium.read(offset.min(self.len()), &mut out[..len]).map_err(of_medium)?;
+    pub(super) fn read_at(
+        &self,
+        out: &mut Vec<u8>,
+        len: usize,
+        offset: u64,
+    ) -> Result<usize, ShareError> {
+        self.append(out, len, offset, |at, room| self.medium.read(at, room))
+    }
+
+    fn append(
+        &self,
+        out: &mut Vec<u8>,
+        len: usize,
+        offset: u64,
+        read: impl FnOnce(u64, &mut [u8]) -> Result<(), MediumError>,
+    ) -> Result<usize, ShareError> {
+        let (start, len) = (out.len(), self.within(len, offset));
+        out.resize(start + len, 0);
+        let read = read(offset.min(self.len()), &mut out[start..]);
+        read.inspect_err(|_| out.truncate(start)).map_err(of_medium)?;
         Ok(len)
     }
 
@@ -338,22 +359,22 @@ mod tests {
         let entry = open(&share, "log").unwrap();
         entry.write_at(b"last", LEN - 4).unwrap();
         entry.try_write_at(b"first", 0).unwrap();
-        let mut out = [0; 8];
-        assert_eq!(entry.read_at(&mut out, LEN - 4), Ok(4));
-        assert_eq!(out[..4], *b"last");
-        assert_eq!(entry.try_read_at(&mut out[..5], 0), Ok(5));
-        assert_eq!(out[..5], *b"first");
+        let mut out = Vec::new();
+        assert_eq!(entry.read_at(&mut out, 8, LEN - 4), Ok(4));
+        assert_eq!(entry.try_read_at(&mut out, 5, 0), Ok(5));
+        assert_eq!(out, *b"lastfirst");
         for offset in [LEN, LEN + 1, u64::MAX] {
-            assert_eq!(entry.read_at(&mut out, offset), Ok(0));
-            assert_eq!(entry.try_read_at(&mut out, offset), Ok(0));
+            assert_eq!(entry.read_at(&mut out, 8, offset), Ok(0));
+            assert_eq!(entry.try_read_at(&mut out, 8, offset), Ok(0));
         }
+        assert_eq!(out, *b"lastfirst");
         // It does not grow, and what does not fit is not begun.
         for offset in [LEN - 3, LEN, u64::MAX] {
             assert_eq!(entry.write_at(b"more", offset), Err(ShareError::DiskFull), "{offset}");
             assert_eq!(entry.try_write_at(b"more", offset), Err(ShareError::DiskFull));
         }
-        assert_eq!(entry.read_at(&mut out, LEN - 4), Ok(4));
-        assert_eq!(out[..4], *b"last");
+        assert_eq!(entry.read_at(&mut out, 8, LEN - 4), Ok(4));
+        assert_eq!(out, *b"lastfirstlast");
     }
 
     #[test]
@@ -410,8 +431,8 @@ mod tests {
         assert_eq!(entry.clone_from(&file, 0, 0, 1), unsupported);
         // By way of memory.
         file.copy_from(&entry, 0, 0, 4).unwrap();
-        let mut out = [0; 4];
-        file.read_at(&mut out, 0).unwrap();
+        let mut out = Vec::new();
+        file.read_at(&mut out, 4, 0).unwrap();
         assert_eq!(out, *b"kept");
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
         let before = names();

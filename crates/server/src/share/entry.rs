@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, FsWord, SeekFrom, Timespec, Timestamps};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
+use super::append;
 use super::attributes::{self, DosAttributes};
 use super::device::Device;
 use super::error::ShareError;
@@ -173,21 +174,26 @@ impl Entry {
         Ok(metadata)
     }
 
-    /// Reads without waiting. A short count means end of file.
-    pub fn try_read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
+    /// Appends `len` bytes without waiting. A short count means end of file. On an error nothing
+    /// is appended.
+    pub fn try_read_at(
+        &self,
+        out: &mut Vec<u8>,
+        len: usize,
+        offset: u64,
+    ) -> Result<usize, ShareError> {
         if self.inline == InlineIo::Everything {
-            return self.read_at(out, offset);
+            return self.read_at(out, len, offset);
         }
         if let Some(device) = &self.device {
-            return device.try_read_at(out, offset);
+            return device.try_read_at(out, len, offset);
         }
-        let wanted = out.len();
-        let mut buffers = [rustix::io::IoSliceMut::new(out)];
-        let got = rustix::io::preadv2(&self.fd, &mut buffers, offset, ReadWriteFlags::NOWAIT);
-        match got {
-            Ok(got) if got == wanted => Ok(got),
+        let start = out.len();
+        match append::read_cached(&self.fd, out, len, offset) {
+            Ok(got) if got == len => Ok(got),
             // Short: end of file, or the rest is not in memory. Only a worker can tell.
             Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {
+                out.truncate(start);
                 Err(ShareError::WouldBlock)
             }
             Err(errno) => Err(errno.into()),
@@ -205,18 +211,23 @@ impl Entry {
         }
     }
 
-    /// Reads; may wait. A short count means end of file.
-    pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, ShareError> {
+    /// Appends `len` bytes; may wait. A short count means end of file. On an error nothing is
+    /// appended.
+    pub fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
         if let Some(device) = &self.device {
-            return device.read_at(out, offset);
+            return device.read_at(out, len, offset);
         }
+        let start = out.len();
         let mut done = 0;
-        while done < out.len() {
-            match rustix::io::pread(&self.fd, &mut out[done..], offset + done as u64) {
+        while done < len {
+            match append::read(&self.fd, out, len - done, offset + done as u64) {
                 Ok(0) => break,
                 Ok(got) => done += got,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => {
+                    out.truncate(start);
+                    return Err(errno.into());
+                }
             }
         }
         Ok(done)

@@ -10,6 +10,7 @@
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
 //! pool. The confinement rests on the kernel (`openat2`), not on string checks.
 
+mod append;
 mod attributes;
 mod change;
 mod device;

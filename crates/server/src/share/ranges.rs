@@ -142,8 +142,8 @@ impl Entry {
                 other => return other,
             }
         }
-        let mut bytes = vec![0; len];
-        if source.read_at(&mut bytes, source_offset)? < len {
+        let mut bytes = Vec::new();
+        if source.read_at(&mut bytes, len, source_offset)? < len {
             return Err(ShareError::PeerInvalid);
         }
         self.write_at(&bytes, offset)

@@ -176,14 +176,16 @@ fn cached_reads_are_answered_inline_and_others_say_so() {
     let (_dir, share) = share();
     let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
     entry.write_at(&[7; 8192], 0).unwrap();
-    let mut out = [0; 4096];
-    assert_eq!(entry.try_read_at(&mut out, 4096), Ok(4096));
+    let mut out = Vec::new();
+    assert_eq!(entry.try_read_at(&mut out, 4096, 4096), Ok(4096));
     assert_eq!(out, [7; 4096]);
     if share.inline_io() != InlineIo::Everything {
         assert_eq!(entry.try_write_at(&out, 0), Err(ShareError::WouldBlock));
-        assert_eq!(entry.try_read_at(&mut out, 8000), Err(ShareError::WouldBlock));
+        assert_eq!(entry.try_read_at(&mut out, 4096, 8000), Err(ShareError::WouldBlock));
+        assert_eq!(out.len(), 4096, "nothing is appended");
     }
-    assert_eq!(entry.read_at(&mut out, 8000), Ok(192));
+    assert_eq!(entry.read_at(&mut out, 4096, 8000), Ok(192));
+    assert_eq!(out, [7; 4288]);
 }
 
 #[test]
