@@ -33,6 +33,7 @@ mod dtyp;
 mod empty;
 mod error;
 mod flush;
+pub mod frame_memory;
 pub mod framing;
 pub mod fsctl;
 mod header;

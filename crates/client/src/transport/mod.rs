@@ -8,14 +8,13 @@
 //! Sending never waits: the credits of the protocol bound what can be queued.
 
 pub mod direct;
-mod in_frame;
 mod tcp;
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub use in_frame::InFrame;
+pub use smb::frame_memory::InFrame;
 pub use tcp::connect;
 
 use crate::error::ConnectionError;

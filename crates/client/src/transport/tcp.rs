@@ -13,13 +13,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use smb::frame_memory::{InFrame, Spares};
 use smb::framing::{PREFIX_LEN, frame_len};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
-use super::in_frame::{InFrame, Spares};
 use super::{FrameReceiver, FrameSender, OutFrame, Transport};
 use crate::error::ConnectionError;
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smb::frame_memory::InFrame;
 use smb::negotiate::Dialect;
 use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
@@ -111,7 +112,7 @@ pub(crate) struct Call {
     pub(crate) header: Header,
     pub(crate) channel: Arc<Channel>,
     pub(crate) sealed: bool,
-    pub(crate) frame: Arc<Vec<u8>>,
+    pub(crate) frame: Arc<InFrame>,
     pub(crate) range: Range<usize>,
     /// The file of the compound so far: set by CREATE, used by related requests.
     pub(crate) chain_file: Option<FileId>,

@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use smb::Command;
 use smb::NtStatus;
+use smb::frame_memory::InFrame;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
@@ -40,7 +41,7 @@ pub(crate) struct Element {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) link: Arc<Link>,
-    pub(crate) frame: Arc<Vec<u8>>,
+    pub(crate) frame: Arc<InFrame>,
     pub(crate) elements: Vec<Element>,
     pub(crate) sealed: Option<Arc<Channel>>,
 }
@@ -153,7 +154,7 @@ impl Job {
 /// Where the requests of a job stand.
 struct Place<'a> {
     link: &'a Arc<Link>,
-    frame: &'a Arc<Vec<u8>>,
+    frame: &'a Arc<InFrame>,
     sealed: bool,
 }
 

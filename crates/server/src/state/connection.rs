@@ -27,6 +27,7 @@ use smb::Protocol;
 use smb::TransformHeader;
 use smb::compound;
 use smb::crypto::PreauthHash;
+use smb::frame_memory::InFrame;
 use smb::negotiate::Dialect;
 use smb::{Header, HeaderFlags, Route, SessionId};
 use thiserror::Error;
@@ -46,7 +47,7 @@ pub(crate) enum Frame<'a> {
     /// Must be copied by whoever wants to keep it.
     Borrowed(&'a mut [u8]),
     /// Can be kept as it is.
-    Owned(Vec<u8>),
+    Owned(InFrame),
 }
 
 impl Frame<'_> {
@@ -57,9 +58,9 @@ impl Frame<'_> {
         }
     }
 
-    fn keep(self) -> Arc<Vec<u8>> {
+    fn keep(self) -> Arc<InFrame> {
         match self {
-            Self::Borrowed(bytes) => Arc::new(bytes.to_vec()),
+            Self::Borrowed(bytes) => Arc::new(bytes.to_vec().into()),
             Self::Owned(bytes) => Arc::new(bytes),
         }
     }

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smb::frame_memory::{InFrame, Spares};
 use smb::framing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -262,28 +263,34 @@ struct Input {
     start: usize,
     end: usize,
     large: Option<Large>,
+    spares: Arc<Spares>,
 }
 
 /// A frame too long for the buffer, on its way into memory of its own.
 #[derive(Debug)]
 struct Large {
-    frame: Vec<u8>,
+    frame: InFrame,
     filled: usize,
 }
 
 impl Input {
     fn new() -> Self {
-        Self { buffer: vec![0; IDLE_BUFFER], start: 0, end: 0, large: None }
+        Self { buffer: vec![0; IDLE_BUFFER], start: 0, end: 0, large: None, spares: Arc::default() }
     }
 
     /// Whether [`Input::idle`] may give memory back.
     fn is_large(&self) -> bool {
+        self.has_large_buffer() || !self.spares.is_empty()
+    }
+
+    fn has_large_buffer(&self) -> bool {
         self.buffer.len() > IDLE_BUFFER && self.start == self.end
     }
 
     /// Nothing has come for a while.
     fn idle(&mut self) {
-        if self.is_large() {
+        self.spares.clear();
+        if self.has_large_buffer() {
             *self = Self { large: self.large.take(), ..Self::new() };
         }
     }
@@ -334,7 +341,7 @@ impl Input {
             return Ok(Some(Frame::Borrowed(&mut self.buffer[at..at + len])));
         }
         if len > LARGE_FRAME {
-            let mut frame = vec![0; len];
+            let mut frame = self.spares.frame(len);
             frame[..rest.len()].copy_from_slice(rest);
             self.large = Some(Large { filled: rest.len(), frame });
             (self.start, self.end) = (0, 0);

@@ -279,7 +279,7 @@ impl Rig {
             header,
             channel: Arc::clone(&self.channel),
             sealed: false,
-            frame: Arc::new(frame),
+            frame: Arc::new(frame.into()),
             range,
             chain_file: None,
             chain_tree: None,

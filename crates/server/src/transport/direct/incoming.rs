@@ -148,7 +148,7 @@ impl Peer {
         let mailbox = self.mailbox.clone();
         turn.shared.core.runtime.spawn(async move {
             let mut out = Vec::new();
-            let outcome = smb.handle(Frame::Owned(frame), &mut out);
+            let outcome = smb.handle(Frame::Owned(frame.into()), &mut out);
             let home = Box::new(Home { smb, out, outcome });
             if let Err(Item::Home(home)) = mailbox.post(Item::Home(home)) {
                 // The peer is gone meanwhile.

@@ -1,18 +1,18 @@
-//! Frames of the server, whose memory is used again.
+//! Frames that came from a peer, and their memory, which is used again.
 //!
 //! ```text
-//!   Spares --take--> InFrame --parsed, copied out--> dropped
+//!   Spares --take--> InFrame --parsed, dealt with--> dropped
 //!      ^----------------keep----------------------------'
 //! ```
 //!
-//! An answer of 64 KiB or 1 MiB in fresh memory costs more for its pages than for its bytes: the
-//! allocator gives such memory back to the system when it is freed.
+//! A WRITE or an answer of 64 KiB or 1 MiB in fresh memory costs more for its pages than for its
+//! bytes: the allocator gives such memory back to the system when it is freed.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A frame the server sent, without what a transport puts in front.
+/// A frame without what its transport puts in front.
 #[derive(Debug)]
 pub struct InFrame {
     bytes: Vec<u8>,
@@ -49,14 +49,24 @@ impl Drop for InFrame {
 
 /// Memory of long frames that were dealt with, of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Spares(Mutex<Vec<Vec<u8>>>);
+pub struct Spares(Mutex<Vec<Vec<u8>>>);
 
 impl Spares {
     /// A frame of `len` bytes, whatever they are: in memory used last, if there is any.
-    pub(super) fn frame(self: &Arc<Self>, len: usize) -> InFrame {
+    pub fn frame(self: &Arc<Self>, len: usize) -> InFrame {
         let mut bytes = self.lock().pop().unwrap_or_default();
         bytes.resize(len, 0);
         InFrame { bytes, home: Some(Arc::clone(self)) }
+    }
+
+    /// Whether there is anything to give back.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Gives the memory back: nothing has come for a while.
+    pub fn clear(&self) {
+        self.lock().clear();
     }
 
     fn keep(&self, bytes: Vec<u8>) {
@@ -72,7 +82,7 @@ impl Spares {
     }
 }
 
-/// Bytes kept for a connection: four answers of 1 MiB, or as many small ones as are ever under way.
+/// Bytes kept for a connection: four frames of 1 MiB, or as many small ones as are ever under way.
 const BYTES_MAX: usize = 5 << 20;
 const COUNT_MAX: usize = 64;
 
@@ -93,6 +103,8 @@ mod tests {
         drop(many);
         let held: usize = spares.lock().iter().map(Vec::capacity).sum();
         assert!((1 << 20..=BYTES_MAX).contains(&held), "{held} bytes are kept");
+        spares.clear();
+        assert!(spares.is_empty());
         drop(InFrame::from(vec![1; 10]));
     }
 }
