@@ -252,7 +252,6 @@ impl Wish {
         self.options.bits() & 0x0000_103e
     }
 
-    /// Replaces what the file holds.
     /// Opens a file or directory that exists, and changes nothing of it or of other opens.
     pub(super) fn takes_what_is_there(&self) -> bool {
         matches!(self.disposition, CreateDisposition::OPEN | CreateDisposition::OPEN_IF)
@@ -260,6 +259,7 @@ impl Wish {
             && self.instance.is_none()
     }
 
+    /// Replaces what the file holds.
     pub(super) fn overwrites(&self) -> bool {
         matches!(
             self.disposition,
