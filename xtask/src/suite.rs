@@ -144,7 +144,7 @@ fn step_names() -> Vec<&'static str> {
 const DEPS: &str = "deps";
 const GUEST: &str = "guest";
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 20] = [
+const STEPS: [SuiteStep; 21] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -191,6 +191,12 @@ const STEPS: [SuiteStep; 20] = [
         name: "python",
         about: "smbprotocol and impacket",
         run: || interop::python::run(Against::Landfast),
+        needed_by_all: false,
+    },
+    SuiteStep {
+        name: "pike",
+        about: "the tests of pike-smb2",
+        run: || interop::pike::run(Against::Landfast),
         needed_by_all: false,
     },
     SuiteStep {
