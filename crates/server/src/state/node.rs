@@ -8,6 +8,7 @@
 //! call that may wait.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -239,6 +240,13 @@ pub(crate) struct Node {
     pub(crate) changed: Notify,
     orphans: Arc<Orphans>,
     commit: OnceLock<CommitGroup>,
+    gone: Arc<AtomicUsize>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.gone.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Node {
@@ -390,7 +398,24 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct Table {
     nodes: HashMap<FileKey, Weak<Node>>,
-    sweep_at: usize,
+    /// Nodes that have gone since the last sweep; their memory stays until the next one.
+    gone: Arc<AtomicUsize>,
+}
+
+impl Table {
+    // Nodes that have gone leave when they may be half of the table: amortised, no lock per close. So
+    // many files that were open once leave no memory behind, not even half of it.
+    fn sweep(&mut self) {
+        if self.gone.load(Ordering::Relaxed) < GONE_MAX.max(self.nodes.len() / 2) {
+            return;
+        }
+        // One that goes meanwhile may go uncounted: it only leaves later.
+        self.gone.store(0, Ordering::Relaxed);
+        self.nodes.retain(|_, node| node.strong_count() > 0);
+        if self.nodes.capacity() > 4 * GONE_MAX.max(self.nodes.len()) {
+            self.nodes.shrink_to(2 * GONE_MAX.max(self.nodes.len()));
+        }
+    }
 }
 
 impl Nodes {
@@ -404,11 +429,7 @@ impl Nodes {
         if let Some(node) = table.nodes.get(&key).and_then(Weak::upgrade) {
             return node;
         }
-        // Dead entries go when they may be half of the table: amortised, nothing per close.
-        if table.nodes.len() >= table.sweep_at {
-            table.nodes.retain(|_, node| node.strong_count() > 0);
-            table.sweep_at = SWEEP_MIN.max(2 * table.nodes.len());
-        }
+        table.sweep();
         let state = NodeState {
             opens: Vec::new(),
             leases: LeaseTable::new(self.break_timeout),
@@ -422,7 +443,8 @@ impl Nodes {
         };
         let (changed, commit) = (Notify::new(), OnceLock::new());
         let orphans = Arc::clone(&self.orphans);
-        let node = Arc::new(Node { key, state: Mutex::new(state), changed, orphans, commit });
+        let (state, gone) = (Mutex::new(state), Arc::clone(&table.gone));
+        let node = Arc::new(Node { key, state, changed, orphans, commit, gone });
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }
@@ -479,9 +501,17 @@ impl Nodes {
         self.all().iter().map(|node| node.lock().leases.len()).sum()
     }
 
-    // Collected first: the table is never locked together with a node.
+    // Collected first: the table is never locked together with a node. Those that have gone leave.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
-        self.lock().nodes.values().filter_map(Weak::upgrade).collect()
+        let (mut table, mut found) = (self.lock(), Vec::new());
+        table.gone.store(0, Ordering::Relaxed);
+        table.nodes.retain(|_, node| {
+            let node = node.upgrade();
+            let lives = node.is_some();
+            found.extend(node);
+            lives
+        });
+        found
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -489,11 +519,41 @@ impl Nodes {
     }
 }
 
-const SWEEP_MIN: usize = 64;
+/// Nodes, some 600 bytes each, that nobody has open any more and that are kept until a sweep.
+const GONE_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_files_that_were_open_nothing_is_kept() {
+        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let key = |inode| FileKey { device: 1, inode };
+        let open: Vec<_> = (0..10_000).map(|inode| nodes.node(key(inode))).collect();
+        let stays = Arc::clone(&open[7]);
+        drop(open);
+        drop(nodes.node(key(10_000)));
+        let table = nodes.lock();
+        assert_eq!(table.nodes.len(), 2, "the one that is open, and the one that was opened");
+        assert!(table.nodes.capacity() <= 4 * GONE_MAX, "{}", table.nodes.capacity());
+        drop(table);
+        assert!(nodes.existing(key(7)).is_some_and(|node| Arc::ptr_eq(&node, &stays)));
+        drop(stays);
+        assert_eq!((nodes.len(), nodes.lock().nodes.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_file_opened_again_and_again_keeps_the_others() {
+        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let key = |inode| FileKey { device: 1, inode };
+        let open: Vec<_> = (0..100).map(|inode| nodes.node(key(inode))).collect();
+        for inode in 0..1_000 {
+            drop(nodes.node(key(100 + inode % 300)));
+            assert!(nodes.lock().nodes.len() <= 101 + GONE_MAX + open.len() / 2);
+        }
+        assert!((0..100).all(|inode| nodes.existing(key(inode)).is_some()));
+    }
 
     #[tokio::test]
     async fn who_waits_for_a_lock_hears_that_it_was_given_back() {
