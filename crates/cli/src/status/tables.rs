@@ -1,6 +1,8 @@
 //! A report as a person reads it: a line of numbers, then a table of each kind that has rows.
 
-use server::report::{LeaseRow, OpenRow, RegionRow, Report, Sealing, SessionRow, Table, TreeRow};
+use server::report::{
+    Heap, LeaseRow, OpenRow, RegionRow, Report, Sealing, SessionRow, Table, TreeRow,
+};
 
 /// All of it.
 pub(super) fn all(report: &Report) -> String {
@@ -22,7 +24,7 @@ fn summary(report: &Report) -> String {
     let counters = &report.counters;
     format!(
         "up {}   connections {} ({} not logged on, {} refused)   logons failed {}   \
-         push connections {}   durable opens without a client {}\n",
+         push connections {}   durable opens without a client {}{}\n",
         span(report.uptime_s),
         counters.connections,
         counters.unauthenticated,
@@ -30,7 +32,13 @@ fn summary(report: &Report) -> String {
         counters.logons_failed,
         counters.push_connections,
         counters.orphans,
+        report.heap.map(heap).unwrap_or_default(),
     )
+}
+
+fn heap(heap: Heap) -> String {
+    let kib = |bytes: usize| bytes.div_ceil(1 << 10);
+    format!("   heap {} KiB in use of {}", kib(heap.in_use_bytes), kib(heap.held_bytes))
 }
 
 fn session(row: &SessionRow) -> Vec<String> {

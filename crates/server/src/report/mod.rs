@@ -6,6 +6,7 @@
 //! password or session id is in it; sessions are numbered within one report, the oldest first.
 
 mod files;
+mod heap;
 mod sessions;
 
 use std::sync::{Arc, Weak};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::heap::Heap;
 use crate::server::{self, Status};
 use crate::service::Core;
 
@@ -29,6 +31,9 @@ pub struct Report {
     pub uptime_s: u64,
     /// How many of everything.
     pub counters: Status,
+    /// The heap of the process, where its allocator says.
+    #[serde(default)]
+    pub heap: Option<Heap>,
     /// Who is logged on.
     pub sessions: Table<SessionRow>,
     /// What they have connected to.
@@ -202,6 +207,7 @@ impl Observer {
         Some(Report {
             uptime_s: seconds(now, core.started),
             counters: server::status_of(&core),
+            heap: Heap::now(),
             sessions: sessions.rows(now, rows_max),
             trees: sessions.trees(rows_max),
             opens: files::opens(&core, &sessions, rows_max),
