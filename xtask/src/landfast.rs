@@ -55,13 +55,14 @@ impl Landfast {
         directory: &Path,
         earlier: Option<&Address>,
         args: &[&str],
+        placed: impl FnOnce(Step) -> Step,
     ) -> Result<Self, Failure> {
         let rdma = earlier.and_then(|address| address.rdma);
         let ports = [
             earlier.map_or_else(free_port, |address| Ok(address.smb.port()))?,
             rdma.map_or_else(free_port, |address| Ok(address.port()))?,
         ];
-        Self::start_step(directory, ports, args, |step| step)
+        Self::start_step(directory, ports, args, placed)
     }
 
     fn start_as(
