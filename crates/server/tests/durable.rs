@@ -54,6 +54,33 @@ fn wait_until(what: impl Fn() -> bool) {
 }
 
 #[test]
+fn a_stream_with_a_lease_comes_back_by_its_own_name() {
+    let fixture = Fixture::start();
+    let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+    let state = LeaseState::READ | LeaseState::HANDLE;
+    let lease = Lease { key: LeaseKey([7; 16]), state, break_in_progress: false, version };
+    let leased = |request: &mut CreateRequest<'_>, context| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.extend([CreateRequestContext::Lease(lease), context]);
+    };
+    let mut wire = fixture.client(1);
+    let opened = wire.open("f:s", |request| leased(request, asks(0)));
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    drop(wire);
+    let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: false };
+    let mut wire = fixture.client(1);
+    for (name, status) in [
+        ("f", NtStatus::INVALID_PARAMETER),
+        ("g:s", NtStatus::INVALID_PARAMETER),
+        ("f:s", NtStatus::SUCCESS),
+    ] {
+        let context = CreateRequestContext::DurableReconnectV2(back);
+        let again = wire.open(name, |request| leased(request, context));
+        assert_eq!(again.status, status, "{name}");
+    }
+}
+
+#[test]
 fn a_durable_open_comes_back_with_its_oplock_and_its_locks() {
     let fixture = Fixture::start();
     let mut one = fixture.client(1);

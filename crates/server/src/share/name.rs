@@ -74,14 +74,6 @@ impl SharePath {
         Ok(Self { text: wire.to_owned(), naming: Naming::Posix })
     }
 
-    /// Checks a path that is meant so.
-    pub fn parse_as(wire: &str, naming: Naming) -> Result<Self, ShareError> {
-        match naming {
-            Naming::Windows => Self::parse(wire),
-            Naming::Posix => Self::parse_posix(wire),
-        }
-    }
-
     /// The same path, meant otherwise.
     pub(crate) fn meant(&self, naming: Naming) -> Self {
         Self { text: self.text.clone(), naming }

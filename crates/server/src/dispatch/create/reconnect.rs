@@ -18,7 +18,7 @@ use crate::dispatch::call::Call;
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
 use crate::limits::RECONNECT_PATIENCE;
-use crate::share::{InlineIo, SharePath};
+use crate::share::{InlineIo, Naming, SharePath, StreamPart};
 use crate::state::caching::Caching;
 use crate::state::durable::Moving;
 use crate::state::lease::{Granted, Owner};
@@ -161,8 +161,7 @@ fn check(
             if key != lease.key.0 || holder != client {
                 return Err(unknown);
             }
-            let path = open.path();
-            if SharePath::parse_as(&extras.name, path.naming()).ok().as_ref() != Some(&path) {
+            if !is_named(open, &extras.name) {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
         }
@@ -173,6 +172,17 @@ fn check(
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())
+}
+
+// Of a stream the disk alone knows which name it has by now: that it is one has to do.
+fn is_named(open: &Open, name: &str) -> bool {
+    let path = open.path();
+    let named = match path.naming() {
+        Naming::Windows => SharePath::parse_with_stream(name),
+        Naming::Posix => SharePath::parse_posix(name).map(|path| (path, StreamPart::Absent)),
+    };
+    let is_stream = |part| matches!(part, StreamPart::Named(_));
+    named.is_ok_and(|(named, part)| named == path && is_stream(part) == open.entry.is_stream())
 }
 
 fn same_share(open: &Open, tree: &Tree) -> bool {
