@@ -50,6 +50,12 @@ impl Wish {
         request
     }
 
+    /// Whether the file has no content, and no streams, from then on.
+    pub(crate) fn empties(&self) -> bool {
+        use CreateDisposition as D;
+        matches!(self.disposition, D::OVERWRITE | D::OVERWRITE_IF | D::SUPERSEDE)
+    }
+
     /// The CREATE that takes the open back after its connection was lost.
     pub(crate) fn back(&self, file_id: FileId, path: &str) -> CreateRequest<'static> {
         let mut request = create(path, OWNER_ACCESS, SHARES_ALL, CreateDisposition::OPEN);
@@ -79,9 +85,14 @@ pub(crate) fn create(
         share_access,
         disposition,
         options: CreateOptions::empty(),
-        name: Name::new(path.replace('/', "\\")).unwrap_or_default(),
+        name: Name::new(on_the_wire(path)).unwrap_or_default(),
         contexts: Vec::new(),
     }
+}
+
+/// A path as SMB writes it.
+pub(crate) fn on_the_wire(path: &str) -> String {
+    path.trim_end_matches('/').replace('/', "\\")
 }
 
 pub(crate) fn lease(key: [u8; 16], state: LeaseState) -> Lease {

@@ -14,6 +14,7 @@ use smb::create::{CreateAction, CreateDisposition, LeaseState, OplockLevel};
 use smb::{Command, CreateResponse, FileId, HeaderFlags, NtStatus};
 
 use crate::ask::{Kind, Wish};
+use crate::names;
 use crate::public::{Public, Range};
 use crate::random::Random;
 use crate::wire::{Answer, Lost, Place, Wire};
@@ -58,6 +59,7 @@ pub(crate) struct Counts {
     pub(crate) breaks: u64,
     pub(crate) compared: u64,
     pub(crate) locked_out: u64,
+    pub(crate) moved_directories: u64,
 }
 
 impl Counts {
@@ -74,6 +76,7 @@ impl Counts {
         self.breaks += other.breaks;
         self.compared += other.compared;
         self.locked_out += other.locked_out;
+        self.moved_directories += other.moved_directories;
     }
 }
 
@@ -173,16 +176,33 @@ impl<'a> Client<'a> {
         self.faults.push(fault);
     }
 
-    pub(crate) fn directory(number: usize) -> String {
-        format!("c{number:02}")
+    /// A file.
+    pub(crate) fn some_file(&mut self) -> String {
+        self.random.pick_of(names::files(self.number))
     }
 
-    pub(crate) fn path_of(number: usize, file: usize) -> String {
-        format!("{}/f{file}", Self::directory(number))
-    }
-
+    /// A file or a stream.
     pub(crate) fn some_path(&mut self) -> String {
-        Self::path_of(self.number, self.random.below(FILES))
+        let file = self.some_file();
+        if self.has_streams() && self.random.one_in(4) { names::stream(&file) } else { file }
+    }
+
+    pub(crate) fn has_streams(&self) -> bool {
+        self.place.streams
+    }
+
+    /// Whether there is a place for a path.
+    pub(crate) fn has_parent(&self, path: &str) -> bool {
+        names::parent(path).is_none_or(|parent| self.worlds.tree().contains_key(parent))
+    }
+
+    /// What a change of these paths may reach.
+    pub(crate) fn reached(&self, by: &[&str]) -> Vec<String> {
+        let mut all = names::contents(self.number);
+        all.retain(|path| {
+            by.iter().any(|by| names::goes_with(by, path) || names::goes_with(path, by))
+        });
+        all
     }
 
     pub(crate) fn some_handle(&mut self) -> Option<(String, Handle)> {
@@ -217,9 +237,11 @@ impl<'a> Client<'a> {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<NtStatus, Lost> {
         let paths = match change {
-            Change::Rename { from, to } => vec![from.clone(), to.clone()],
+            Change::Rename { from, to } => self.reached(&[from, to]),
             Change::Write { path, .. } | Change::Resize { path, .. } => vec![path.clone()],
-            Change::Empty { path } | Change::Remove { path } => vec![path.clone()],
+            Change::Empty { path } | Change::Remove { path } | Change::MakeDirectory { path } => {
+                self.reached(&[path])
+            }
         };
         self.hide(&paths);
         match self.ask(command, HeaderFlags::empty(), body) {
@@ -259,8 +281,11 @@ impl<'a> Client<'a> {
     pub(crate) fn open(&mut self, wish: &Wish, again: bool) -> Result<NtStatus, Lost> {
         let flags = if again { HeaderFlags::REPLAY } else { HeaderFlags::empty() };
         let exists = self.worlds.tree().contains_key(&wish.path);
-        let expected = expected(wish.disposition, exists);
-        let paths = [wish.path.clone()];
+        let expected = match self.has_parent(&wish.path) {
+            true => expected(wish.disposition, exists),
+            false => Err(NtStatus::OBJECT_PATH_NOT_FOUND),
+        };
+        let paths = self.reached(&[&wish.path]);
         self.hide(&paths);
         self.opening = Some(wish.clone());
         let request = wish.request();
@@ -296,15 +321,16 @@ impl<'a> Client<'a> {
             self.worlds.apply(&Change::Empty { path: wish.path.clone() });
         }
         let granted = crate::recovery::granted(&response);
-        if wish.kind == Kind::Persistent && granted != Kind::Persistent {
+        // Streams do not outlive their connection.
+        let is_kept = wish.kind == Kind::Persistent && !names::is_stream(&wish.path);
+        if is_kept && granted != Kind::Persistent {
             self.fault(format!("{wish:?} is {granted:?}"));
         }
         let wish = Wish { kind: granted, ..wish.clone() };
         let handle = Handle { id: response.file_id, wish, locks: Vec::new(), requests: 0 };
-        let [path] = paths;
-        self.handles.insert(path.clone(), handle);
+        self.handles.insert(handle.wish.path.clone(), handle);
         if !again {
-            self.publish(&[path]);
+            self.publish(&paths);
         }
         Ok(header.status)
     }
@@ -344,6 +370,11 @@ impl<'a> Client<'a> {
                 wire.cut();
             }
         }
+    }
+
+    /// Closes what is open of the streams of a file.
+    pub(crate) fn close_streams(&mut self, file: &str) -> Result<(), Lost> {
+        if names::is_stream(file) { Ok(()) } else { self.close(&names::stream(file)) }
     }
 
     fn finish(&mut self) -> Result<(), Lost> {
@@ -386,8 +417,6 @@ const DISPOSITIONS: [CreateDisposition; 8] = [
 ];
 /// Visitors may stand in the way of anything.
 const MAY_REFUSE: [NtStatus; 2] = [NtStatus::SHARING_VIOLATION, NtStatus::FILE_LOCK_CONFLICT];
-/// Files of each client.
-pub(crate) const FILES: usize = 6;
 /// One connection is cut for so many requests.
 const CUT: usize = 150;
 /// What is found after these is a consequence, most likely.

@@ -14,6 +14,9 @@
 
 mod ask;
 mod client;
+mod directories;
+mod disk;
+mod names;
 mod public;
 mod random;
 mod recovery;
@@ -51,7 +54,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let option = |name: &str| {
         options.get(name).copied().ok_or_else(|| format!("{name} is missing; see the source"))
     };
-    let place = place(address, share, option("--user")?)?;
+    let mut place = place(address, share, option("--user")?)?;
+    place.streams = disk::keeps_streams(Path::new(directory))?;
     let clients: usize = option("--clients")?.parse()?;
     let seconds: u64 = option("--seconds")?.parse()?;
     let seed: u64 = option("--seed")?.parse()?;
@@ -71,6 +75,7 @@ fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>
         share: share.to_owned(),
         user: user.to_owned(),
         password: password.to_owned(),
+        streams: false,
     })
 }
 
@@ -121,7 +126,7 @@ fn work(
         faults.extend(client.faults);
         expected.extend(tree);
     }
-    let seen = on_disk(Path::new(directory), clients)?;
+    let seen = disk::tree(Path::new(directory), clients)?;
     let paths = expected.keys().chain(seen.keys()).collect::<std::collections::BTreeSet<_>>();
     for path in paths {
         let difference = match (expected.get(path), seen.get(path)) {
@@ -134,18 +139,4 @@ fn work(
         }
     }
     Ok((counts, faults))
-}
-
-/// What the server left.
-fn on_disk(root: &Path, clients: usize) -> Result<Tree, Box<dyn Error>> {
-    let mut tree = Tree::new();
-    for number in 0..clients {
-        let directory = Client::directory(number);
-        for entry in std::fs::read_dir(root.join(&directory))? {
-            let entry = entry?;
-            let name = entry.file_name().into_string().map_err(|_| "a name that is no text")?;
-            tree.insert(format!("{directory}/{name}"), std::fs::read(entry.path())?);
-        }
-    }
-    Ok(tree)
 }

@@ -31,6 +31,10 @@ impl Random {
         of[self.below(of.len())]
     }
 
+    pub(crate) fn pick_of<T>(&mut self, mut of: Vec<T>) -> T {
+        of.swap_remove(self.below(of.len()))
+    }
+
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {

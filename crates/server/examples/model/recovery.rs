@@ -11,7 +11,9 @@ use smb::create::{CreateDisposition, CreateResponseContext, ShareAccess};
 use smb::{Command, CreateResponse, HeaderFlags, NtStatus};
 
 use crate::ask::{self, Kind, SHARES_ALL};
-use crate::client::{Client, FILES, Handle};
+use crate::client::{Client, Handle};
+use crate::directories::Listing;
+use crate::names;
 use crate::wire::Lost;
 use crate::worlds::Tree;
 
@@ -82,8 +84,7 @@ impl Client<'_> {
             }
         }
         self.settle()?;
-        let paths: Vec<_> = (0..FILES).map(|file| Self::path_of(self.number, file)).collect();
-        self.publish(&paths);
+        self.publish(&names::contents(self.number));
         Ok(())
     }
 
@@ -175,39 +176,60 @@ impl Client<'_> {
     fn look_around(&mut self) -> Result<Option<Tree>, Lost> {
         let mut tree = Tree::new();
         let Some(listing) = self.listing()? else { return Ok(None) };
-        // A handle has moved with its file; a file that was to be replaced and is there still has none.
-        let is_there = |name: &String| listing.iter().any(|(path, _)| path == name);
-        let moving = self.moving.clone().filter(|(from, _)| !is_there(from));
-        for (path, _) in listing {
-            let moved = moving.as_ref().filter(|(_, to)| *to == path);
-            let key = moved.map_or(&path, |(from, _)| from);
-            let handle = self.handles.get(&path).or_else(|| self.handles.get(key));
-            let content = if let Some(id) = handle.map(|handle| handle.id) {
-                self.content(id, &path)?
-            } else {
-                // Whoever still has it open without sharing decides whether it goes.
-                let is_dying = self.dying.contains(&path);
-                let shares = if is_dying { ShareAccess::empty() } else { SHARES_ALL };
-                let access = AccessMask::FILE_GENERIC_READ;
-                let request = ask::create(&path, access, shares, CreateDisposition::OPEN);
-                let id = match self.create(&request)? {
-                    Ok(id) => id,
-                    Err(status) => {
-                        self.in_the_way = Some((path, status));
-                        return Ok(None);
-                    }
-                };
-                let content = self.content(id, &path)?;
-                self.close_id(id)?;
-                content
-            };
-            let Some(content) = content else {
-                self.in_the_way = Some((path, NtStatus::FILE_LOCK_CONFLICT));
+        for (path, _) in &listing {
+            if names::is_directory(path) {
+                tree.insert(path.clone(), Vec::new());
+            } else if !self.look_at(path, &listing, &mut tree)? {
                 return Ok(None);
-            };
-            tree.insert(path, content);
+            }
         }
         Ok(Some(tree))
+    }
+
+    // A file and its streams, or a stream. False: somebody is in the way.
+    fn look_at(&mut self, path: &str, listing: &Listing, tree: &mut Tree) -> Result<bool, Lost> {
+        // A handle has moved with its file; a file that was to be replaced and is there still has none.
+        let is_there = |name: &String| listing.iter().any(|(path, _)| path == name);
+        let moving = self.moving.clone().filter(|(from, to)| to == path && !is_there(from));
+        let key = moving.map_or_else(|| path.to_owned(), |(from, _)| from);
+        let handle = self.handles.get(path).or_else(|| self.handles.get(&key));
+        let kept = handle.map(|handle| handle.id);
+        let id = match kept {
+            Some(id) => id,
+            None => {
+                // Whoever still has it open without sharing decides whether it goes.
+                let is_dying = self.dying.contains(path);
+                let shares = if is_dying { ShareAccess::empty() } else { SHARES_ALL };
+                let access = AccessMask::FILE_GENERIC_READ;
+                let request = ask::create(path, access, shares, CreateDisposition::OPEN);
+                match self.create(&request)? {
+                    Ok(id) => id,
+                    Err(status) => {
+                        self.in_the_way = Some((path.to_owned(), status));
+                        return Ok(false);
+                    }
+                }
+            }
+        };
+        let content = self.content(id, path)?;
+        let streams = match names::is_stream(path) || !self.has_streams() {
+            true => Vec::new(),
+            false => self.streams(id, path)?,
+        };
+        if kept.is_none() {
+            self.close_id(id)?;
+        }
+        let Some(content) = content else {
+            self.in_the_way = Some((path.to_owned(), NtStatus::FILE_LOCK_CONFLICT));
+            return Ok(false);
+        };
+        tree.insert(path.to_owned(), content);
+        for (stream, _) in streams {
+            if !self.look_at(&stream, listing, tree)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

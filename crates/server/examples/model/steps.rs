@@ -2,14 +2,15 @@
 
 use smb::create::{AccessMask, CreateDisposition, CreateOptions, LeaseState, OplockLevel};
 use smb::create::{CreateRequestContext, ShareAccess};
-use smb::info::{DirectoryEntry, FileInfoClass, Rename, RenameFlags};
+use smb::info::{FileInfoClass, Rename, RenameFlags};
 use smb::{
     CloseRequest, Command, CreateResponse, FileId, FlushRequest, HeaderFlags, Name, NtStatus,
-    OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest, ReadResponse,
+    ReadResponse,
 };
 
 use crate::ask::{self, SHARES_ALL};
-use crate::client::{Client, FILES};
+use crate::client::Client;
+use crate::names;
 use crate::public::Range;
 use crate::wire::Lost;
 use crate::worlds::{Change, compare};
@@ -24,6 +25,10 @@ impl Client<'_> {
                     return self.open_twice(&path);
                 }
                 let wish = self.wish(path);
+                if wish.empties() {
+                    // Its streams go with that, open or not.
+                    self.close_streams(&wish.path)?;
+                }
                 self.open(&wish, false).map(drop)
             }
             15..40 => self.write(),
@@ -35,10 +40,12 @@ impl Client<'_> {
             75..79 => self.remove(),
             79..84 => self.rename(),
             84..86 => self.flush(),
-            86..90 => match self.some_handle() {
+            86..89 => match self.some_handle() {
                 Some((path, _)) => self.close(&path),
                 None => Ok(()),
             },
+            89..92 => self.work_on_directories(),
+            92 if self.has_streams() => self.compare_streams(),
             _ => self.visit(),
         }
     }
@@ -242,74 +249,19 @@ impl Client<'_> {
         })
     }
 
-    fn list(&mut self) -> Result<(), Lost> {
-        let Some(seen) = self.listing()? else { return Ok(()) };
-        let tree = self.worlds.tree();
-        let expected: Vec<_> =
-            tree.iter().map(|(path, content)| (path.clone(), ask::wide(content.len()))).collect();
-        self.counts.compared += 1;
-        if seen != expected {
-            self.fault(format!("listed: {seen:?}, {expected:?} expected"));
-        }
-        Ok(())
-    }
-
-    /// Paths and lengths in the own directory.
-    pub(crate) fn listing(&mut self) -> Result<Option<Vec<(String, u64)>>, Lost> {
-        let directory = Self::directory(self.number);
-        let access = AccessMask::FILE_GENERIC_READ;
-        let disposition = CreateDisposition::OPEN_IF;
-        let mut request = ask::create(&directory, access, SHARES_ALL, disposition);
-        request.options |= CreateOptions::DIRECTORY_FILE;
-        let id = match self.create(&request)? {
-            Ok(id) => id,
-            Err(status) => {
-                self.fault(format!("{directory}: {status:?}"));
-                return Ok(None);
-            }
-        };
-        let mut seen = Vec::new();
-        loop {
-            let request = QueryDirectoryRequest {
-                class: FileInfoClass::ID_BOTH_DIRECTORY,
-                flags: QueryDirectoryFlags::empty(),
-                file_index: 0,
-                file_id: id,
-                pattern: Name::new("*").unwrap_or_default(),
-                output_length_max: 8_192,
-            };
-            let (header, pdu) =
-                self.ask(Command::QUERY_DIRECTORY, HeaderFlags::empty(), |out| request.emit(out))?;
-            if header.status != NtStatus::SUCCESS {
-                break;
-            }
-            let Ok(response) = OutputResponse::parse(&pdu) else { break };
-            let class = FileInfoClass::ID_BOTH_DIRECTORY;
-            let Ok(entries) = DirectoryEntry::parse_list(class, response.output) else { break };
-            let is_file = |entry: &DirectoryEntry| !entry.name.starts_with('.');
-            seen.extend(
-                entries
-                    .into_iter()
-                    .filter(is_file)
-                    .map(|entry| (format!("{directory}/{}", &*entry.name), entry.end_of_file)),
-            );
-        }
-        self.close_id(id)?;
-        seen.sort();
-        Ok(Some(seen))
-    }
-
     // Through a handle of its own, which keeps visitors out while it is there.
     fn remove(&mut self) -> Result<(), Lost> {
         let path = self.some_path();
         self.close(&path)?;
+        self.close_streams(&path)?;
         let exists = self.worlds.tree().contains_key(&path);
         let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
         let mut request = ask::create(&path, access, SHARES_ALL, CreateDisposition::OPEN);
         let on_close = self.random.one_in(2);
         request.options.set(CreateOptions::DELETE_ON_CLOSE, on_close);
         let gone = Change::Remove { path: path.clone() };
-        self.hide(std::slice::from_ref(&path));
+        let reached = self.reached(&[&path]);
+        self.hide(&reached);
         let may_be_gone = |client: &mut Self, lost| {
             client.worlds.may_have(&gone);
             client.dying.insert(path.clone());
@@ -326,12 +278,12 @@ impl Client<'_> {
                 self.fault(format!("{path} was opened and should not be there"));
                 return Ok(());
             }
-            Err(NtStatus::OBJECT_NAME_NOT_FOUND) if !exists => {
-                self.publish(&[path]);
+            Err(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND) if !exists => {
+                self.publish(&reached);
                 return Ok(());
             }
             Err(NtStatus::SHARING_VIOLATION) => {
-                self.publish(&[path]);
+                self.publish(&reached);
                 return Ok(());
             }
             Err(status) => {
@@ -353,12 +305,12 @@ impl Client<'_> {
         }
         self.counts.changes += 1;
         self.worlds.apply(&gone);
-        self.publish(&[path]);
+        self.publish(&reached);
         Ok(())
     }
 
     fn rename(&mut self) -> Result<(), Lost> {
-        let (from, to) = (self.some_path(), self.some_path());
+        let (from, to) = (self.some_file(), self.some_file());
         let tree = self.worlds.tree();
         if from == to || !tree.contains_key(&from) {
             return Ok(());
@@ -366,7 +318,10 @@ impl Client<'_> {
         let (is_taken, replaces) = (tree.contains_key(&to), self.random.one_in(2));
         if replaces {
             self.close(&to)?;
+            self.close_streams(&to)?;
         }
+        let is_kept = self.handles.contains_key(&names::stream(&from));
+        let has_place = self.has_parent(&to);
         let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
         let request = ask::create(&from, access, SHARES_ALL, CreateDisposition::OPEN);
         let id = match self.create(&request)? {
@@ -379,12 +334,13 @@ impl Client<'_> {
         };
         let mut buffer = Vec::new();
         let flags = if replaces { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::empty() };
-        let name = Name::new(to.replace('/', "\\")).unwrap_or_default();
+        let name = Name::new(ask::on_the_wire(&to)).unwrap_or_default();
         Rename { flags, name }.emit(&mut buffer);
         let request = ask::set(id, FileInfoClass::RENAME, &buffer);
         let change = Change::Rename { from: from.clone(), to: to.clone() };
         self.moving = Some((from.clone(), to.clone()));
-        let status = if is_taken && !replaces {
+        let cannot_be = is_taken && !replaces || is_kept || !has_place;
+        let status = if cannot_be {
             // It cannot happen, answered or not.
             let (header, _) =
                 self.ask(Command::SET_INFO, HeaderFlags::empty(), |out| request.emit(out))?;
@@ -395,13 +351,15 @@ impl Client<'_> {
         };
         self.moving = None;
         match status {
-            NtStatus::SUCCESS if is_taken && !replaces => {
-                self.fault(format!("{from} was renamed over {to}"));
+            NtStatus::SUCCESS if cannot_be => {
+                let why = if is_kept { "its stream open" } else { "something there" };
+                self.fault(format!("{from} was renamed to {to} with {why}"));
             }
             NtStatus::SUCCESS => {
                 self.moved(&from, &to);
                 self.publish(&[from.clone(), to.clone()]);
             }
+            NtStatus::OBJECT_PATH_NOT_FOUND if !has_place => {}
             NtStatus::OBJECT_NAME_COLLISION if is_taken && !replaces => {}
             // Visitors of the one that is there, or in the directory.
             NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION => {}
@@ -425,7 +383,7 @@ impl Client<'_> {
         if host == self.number {
             return Ok(());
         }
-        let path = Self::path_of(host, self.random.below(FILES));
+        let path = self.random.pick_of(names::contents(host));
         let before = self.public.known(&path);
         let shares = ShareAccess::READ | ShareAccess::WRITE;
         let access = AccessMask::FILE_GENERIC_READ;
@@ -440,7 +398,9 @@ impl Client<'_> {
             |client: &Self| before.content.is_some() && client.public.known(&path) == before;
         let id = match self.create(&request)? {
             Ok(id) => id,
-            Err(NtStatus::OBJECT_NAME_NOT_FOUND) if is_certain(self) => {
+            Err(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND)
+                if is_certain(self) =>
+            {
                 self.fault(format!("{path} was visited and is not there"));
                 return Ok(());
             }

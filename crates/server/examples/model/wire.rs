@@ -22,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) share: String,
     pub(crate) user: String,
     pub(crate) password: String,
+    /// Files have streams there.
+    pub(crate) streams: bool,
 }
 
 /// Why there is no answer.

@@ -6,9 +6,14 @@
 //!  looked at:       those that differ from what is there are gone; none left is a fault
 //! ```
 //!
-//! A write that a SIGKILL cut short may have happened up to any byte: such a world says which.
+//! A write that a SIGKILL cut short may have happened up to any byte: such a world says which. What a
+//! request does in two steps may have happened up to the first.
+//!
+//! A tree names files (`c00/d0/f1`), streams of them (`c00/d0/f1:s`) and directories (`c00/d0/`).
 
 use std::collections::BTreeMap;
+
+use crate::names;
 
 /// Paths and what is in them.
 pub(crate) type Tree = BTreeMap<String, Vec<u8>>;
@@ -25,16 +30,21 @@ pub(crate) enum Change {
         path: String,
         len: usize,
     },
-    /// Made, or emptied.
+    /// Made, or emptied: a file loses its streams with that, a stream gets a file.
     Empty {
         path: String,
     },
+    /// A file with its streams, a stream, or a directory.
     Remove {
         path: String,
     },
+    /// A file with its streams, or a directory with everything in it.
     Rename {
         from: String,
         to: String,
+    },
+    MakeDirectory {
+        path: String,
     },
 }
 
@@ -51,15 +61,50 @@ impl Change {
                     content.resize(*len, 0);
                 }
             }
-            Self::Empty { path } => drop(tree.insert(path.clone(), Vec::new())),
-            Self::Remove { path } => drop(tree.remove(path)),
+            Self::Empty { path } => {
+                match path.split_once(':') {
+                    Some((file, _)) => drop(tree.entry(file.to_owned()).or_default()),
+                    None => remove_streams(tree, path),
+                }
+                tree.insert(path.clone(), Vec::new());
+            }
+            Self::Remove { path } => {
+                take(tree, path);
+            }
             Self::Rename { from, to } => {
-                if let Some(content) = tree.remove(from) {
-                    tree.insert(to.clone(), content);
+                if !names::is_directory(from) {
+                    Self::Remove { path: to.clone() }.apply(tree);
+                }
+                for (path, content) in take(tree, from) {
+                    tree.insert(format!("{to}{}", &path[from.len()..]), content);
                 }
             }
+            Self::MakeDirectory { path } => drop(tree.entry(path.clone()).or_default()),
         }
     }
+
+    // What is there if only the first of two steps was made.
+    fn half(&self, tree: &Tree) -> Option<Tree> {
+        let mut half = tree.clone();
+        match self {
+            Self::Empty { path } => match path.split_once(':') {
+                // A file for a stream that is not there yet.
+                Some((file, _)) => drop(half.entry(file.to_owned()).or_default()),
+                // Emptied, its streams not removed yet.
+                None => drop(half.insert(path.clone(), Vec::new())),
+            },
+            _ => return None,
+        }
+        Some(half)
+    }
+}
+
+fn remove_streams(tree: &mut Tree, file: &str) {
+    tree.retain(|path, _| path.strip_prefix(file).is_none_or(|rest| !rest.starts_with(':')));
+}
+
+fn take(tree: &mut Tree, path: &str) -> Tree {
+    tree.extract_if(.., |other, _| names::goes_with(path, other)).collect()
 }
 
 fn write(content: &mut Vec<u8>, offset: usize, data: &[u8]) {
@@ -99,6 +144,8 @@ impl Worlds {
 
     /// The change may have happened.
     pub(crate) fn may_have(&mut self, change: &Change) {
+        let half = |world: &World| change.half(&world.tree).map(|tree| World { tree, torn: None });
+        let halves: Vec<_> = self.0.iter().filter_map(half).collect();
         let mut changed = self.0.clone();
         for world in &mut changed {
             match change {
@@ -109,6 +156,7 @@ impl Worlds {
             }
         }
         self.0.extend(changed);
+        self.0.extend(halves);
     }
 
     /// Keeps the worlds that look like this; says why if there is none, and takes it as it is.
@@ -194,6 +242,40 @@ mod tests {
         worlds.look(&tree(b"abc\0x")).unwrap();
         assert!(!worlds.fits(&tree(b"abc")), "that has been settled");
         worlds.look(&Tree::new()).unwrap_err();
+    }
+
+    fn tree(paths: &[&str]) -> Tree {
+        paths.iter().map(|&path| (path.to_owned(), Vec::new())).collect()
+    }
+
+    #[test]
+    fn streams_go_with_their_file_and_files_with_their_directory() {
+        let mut seen = tree(&["c/d0/", "c/d0/f", "c/d0/f:s", "c/f", "c/f:s"]);
+        let rename = |from: &str, to: &str| Change::Rename { from: from.into(), to: to.into() };
+        rename("c/d0/", "c/d1/").apply(&mut seen);
+        assert_eq!(seen, tree(&["c/d1/", "c/d1/f", "c/d1/f:s", "c/f", "c/f:s"]));
+        rename("c/f", "c/d1/f").apply(&mut seen);
+        assert_eq!(seen, tree(&["c/d1/", "c/d1/f", "c/d1/f:s"]));
+        Change::Empty { path: "c/d1/f".into() }.apply(&mut seen);
+        assert_eq!(seen, tree(&["c/d1/", "c/d1/f"]));
+        Change::Empty { path: "c/g:s".into() }.apply(&mut seen);
+        Change::Remove { path: "c/d1/f".into() }.apply(&mut seen);
+        assert_eq!(seen, tree(&["c/d1/", "c/g", "c/g:s"]));
+        Change::Remove { path: "c/g".into() }.apply(&mut seen);
+        assert_eq!(seen, tree(&["c/d1/"]));
+    }
+
+    #[test]
+    fn what_is_done_in_two_steps_may_have_been_done_up_to_the_first() {
+        let mut worlds = Worlds::new();
+        worlds.may_have(&Change::Empty { path: "f:s".into() });
+        for possible in [&[][..], &["f"], &["f", "f:s"]] {
+            assert!(worlds.fits(&tree(possible)), "{possible:?}");
+        }
+        worlds.look(&tree(&["f", "f:s"])).unwrap();
+        worlds.may_have(&Change::Empty { path: "f".into() });
+        assert!(worlds.fits(&tree(&["f"])) && worlds.fits(&tree(&["f", "f:s"])));
+        assert!(!worlds.fits(&tree(&["f:s"])) && !worlds.fits(&tree(&[])));
     }
 
     #[test]
