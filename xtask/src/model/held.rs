@@ -45,7 +45,7 @@ impl Held {
         loop {
             let report = status(control)?;
             let count = |what: &&str| report["counters"][*what].as_u64() != Some(0);
-            if !NOTHING.iter().any(|what| count(what)) {
+            if !NOTHING.iter().any(count) {
                 return Self::read(&report, server.running.id()).map(Ok);
             }
             if Instant::now() > deadline {
