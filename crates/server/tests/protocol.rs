@@ -181,6 +181,36 @@ fn what_is_related_to_a_failed_create_fails_the_same_way() {
     }
 }
 
+#[test]
+fn what_is_related_to_a_request_of_no_session_is_invalid_though_others_came_before() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let open = create("f", |_| {});
+    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
+    let mut pdus = [
+        wire.pdu(Command::CREATE, |out| open.emit(out)),
+        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
+        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
+        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
+        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
+    ];
+    // No longer related, and of no session.
+    pdus[2][16] &= !4;
+    send_compound(&mut wire, pdus);
+    let frame = wire.receive_frame().unwrap();
+    let answers = smb::compound::walk(&frame).map(|answer| answer.unwrap().1.status);
+    assert_eq!(
+        answers.collect::<Vec<_>>(),
+        [
+            NtStatus::SUCCESS,
+            NtStatus::SUCCESS,
+            NtStatus::USER_SESSION_DELETED,
+            NtStatus::INVALID_PARAMETER,
+            NtStatus::INVALID_PARAMETER,
+        ]
+    );
+}
+
 fn related(wire: &mut Wire, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut pdu = wire.pdu(command, body);
     let mut header = Header::parse(&pdu).unwrap();

@@ -179,7 +179,8 @@ impl Place<'_> {
         let inherited = chain.failed.filter(|_| is_related && chain.file.is_none());
         let pending = self.link.add_pending(header.message_id.0, header.session_id.0);
         let outcome = match (inherited, admitted) {
-            (Some(status), _) | (None, Err(status)) => Err(status),
+            // Also of a request without a session: what is related to it is INVALID_PARAMETER.
+            (_, Err(status)) | (Some(status), Ok(_)) => Err(status),
             (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
             (None, Ok(Some(channel))) => {
                 let mut call = Call {
