@@ -7,7 +7,7 @@
 //! 2. a session's trees, then its opens
 //! 3. one node (`state/node.rs`)
 //! 4. push tables (`push/`)
-//! 5. leaves: a link's window, channels, pending requests; failed logons
+//! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::Share;
+use crate::state::clients::Clients;
 use crate::state::creates::Creates;
 use crate::state::durable::Moving;
 use crate::state::lease_keys::LeaseKeys;
@@ -54,6 +55,7 @@ pub(crate) struct Core {
     pub(crate) started: Instant,
     pub(crate) orphans: Arc<Orphans>,
     pub(crate) lease_keys: Arc<LeaseKeys>,
+    pub(crate) clients: Clients,
     /// CREATEs that may come again.
     pub(crate) creates: Arc<Creates<Open>>,
     sessions: Mutex<Sessions>,
@@ -164,6 +166,7 @@ impl Core {
             started: Instant::now(),
             orphans,
             lease_keys: Arc::default(),
+            clients: Clients::default(),
             creates: Arc::new(Creates::new()),
             sessions: Mutex::default(),
             next_serial: AtomicU64::new(parts.first_serial),

@@ -102,6 +102,74 @@ fn a_break_that_went_with_its_connection_is_repeated_over_another() {
     assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
 }
 
+fn leased(wire: &mut Wire, name: &str, key: u8) {
+    let opened = wire.open(name, |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+        let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+        let lease = Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
+        request.contexts.push(CreateRequestContext::Lease(lease));
+    });
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+}
+
+fn broken_key(wire: &mut Wire) -> (LeaseKey, LeaseState) {
+    match BreakNotification::parse(&wire.notification().1).unwrap() {
+        BreakNotification::Lease(notification) => (notification.lease_key, notification.new),
+        BreakNotification::Oplock(_) => panic!("a lease is broken as a lease"),
+    }
+}
+
+#[test]
+fn a_client_is_told_of_its_leases_over_its_first_connection_while_that_lasts() {
+    let fixture = Fixture::start();
+    // One client, two connections with a session each; the first has nothing open.
+    let mut first = fixture.client(1);
+    let mut second = fixture.client(1);
+    leased(&mut second, "f", 3);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    assert_eq!(broken_key(&mut first).0, LeaseKey([3; 16]));
+    // It goes before it has answered: the next one is asked, and any of them may answer.
+    drop(first);
+    let (lease_key, state) = broken_key(&mut second);
+    let ack = LeaseBreakAck { lease_key, state };
+    let (header, _) = second.ask(Command::OPLOCK_BREAK, |out| ack.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_first_connection_that_is_silent_does_not_keep_the_holder_from_hearing_of_the_break() {
+    let fixture = Fixture::start();
+    let _silent = fixture.client(1);
+    let mut second = fixture.client(1);
+    leased(&mut second, "f", 3);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    let (lease_key, state) = broken_key(&mut second);
+    let ack = LeaseBreakAck { lease_key, state };
+    assert_eq!(second.ask(Command::OPLOCK_BREAK, |out| ack.emit(out)).0.status, NtStatus::SUCCESS);
+    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn another_user_who_claims_to_be_the_same_client_hears_of_no_leases() {
+    let fixture = Fixture::start();
+    let mut thief = fixture.dial();
+    thief.negotiate(1);
+    thief.log_on_as("other", "hidden");
+    let mut holder = fixture.client(1);
+    leased(&mut holder, "f", 3);
+    let mut stranger = fixture.client(2);
+    let _waiting = stranger.start_open("f", |_| {});
+    assert_eq!(broken_key(&mut holder).0, LeaseKey([3; 16]));
+    // Its next frame is the answer to its own request, and nothing came before that.
+    let (header, _) = thief.ask(Command::ECHO, |out| Empty.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert!(thief.unsolicited.is_empty());
+}
+
 #[test]
 fn logging_off_ends_the_session_on_every_channel() {
     let fixture = Fixture::start();

@@ -330,8 +330,12 @@ impl Connection {
     /// The peer is gone: everything it had ends. Blocks while the files of its sessions are closed.
     pub(crate) fn end(self) {
         self.link.cancel_all();
+        let was_first = self.link.core.clients.remove(&self.link);
         for channel in self.link.take_channels() {
             end_channel(&self.link, &channel.session);
+        }
+        if was_first {
+            repeat_lease_breaks(&self.link);
         }
     }
 }
@@ -347,6 +351,21 @@ fn end_channel(link: &Arc<Link>, session: &Session) {
     for open in session.all_opens() {
         if asked.insert((Arc::as_ptr(&open.node), open.owner)) {
             open.node.repeat_break(open.owner);
+        }
+    }
+}
+
+// MS-SMB2 §3.3.4.7: what a client was told of its leases over its first connection it is told again
+// over the next, whichever session holds them.
+fn repeat_lease_breaks(gone: &Link) {
+    let Some(agreed) = gone.agreed.get() else { return };
+    let mut asked = HashSet::new();
+    for session in gone.core.clients.of(agreed.client_guid).iter().flat_map(|link| link.sessions())
+    {
+        for open in session.all_opens() {
+            if asked.insert((Arc::as_ptr(&open.node), open.owner)) {
+                open.node.repeat_lease_break(open.owner);
+            }
         }
     }
 }

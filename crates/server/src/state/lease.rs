@@ -274,6 +274,11 @@ impl<N: Clone> LeaseTable<N> {
         lease.map_or(Caching::NONE, |lease| lease.held)
     }
 
+    /// Those who were told and have not answered.
+    pub(crate) fn debtors(&self) -> impl Iterator<Item = Owner> {
+        self.leases.iter().filter(|lease| lease.breaking.is_some()).map(|lease| lease.owner)
+    }
+
     /// What `owner` was told and has not answered, to be told again.
     pub(crate) fn owed(&self, owner: Owner) -> Option<Notice<N>> {
         let lease = self.leases.iter().find(|lease| lease.owner == owner)?;

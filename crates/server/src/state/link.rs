@@ -16,7 +16,7 @@ use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use tokio::sync::Notify;
 
-use super::session::Channel;
+use super::session::{Channel, Identity, Session};
 use super::window::Window;
 use crate::limits::{DIRECT_TRANSACT_SIZE_MAX, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX};
 use crate::service::Core;
@@ -189,6 +189,16 @@ impl Link {
     pub(crate) fn ended_channel(&self, session_id: u64) -> Option<Arc<Channel>> {
         let ended = lock(&self.ended);
         ended.iter().rev().find(|channel| channel.session.id == session_id).cloned()
+    }
+
+    /// The sessions of this connection.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        lock(&self.channels).values().map(|channel| Arc::clone(&channel.session)).collect()
+    }
+
+    /// Whether a session of this connection is that user's.
+    pub(crate) fn is_of(&self, user: &Identity) -> bool {
+        lock(&self.channels).values().any(|channel| channel.session.identity == *user)
     }
 
     pub(crate) fn channel_count(&self) -> usize {

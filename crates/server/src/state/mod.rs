@@ -5,10 +5,12 @@
 //! [`sharing`], [`lease`] over [`caching`] (a break waits until its holder is [`told`]), and [`locks`].
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
-//! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`], [`throttle`]. Ids that peers hold are
+//! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
+//! [`throttle`], [`clients`]. Ids that peers hold are
 //! generational ([`slab`]).
 
 pub(crate) mod caching;
+pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;

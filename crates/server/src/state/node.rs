@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use pmem::CommitGroup;
 use tokio::sync::Notify;
 
-use super::caching::Intent;
+use super::caching::{Flavor, Intent};
 use super::durable::Orphans;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
@@ -49,13 +49,26 @@ pub(crate) type BreaksWait = Answering<Notice<Holder>>;
 impl Holder {
     /// For a client that does not know yet what it holds.
     pub(crate) fn untold() -> (Arc<Told<Notice<Self>>>, BreaksWait) {
-        Told::waiting(tell)
+        Told::waiting(tell_where_granted)
     }
 
     /// The connection to use: the one it was granted on, else another of the same session.
     fn connection(&self) -> Option<Arc<Link>> {
         let another = || self.session.upgrade()?.connections().into_iter().next();
         self.own_connection().or_else(another)
+    }
+
+    /// MS-SMB2 §3.3.4.7: of leases a client is told over its first connection, whatever it has opened
+    /// there: it may know its files by their keys alone. Another user's is not taken, for anybody can claim
+    /// to be this client, nor one where what has to be sealed could not be.
+    fn first_connection(&self) -> Option<Arc<Link>> {
+        let session = self.session.upgrade()?;
+        let near = self.connection()?;
+        let is_fit = |link: &Arc<Link>| {
+            let is_users = !session.encrypt_required && link.is_of(&session.identity);
+            is_users || link.channel(session.id).is_some()
+        };
+        near.core.clients.of(session.agreed.client_guid).into_iter().find(is_fit)
     }
 
     fn may_be_there(&self) -> bool {
@@ -271,12 +284,18 @@ impl Node {
 
     /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
     pub(crate) async fn yield_caching(&self, by: Owner, intent: Intent) {
+        let mut insist_at = Some(Instant::now() + PATIENCE);
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let Some(deadline) = self.begin_breaks(by, intent) else { return };
-            let _ = tokio::time::timeout_at(deadline.into(), changed).await;
+            let until = insist_at.map_or(deadline, |at| deadline.min(at));
+            let has_changed = tokio::time::timeout_at(until.into(), changed).await.is_ok();
+            if !has_changed && insist_at.is_some_and(|at| at <= Instant::now()) {
+                insist_at = None;
+                self.insist();
+            }
         }
     }
 
@@ -363,6 +382,36 @@ impl Node {
         self.send(routed);
     }
 
+    /// Asks `owner` again for what it owes of a lease: its client's first connection has gone.
+    pub(crate) fn repeat_lease_break(&self, owner: Owner) {
+        let routed = {
+            let state = self.lock();
+            let owed = state.leases.owed(owner).into_iter();
+            state.route(owed.filter(|notice| notice.flavor != Flavor::Oplock).collect())
+        };
+        self.send(routed);
+    }
+
+    // Asks again for what is owed of leases, each over the connection it was granted on: the client's
+    // first one may be dead, and nobody has noticed yet.
+    fn insist(&self) {
+        let routed = {
+            let state = self.lock();
+            let owed = state.leases.debtors().filter_map(|owner| state.leases.owed(owner));
+            state.route(owed.filter(|notice| notice.flavor != Flavor::Oplock).collect())
+        };
+        for notice in routed.notices {
+            let (first, near) = (notice.notify.first_connection(), notice.notify.connection());
+            let is_same = match (&first, &near) {
+                (Some(first), Some(near)) => Arc::ptr_eq(first, near),
+                _ => first.is_none(),
+            };
+            if !is_same {
+                tell_where_granted(notice);
+            }
+        }
+    }
+
     /// Whether others cache something that a change of this file would make stale. Cheap: for
     /// the data path.
     pub(crate) fn others_cache(&self, by: Owner) -> bool {
@@ -371,10 +420,23 @@ impl Node {
 }
 
 fn tell(notice: Notice<Holder>) {
+    let first = || notice.notify.first_connection();
+    match first().filter(|_| notice.flavor != Flavor::Oplock) {
+        Some(link) => crate::dispatch::oplock_break::notify(&link, &notice),
+        None => tell_where_granted(notice),
+    }
+}
+
+// Also what had to wait for the answer that granted it: it leaves behind that, and is not sent over
+// another connection, where it might come first.
+fn tell_where_granted(notice: Notice<Holder>) {
     if let Some(link) = notice.notify.connection() {
         crate::dispatch::oplock_break::notify(&link, &notice);
     }
 }
+
+/// How long the holder of a lease may say nothing before it is asked over another connection too.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A change of a file's size under way.
 #[derive(Debug)]

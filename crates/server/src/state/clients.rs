@@ -1,0 +1,55 @@
+//! The connections of each client, the oldest first: over the first one it is told of its leases.
+//!
+//! A client is who says a ClientGuid, and anybody can say anybody's. So only connections count over
+//! which somebody has logged on, and for a lease only those of the user who holds it.
+//!
+//! Spec: MS-SMB2 §3.3.4.7 (ConnectionList by ClientGuid).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::link::Link;
+
+/// The connections of all clients that have logged on. A leaf of the lock order.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    links: Mutex<HashMap<[u8; 16], Vec<Weak<Link>>>>,
+}
+
+impl Clients {
+    /// Somebody has logged on over a connection; a second one changes nothing.
+    pub(crate) fn add(&self, link: &Arc<Link>) {
+        let Some(agreed) = link.agreed.get() else { return };
+        let mut table = self.lock();
+        let links = table.entry(agreed.client_guid).or_default();
+        if !links.iter().any(|known| known.as_ptr() == Arc::as_ptr(link)) {
+            links.push(Arc::downgrade(link));
+        }
+    }
+
+    /// A connection has ended. Whether it was the first one of a client that has others.
+    pub(crate) fn remove(&self, link: &Link) -> bool {
+        let Some(agreed) = link.agreed.get() else { return false };
+        let mut table = self.lock();
+        let Some(links) = table.get_mut(&agreed.client_guid) else { return false };
+        let at = links.iter().position(|known| std::ptr::eq(known.as_ptr(), link));
+        if let Some(at) = at {
+            links.remove(at);
+        }
+        if links.is_empty() {
+            table.remove(&agreed.client_guid);
+            return false;
+        }
+        at == Some(0)
+    }
+
+    /// The connections of a client, the oldest first.
+    pub(crate) fn of(&self, client: [u8; 16]) -> Vec<Arc<Link>> {
+        let table = self.lock();
+        table.get(&client).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Vec<Weak<Link>>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
