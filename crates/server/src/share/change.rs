@@ -82,6 +82,7 @@ impl Share {
         verify(&parent, path.leaf(), key)?;
         let _changing = self.changing(&parent)?;
         let last = self.last_of(&parent, path.leaf());
+        let going = self.going(&parent, path);
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let unlink = || match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
             // A symbolic link to a directory is removed as the link it is.
@@ -92,6 +93,7 @@ impl Share {
             other => Ok(other?),
         };
         self.names.change(&parent, unlink, None, Some(path.leaf()))?;
+        self.remember(going, path);
         if let Some(binding) = last {
             self.bury_streams(binding);
         }
@@ -131,6 +133,7 @@ impl Share {
         if replace {
             spare_device(&target, to.leaf())?;
         }
+        let going = self.going(&source, from);
         let is_posix = to.naming() == Naming::Posix;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let rename =
@@ -152,6 +155,7 @@ impl Share {
             // The other directory has changed too: it is read again when it is asked about.
             self.names.change(&target, rename, new, None)?;
         }
+        self.remember(going, from);
         if let Some(binding) = replaced {
             self.bury_streams(binding);
         }
@@ -197,7 +201,7 @@ impl Share {
         if self.read_only { Err(ShareError::ConfigReadOnly) } else { Ok(()) }
     }
 
-    fn parent_of(&self, path: &SharePath) -> Result<OwnedFd, ShareError> {
+    pub(super) fn parent_of(&self, path: &SharePath) -> Result<OwnedFd, ShareError> {
         if path.is_root() {
             return Err(ShareError::AccessDenied);
         }

@@ -90,6 +90,9 @@ pub(super) fn locate(
     for (index, component) in path.components().enumerate() {
         let is_leaf = index + 1 == count;
         match spelling(root, names, &spelled, component)? {
+            Some(actual) if is_leaf && !same_name(&actual, component) => {
+                spelled = spelled.join(&actual).by_short_name();
+            }
             Some(actual) => spelled = spelled.join(&actual),
             None if is_leaf => {
                 return Ok(Located { path: spelled.join(component), found: None });

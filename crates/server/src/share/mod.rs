@@ -4,7 +4,7 @@
 //! * [`change`]: create, remove, rename, link; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files;
 //! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
-//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
+//! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
@@ -30,6 +30,7 @@ mod short;
 mod stream_name;
 mod streams;
 mod sweep;
+mod tunnel;
 mod unsynced;
 mod volume;
 
@@ -59,6 +60,8 @@ pub use short::{is_short, short_name};
 pub use stream_name::{StreamName, StreamPart};
 pub use streams::{FoundStream, StreamFacts};
 pub use sweep::{SweepError, Swept};
+pub use tunnel::Remembered;
+use tunnel::Tunnel;
 use unsynced::Unsynced;
 pub use volume::{VolumeAttributes, VolumeSize};
 
@@ -122,6 +125,7 @@ pub struct Share {
     has_xattrs: bool,
     unsynced: Arc<Unsynced>,
     names: Names,
+    tunnel: Tunnel,
     devices: Devices,
     journal: Option<Journal>,
     /// Opens there were when the server ended, until somebody takes them.
@@ -165,6 +169,7 @@ impl Share {
             has_xattrs,
             unsynced: Arc::default(),
             names: Names::default(),
+            tunnel: Tunnel::default(),
             devices,
             journal,
             left_over: Mutex::new(left_over.unwrap_or_default()),

@@ -7,6 +7,7 @@
 //! Spec: MS-FSCC §2.1.5 (names and streams), MS-SMB2 §2.2.13 (CREATE names).
 
 use super::error::ShareError;
+use super::short::short_name;
 use super::streams;
 
 /// A path inside one share. The root is the empty path.
@@ -15,9 +16,12 @@ pub struct SharePath {
     // Components joined by '/': the form the kernel wants.
     text: String,
     naming: Naming,
+    /// The last component was asked for by its short name.
+    is_by_short_name: bool,
 }
 
-/// How a path is meant. It does not belong to what a path is: two of one text are equal.
+/// How a path is meant. Neither this nor how it was asked for belongs to what a path is: two of one
+/// text are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Naming {
     /// In any case of letters, and through symbolic links.
@@ -58,7 +62,7 @@ impl SharePath {
             }
             text.push_str(component);
         }
-        Ok(Self { text, naming: Naming::Windows })
+        Ok(Self { text, ..Self::default() })
     }
 
     /// Checks a path with slashes: names may hold whatever a file system can, but no climbing.
@@ -71,12 +75,12 @@ impl SharePath {
         for component in components {
             check_posix_component(component)?;
         }
-        Ok(Self { text: wire.to_owned(), naming: Naming::Posix })
+        Ok(Self { text: wire.to_owned(), naming: Naming::Posix, ..Self::default() })
     }
 
     /// The same path, meant otherwise.
     pub(crate) fn meant(&self, naming: Naming) -> Self {
-        Self { text: self.text.clone(), naming }
+        Self { naming, ..self.clone() }
     }
 
     /// How the path is meant.
@@ -97,7 +101,7 @@ impl SharePath {
     /// The directory this path's last component lies in; the root's parent is the root.
     pub fn parent(&self) -> Self {
         let end = self.text.rfind('/').unwrap_or(0);
-        Self { text: self.text[..end].to_owned(), naming: self.naming }
+        self.with_text(self.text[..end].to_owned())
     }
 
     /// The last component; empty for the root.
@@ -110,9 +114,23 @@ impl SharePath {
     pub(super) fn join(&self, component: &str) -> Self {
         debug_assert!(!component.is_empty() && !component.contains('/') && component != "..");
         if self.is_root() {
-            return Self { text: component.to_owned(), naming: self.naming };
+            return self.with_text(component.to_owned());
         }
-        Self { text: format!("{}/{component}", self.text), naming: self.naming }
+        self.with_text(format!("{}/{component}", self.text))
+    }
+
+    fn with_text(&self, text: String) -> Self {
+        Self { text, naming: self.naming, is_by_short_name: false }
+    }
+
+    /// The same path, whose last component was asked for by its short name.
+    pub(super) fn by_short_name(self) -> Self {
+        Self { is_by_short_name: true, ..self }
+    }
+
+    /// The short name by which the last component was asked for.
+    pub(super) fn short_name(&self) -> Option<String> {
+        self.is_by_short_name.then(|| short_name(self.leaf()))
     }
 
     /// The directory of this path with the last component of `other`.
@@ -136,7 +154,7 @@ impl SharePath {
     /// This path, which lies at or below `from`, as it is when `from` is called `to`.
     pub(crate) fn moved(&self, from: &Self, to: &Self) -> Self {
         let rest = self.text.strip_prefix(&from.text).unwrap_or_default();
-        Self { text: format!("{}{rest}", to.text), naming: self.naming }
+        Self { text: format!("{}{rest}", to.text), ..self.clone() }
     }
 
     /// Whether a link at this path may hold `target`: it leads nowhere above the share.

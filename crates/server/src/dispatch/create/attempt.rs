@@ -13,8 +13,8 @@ use super::stream;
 use super::wish::Wish;
 use crate::service::Core;
 use crate::share::{
-    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Share, ShareError, SharePath,
-    StreamPart,
+    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Remembered, Share, ShareError,
+    SharePath, StreamPart,
 };
 use crate::state::caching::Intent;
 use crate::state::durable;
@@ -95,6 +95,11 @@ fn create_new(
     if core.lease_keys.names_another(wish.owner, None) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
+    let remembered = if wish.wants_directory() { None } else { share.remembered(&path) };
+    let (path, creation) = match remembered {
+        Some(Remembered { path, creation }) => (path, Some(creation)),
+        None => (path, None),
+    };
     let created = if wish.wants_directory() {
         share.create_directory(&path, wish.attributes)
     } else {
@@ -105,6 +110,10 @@ fn create_new(
         Err(ShareError::Exists) => return Ok(Attempt::Again),
         Err(error) => return Err(error.into()),
     };
+    if creation.is_some() {
+        // Where it cannot be kept the file was created now.
+        let _ = entry.set_basic(BasicChange { creation, ..BasicChange::default() });
+    }
     if let Err(error) = furnish(share, &entry, wish) {
         // What the client did not get in full it does not get at all.
         let _ = share.remove(&path, entry.key(), entry.is_directory());

@@ -14,7 +14,8 @@ use super::Call;
 use crate::dispatch::flush;
 use crate::service::Core;
 use crate::share::{
-    DosAttributes, InlineIo, Located, Naming, Share, ShareError, SharePath, StreamPart,
+    BasicChange, DosAttributes, InlineIo, Located, Naming, Remembered, Share, ShareError,
+    SharePath, StreamPart,
 };
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -41,7 +42,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     if is_directory && core.nodes.is_open_below(&target.share, &target.from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let to = target.clear(call, open, new).await?;
+    let Cleared { to, creation } = target.clear(call, open, new, Adds::Renamed).await?;
     target.enter_directory(call, open, &to).await?;
     // Noted before and not after: a crash in between leaves the file where the note says it was.
     write_down(call, open, Some(to.clone())).await?;
@@ -49,7 +50,15 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let replace = target.replace;
     let inline = open.entry.inline_io();
     let renamed_to = to.clone();
-    let work = move || share.rename(&from, &renamed_to, key, replace);
+    let entry = Arc::clone(&open.entry);
+    let work = move || {
+        share.rename(&from, &renamed_to, key, replace)?;
+        if creation.is_some() {
+            // Where it cannot be kept the file was created when it was.
+            let _ = entry.set_basic(BasicChange { creation, ..BasicChange::default() });
+        }
+        Ok::<_, ShareError>(())
+    };
     let renamed = call.changing(open, inline, work).await.and_then(|renamed| Ok(renamed?));
     let is_mapped = renamed.is_ok() && target.note_renamed(open, &to);
     if is_directory && renamed.is_ok() {
@@ -140,7 +149,7 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let target = Target::new(open, new)?;
-    let to = target.clear(call, open, new).await?;
+    let Cleared { to, .. } = target.clear(call, open, new, Adds::Link).await?;
     let (share, entry, replace) =
         (Arc::clone(&target.share), Arc::clone(&open.entry), target.replace);
     let inline = open.entry.inline_io();
@@ -153,6 +162,23 @@ struct Target {
     from: SharePath,
     wanted: SharePath,
     replace: bool,
+}
+
+/// What a name is added for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Adds {
+    /// A file that loses its old one.
+    Renamed,
+    /// A file that keeps its old ones.
+    Link,
+}
+
+/// A name that is free or may be taken.
+struct Cleared {
+    /// Its spelling.
+    to: SharePath,
+    /// What the file inherits with it; see [`Share::remembered`].
+    creation: Option<u64>,
 }
 
 impl Target {
@@ -207,16 +233,18 @@ impl Target {
         if agrees { Ok(()) } else { Err(NtStatus::SHARING_VIOLATION) }
     }
 
-    // Makes sure that the new name is free or may be taken; returns its spelling.
+    // Makes sure that the new name is free or may be taken.
     async fn clear(
         &self,
         call: &Call,
         open: &Arc<Open>,
         new: &Rename,
-    ) -> Result<SharePath, NtStatus> {
+        adds: Adds,
+    ) -> Result<Cleared, NtStatus> {
         let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
         let inline = open.entry.inline_io();
-        let work = move || -> Result<(Located, bool), ShareError> {
+        let inherits = adds == Adds::Renamed && !open.entry.is_directory();
+        let work = move || -> Result<(Located, bool, Option<Remembered>), ShareError> {
             let located = share.locate(&wanted)?;
             let read_only = match &located.found {
                 Some(found) => {
@@ -225,13 +253,20 @@ impl Target {
                 }
                 None => false,
             };
-            Ok((located, read_only))
+            let is_free = located.found.is_none();
+            let remembered =
+                if is_free && inherits { share.remembered(&located.path) } else { None };
+            Ok((located, read_only, remembered))
         };
-        let (located, read_only) = call.blocking(inline, work).await??;
-        let Some(found) = located.found else { return Ok(located.path) };
+        let (located, read_only, remembered) = call.blocking(inline, work).await??;
+        if let Some(Remembered { path, creation }) = remembered {
+            return Ok(Cleared { to: path, creation: Some(creation) });
+        }
+        let cleared = |to| Cleared { to, creation: None };
+        let Some(found) = located.found else { return Ok(cleared(located.path)) };
         if found.key == open.node.key() {
             // The same file under another spelling: the client's spelling wins.
-            return Ok(located.path.parent_with_leaf_of(&self.wanted));
+            return Ok(cleared(located.path.parent_with_leaf_of(&self.wanted)));
         }
         let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
         if !self.replace {
@@ -245,7 +280,7 @@ impl Target {
         if let Some(victim) = call.link.core.nodes.existing(found.key) {
             evict(call, open, &victim).await?;
         }
-        Ok(located.path)
+        Ok(cleared(located.path))
     }
 }
 

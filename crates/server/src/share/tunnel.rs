@@ -1,0 +1,253 @@
+//! What names meant that went a moment ago: file name tunneling.
+//!
+//! ```text
+//!  a file's name goes (removed, renamed) --> kept for 15 s, under the name it was opened by:
+//!                                            its long name, when it was created
+//!  a file gets that name (created, renamed) --> it was created when that one was, and is called what
+//!                                            that one was called, if all that is known is a short name
+//! ```
+//!
+//! Programs save a file by writing another one, removing the first and giving its name to the second.
+//! Those who know short names only would leave nothing but short names behind, and every program
+//! would make an old document a new one.
+//!
+//! Deviates: a long name comes back in the spelling that is asked for now, not in the one before.
+//! Names that mean what is written (POSIX) have no part in it, as the specification wants.
+//!
+//! Spec: MS-FSA §2.1.1.2 (TunnelCacheEntry), §2.1.5.1.1 (creation), §2.1.5.5 phase 7 (deletion),
+//! §2.1.5.15.12 (renaming).
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Share;
+use super::metadata::{FileKey, Metadata, identify};
+use super::name::{Naming, SharePath};
+use super::pattern::upcase;
+
+/// The names that went from a share a moment ago. A leaf of the lock order.
+#[derive(Debug, Default)]
+pub(super) struct Tunnel {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// By the name in upper case, the oldest first.
+    names: HashMap<Arc<str>, Vec<Gone>>,
+    /// When each was kept, the oldest first.
+    order: VecDeque<(Instant, Arc<str>)>,
+}
+
+/// A name that went.
+#[derive(Debug)]
+struct Gone {
+    parent: FileKey,
+    /// What the file was called, if its client called it by its short name.
+    long: Option<String>,
+    creation: u64,
+    /// It has come back, or its directory has gone.
+    spent: bool,
+}
+
+/// What a name meant.
+#[derive(Debug, Eq, PartialEq)]
+struct Meaning {
+    long: Option<String>,
+    creation: u64,
+}
+
+/// What a file is to be that gets a name which another one had a moment ago.
+#[derive(Debug)]
+pub struct Remembered {
+    /// What it is to be called.
+    pub path: SharePath,
+    /// When it was created, as a FILETIME.
+    pub creation: u64,
+}
+
+impl Share {
+    /// What a file that is about to be called `path`, which is not there, inherits from one that
+    /// was. The first who asks gets it.
+    pub fn remembered(&self, path: &SharePath) -> Option<Remembered> {
+        let now = Instant::now();
+        let name = folded(path.leaf());
+        if path.naming() != Naming::Windows || !self.tunnel.knows(&name, now) {
+            return None;
+        }
+        let (parent, _) = identify(self.parent_of(path).ok()?).ok()?;
+        let Meaning { long, creation } = self.tunnel.take(parent, &name, now)?;
+        let back = long.map(|long| path.parent().join(&long));
+        // Unless somebody has taken it meanwhile.
+        let is_free = |back: &SharePath| self.locate(back).is_ok_and(|there| there.found.is_none());
+        let path = back.filter(is_free).unwrap_or_else(|| path.clone());
+        Some(Remembered { path, creation })
+    }
+
+    /// What has to be known of a file before its name goes; `None` if it is not to be remembered.
+    pub(super) fn going(&self, parent: &OwnedFd, path: &SharePath) -> Option<Going> {
+        if path.naming() != Naming::Windows {
+            return None;
+        }
+        let file = Metadata::at(parent, path.leaf()).ok()??;
+        let (parent, _) = identify(parent).ok()?;
+        Some(Going {
+            parent,
+            file: file.key,
+            creation: file.creation,
+            is_directory: file.is_directory,
+        })
+    }
+
+    /// The name has gone.
+    pub(super) fn remember(&self, going: Option<Going>, path: &SharePath) {
+        let Some(Going { parent, file, creation, is_directory }) = going else { return };
+        if is_directory {
+            self.tunnel.forget_below(file);
+            return;
+        }
+        let (name, long) = match path.short_name() {
+            Some(short) => (short, Some(path.leaf().to_owned())),
+            None => (path.leaf().to_owned(), None),
+        };
+        let gone = Gone { parent, long, creation, spent: false };
+        self.tunnel.keep(&folded(&name), gone, Instant::now());
+    }
+}
+
+/// A name that is about to go.
+#[derive(Debug)]
+pub(super) struct Going {
+    parent: FileKey,
+    file: FileKey,
+    creation: u64,
+    is_directory: bool,
+}
+
+impl Tunnel {
+    fn knows(&self, name: &str, now: Instant) -> bool {
+        let mut kept = self.lock();
+        kept.expire(now);
+        kept.names.contains_key(name)
+    }
+
+    fn keep(&self, name: &str, gone: Gone, now: Instant) {
+        let mut kept = self.lock();
+        kept.expire(now);
+        if kept.order.len() >= ENTRIES_MAX {
+            kept.drop_oldest();
+        }
+        let name: Arc<str> = name.into();
+        kept.order.push_back((now, Arc::clone(&name)));
+        kept.names.entry(name).or_default().push(gone);
+    }
+
+    fn take(&self, parent: FileKey, name: &str, now: Instant) -> Option<Meaning> {
+        let mut kept = self.lock();
+        kept.expire(now);
+        let mut latest = kept.names.get_mut(name)?.iter_mut().rev();
+        let found = latest.find(|gone| gone.parent == parent && !gone.spent)?;
+        found.spent = true;
+        Some(Meaning { long: found.long.take(), creation: found.creation })
+    }
+
+    // A new directory may have the old one's inode.
+    fn forget_below(&self, directory: FileKey) {
+        let mut kept = self.lock();
+        let all = kept.names.values_mut().flatten();
+        all.filter(|gone| gone.parent == directory).for_each(|gone| gone.spent = true);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn expire(&mut self, now: Instant) {
+        let is_old = |(since, _): &(Instant, Arc<str>)| {
+            now.saturating_duration_since(*since) >= REMEMBERED_FOR
+        };
+        while self.order.front().is_some_and(is_old) {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((_, name)) = self.order.pop_front() else { return };
+        if let Some(same) = self.names.get_mut(&name) {
+            same.remove(0);
+            if same.is_empty() {
+                self.names.remove(&name);
+            }
+        }
+    }
+}
+
+// As names are compared.
+fn folded(name: &str) -> String {
+    name.chars().map(upcase).collect()
+}
+
+/// MS-FSA §2.1.1.2: what NTFS does.
+const REMEMBERED_FOR: Duration = Duration::from_secs(15);
+/// As many as a Windows server remembers of a volume; at 255 bytes a name, twice, half a megabyte.
+const ENTRIES_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: FileKey = FileKey { device: 1, inode: 1 };
+    const THERE: FileKey = FileKey { device: 1, inode: 2 };
+
+    fn gone(parent: FileKey, creation: u64) -> Gone {
+        Gone { parent, long: Some("long".to_owned()), creation, spent: false }
+    }
+
+    fn creation(tunnel: &Tunnel, parent: FileKey, name: &str, now: Instant) -> Option<u64> {
+        tunnel.take(parent, name, now).map(|meaning| meaning.creation)
+    }
+
+    #[test]
+    fn a_name_is_remembered_for_fifteen_seconds_in_its_directory_and_once() {
+        let (tunnel, start) = (Tunnel::default(), Instant::now());
+        tunnel.keep("A", gone(HERE, 1), start);
+        tunnel.keep("A", gone(THERE, 2), start);
+        tunnel.keep("A", gone(HERE, 3), start + Duration::from_secs(1));
+        let late = start + Duration::from_millis(14_999);
+        assert_eq!(creation(&tunnel, HERE, "A", late), Some(3), "the latest");
+        assert_eq!(creation(&tunnel, THERE, "A", late), Some(2));
+        assert_eq!(creation(&tunnel, THERE, "A", late), None, "once");
+        assert_eq!(creation(&tunnel, HERE, "A", start + REMEMBERED_FOR), None, "too late");
+    }
+
+    #[test]
+    fn names_of_a_directory_that_has_gone_are_forgotten() {
+        let (tunnel, now) = (Tunnel::default(), Instant::now());
+        tunnel.keep("A", gone(HERE, 1), now);
+        tunnel.keep("A", gone(THERE, 2), now);
+        tunnel.forget_below(HERE);
+        assert_eq!(creation(&tunnel, HERE, "A", now), None);
+        assert_eq!(creation(&tunnel, THERE, "A", now), Some(2));
+    }
+
+    #[test]
+    fn what_is_remembered_stays_bounded_and_is_the_latest() {
+        let (tunnel, now) = (Tunnel::default(), Instant::now());
+        for number in 0..5_000 {
+            // Two of one name follow each other.
+            tunnel.keep(&format!("N{}", number / 2), gone(HERE, number), now);
+        }
+        let kept = tunnel.lock();
+        assert_eq!(kept.order.len(), ENTRIES_MAX);
+        assert_eq!(kept.names.values().map(Vec::len).sum::<usize>(), ENTRIES_MAX);
+        drop(kept);
+        assert_eq!(creation(&tunnel, HERE, "N2499", now), Some(4_999));
+        assert_eq!(creation(&tunnel, HERE, "N0", now), None);
+        assert!(!tunnel.knows("N2499", now + REMEMBERED_FOR));
+        assert!(tunnel.lock().names.is_empty());
+    }
+}
