@@ -1,4 +1,4 @@
-//! Names: what those meant that went a moment ago.
+//! Names: what those meant that went a moment ago, and how paths may be written.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -174,4 +174,26 @@ fn a_name_is_not_given_back_that_was_not_lost_or_has_been_taken() {
     let there = wire.open(&short, |open| open.disposition = CreateDisposition::CREATE);
     assert_eq!(there.status, NtStatus::OBJECT_NAME_COLLISION);
     assert_eq!(listed(&fixture), [LONG.to_uppercase()]);
+}
+
+#[test]
+fn a_slash_separates_names_as_a_backslash_does() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let directory = wire.open("d", |open| open.options = CreateOptions::DIRECTORY_FILE).id;
+    make(&mut wire, "d/file");
+    assert_eq!(wire.open("D/FILE:stream", |_| {}).status, NtStatus::SUCCESS);
+    close(&mut wire, directory);
+    assert!(fixture.dir.path().join("d/file").is_file());
+    make(&mut wire, "d\\other");
+    rename(&mut wire, "d/other", "d/renamed");
+    assert!(fixture.dir.path().join("d/renamed").is_file());
+    for (odd, status) in [
+        ("/d", NtStatus::INVALID_PARAMETER),
+        ("d//file", NtStatus::OBJECT_NAME_INVALID),
+        ("d/file:a/b", NtStatus::OBJECT_NAME_INVALID),
+        ("d/../../etc", NtStatus::OBJECT_PATH_SYNTAX_BAD),
+    ] {
+        assert_eq!(wire.open(odd, |_| {}).status, status, "{odd}");
+    }
 }

@@ -52,6 +52,7 @@ pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 use journal::{Journal, OpenNote};
 pub use lookup::{Found, Located};
 pub use metadata::{FileKey, Metadata, PosixFacts};
+pub(crate) use name::SEPARATORS;
 pub use name::{Naming, SharePath};
 use names::Names;
 pub use pattern::Pattern;

@@ -45,17 +45,17 @@ impl SharePath {
         Self::default()
     }
 
-    /// Checks a path with backslashes, as it stands in rename requests.
+    /// Checks a path with backslashes, or slashes, as it stands in rename requests.
     pub fn parse(wire: &str) -> Result<Self, ShareError> {
         if wire.encode_utf16().count() > PATH_UNITS_MAX {
             return Err(ShareError::PeerNameInvalid);
         }
-        let wire = wire.strip_suffix('\\').unwrap_or(wire);
+        let wire = wire.strip_suffix(SEPARATORS).unwrap_or(wire);
         if wire.is_empty() {
             return Ok(Self::root());
         }
         let mut text = String::with_capacity(wire.len());
-        for component in wire.split('\\') {
+        for component in wire.split(SEPARATORS) {
             check_component(component)?;
             if !text.is_empty() {
                 text.push('/');
@@ -211,8 +211,8 @@ fn check_posix_component(component: &str) -> Result<(), ShareError> {
     }
 }
 
-// MS-FSCC §2.1.5.2: the characters a component cannot hold. '/' separates on our side only, so
-// a peer that sends one is trying something. Wildcards belong to patterns, never to names.
+// MS-FSCC §2.1.5.2: the characters a component cannot hold. Wildcards belong to patterns, never to
+// names.
 fn check_component(component: &str) -> Result<(), ShareError> {
     match component {
         ".." => return Err(ShareError::PeerPathSyntax),
@@ -235,6 +235,9 @@ fn check_component(component: &str) -> Result<(), ShareError> {
     Ok(())
 }
 
+/// Between components. Deviates: Windows refuses a slash; who hands over paths of POSIX means what smbd
+/// takes it for. No component holds either, so there is nothing else that it could mean.
+pub(crate) const SEPARATORS: [char; 2] = ['\\', '/'];
 /// Longest path in UTF-16 units: the 64 KiB a NameLength can express.
 const PATH_UNITS_MAX: usize = 32_767;
 /// NAME_MAX of every Linux file system we meet.
@@ -256,13 +259,27 @@ mod tests {
 
     #[test]
     fn no_spelling_climbs_out_of_the_share() {
-        for climb in ["..", "a\\..\\..\\b", "..\\etc", "a\\.."] {
+        for climb in
+            ["..", "a\\..\\..\\b", "..\\etc", "a\\..", "../etc", "a/../b", "a\\../b", "a/.."]
+        {
             assert_eq!(SharePath::parse(climb), Err(ShareError::PeerPathSyntax), "{climb}");
         }
-        for odd in ["a/b", "a\\\\b", "\\a", ".", "a\\.", "a\0b", "a*b", "what?", "a|b", "a\"b"] {
+        for odd in [
+            "a//b", "a\\/b", "/a", "a\\\\b", "\\a", ".", "a/.", "a\\.", "a\0b", "a*b", "what?",
+            "a|b", "a\"b",
+        ] {
             assert_eq!(SharePath::parse(odd), Err(ShareError::PeerNameInvalid), "{odd}");
         }
         assert_eq!(SharePath::parse(&"n".repeat(256)), Err(ShareError::PeerNameInvalid));
+    }
+
+    #[test]
+    fn a_slash_separates_as_a_backslash_does() {
+        for wire in ["a/b c/d.txt", "a\\b c/d.txt", "a/b c\\d.txt/"] {
+            let path = SharePath::parse(wire).unwrap();
+            assert_eq!(path.components().collect::<Vec<_>>(), ["a", "b c", "d.txt"], "{wire}");
+            assert_eq!(path.to_wire(), "a\\b c\\d.txt", "{wire}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Spec: MS-FSCC §2.1.5.3 (streams), §2.1.5.4 (stream types).
 
 use super::error::ShareError;
-use super::name::SharePath;
+use super::name::{SEPARATORS, SharePath};
 use super::pattern::same_name;
 
 /// The name of a stream beside the unnamed one.
@@ -83,8 +83,9 @@ impl SharePath {
             None => (wire, None),
         };
         // A component behind a stream, or a stream of nothing.
-        let is_odd = behind
-            .is_some_and(|behind| behind.contains('\\') || file.is_empty() || file.ends_with('\\'));
+        let is_odd = behind.is_some_and(|behind| {
+            behind.contains(SEPARATORS) || file.is_empty() || file.ends_with(SEPARATORS)
+        });
         if is_odd {
             return Err(ShareError::PeerNameInvalid);
         }
@@ -118,7 +119,18 @@ mod tests {
 
     #[test]
     fn what_no_file_system_could_mean_is_refused() {
-        for odd in ["f:", "f:s:", "f:s:$FOO", "f:s:$DATA:", "f:a/b", "f:s\\x", ":s", "d\\:s"] {
+        for odd in [
+            "f:",
+            "f:s:",
+            "f:s:$FOO",
+            "f:s:$DATA:",
+            "f:a/b",
+            "f:s\\x",
+            "f:s/x",
+            ":s",
+            "d\\:s",
+            "d/:s",
+        ] {
             assert_eq!(part(odd), Err(ShareError::PeerNameInvalid), "{odd}");
         }
         assert!(

@@ -13,7 +13,7 @@ use smb::negotiate::Dialect;
 use smb::push::PushRequest;
 
 use crate::dispatch::{extended, malformed, oplock_break, posix};
-use crate::share::{DosAttributes, ExtendedAttribute, OpenMode, SharePath, StreamPart};
+use crate::share::{DosAttributes, ExtendedAttribute, OpenMode, SEPARATORS, SharePath, StreamPart};
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
@@ -107,8 +107,8 @@ impl Wish {
     ) -> Result<Self, NtStatus> {
         check_fields(request)?;
         let posix = PosixWish::of(request, client);
-        // MS-SMB2 §3.3.5.9: names are relative to the share and begin with no backslash.
-        if posix.is_none() && request.name.starts_with('\\') {
+        // MS-SMB2 §3.3.5.9: names are relative to the share and begin with no separator.
+        if posix.is_none() && request.name.starts_with(SEPARATORS) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let (path, stream) = match posix {

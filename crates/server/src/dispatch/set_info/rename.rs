@@ -14,8 +14,8 @@ use super::Call;
 use crate::dispatch::flush;
 use crate::service::Core;
 use crate::share::{
-    BasicChange, DosAttributes, InlineIo, Located, Naming, Remembered, Share, ShareError,
-    SharePath, StreamPart,
+    BasicChange, DosAttributes, InlineIo, Located, Naming, Remembered, SEPARATORS, Share,
+    ShareError, SharePath, StreamPart,
 };
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -189,7 +189,9 @@ impl Target {
         }
         let from = open.path();
         let wanted = match from.naming() {
-            Naming::Windows => SharePath::parse(new.name.strip_prefix('\\').unwrap_or(&new.name))?,
+            Naming::Windows => {
+                SharePath::parse(new.name.strip_prefix(SEPARATORS).unwrap_or(&new.name))?
+            }
             Naming::Posix => SharePath::parse_posix(&new.name)?,
         };
         if wanted.is_root() || from.is_root() {
