@@ -5,8 +5,8 @@ mod support;
 
 use smb::create::{CreateDisposition, CreateOptions};
 use smb::info::{
-    Basic, FileAttributes, FileInfoClass, FileName, InfoType, Rename, RenameFlags,
-    SecurityInformation,
+    Basic, FileAttributes, FileInfoClass, FileName, FsAttribute, FsAttributes, FsInfoClass,
+    InfoType, Rename, RenameFlags, SecurityInformation,
 };
 use smb::{
     CloseRequest, Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryInfoRequest,
@@ -196,4 +196,19 @@ fn a_slash_separates_names_as_a_backslash_does() {
     ] {
         assert_eq!(wire.open(odd, |_| {}).status, status, "{odd}");
     }
+}
+
+#[test]
+fn a_share_says_of_its_names_what_ntfs_says() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let file = wire.open("File", |_| {}).id;
+    let answer = query(&mut wire, file, (InfoType::FILE_SYSTEM, FsInfoClass::ATTRIBUTE.0));
+    let attributes = FsAttribute::parse(&answer).unwrap().attributes;
+    let names = FsAttributes::CASE_SENSITIVE_SEARCH | FsAttributes::CASE_PRESERVED_NAMES;
+    assert!(attributes.contains(names), "{attributes:?}");
+    assert_eq!(
+        wire.open("fILE", |open| open.disposition = CreateDisposition::OPEN).status,
+        NtStatus::SUCCESS
+    );
 }

@@ -34,6 +34,8 @@ pub struct VolumeSize {
 pub struct VolumeAttributes(pub u32);
 
 impl VolumeAttributes {
+    // Says of NTFS too that names are found as written; that they are also found in any case, clients know.
+    const CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
     const CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
     const UNICODE_ON_DISK: u32 = 0x0000_0004;
     const SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
@@ -63,7 +65,8 @@ impl Share {
     /// What the volume of an open file can do. DAX is claimed only for files that really map that
     /// way; a device is a volume of its own in this.
     pub fn volume_attributes(&self, entry: &Entry) -> VolumeAttributes {
-        let mut bits = VolumeAttributes::CASE_PRESERVED_NAMES
+        let mut bits = VolumeAttributes::CASE_SENSITIVE_SEARCH
+            | VolumeAttributes::CASE_PRESERVED_NAMES
             | VolumeAttributes::UNICODE_ON_DISK
             | VolumeAttributes::SUPPORTS_SPARSE_FILES
             | VolumeAttributes::SUPPORTS_HARD_LINKS;
