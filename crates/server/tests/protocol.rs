@@ -367,6 +367,37 @@ fn a_lock_that_waits_is_pending_and_can_be_cancelled_or_granted() {
 }
 
 #[test]
+fn a_lock_that_waits_when_its_session_ends_is_refused_and_not_cancelled() {
+    let fixture = Fixture::start();
+    // Which of the two files is closed first is chance.
+    for _ in 0..8 {
+        let mut wire = fixture.client(1);
+        let (first, second) = (wire.open("f", |_| {}).id, wire.open("f", |_| {}).id);
+        let lock = |file_id| LockRequest {
+            lock_sequence: 0,
+            file_id,
+            locks: vec![LockElement { offset: 0, length: 10, flags: LockFlags::EXCLUSIVE }],
+        };
+        wire.ask(Command::LOCK, |out| lock(first).emit(out));
+        let waiting = wire.start(Command::LOCK, |out| lock(second).emit(out));
+        assert_eq!(wire.receive().0.status, NtStatus::PENDING);
+        let logoff = wire.start(Command::LOGOFF, |out| Empty.emit(out));
+        let (mut status, mut answers) = (NtStatus::PENDING, 0);
+        while answers < 2 {
+            let (header, _) = wire.receive();
+            answers += 1;
+            if header.message_id.0 == waiting {
+                status = header.status;
+            } else {
+                assert_eq!((header.message_id.0, header.status), (logoff, NtStatus::SUCCESS));
+            }
+        }
+        let expected = [NtStatus::RANGE_NOT_LOCKED, NtStatus::SUCCESS];
+        assert!(expected.contains(&status), "{status}");
+    }
+}
+
+#[test]
 fn a_client_that_vanishes_lets_go_of_everything() {
     let fixture = Fixture::start();
     let mut one = fixture.client(1);

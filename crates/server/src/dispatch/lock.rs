@@ -194,7 +194,11 @@ async fn take(
         call.go_pending();
         tokio::select! {
             () = changed => {}
-            () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
+            // Where the session has ended nobody has cancelled it: its open is closed.
+            () = call.pending.cancelled() => {
+                let is_over = call.session().is_closed();
+                return Err(if is_over { NtStatus::RANGE_NOT_LOCKED } else { NtStatus::CANCELLED });
+            }
         }
     }
 }
