@@ -9,6 +9,9 @@
 //! A logon that takes the place of a session its client has lost is answered when that session is
 //! settled: nothing it was asked for changes a file from then on, and nothing it had open is there.
 //!
+//! Who guesses passwords is answered later (`state/throttle.rs`): what comes of such an attempt happens when
+//! its time has come, in a task of its own, and other requests of the connection go on meanwhile.
+//!
 //! Spec: MS-SMB2 §3.3.5.5.
 
 use std::sync::Arc;
@@ -28,12 +31,13 @@ use super::binding::{self, Refusal};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::kerberos::Tickets;
-use crate::limits::{AUTHENTICATIONS_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::limits::SESSIONS_PER_CONNECTION_MAX;
 use crate::service::now;
 use crate::state::session::SessionParts;
 use crate::state::work::Work;
 use crate::state::{
-    Agreed, Authentication, Channel, Connection, Identity, Link, Logon, Purpose, Session, Violation,
+    Agreed, Authentication, Channel, Connection, Decision, Identity, Later, Link, Logon, Purpose,
+    Session, Violation,
 };
 
 /// What one leg came to.
@@ -61,6 +65,29 @@ impl Leg {
     }
 }
 
+/// What comes of a request.
+enum Progress {
+    Answer(Leg),
+    /// The answer is held back.
+    Later(Box<(Later, Ending)>),
+}
+
+impl From<Leg> for Progress {
+    fn from(leg: Leg) -> Self {
+        Self::Answer(leg)
+    }
+}
+
+/// An authentication whose last token has come.
+struct Ending {
+    session_id: u64,
+    going: Authentication,
+    security_mode: SecurityMode,
+    previous: u64,
+    /// Until there is a key of the connection's own.
+    signer: Option<Arc<SigningKey>>,
+}
+
 /// Answers SESSION_SETUP.
 pub(crate) fn handle(
     connection: &mut Connection,
@@ -69,22 +96,22 @@ pub(crate) fn handle(
     sealed: Option<&Arc<Channel>>,
     out: &mut Vec<u8>,
 ) -> Result<(), Violation> {
-    let leg = step(connection, header, pdu, sealed)?;
-    let start = frame::begin(out, sealed.is_some());
-    let at = frame::begin_pdu(out, header);
-    let is_error = leg.status.is_error() && leg.status != NtStatus::MORE_PROCESSING_REQUIRED;
-    let outcome = if is_error {
-        Err(leg.status)
-    } else {
-        SessionSetupResponse { flags: leg.flags, token: &leg.token }.emit(out);
-        Ok(leg.status)
+    let leg = match step(connection, header, pdu, sealed)? {
+        Progress::Answer(leg) => leg,
+        Progress::Later(later) => {
+            let counted = connection.begin_holding();
+            let link = Arc::clone(&connection.link);
+            let runtime = link.core.runtime.clone();
+            let work = answer_later(link, *header, sealed.cloned(), *later);
+            drop(runtime.spawn(async move {
+                work.await;
+                drop(counted);
+            }));
+            return Ok(());
+        }
     };
-    let credits = connection.link.window().grant(header.credits);
-    let terms = Terms { credits, session_id: SessionId(leg.session_id), route: None };
-    frame::end_pdu(out, at, header, outcome, terms);
-    if let Some(key) = leg.signer.filter(|_| sealed.is_none()) {
-        let _ = key.sign(&mut out[at..]);
-    }
+    let start = out.len();
+    let at = emit(&connection.link, header, sealed, &leg, out);
     // MS-SMB2 §3.3.5.5.3: the answer as it leaves, signature included.
     if leg.continues
         && let Some(going) = connection.authentications.get_mut(&leg.session_id)
@@ -98,6 +125,62 @@ pub(crate) fn handle(
         drop(link.core.runtime.clone().spawn(answer_when_settled(link, frame, replaced)));
     }
     Ok(())
+}
+
+// Appends the answer, and says where its header stands.
+fn emit(
+    link: &Link,
+    header: &Header,
+    sealed: Option<&Arc<Channel>>,
+    leg: &Leg,
+    out: &mut Vec<u8>,
+) -> usize {
+    frame::begin(out, sealed.is_some());
+    let at = frame::begin_pdu(out, header);
+    let is_error = leg.status.is_error() && leg.status != NtStatus::MORE_PROCESSING_REQUIRED;
+    let outcome = if is_error {
+        Err(leg.status)
+    } else {
+        SessionSetupResponse { flags: leg.flags, token: &leg.token }.emit(out);
+        Ok(leg.status)
+    };
+    let credits = link.window().grant(header.credits);
+    let terms = Terms { credits, session_id: SessionId(leg.session_id), route: None };
+    frame::end_pdu(out, at, header, outcome, terms);
+    if let Some(key) = leg.signer.as_ref().filter(|_| sealed.is_none()) {
+        let _ = key.sign(&mut out[at..]);
+    }
+    at
+}
+
+// The wait is part of what guessing costs: it counts as failed though the connection ends meanwhile.
+async fn answer_later(
+    link: Arc<Link>,
+    header: Header,
+    sealed: Option<Arc<Channel>>,
+    (later, ending): (Later, Ending),
+) {
+    tokio::time::sleep_until(later.answer_at.into()).await;
+    if link.is_gone() {
+        return;
+    }
+    let id = ending.session_id;
+    let leg = conclude(&link, ending, later.open());
+    let mut out = Vec::new();
+    emit(&link, &header, sealed.as_ref(), &leg, &mut out);
+    match (frame::end(&mut out, 0, sealed.as_deref()), leg.replaces) {
+        (Err(_), _) => link.close(),
+        (Ok(()), Some(replaced)) => answer_when_settled(Arc::clone(&link), out, replaced).await,
+        (Ok(()), None) => link.deliver(out),
+    }
+    // It has ended meanwhile, perhaps before there was a session to end with it.
+    if link.is_gone() {
+        link.core.clients.remove(&link);
+        let session = link.remove_channel(id).map(|channel| Arc::clone(&channel.session));
+        if session.is_some_and(|session| session.leave(&link)) {
+            link.core.dissolve_session(id);
+        }
+    }
 }
 
 // However long it takes: who is answered relies on it.
@@ -114,11 +197,11 @@ fn step(
     header: &Header,
     pdu: &mut [u8],
     sealed: Option<&Arc<Channel>>,
-) -> Result<Leg, Violation> {
+) -> Result<Progress, Violation> {
     let session_id = header.session_id.0;
     let request = match SessionSetupRequest::parse(pdu) {
         Ok(request) => request,
-        Err(error) => return Ok(Leg::refused(error.status(), session_id)),
+        Err(error) => return Ok(Leg::refused(error.status(), session_id).into()),
     };
     let (security_mode, previous) = (request.security_mode, request.previous_session_id.0);
     let (is_binding, token) = (request.binding, request.token.to_vec());
@@ -129,69 +212,81 @@ fn step(
             Ok(session) => session,
             Err(refusal) => {
                 let leg = Leg::refused(refusal.status, session_id);
-                return Ok(leg.signed_by(refusal.signer));
+                return Ok(leg.signed_by(refusal.signer).into());
             }
         };
         signer.clone_from(&session.signing);
         if let Err(status) = join(connection, session)? {
-            return Ok(Leg::refused(status, session_id).signed_by(signer));
+            return Ok(Leg::refused(status, session_id).signed_by(signer).into());
         }
         session_id
     } else if session_id == 0 {
         match begin(connection)? {
             Ok(id) => id,
-            Err(status) => return Ok(Leg::refused(status, 0)),
+            Err(status) => return Ok(Leg::refused(status, 0).into()),
         }
     } else {
         match resume(connection, header, pdu, sealed)? {
             Ok(key) => signer = key,
             Err(refusal) => {
                 let leg = Leg::refused(refusal.status, session_id);
-                return Ok(leg.signed_by(refusal.signer));
+                return Ok(leg.signed_by(refusal.signer).into());
             }
         }
         session_id
     };
     let going = connection.authentications.get_mut(&session_id).expect("begun or resumed above");
     going.preauth.update(pdu);
-    match going.acceptor.step(&token) {
-        Accept::Continue(token) => Ok(Leg {
-            status: NtStatus::MORE_PROCESSING_REQUIRED,
-            session_id,
-            flags: SessionFlags::empty(),
-            token,
-            signer,
-            continues: true,
-            replaces: None,
-        }),
+    let decision = match going.acceptor.step(&token) {
+        Decision::Now(Accept::Continue(token)) => {
+            let leg = Leg {
+                status: NtStatus::MORE_PROCESSING_REQUIRED,
+                session_id,
+                flags: SessionFlags::empty(),
+                token,
+                signer,
+                continues: true,
+                replaces: None,
+            };
+            return Ok(leg.into());
+        }
+        last => last,
+    };
+    let going = connection.authentications.remove(&session_id).expect("found above");
+    let ending = Ending { session_id, going, security_mode, previous, signer };
+    Ok(match decision {
+        Decision::Now(accept) => conclude(&connection.link, ending, accept).into(),
+        Decision::Later(later) => Progress::Later(Box::new((later, ending))),
+    })
+}
+
+// What an authentication has come to.
+fn conclude(link: &Arc<Link>, ending: Ending, accept: Accept) -> Leg {
+    let Ending { session_id, going, security_mode, previous, signer } = ending;
+    let reason = match accept {
         Accept::Done(accepted) => {
-            let going = connection.authentications.remove(&session_id).expect("found above");
-            let leg = finish(connection, session_id, going, accepted, security_mode, previous);
+            let leg = finish(link, session_id, going, accepted, security_mode, previous);
             // A new key signs its own first answer, asked or not: MS-SMB2 §3.3.5.5.3.
             let signer = leg.signer.clone().or(signer);
-            Ok(leg.signed_by(signer))
+            return leg.signed_by(signer);
         }
-        Accept::Denied(reason) => {
-            let going = connection.authentications.remove(&session_id);
-            let link = &connection.link;
-            // MS-SMB2 §3.3.5.5.3: who fails to prove it again is out. Nobody has looked at one too many.
-            let is_failure = reason != DenyReason::PeerTooManyFailures;
-            if is_failure
-                && matches!(going, Some(Authentication { purpose: Purpose::Again(_), .. }))
-            {
-                link.remove_channel(session_id);
-                end_session_elsewhere(connection, session_id);
-            }
-            link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
-            warn!(peer = %link.peer, %reason, "logon refused");
-            Ok(Leg::refused(reason.status(), session_id).signed_by(signer))
-        }
+        Accept::Denied(reason) => reason,
+        Accept::Continue(_) => DenyReason::PeerOutOfSequence,
+    };
+    // MS-SMB2 §3.3.5.5.3: who fails to prove it again is out. Nobody has looked at one too many.
+    let is_failure = reason != DenyReason::PeerTooManyFailures;
+    if is_failure && matches!(going.purpose, Purpose::Again(_)) {
+        link.remove_channel(session_id);
+        end_session_elsewhere(link, session_id);
     }
+    link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
+    warn!(peer = %link.peer, %reason, "logon refused");
+    Leg::refused(reason.status(), session_id).signed_by(signer)
 }
 
 // A first leg.
 fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation> {
-    if connection.authentications.len() >= AUTHENTICATIONS_MAX
+    if connection.is_busy_authenticating()
         || connection.link.channel_count() >= SESSIONS_PER_CONNECTION_MAX
     {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
@@ -212,7 +307,7 @@ fn join(
     if connection.authentications.contains_key(&id) {
         return Ok(Ok(()));
     }
-    if connection.authentications.len() >= AUTHENTICATIONS_MAX
+    if connection.is_busy_authenticating()
         || connection.link.channel_count() >= SESSIONS_PER_CONNECTION_MAX
     {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
@@ -253,7 +348,7 @@ fn resume(
         let signer = binding::signer_elsewhere(&connection.link, header, pdu);
         return Ok(Err(Refusal { status: NtStatus::USER_SESSION_DELETED, signer }));
     };
-    if connection.authentications.len() >= AUTHENTICATIONS_MAX {
+    if connection.is_busy_authenticating() {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES.into()));
     }
     let acceptor = acceptor(connection, true)?;
@@ -281,14 +376,13 @@ fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<Logon, Vio
 }
 
 fn finish(
-    connection: &Connection,
+    link: &Arc<Link>,
     id: u64,
     going: Authentication,
     accepted: Accepted,
     client_mode: SecurityMode,
     previous: u64,
 ) -> Leg {
-    let link = &connection.link;
     let Some(agreed) = link.agreed.get() else {
         return Leg::refused(NtStatus::INVALID_PARAMETER, id);
     };
@@ -319,7 +413,7 @@ fn finish(
             let is_anonymous = identity == Identity::Anonymous;
             if channel.session.identity != identity && !is_anonymous {
                 link.remove_channel(id);
-                end_session_elsewhere(connection, id);
+                end_session_elsewhere(link, id);
                 return Leg::refused(NtStatus::ACCESS_DENIED, id);
             }
             channel.session.set_anonymous(is_anonymous);
@@ -369,7 +463,7 @@ fn finish(
     if channel.session.join(link, Arc::clone(&channel)).is_err() {
         return Leg::refused(NtStatus::USER_SESSION_DELETED, id);
     }
-    let replaces = end_previous(connection, previous, &channel.session);
+    let replaces = end_previous(link, previous, &channel.session);
     Leg { replaces, ..leg(&channel, accepted.token) }
 }
 
@@ -388,16 +482,16 @@ fn derive(agreed: &Agreed, preauth: PreauthHash, key: &SessionKey) -> SessionKey
 
 // MS-SMB2 §3.3.5.5.3: a client that lost its connection ends what it left behind, if it is the
 // same user. It may rely on it: nothing of that happens, or is in its way, once it is answered.
-fn end_previous(connection: &Connection, previous: u64, new: &Session) -> Option<Arc<Work>> {
+fn end_previous(link: &Link, previous: u64, new: &Session) -> Option<Arc<Work>> {
     if previous == 0 || previous == new.id {
         return None;
     }
-    connection.link.core.replace_session(previous, &new.identity)
+    link.core.replace_session(previous, &new.identity)
 }
 
 // Closing files may block, and nobody waits for it here; durable opens can be taken back at once.
-fn end_session_elsewhere(connection: &Connection, id: u64) {
-    connection.link.core.dissolve_session(id);
+fn end_session_elsewhere(link: &Link, id: u64) {
+    link.core.dissolve_session(id);
 }
 
 /// When a logon that waits for a session it replaces is worth a line in the log.

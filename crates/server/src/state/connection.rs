@@ -40,6 +40,7 @@ use crate::dispatch::call::Asker;
 use crate::dispatch::frame::{self, FrameError};
 use crate::dispatch::job::{Element, Job};
 use crate::dispatch::{self, negotiate, session_setup};
+use crate::limits::AUTHENTICATIONS_MAX;
 
 /// A frame, in the read buffer of its transport or on its own.
 #[derive(Debug)]
@@ -100,6 +101,8 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     pub(crate) preauth: PreauthHash,
     pub(crate) authentications: HashMap<u64, Authentication>,
+    /// Shared with each whose answer is held back.
+    held: Arc<()>,
 }
 
 impl Connection {
@@ -109,7 +112,19 @@ impl Connection {
             stage: Stage::Fresh,
             preauth: PreauthHash::new(),
             authentications: HashMap::new(),
+            held: Arc::default(),
         }
+    }
+
+    /// Whether no further authentication may be under way.
+    pub(crate) fn is_busy_authenticating(&self) -> bool {
+        let held = Arc::strong_count(&self.held) - 1;
+        self.authentications.len() + held >= AUTHENTICATIONS_MAX
+    }
+
+    /// Counts as an authentication under way as long as it is kept.
+    pub(crate) fn begin_holding(&self) -> Arc<()> {
+        Arc::clone(&self.held)
     }
 
     /// Whether the peer has proved who it is, here, at least once.

@@ -264,6 +264,11 @@ impl Link {
         }
     }
 
+    /// Whether the connection has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// Lets go of everything that waits, when the connection has ended.
     pub(crate) fn cancel_all(&self) {
         self.gone.store(true, Ordering::Release);

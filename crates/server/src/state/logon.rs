@@ -4,6 +4,9 @@
 //! the user up: for a refused attempt there is no such user, and it takes the time of any other. It is asked
 //! for the owner of a ticket too, once the ticket is known to be genuine: nobody guesses those, but whoever
 //! is kept out is kept out by every door.
+//!
+//! Where the throttle wants an answer held back, what came of the attempt is known here at once and to nobody
+//! else before its time: no session begins or ends before.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +16,35 @@ use smb::auth::kerberos::KerberosAcceptor;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Acceptor, Credentials, DenyReason, SpnegoAcceptor, UserStore};
 
-use super::throttle::{Attempt, Throttle, TooMany};
+use super::throttle::{Attempt, Held, Throttle, TooMany};
 use crate::kerberos::OneTicket;
+
+/// What a token came to.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// To be answered now.
+    Now(Accept),
+    /// To be answered later.
+    Later(Later),
+}
+
+/// What a token came to, which is nobody's to know yet.
+#[derive(Debug)]
+pub(crate) struct Later {
+    pub(crate) answer_at: Instant,
+    accept: Accept,
+    attempt: Attempt,
+    throttle: Arc<Throttle>,
+    _held: Held,
+}
+
+impl Later {
+    /// Its time has come.
+    pub(crate) fn open(self) -> Accept {
+        settle(&self.throttle, self.attempt, &self.accept);
+        self.accept
+    }
+}
 
 /// One authentication.
 #[derive(Debug)]
@@ -43,20 +73,42 @@ impl Logon {
     }
 
     /// Takes the client's next token.
-    pub(crate) fn step(&mut self, token: &[u8]) -> Accept {
+    pub(crate) fn step(&mut self, token: &[u8]) -> Decision {
         let accept = self.acceptor.step(token);
         let asked = self.users.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
         let throttle = &self.users.throttle;
-        match (asked, &accept) {
-            (Some(Err(TooMany)), _) => return Accept::Denied(DenyReason::PeerTooManyFailures),
-            (Some(Ok(attempt)), Accept::Done(_)) => throttle.succeeded(attempt, Instant::now()),
-            // The one that is left as it was taken: a failure.
-            (Some(Ok(_)), Accept::Denied(DenyReason::PeerCredentials)) | (None, _) => {}
-            (Some(Ok(attempt)), Accept::Denied(_) | Accept::Continue(_)) => {
-                throttle.undecided(attempt);
-            }
+        let attempt = match asked {
+            None => return Decision::Now(accept),
+            Some(Err(TooMany)) => return Decision::too_many(),
+            Some(Ok(attempt)) => attempt,
+        };
+        let answer_at = attempt.answer_at;
+        // More tokens are to come: nothing has been told yet.
+        if answer_at <= Instant::now() || matches!(accept, Accept::Continue(_)) {
+            settle(throttle, attempt, &accept);
+            return Decision::Now(accept);
         }
-        accept
+        let Some(held) = throttle.hold() else {
+            throttle.undecided(attempt);
+            return Decision::too_many();
+        };
+        let throttle = Arc::clone(throttle);
+        Decision::Later(Later { answer_at, accept, attempt, throttle, _held: held })
+    }
+}
+
+impl Decision {
+    fn too_many() -> Self {
+        Self::Now(Accept::Denied(DenyReason::PeerTooManyFailures))
+    }
+}
+
+fn settle(throttle: &Throttle, attempt: Attempt, accept: &Accept) {
+    match accept {
+        Accept::Done(_) => throttle.succeeded(attempt, Instant::now()),
+        // The one that is left as it was taken: a failure.
+        Accept::Denied(DenyReason::PeerCredentials) => {}
+        Accept::Denied(_) | Accept::Continue(_) => throttle.undecided(attempt),
     }
 }
 

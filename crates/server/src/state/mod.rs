@@ -39,7 +39,7 @@ pub(crate) use connection::{Authentication, Connection, Frame, Purpose, Stage, V
 pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;
-pub(crate) use logon::Logon;
+pub(crate) use logon::{Decision, Later, Logon};
 pub(crate) use node::Nodes;
 pub(crate) use open::Open;
 pub(crate) use pipe::Pipe;

@@ -2,19 +2,22 @@
 //!
 //! ```text
 //!                           holds   one comes back every
-//!  source and user name     10      30 s     guesses at one user from one place
+//!  source and user name     10      2 s      guesses at one user from one place, in haste
+//!                           64      15 s     and with patience
 //!  source address           128     2 s      guesses at many users from one place
 //!  user name                64      10 s     guesses at one user from many places
 //! ```
 //!
 //! An attempt takes one of each before the password is looked at, so that attempts side by side gain
-//! nothing; who proves to know it gets them back. Who finds the first or the second store empty is
-//! refused whatever the password, alike for users there are and users there are not.
+//! nothing; who proves to know it gets them back. Who finds one of the first three empty takes what will
+//! come back next, and is answered when it has, whatever the password, alike for users there are and users
+//! there are not. Each of those who do so side by side waits for one of its own. Who would wait longer
+//! than [`HELD_FOR_MAX`], or beside too many, is refused at once: that password is not looked at.
 //!
-//! Nobody is kept out by what others do from other addresses: the store of a name alone refuses
-//! nobody. While it is empty, an address that has not logged this user on has 2 attempts instead of
-//! 10. Nor by a neighbour at the same address, once logged on from there: then the second store
-//! does not count.
+//! Nobody is kept out by what others do from other addresses: the store of a name alone keeps
+//! nobody waiting. While it is empty, an address that has not logged this user on has 2 attempts instead of
+//! 10 and 64. Nor by a neighbour at the same address, once logged on from there: then the store of the
+//! address does not count.
 //!
 //! The tables are bounded, names are kept as keyed hashes, and there is no clock in here.
 
@@ -22,7 +25,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The failed logons of all connections. A leaf of the lock order.
@@ -30,11 +34,13 @@ use std::time::{Duration, Instant};
 pub(crate) struct Throttle {
     names: RandomState,
     tables: Mutex<Tables>,
+    held: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Tables {
     pairs: Table<(Source, User)>,
+    patient: Table<(Source, User)>,
     sources: Table<Source>,
     users: Table<User>,
 }
@@ -44,8 +50,20 @@ struct Tables {
 pub(crate) struct Attempt {
     source: Source,
     user: User,
+    /// Nobody is to know before what came of it.
+    pub(crate) answer_at: Instant,
     /// Whether the store of the source gave for it.
     is_stranger: bool,
+}
+
+/// An answer that is held back. The number of those is bounded.
+#[derive(Debug)]
+pub(crate) struct Held(Arc<Throttle>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Too many failures: the password is not looked at.
@@ -56,10 +74,12 @@ impl Throttle {
     pub(crate) fn new() -> Self {
         let tables = Tables {
             pairs: Table::new(PAIR),
+            patient: Table::new(PATIENT_PAIR),
             sources: Table::new(SOURCE),
             users: Table::new(USER),
         };
-        Self { names: RandomState::new(), tables: Mutex::new(tables) }
+        let held = AtomicUsize::new(0);
+        Self { names: RandomState::new(), tables: Mutex::new(tables), held }
     }
 
     /// Takes an attempt at `user`, as the client wrote it, from `source`. It counts as failed until
@@ -71,21 +91,32 @@ impl Throttle {
         now: Instant,
     ) -> Result<Attempt, TooMany> {
         let (source, user) = (Source::of(source), self.name(user));
+        let pair = (source, user);
         let mut tables = self.lock();
-        let is_stranger = !tables.pairs.is_proven(&(source, user));
-        let hunted = tables.users.spent(&user, now) >= USER.holds;
-        let holds = if hunted && is_stranger { PAIR_HOLDS_WHILE_HUNTED } else { PAIR.holds };
-        if tables.pairs.spent(&(source, user), now) >= holds
-            || (is_stranger && tables.sources.spent(&source, now) >= SOURCE.holds)
-        {
+        let is_stranger = !tables.pairs.is_proven(&pair);
+        let hunted = is_stranger && tables.users.spent(&user, now) >= USER.holds;
+        let holds = |store: Store| if hunted { PAIR_HOLDS_WHILE_HUNTED } else { store.holds };
+        let mut wait = tables.pairs.wait(&pair, holds(PAIR), now);
+        wait = wait.max(tables.patient.wait(&pair, holds(PATIENT_PAIR), now));
+        if is_stranger {
+            wait = wait.max(tables.sources.wait(&source, SOURCE.holds, now));
+        }
+        if wait > HELD_FOR_MAX {
             return Err(TooMany);
         }
-        tables.pairs.take((source, user), now);
+        tables.pairs.take(pair, now);
+        tables.patient.take(pair, now);
         tables.users.take(user, now);
         if is_stranger {
             tables.sources.take(source, now);
         }
-        Ok(Attempt { source, user, is_stranger })
+        Ok(Attempt { source, user, answer_at: now + wait, is_stranger })
+    }
+
+    /// Has room for one more answer that is held back; `None` if there is none.
+    pub(crate) fn hold(self: &Arc<Self>) -> Option<Held> {
+        let held = Held(Arc::clone(self));
+        (self.held.fetch_add(1, Ordering::AcqRel) < HELD_MAX).then_some(held)
     }
 
     /// The password was right: this user's failures from this source are forgotten.
@@ -93,6 +124,7 @@ impl Throttle {
         let mut tables = self.lock();
         tables.give_back(attempt);
         tables.pairs.set_proven((attempt.source, attempt.user), now);
+        tables.patient.set_proven((attempt.source, attempt.user), now);
     }
 
     /// It did not come to the password.
@@ -100,6 +132,7 @@ impl Throttle {
         let mut tables = self.lock();
         tables.give_back(attempt);
         tables.pairs.give_back(&(attempt.source, attempt.user));
+        tables.patient.give_back(&(attempt.source, attempt.user));
     }
 
     // Domains and realms make no other user.
@@ -159,7 +192,7 @@ struct Table<K> {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// What is missing in the store at `since`.
+    /// What is missing in the store at `since`; more than it holds where some wait.
     spent: u32,
     since: Instant,
     /// The right password was given once.
@@ -173,6 +206,19 @@ impl<K: Copy + Eq + Hash> Table<K> {
 
     fn spent(&self, key: &K, now: Instant) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.refilled(self.store.one_every, now).spent)
+    }
+
+    /// How long until there is one for the next who takes, in a store that holds so many.
+    fn wait(&self, key: &K, holds: u32, now: Instant) -> Duration {
+        let one_every = self.store.one_every;
+        let entry = self.entries.get(key).map(|entry| entry.refilled(one_every, now));
+        match entry.filter(|entry| entry.spent >= holds) {
+            Some(entry) => {
+                let missing = entry.spent - holds + 1;
+                (entry.since + one_every * missing).saturating_duration_since(now)
+            }
+            None => Duration::ZERO,
+        }
     }
 
     fn is_proven(&self, key: &K) -> bool {
@@ -233,11 +279,18 @@ impl Entry {
     }
 }
 
-// Ten: what Windows gives before it locks an account. Then 2,880 a day.
-const PAIR: Store = Store { holds: 10, one_every: Duration::from_secs(30), len_max: 32_768 };
+// Ten: what Windows gives before it locks an account. Two seconds: by which it delays its answers.
+const PAIR: Store = Store { holds: 10, one_every: Duration::from_secs(2), len_max: 32_768 };
+// Then 5,760 a day. No longer than clients wait for an answer.
+const PATIENT_PAIR: Store =
+    Store { holds: 64, one_every: Duration::from_secs(15), len_max: 32_768 };
 const PAIR_HOLDS_WHILE_HUNTED: u32 = 2;
 // An office behind one address mistypes less.
 const SOURCE: Store = Store { holds: 128, one_every: Duration::from_secs(2), len_max: 16_384 };
+/// The longest an answer is held back: smbclient waits for 20 s, a connection may take 30 s to log on.
+const HELD_FOR_MAX: Duration = Duration::from_secs(16);
+/// Answers held back at once, of all connections; one takes about a kilobyte.
+const HELD_MAX: usize = 4_096;
 const USER: Store = Store { holds: 64, one_every: Duration::from_secs(10), len_max: 16_384 };
 
 #[cfg(test)]
@@ -248,20 +301,72 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
+    // How many are answered at once.
     fn failures(throttle: &Throttle, from: IpAddr, user: &str, now: Instant) -> usize {
-        (0..1000).take_while(|_| throttle.begin(from, user, now).is_ok()).count()
+        let is_answered = |_: &i32| match throttle.begin(from, user, now) {
+            Ok(attempt) if attempt.answer_at == now => true,
+            Ok(attempt) => {
+                throttle.undecided(attempt);
+                false
+            }
+            Err(TooMany) => false,
+        };
+        (0..1000).take_while(is_answered).count()
+    }
+
+    // What the next one waits.
+    fn wait(throttle: &Throttle, user: &str, now: Instant) -> Result<u64, TooMany> {
+        let attempt = throttle.begin(address(1), user, now)?;
+        Ok(attempt.answer_at.duration_since(now).as_secs())
     }
 
     #[test]
     fn guesses_at_one_user_end_and_come_back_one_by_one() {
         let (throttle, start) = (Throttle::new(), Instant::now());
         assert_eq!(failures(&throttle, address(1), "alice", start), 10);
-        let later = start + Duration::from_secs(29);
+        let later = start + Duration::from_millis(1_999);
         assert_eq!(failures(&throttle, address(1), "ALICE@realm", later), 0, "the same user");
-        let later = start + Duration::from_secs(61);
+        let later = start + Duration::from_secs(5);
         assert_eq!(failures(&throttle, address(1), "alice", later), 2);
         let later = start + Duration::from_secs(3600);
         assert_eq!(failures(&throttle, address(1), "alice", later), 10);
+    }
+
+    #[test]
+    fn who_goes_on_guessing_waits_and_side_by_side_each_for_itself() {
+        let (throttle, now) = (Throttle::new(), Instant::now());
+        assert_eq!(failures(&throttle, address(1), "alice", now), 10);
+        let waits: Vec<_> = (0..10).map(|_| wait(&throttle, "alice", now)).collect();
+        let expected: Vec<_> =
+            [2, 4, 6, 8, 10, 12, 14, 16].map(Ok).into_iter().chain([Err(TooMany); 2]).collect();
+        assert_eq!(waits, expected);
+        assert_eq!(wait(&throttle, "alice", now + Duration::from_secs(2)), Ok(16));
+        assert_eq!(wait(&throttle, "bob", now), Ok(0));
+    }
+
+    #[test]
+    fn who_waits_for_each_answer_guesses_seventy_times_and_then_four_times_a_minute() {
+        let (throttle, start) = (Throttle::new(), Instant::now());
+        let mut now = start;
+        let mut answered = Vec::new();
+        while now < start + Duration::from_secs(3600) {
+            now = throttle.begin(address(1), "alice", now).unwrap().answer_at;
+            answered.push(now);
+        }
+        let within = |seconds| {
+            answered.iter().filter(|at| **at <= start + Duration::from_secs(seconds)).count()
+        };
+        assert_eq!((within(0), within(20), within(120)), (10, 20, 70));
+        assert_eq!(within(3600) - within(3000), 600 / 15);
+    }
+
+    #[test]
+    fn answers_held_back_are_bounded() {
+        let throttle = Arc::new(Throttle::new());
+        let held: Vec<_> = (0..HELD_MAX).map(|_| throttle.hold().unwrap()).collect();
+        assert!(throttle.hold().is_none());
+        drop(held);
+        throttle.hold().unwrap();
     }
 
     #[test]
@@ -292,12 +397,13 @@ mod tests {
         let (throttle, now) = (Throttle::new(), Instant::now());
         let attempt = throttle.begin(address(1), "alice", now).unwrap();
         throttle.succeeded(attempt, now);
-        let sprayed =
-            (0..1000).filter(|n| throttle.begin(address(1), &format!("user{n}"), now).is_ok());
-        assert_eq!(sprayed.count(), 128);
+        let sprayed: Vec<_> =
+            (0..1000).map_while(|n| wait(&throttle, &format!("user{n}"), now).ok()).collect();
+        assert_eq!(sprayed.iter().filter(|wait| **wait == 0).count(), 128);
+        assert_eq!(sprayed[128..], [2, 4, 6, 8, 10, 12, 14, 16]);
         assert_eq!(throttle.begin(address(1), "bob", now).unwrap_err(), TooMany);
-        throttle.begin(address(1), "alice", now).unwrap();
-        throttle.begin(address(2), "bob", now).unwrap();
+        assert_eq!(failures(&throttle, address(1), "alice", now), 10);
+        assert_eq!(failures(&throttle, address(2), "bob", now), 10);
     }
 
     #[test]
@@ -328,6 +434,7 @@ mod tests {
         );
         let tables = throttle.lock();
         assert!(tables.pairs.entries.len() <= PAIR.len_max);
+        assert!(tables.patient.entries.len() <= PATIENT_PAIR.len_max);
         assert!(tables.sources.entries.len() <= SOURCE.len_max);
         assert!(tables.users.entries.len() <= USER.len_max);
     }

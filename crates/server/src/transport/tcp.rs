@@ -203,9 +203,7 @@ impl Peer {
                 self.write().await?;
             }
         }
-        if self.admission.is_waiting() && self.connection.is_authenticated() {
-            self.admission.authenticated();
-        }
+        self.note_authentication();
         // What finished meanwhile travels with it.
         while let Ok(outgoing) = self.queue.try_recv() {
             match outgoing {
@@ -214,6 +212,12 @@ impl Peer {
             }
         }
         self.write().await
+    }
+
+    fn note_authentication(&mut self) {
+        if self.admission.is_waiting() && self.connection.is_authenticated() {
+            self.admission.authenticated();
+        }
     }
 
     async fn take_queue(&mut self, first: Outgoing) -> Result<(), End> {
@@ -233,6 +237,8 @@ impl Peer {
             }
             next = self.queue.try_recv().ok();
         }
+        // By an answer that was held back.
+        self.note_authentication();
         self.write().await
     }
 

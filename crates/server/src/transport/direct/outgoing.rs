@@ -51,7 +51,11 @@ impl Peer {
     fn work_off_items(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Frames(frames) => self.queue_frames(frames)?,
+                Item::Frames(frames) => {
+                    self.queue_frames(frames)?;
+                    // By an answer that was held back.
+                    self.note_authentication(turn)?;
+                }
                 Item::Push(mut push) => {
                     if !push.post(turn.engine, self.qp, turn.shared.inline_max)? {
                         self.items.push_front(Item::Push(push));
