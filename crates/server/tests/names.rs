@@ -165,7 +165,7 @@ fn a_name_is_not_given_back_that_was_not_lost_or_has_been_taken() {
     // Who knew the long name says it again if it is meant.
     remove(&mut wire, LONG);
     make(&mut wire, &short);
-    assert_eq!(listed(&fixture), [short.clone()]);
+    assert_eq!(listed(&fixture), std::slice::from_ref(&short));
     remove(&mut wire, &short);
     make_old(&mut wire, LONG);
     remove(&mut wire, &short);
