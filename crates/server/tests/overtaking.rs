@@ -7,12 +7,14 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smb::create::{
-    CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    DurableRequestV2, OplockLevel, ShareAccess,
+    AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest,
+    CreateRequestContext, DurableRequestV2, OplockLevel, ShareAccess,
 };
+use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation};
 use smb::{
-    BreakNotification, Channel, CloseRequest, Command, FileId, Guid, Header, HeaderFlags, NtStatus,
-    ReadFlags, ReadRequest, ReadResponse,
+    BreakNotification, Channel, CloseRequest, Command, FileId, Guid, Header, HeaderFlags,
+    LockElement, LockFlags, LockRequest, Name, NtStatus, ReadFlags, ReadRequest, ReadResponse,
+    SetInfoRequest,
 };
 use support::{Fixture, Opened, Wire, create};
 
@@ -162,6 +164,64 @@ fn a_create_that_waits_ends_with_the_last_channel_of_its_session() {
     assert_eq!(close(&mut holder, held.id), NtStatus::SUCCESS);
     let status = fixture.running.status();
     assert_eq!((status.opens, status.orphans), (0, 0));
+}
+
+#[test]
+fn a_lock_that_waits_is_the_answer_to_its_copy_over_another_channel() {
+    let fixture = Fixture::start();
+    let mut holder = fixture.client(2);
+    let held = holder.open("f", |_| {}).id;
+    let mut first = fixture.client(1);
+    let mut second = fixture.dial();
+    second.negotiate(1);
+    assert_eq!(second.join(&first, ("user", "secret")), NtStatus::SUCCESS);
+    let id = first.open("f", |_| {}).id;
+    let lock = |file_id, lock_sequence, flags| {
+        let locks = vec![LockElement { offset: 0, length: 10, flags }];
+        LockRequest { lock_sequence, file_id, locks }
+    };
+    let taken = lock(held, 0, LockFlags::EXCLUSIVE);
+    assert_eq!(holder.ask(Command::LOCK, |out| taken.emit(out)).0.status, NtStatus::SUCCESS);
+    let waits = lock(id, 0x11, LockFlags::EXCLUSIVE);
+    let asked = first.start(Command::LOCK, |out| waits.emit(out));
+    assert_eq!(first.receive().0.status, NtStatus::PENDING);
+    let copied = second.start(Command::LOCK, |out| waits.emit(out));
+    assert_eq!(second.receive().0.status, NtStatus::PENDING);
+    let back = lock(held, 0, LockFlags::UNLOCK);
+    assert_eq!(holder.ask(Command::LOCK, |out| back.emit(out)).0.status, NtStatus::SUCCESS);
+    for (wire, id) in [(&mut first, asked), (&mut second, copied)] {
+        let (header, _) = wire.receive();
+        assert_eq!((header.message_id.0, header.status), (id, NtStatus::SUCCESS));
+    }
+    // It was taken once: given back once, it is free.
+    let back = lock(id, 0x21, LockFlags::UNLOCK);
+    assert_eq!(second.ask(Command::LOCK, |out| back.emit(out)).0.status, NtStatus::SUCCESS);
+    assert_eq!(first.ask(Command::LOCK, |out| back.emit(out)).0.status, NtStatus::SUCCESS);
+    let once_more = lock(id, 0x31, LockFlags::UNLOCK);
+    let (header, _) = first.ask(Command::LOCK, |out| once_more.emit(out));
+    assert_eq!(header.status, NtStatus::RANGE_NOT_LOCKED);
+}
+
+#[test]
+fn a_rename_that_comes_again_finds_it_done() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |request| request.desired_access |= AccessMask::DELETE).id;
+    let mut buffer = Vec::new();
+    let name = Name::new("g").unwrap();
+    Rename { flags: RenameFlags::empty(), name }.emit(&mut buffer);
+    let rename = SetInfoRequest {
+        info_type: InfoType::FILE,
+        class: FileInfoClass::RENAME.0,
+        additional: SecurityInformation::empty(),
+        file_id: id,
+        buffer: &buffer,
+    };
+    for _ in 0..2 {
+        let (header, _) = wire.ask(Command::SET_INFO, |out| rename.emit(out));
+        assert_eq!(header.status, NtStatus::SUCCESS);
+    }
+    assert!(fixture.dir.path().join("g").exists() && !fixture.dir.path().join("f").exists());
 }
 
 /// Sends a CREATE with the replay flag.

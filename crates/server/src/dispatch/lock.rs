@@ -17,6 +17,7 @@ use crate::share::InlineIo;
 use crate::share::journal::{LockChange, LockNote};
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::lock_sequence::Copy;
 use crate::state::locks::{LockRange, LockRefused};
 
 /// Takes or gives back ranges, all or none of those to be taken.
@@ -28,12 +29,12 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     // MS-SMB2 §3.3.5.14: what has succeeded is not done twice.
     let counts = call.link.dialect() >= Dialect::SMB_3_0 || open.durable.get().is_some();
-    if counts && open.lock_sequences().is_replay(request.lock_sequence) {
+    let sequence = if counts { request.lock_sequence } else { 0 };
+    let Some(_turn) = Turn::take(call, &open, sequence).await? else {
         Empty.emit(out);
         return Ok(NtStatus::SUCCESS);
-    }
+    };
     let first = request.locks.first().ok_or(NtStatus::INVALID_PARAMETER)?;
-    let sequence = if counts { request.lock_sequence } else { 0 };
     if first.flags.contains(LockFlags::UNLOCK) {
         unlock(call, &open, sequence, &request.locks).await?;
     } else {
@@ -42,6 +43,44 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
+}
+
+/// A request is carried out. Dropping it says that it has ended.
+struct Turn {
+    open: Arc<Open>,
+    sequence: u32,
+}
+
+impl Turn {
+    // The first copy may still be under way, over a channel that the client has lost: what it comes to
+    // is the answer. `None` where that is known already, or by then.
+    async fn take(call: &Call, open: &Arc<Open>, sequence: u32) -> Result<Option<Self>, NtStatus> {
+        loop {
+            let changed = open.node.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let copy = open.lock_sequences().begin(sequence);
+            match copy {
+                Copy::No => return Ok(Some(Self { open: Arc::clone(open), sequence })),
+                Copy::OfSuccess => return Ok(None),
+                Copy::OfOneUnderWay => {}
+            }
+            call.go_pending();
+            tokio::select! {
+                () = changed => {}
+                () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.open.lock_sequences().end(self.sequence);
+        if self.sequence != 0 {
+            self.open.node.changed.notify_waiters();
+        }
+    }
 }
 
 async fn unlock(

@@ -9,35 +9,68 @@
 //! ```
 //!
 //! A client counts the number of a bucket up with each request it puts there, and puts no request
-//! there before the last one is answered.
+//! there before the last one is answered. The copy of one that is still under way waits for what comes
+//! of it.
 //!
 //! Spec: MS-SMB2 §2.2.26, §3.3.5.14.
 
-/// The last request of each bucket that succeeded.
-#[derive(Clone, Debug)]
-pub(crate) struct LockSequences([Option<u8>; BUCKETS]);
+/// The last request of each bucket that succeeded, and the one that is under way.
+#[derive(Debug)]
+pub(crate) struct LockSequences {
+    done: [Option<u8>; BUCKETS],
+    under_way: [Option<u8>; BUCKETS],
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Copy {
+    /// The first one; [`LockSequences::end`] has to follow.
+    No,
+    /// It has succeeded before.
+    OfSuccess,
+    /// The first copy is under way.
+    OfOneUnderWay,
+}
 
 impl Default for LockSequences {
     fn default() -> Self {
-        Self([None; BUCKETS])
+        Self { done: [None; BUCKETS], under_way: [None; BUCKETS] }
     }
 }
 
 impl LockSequences {
-    /// Whether this request has succeeded before. If not, its bucket is empty until it does.
-    pub(crate) fn is_replay(&mut self, sequence: u32) -> bool {
-        let Some((bucket, number)) = place(sequence) else { return false };
-        let known = self.0[bucket] == Some(number);
-        if !known {
-            self.0[bucket] = None;
+    /// What an open that goes on has of this one: nothing is under way there.
+    pub(crate) fn handed_over(&self) -> Self {
+        Self { done: self.done, under_way: [None; BUCKETS] }
+    }
+
+    /// Says what a request is. If it is carried out its bucket is empty until it succeeds.
+    pub(crate) fn begin(&mut self, sequence: u32) -> Copy {
+        let Some((bucket, number)) = place(sequence) else { return Copy::No };
+        if self.done[bucket] == Some(number) {
+            return Copy::OfSuccess;
         }
-        known
+        if self.under_way[bucket] == Some(number) {
+            return Copy::OfOneUnderWay;
+        }
+        self.done[bucket] = None;
+        self.under_way[bucket] = Some(number);
+        Copy::No
+    }
+
+    /// The request has ended, whatever came of it.
+    pub(crate) fn end(&mut self, sequence: u32) {
+        if let Some((bucket, number)) = place(sequence)
+            && self.under_way[bucket] == Some(number)
+        {
+            self.under_way[bucket] = None;
+        }
     }
 
     /// The request has succeeded.
     pub(crate) fn set_done(&mut self, sequence: u32) {
         if let Some((bucket, number)) = place(sequence) {
-            self.0[bucket] = Some(number);
+            self.done[bucket] = Some(number);
         }
     }
 }
@@ -54,15 +87,38 @@ const BUCKETS: usize = 64;
 mod tests {
     use super::*;
 
+    fn tried(sequences: &mut LockSequences, sequence: u32) -> Copy {
+        let copy = sequences.begin(sequence);
+        if copy == Copy::No {
+            sequences.end(sequence);
+        }
+        copy
+    }
+
     #[test]
     fn a_request_is_known_until_its_bucket_is_used_again() {
         let mut sequences = LockSequences::default();
-        assert!(!sequences.is_replay(0x11));
-        assert!(!sequences.is_replay(0x11), "it has not succeeded");
+        assert_eq!(tried(&mut sequences, 0x11), Copy::No);
+        assert_eq!(tried(&mut sequences, 0x11), Copy::No, "it has not succeeded");
         sequences.set_done(0x11);
-        assert!(sequences.is_replay(0x11) && !sequences.is_replay(0x21));
-        assert!(!sequences.is_replay(0x12));
-        assert!(!sequences.is_replay(0x11), "a later one came in between");
+        assert_eq!(tried(&mut sequences, 0x11), Copy::OfSuccess);
+        assert_eq!(tried(&mut sequences, 0x21), Copy::No);
+        assert_eq!(tried(&mut sequences, 0x12), Copy::No);
+        assert_eq!(tried(&mut sequences, 0x11), Copy::No, "a later one came in between");
+    }
+
+    #[test]
+    fn a_copy_of_what_is_under_way_waits_and_nothing_else_does() {
+        let mut sequences = LockSequences::default();
+        assert_eq!(sequences.begin(0x11), Copy::No);
+        assert_eq!(sequences.begin(0x11), Copy::OfOneUnderWay);
+        assert_eq!(sequences.handed_over().begin(0x11), Copy::No);
+        assert_eq!(tried(&mut sequences, 0x21), Copy::No);
+        sequences.end(0x11);
+        assert_eq!(sequences.begin(0x11), Copy::No, "it failed");
+        assert_eq!(sequences.begin(0x12), Copy::No);
+        sequences.end(0x11);
+        assert_eq!(sequences.begin(0x12), Copy::OfOneUnderWay);
     }
 
     #[test]
@@ -70,9 +126,10 @@ mod tests {
         let mut sequences = LockSequences::default();
         for sequence in [0x01, 64 * 16 + 16 + 1, u32::MAX] {
             sequences.set_done(sequence);
-            assert!(!sequences.is_replay(sequence));
+            assert_eq!(sequences.begin(sequence), Copy::No);
+            assert_eq!(sequences.begin(sequence), Copy::No);
         }
         sequences.set_done(64 * 16 + 15);
-        assert!(sequences.is_replay(64 * 16 + 15));
+        assert_eq!(sequences.begin(64 * 16 + 15), Copy::OfSuccess);
     }
 }

@@ -183,7 +183,7 @@ impl Open {
             volatile: place.volatile,
             session: place.session,
             sequence: Mutex::new(Sequence::starting_at(place.sequence)),
-            lock_sequences: Mutex::new(old.lock_sequences().clone()),
+            lock_sequences: Mutex::new(old.lock_sequences().handed_over()),
             may_repeat: AtomicBool::new(old.may_repeat()),
             life: AtomicU8::new(HELD),
             changes: RwLock::default(),

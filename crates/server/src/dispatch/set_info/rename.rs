@@ -43,6 +43,10 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         return Err(NtStatus::ACCESS_DENIED);
     }
     let Cleared { to, creation } = target.clear(call, open, new, Adds::Renamed).await?;
+    // Also a request that comes again after a lost channel: nothing is in the way, and nothing is done.
+    if to == target.from {
+        return Ok(());
+    }
     target.enter_directory(call, open, &to).await?;
     // Noted before and not after: a crash in between leaves the file where the note says it was.
     write_down(call, open, Some(to.clone())).await?;
