@@ -2,22 +2,24 @@
 //!
 //! Everything it does goes through [`Client::ask`], which now and then ends the connection with the
 //! request on its way: cut, or silent for good and still standing, as behind a cable that was pulled.
+//! If its session has another connection the request goes on over that.
 //! What an answer would have said is then found out as an application would: it logs on in the place
 //! of the session it had, durable opens are taken back, CREATE and LOCK are sent again, and the rest
 //! is looked at. From then on nothing of before happens any more: what it saw is what there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smb::create::{CreateAction, CreateDisposition, LeaseState, OplockLevel};
 use smb::{Command, CreateResponse, FileId, HeaderFlags, NtStatus};
 
 use crate::ask::{Kind, Wish};
+use crate::channels::Channels;
 use crate::names;
 use crate::public::{Public, Range};
 use crate::random::Random;
-use crate::wire::{Answer, Lost, Place, Wire};
+use crate::wire::{Lost, Place};
 use crate::worlds::{Change, Tree, Worlds};
 
 /// An open that a client keeps.
@@ -60,6 +62,9 @@ pub(crate) struct Counts {
     pub(crate) compared: u64,
     pub(crate) locked_out: u64,
     pub(crate) moved_directories: u64,
+    pub(crate) channels: u64,
+    pub(crate) channels_cut: u64,
+    pub(crate) repeated: u64,
 }
 
 impl Counts {
@@ -77,6 +82,9 @@ impl Counts {
         self.compared += other.compared;
         self.locked_out += other.locked_out;
         self.moved_directories += other.moved_directories;
+        self.channels += other.channels;
+        self.channels_cut += other.channels_cut;
+        self.repeated += other.repeated;
     }
 }
 
@@ -106,14 +114,11 @@ pub(crate) struct Client<'a> {
     pub(crate) in_the_way: Option<(String, NtStatus)>,
     /// Connections are cut on purpose.
     pub(crate) cuts: bool,
-    place: &'a Place,
-    guid: [u8; 16],
+    pub(crate) place: &'a Place,
+    pub(crate) guid: [u8; 16],
     /// The session that its requests were sent in last.
-    session: u64,
-    wire: Option<Wire>,
-    /// The connection before, if the server was not told that it is of no use any more.
-    silent: Option<Wire>,
-    falls_silent: bool,
+    pub(crate) session: u64,
+    pub(crate) channels: Channels,
 }
 
 impl<'a> Client<'a> {
@@ -145,9 +150,7 @@ impl<'a> Client<'a> {
             place,
             guid,
             session: 0,
-            wire: None,
-            silent: None,
-            falls_silent: false,
+            channels: Channels::default(),
         }
     }
 
@@ -210,25 +213,6 @@ impl<'a> Client<'a> {
         self.handles.iter().nth(at).map(|(path, handle)| (path.clone(), handle.clone()))
     }
 
-    /// Asks; one request in some [`CUT`] is the last of its connection.
-    pub(crate) fn ask(
-        &mut self,
-        command: Command,
-        flags: HeaderFlags,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Answer, Lost> {
-        let wire = self.wire.as_mut().ok_or(Lost::Connection)?;
-        self.counts.requests += 1;
-        if self.cuts && self.random.one_in(CUT) {
-            self.counts.cuts += 1;
-            wire.start(command, flags, body)?;
-            std::thread::sleep(Duration::from_micros(self.random.next() % 2_000));
-            self.falls_silent = self.random.one_in(2);
-            return Err(Lost::Connection);
-        }
-        wire.ask_with(command, flags, body)
-    }
-
     /// Asks for a change of files, and follows it in the worlds.
     pub(crate) fn change(
         &mut self,
@@ -289,7 +273,10 @@ impl<'a> Client<'a> {
         self.hide(&paths);
         self.opening = Some(wish.clone());
         let request = wish.request();
-        let (header, pdu) = match self.ask(Command::CREATE, flags, |out| request.emit(out)) {
+        // Of what does not last the server knows no copy.
+        let repeats = wish.kind == Kind::Persistent && !names::is_stream(&wish.path);
+        let asked = self.ask_repeatedly(Command::CREATE, flags, repeats, |out| request.emit(out));
+        let (header, pdu) = match asked {
             Ok(answer) => answer,
             Err(lost) => {
                 if !again && expected.is_ok_and(|action| action != CreateAction::OPENED) {
@@ -352,26 +339,6 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// A connection that has entered the share.
-    pub(crate) fn connect(&mut self) -> Result<(), Lost> {
-        self.disconnect();
-        let wire = Wire::enter(self.place, self.guid, self.session)?;
-        self.session = wire.session;
-        self.wire = Some(wire);
-        Ok(())
-    }
-
-    pub(crate) fn disconnect(&mut self) {
-        if let Some(wire) = self.wire.take() {
-            self.counts.breaks += wire.breaks;
-            if std::mem::take(&mut self.falls_silent) {
-                self.silent = Some(wire);
-            } else {
-                wire.cut();
-            }
-        }
-    }
-
     /// Closes what is open of the streams of a file.
     pub(crate) fn close_streams(&mut self, file: &str) -> Result<(), Lost> {
         if names::is_stream(file) { Ok(()) } else { self.close(&names::stream(file)) }
@@ -382,13 +349,7 @@ impl<'a> Client<'a> {
             self.close(&path)?;
         }
         self.settle()?;
-        let status = self.wire.as_mut().ok_or(Lost::Connection)?.log_off()?;
-        if status != NtStatus::SUCCESS {
-            self.fault(format!("LOGOFF: {status:?}"));
-        }
-        self.disconnect();
-        self.silent = None;
-        Ok(())
+        self.log_off()
     }
 }
 
@@ -417,7 +378,5 @@ const DISPOSITIONS: [CreateDisposition; 8] = [
 ];
 /// Visitors may stand in the way of anything.
 const MAY_REFUSE: [NtStatus; 2] = [NtStatus::SHARING_VIOLATION, NtStatus::FILE_LOCK_CONFLICT];
-/// One connection is cut for so many requests.
-const CUT: usize = 150;
 /// What is found after these is a consequence, most likely.
 const FAULTS_MAX: usize = 3;

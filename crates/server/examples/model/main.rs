@@ -13,6 +13,7 @@
 //! to hold what the clients know. Exit status 1 if anything was not as it should be.
 
 mod ask;
+mod channels;
 mod client;
 mod directories;
 mod disk;

@@ -45,6 +45,7 @@ impl Client<'_> {
                 None => Ok(()),
             },
             89..92 => self.work_on_directories(),
+            93 => self.change_channels(),
             92 if self.has_streams() => self.compare_streams(),
             _ => self.visit(),
         }

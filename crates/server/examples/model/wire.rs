@@ -1,7 +1,9 @@
-//! One connection: a logon, then one request after the other. Breaks are acknowledged as they come.
+//! One connection: a logon, or the joining of a session that there is, then requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use smb::auth::{Initiate, Initiator, NtlmInitiator};
@@ -45,21 +47,28 @@ pub(crate) struct Wire {
     next_id: u64,
     pub(crate) session: u64,
     tree: u32,
-    keys: Option<SessionKeys>,
+    keys: Option<Arc<SessionKeys>>,
+    /// How often the client has lost a channel of its session.
+    pub(crate) sequence: u16,
     /// Breaks that came.
     pub(crate) breaks: u64,
+}
+
+/// A session that a connection can join.
+#[derive(Clone, Debug)]
+pub(crate) struct Joinable {
+    session: u64,
+    tree: u32,
+    keys: Arc<SessionKeys>,
 }
 
 impl Wire {
     /// Connects, logs on as the machine `client`, in the place of its session `previous` if there was
     /// one, and enters the share.
     pub(crate) fn enter(place: &Place, client: [u8; 16], previous: u64) -> Result<Self, Lost> {
-        let stream = TcpStream::connect_timeout(&place.address, PATIENCE).map_err(|_| GONE)?;
-        stream.set_nodelay(true).map_err(|_| GONE)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|_| GONE)?;
-        let mut wire = Self { stream, next_id: 0, session: 0, tree: 0, keys: None, breaks: 0 };
+        let mut wire = Self::dial(place)?;
         let preauth = wire.negotiate(client)?;
-        wire.log_on(place, preauth, previous)?;
+        wire.log_on(place, preauth, previous, None)?;
         let path = Name::new(format!("\\\\{}\\{}", place.address.ip(), place.share));
         let path = path.map_err(|_| Lost::Fault("the share's name is too long".to_owned()))?;
         let request = TreeConnectRequest { flags: 0, path };
@@ -71,12 +80,36 @@ impl Wire {
         }
     }
 
+    /// Connects, and becomes one more channel of the session that `first` has, or had.
+    pub(crate) fn join(place: &Place, client: [u8; 16], first: &Joinable) -> Result<Self, Lost> {
+        let mut wire = Self::dial(place)?;
+        let preauth = wire.negotiate(client)?;
+        (wire.session, wire.tree) = (first.session, first.tree);
+        wire.log_on(place, preauth, 0, Some(&first.keys))?;
+        Ok(wire)
+    }
+
+    /// What it takes to join the session.
+    pub(crate) fn joinable(&self) -> Option<Joinable> {
+        let keys = Arc::clone(self.keys.as_ref()?);
+        Some(Joinable { session: self.session, tree: self.tree, keys })
+    }
+
+    fn dial(place: &Place) -> Result<Self, Lost> {
+        let stream = TcpStream::connect_timeout(&place.address, PATIENCE).map_err(|_| GONE)?;
+        stream.set_nodelay(true).map_err(|_| GONE)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|_| GONE)?;
+        let (next_id, session, tree, sequence, breaks) = (0, 0, 0, 0, 0);
+        Ok(Self { stream, next_id, session, tree, keys: None, sequence, breaks })
+    }
+
     fn negotiate(&mut self, client: [u8; 16]) -> Result<PreauthHash, Lost> {
         let hashes = vec![HashId::SHA_512];
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
             capabilities: Capabilities::LEASING
                 | Capabilities::LARGE_MTU
+                | Capabilities::MULTI_CHANNEL
                 | Capabilities::PERSISTENT_HANDLES,
             client_guid: Guid(client),
             dialects: vec![Dialect::SMB_3_1_1],
@@ -90,7 +123,14 @@ impl Wire {
         Ok(hash)
     }
 
-    fn log_on(&mut self, place: &Place, mut hash: PreauthHash, previous: u64) -> Result<(), Lost> {
+    // Bound, and signed with the keys `of` a session, if there is one to join.
+    fn log_on(
+        &mut self,
+        place: &Place,
+        mut hash: PreauthHash,
+        previous: u64,
+        of: Option<&SessionKeys>,
+    ) -> Result<(), Lost> {
         let fault = |_| Lost::Fault("the server's token is wrong".to_owned());
         let (user, password) = (&place.user, &place.password);
         let mut initiator =
@@ -98,18 +138,24 @@ impl Wire {
         let mut token: Option<Vec<u8>> = None;
         while let Initiate::Send(next) = initiator.step(token.as_deref()).map_err(fault)? {
             let request = SessionSetupRequest {
-                binding: false,
+                binding: of.is_some(),
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::empty(),
                 previous_session_id: SessionId(previous),
                 token: &next,
             };
-            let pdu = self.pdu(Command::SESSION_SETUP, HeaderFlags::empty(), |out| {
+            let mut pdu = self.pdu(Command::SESSION_SETUP, HeaderFlags::empty(), |out| {
                 request.emit(out);
             });
+            if let Some(keys) = of {
+                let _ = keys.signing.sign(&mut pdu);
+            }
             hash.update(&pdu);
             self.send(&pdu)?;
             let (header, answer) = self.receive()?;
+            if header.status == NtStatus::USER_SESSION_DELETED {
+                return Err(GONE);
+            }
             self.session = header.session_id.0;
             let response = SessionSetupResponse::parse(&answer)
                 .map_err(|_| Lost::Fault(format!("SESSION_SETUP: {:?}", header.status)))?;
@@ -124,7 +170,7 @@ impl Wire {
         let key = key.ok_or_else(|| Lost::Fault("no session key".to_owned()))?;
         let signing = SigningAlgorithm::AesCmac;
         let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
-        self.keys = Some(schedule.derive(&key, Role::Client));
+        self.keys = Some(Arc::new(schedule.derive(&key, Role::Client)));
         Ok(())
     }
 
@@ -134,25 +180,25 @@ impl Wire {
         command: Command,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Answer, Lost> {
-        self.ask_with(command, HeaderFlags::empty(), body)
-    }
-
-    pub(crate) fn ask_with(
-        &mut self,
-        command: Command,
-        flags: HeaderFlags,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Answer, Lost> {
-        let id = self.start(command, flags, body)?;
+        let id = self.start(command, HeaderFlags::empty(), body)?;
         loop {
-            let (header, pdu) = self.receive()?;
-            if header.message_id.0 == id && header.status != NtStatus::PENDING {
-                return Ok((header, pdu));
-            }
-            if header.message_id.0 == u64::MAX {
-                self.acknowledge(&pdu)?;
+            if let Some(answer) = self.take(Some(id))? {
+                return Ok(answer);
             }
         }
+    }
+
+    /// What comes next, if it is the answer to this. A break is acknowledged, with everything given
+    /// back as it is asked for.
+    pub(crate) fn take(&mut self, id: Option<u64>) -> Result<Option<Answer>, Lost> {
+        let (header, pdu) = self.receive()?;
+        if Some(header.message_id.0) == id && header.status != NtStatus::PENDING {
+            return Ok(Some((header, pdu)));
+        }
+        if header.message_id.0 == u64::MAX {
+            self.acknowledge(&pdu)?;
+        }
+        Ok(None)
     }
 
     /// Asks without waiting. The id of the request.
@@ -169,6 +215,11 @@ impl Wire {
         Ok(id)
     }
 
+    /// What is readable when something has come.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
     /// Cuts the connection without a word.
     pub(crate) fn cut(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -179,7 +230,7 @@ impl Wire {
         Ok(self.ask(Command::LOGOFF, |out| Empty.emit(out))?.0.status)
     }
 
-    // Everything is given back as it is asked for. The answer is passed over when it comes.
+    // The answer is passed over when it comes.
     fn acknowledge(&mut self, pdu: &[u8]) -> Result<(), Lost> {
         self.breaks += 1;
         let none = HeaderFlags::empty();
@@ -209,6 +260,8 @@ impl Wire {
         header.credits = 32;
         header.credit_charge = 1;
         header.flags = flags;
+        // MS-SMB2 §2.2.1.2: where answers have their status.
+        header.status = NtStatus(u32::from(self.sequence));
         header.session_id = SessionId(self.session);
         header.route = Route::Sync { process_id: 0, tree_id: TreeId(self.tree) };
         let mut out = Vec::new();
@@ -255,6 +308,6 @@ impl Wire {
 
 const GONE: Lost = Lost::Connection;
 /// Shorter than the 35 s a holder of a lease has to answer: all here do, as soon as they are asked.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// More than any answer here has.
 const FRAME_MAX: usize = 1 << 20;
