@@ -44,7 +44,7 @@ fn counted() -> Option<Heap> {
     None
 }
 
-#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -52,7 +52,7 @@ mod tests {
     fn what_is_allocated_is_in_use_until_it_is_freed() {
         // More than all that other tests allocate meanwhile, from the arenas and from mmap.
         for blocks in [vec![vec![1_u8; 4 << 10]; 16 << 10], vec![vec![1_u8; 64 << 20]]] {
-            let with = Heap::now().unwrap();
+            let Some(with) = Heap::now() else { return };
             assert!(with.held_bytes >= with.in_use_bytes, "{with:?}");
             drop(blocks);
             let without = Heap::now().unwrap();
