@@ -10,6 +10,7 @@
 //! Most tests sleep most of their time, so several lanes, each with a server and a share of its
 //! own, take the next test that is left.
 
+mod elsewhere;
 pub(crate) mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,13 +54,25 @@ pub(crate) struct Options {
     /// Tests at once, each with a server of its own.
     #[arg(long, default_value_t = 1)]
     pub(crate) lanes: usize,
+    /// Samba's programs from this directory, into which other packages of it were unpacked (root).
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["update", "page"])]
+    pub(crate) samba: Option<PathBuf>,
 }
 
 impl Options {
     /// What must not get worse.
     pub(crate) fn known() -> Self {
         let (against, names) = (Against::Landfast, Vec::new());
-        Self { against, names, known: true, update: false, page: false, limit: LIMIT, lanes: LANES }
+        Self {
+            against,
+            names,
+            known: true,
+            update: false,
+            page: false,
+            limit: LIMIT,
+            lanes: LANES,
+            samba: None,
+        }
     }
 }
 
@@ -68,6 +81,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     if options.page {
         record::write_page()?;
         return Ok(Tally::passed("docs/interop.md"));
+    }
+    if let Some(dir) = options.samba.as_ref().filter(|_| !elsewhere::is_entered()) {
+        return elsewhere::enter(dir);
     }
     let known = known()?;
     let ours = options.against == Against::Landfast;
