@@ -4,8 +4,8 @@
 mod support;
 
 use smb::create::{
-    CreateDisposition, CreateOptions, CreateRequestContext, CreateResponseContext, Lease, LeaseKey,
-    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, CreateResponseContext,
+    Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::fsctl::ValidateNegotiateRequest;
 use smb::info::{FileInfoClass, InfoType, SecurityInformation};
@@ -145,7 +145,7 @@ fn a_compound_opens_lists_and_closes_in_one_frame() {
     let root = create("", |request| {
         request.disposition = CreateDisposition::OPEN;
         request.options = CreateOptions::DIRECTORY_FILE;
-        request.desired_access = smb::create::AccessMask::FILE_GENERIC_READ;
+        request.desired_access = AccessMask::FILE_GENERIC_READ;
     });
     let first = wire.next_id;
     let pdus = [
@@ -301,6 +301,60 @@ fn a_writer_takes_read_caching_from_the_others() {
         panic!("a lease is broken by a lease break");
     };
     assert_eq!(notice.new, LeaseState::empty());
+}
+
+#[test]
+fn caching_is_not_shared_where_bytes_are_locked() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let id = one.open("f", |_| {}).id;
+    assert_eq!(one.write(id, b"locked"), NtStatus::SUCCESS);
+    let lock = |flags| LockRequest {
+        lock_sequence: 0,
+        file_id: id,
+        locks: vec![LockElement { offset: 0, length: 1, flags }],
+    };
+    one.ask(Command::LOCK, |out| lock(LockFlags::EXCLUSIVE).emit(out));
+    let mut granted = |key| {
+        let opened = two.open("f", |request| {
+            request.oplock_level = OplockLevel::LEASE;
+            request.contexts.push(lease(key, ALL));
+        });
+        let leases = opened.response().contexts.iter().find_map(|context| match context {
+            CreateResponseContext::Lease(Lease {
+                state,
+                version: LeaseVersion::V2 { epoch, .. },
+                ..
+            }) => Some((*state, *epoch)),
+            _ => None,
+        });
+        leases.unwrap()
+    };
+    // The epoch counts changes, and nothing is none.
+    assert_eq!(granted(2), (LeaseState::empty(), 0));
+    assert_eq!(
+        one.ask(Command::LOCK, |out| lock(LockFlags::UNLOCK).emit(out)).0.status,
+        NtStatus::SUCCESS
+    );
+    assert_eq!(granted(3), (LeaseState::READ | LeaseState::HANDLE, 1));
+}
+
+#[test]
+fn writes_are_cached_beside_those_who_look_at_attributes_alone() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    for (name, looks, granted) in [
+        ("attributes", AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE, ALL),
+        (
+            "descriptor",
+            AccessMask::READ_ATTRIBUTES | AccessMask::READ_CONTROL,
+            LeaseState::READ | LeaseState::HANDLE,
+        ),
+    ] {
+        assert_eq!(one.open(name, |open| open.desired_access = looks).status, NtStatus::SUCCESS);
+        assert_eq!(open_leased(&mut two, name, 2).1, granted, "{name}");
+        two = fixture.client(2);
+    }
 }
 
 #[test]

@@ -175,7 +175,9 @@ impl<N: Clone> LeaseTable<N> {
         if flavor == Flavor::Oplock && possible == Caching::NONE {
             return Granted { caching: Caching::NONE, epoch: 0, breaking: false, flavor };
         }
-        let epoch = first_epoch.wrapping_add(1);
+        // It counts changes, and none is none.
+        let counted = u16::from(possible != Caching::NONE);
+        let epoch = first_epoch.wrapping_add(counted);
         let lease =
             Lease { owner, flavor, notify, held: possible, breaking: None, epoch, opens: 1 };
         let granted = lease.granted();

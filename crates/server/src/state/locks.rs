@@ -52,6 +52,11 @@ pub(crate) struct LockTable {
 }
 
 impl LockTable {
+    /// Where the first of the locked ranges begins.
+    pub(crate) fn first_offset(&self) -> Option<u64> {
+        self.locks.iter().map(|lock| lock.range.offset).min()
+    }
+
     /// Takes a lock, or says no. Locks of one open may overlap unless exclusive.
     pub(crate) fn lock(
         &mut self,

@@ -104,6 +104,12 @@ pub(crate) struct OpenRecord {
 }
 
 impl OpenRecord {
+    // MS-FSA §2.1.5.18.1 grants exclusive caching beside those that only look at attributes. Who may look
+    // at the security descriptor too is none of them.
+    fn only_looks(&self) -> bool {
+        self.sharing.uses.is_empty() && self.open.upgrade().is_none_or(|open| open.only_looks())
+    }
+
     fn is_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
         Arc::ptr_eq(&self.share, share) && self.path.is_below(directory)
     }
@@ -164,7 +170,7 @@ impl NodeState {
 
     /// Whether nobody but `owner` has the file open, lookers aside.
     pub(crate) fn is_alone(&self, owner: Owner) -> bool {
-        self.opens.iter().all(|open| open.owner == owner || open.sharing.uses.is_empty())
+        self.opens.iter().all(|open| open.owner == owner || open.only_looks())
     }
 
     /// [`Node::begin_resize`] for who has this state of `node` locked.

@@ -285,6 +285,12 @@ impl Open {
         self.access.intersects(mask)
     }
 
+    /// Whether it can do no more than look at attributes, or set them.
+    pub(crate) fn only_looks(&self) -> bool {
+        let looks = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES;
+        (looks | AccessMask::SYNCHRONIZE).contains(self.access)
+    }
+
     /// Where the file's name is now.
     pub(crate) fn path(&self) -> SharePath {
         self.node.lock().path_of(self.serial).unwrap_or_default()

@@ -109,7 +109,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let (metadata, action) = (created.metadata, created.action);
     let open = register(call, &tree, &wish, created, origin(action)).await?;
     let file_id = FileId { persistent: serial.0, volatile: open.volatile };
-    let granted = grant(call, &wish, &open);
+    let granted = grant(call, &wish, &open, metadata.allocation);
     let keeps = share.journal().is_some()
         && !is_directory
         && !open.entry.is_stream()
@@ -369,7 +369,7 @@ fn holder(call: &mut Call, open: &Open) -> Holder {
 }
 
 // MS-SMB2 §3.3.5.9.8, §3.3.5.9.11. `None`: nothing was asked for, or it is a directory.
-fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>) -> Option<Granted> {
+fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>, allocation: u64) -> Option<Granted> {
     let holder = holder(call, open);
     let mut state = open.node.lock();
     // Closed on another channel already: nobody would give the lease back.
@@ -381,6 +381,10 @@ fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>) -> Option<Granted> {
         return None;
     }
     let alone = state.is_alone(wish.owner);
+    // MS-FSA §2.1.5.18: caching is not shared where bytes are locked; who reads from a cache asks nobody.
+    let is_locked = state.locks.first_offset().is_some_and(|offset| allocation > offset);
+    let is_shared = !alone || !wanted.contains(Caching::WRITE);
+    let wanted = if is_locked && is_shared { Caching::NONE } else { wanted };
     Some(state.leases.grant(wish.owner, flavor, wanted, alone, first_epoch, holder))
 }
 
