@@ -56,16 +56,8 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let open = call.open(file_id)?;
     let server = call.link.core.guid;
     let is_known = kind == InfoType::FILE && is_known_of_open_files(FileInfoClass(class));
-    let inline = match open.entry.inline_io() {
-        inline
-            if is_known
-                && inline.has_open_files_at_hand()
-                && open.node.lock().regions.is_empty() =>
-        {
-            InlineIo::Everything
-        }
-        inline => inline,
-    };
+    let is_at_hand = is_known && open.is_at_hand();
+    let inline = if is_at_hand { InlineIo::Everything } else { open.entry.inline_io() };
     let wanted = extended::Wanted::parse(if is_ea_query { &input } else { &[] }, flags)?;
     let work = move || match kind {
         InfoType::FILE if is_ea_query => attributes(&open, &wanted, flags, len_max),
@@ -104,7 +96,7 @@ fn say_how_long(len: usize, dialect: Dialect, out: &mut Vec<u8>) {
     body.emit(out);
 }
 
-// What inodes and their first xattrs say. Times of mapped files are settled first, which may wait.
+// What inodes and their first xattrs say.
 fn is_known_of_open_files(class: FileInfoClass) -> bool {
     [
         FileInfoClass::BASIC,

@@ -172,29 +172,27 @@ impl Stored {
 
 /// Reads the xattr. Anything unreadable or foreign counts as absent: attributes are advice.
 pub(super) fn load(fd: impl AsFd) -> Stored {
-    let mut bytes = [0_u8; LEN_MAX + 1];
     let fd = fd.as_fd();
-    let len = match rustix::fs::fgetxattr(fd, NAME, &mut bytes) {
+    read(|bytes| match rustix::fs::fgetxattr(fd, NAME, &mut *bytes) {
         // A handle that was opened O_PATH reads no xattrs; its /proc name does.
-        Err(Errno::BADF) => rustix::fs::getxattr(proc_name(fd), NAME, &mut bytes),
+        Err(Errno::BADF) => rustix::fs::getxattr(proc_name(fd), NAME, bytes),
         other => other,
-    };
-    len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+    })
 }
 
-/// As [`load`] where the handle is known to have been opened O_PATH.
+/// [`load`] for a handle that is known to have been opened O_PATH.
 pub(super) fn load_anchor(anchor: impl AsFd) -> Stored {
-    let mut bytes = [0_u8; LEN_MAX + 1];
-    let len = rustix::fs::getxattr(proc_name(anchor), NAME, &mut bytes);
-    len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+    read(|bytes| rustix::fs::getxattr(proc_name(anchor), NAME, bytes))
 }
 
 /// Reads the xattr of an entry of the directory `dir`, not following a symbolic link.
 pub(super) fn load_at(dir: impl AsFd, name: &str) -> Stored {
+    read(|bytes| rustix::fs::lgetxattr(format!("{}/{name}", proc_name(dir)), NAME, bytes))
+}
+
+fn read(get: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Stored {
     let mut bytes = [0_u8; LEN_MAX + 1];
-    let path = format!("{}/{name}", proc_name(dir));
-    let len = rustix::fs::lgetxattr(path, NAME, &mut bytes);
-    len.ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+    get(&mut bytes).ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
 }
 
 /// Writes the xattr.

@@ -355,9 +355,15 @@ impl Open {
         removed.and(finished)
     }
 
+    /// Whether asking the kernel about the file waits for nothing. Times of mapped files are
+    /// settled first, which may.
+    pub(crate) fn is_at_hand(&self) -> bool {
+        self.entry.inline_io().has_open_files_at_hand() && self.node.lock().regions.is_empty()
+    }
+
     /// Whether closing it now waits for nothing: no disk to change, no change under way.
     pub(crate) fn closes_at_once(&self) -> bool {
-        if !self.entry.inline_io().has_open_files_at_hand()
+        if !self.is_at_hand()
             || self.may_any(CHANGES)
             || self.is_persistent()
             || self.entry.is_stream()
@@ -368,7 +374,7 @@ impl Open {
         let state = self.node.lock();
         let deletes =
             state.opens.iter().any(|open| open.serial == self.serial && open.delete_on_close);
-        !deletes && !state.delete_pending && state.regions.is_empty()
+        !deletes && !state.delete_pending
     }
 
     /// Nothing of it comes back after a crash. Costs nothing the second time.
