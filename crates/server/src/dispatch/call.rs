@@ -26,6 +26,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) header: &'a Header,
     pub(crate) channel: &'a Arc<Channel>,
     pub(crate) sealed: bool,
+    /// Whether the transport sends an answer before all of it is there.
+    pub(crate) streams: bool,
 }
 
 impl Asker<'_> {
@@ -134,6 +136,7 @@ impl Call {
             header: &self.header,
             channel: &self.channel,
             sealed: self.sealed,
+            streams: false,
         }
     }
 

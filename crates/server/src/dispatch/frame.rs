@@ -18,6 +18,7 @@ use smb::TransformHeader;
 use smb::framing;
 use smb::{Header, HeaderFlags, Route, SessionId};
 
+use super::call::Asker;
 use crate::state::{Channel, Link};
 
 /// Outcome of a command: the status of a response whose body was appended, or of one without.
@@ -90,11 +91,20 @@ pub(crate) fn pad_pdu(out: &mut Vec<u8>, at: usize) -> usize {
     len
 }
 
+/// Whether the answer will be signed or sealed: then all of it has to be there first.
+pub(crate) fn is_protected(asker: Asker<'_>) -> bool {
+    asker.sealed || is_signed(asker.header, asker.channel)
+}
+
+fn is_signed(request: &Header, channel: &Channel) -> bool {
+    let asked = request.flags.contains(HeaderFlags::SIGNED) || channel.session.signing_required;
+    asked && channel.signing.is_some()
+}
+
 /// Signs a PDU where its session asks for it.
 pub(crate) fn sign(pdu: &mut [u8], request: &Header, channel: Option<&Channel>, sealed: bool) {
     let Some(channel) = channel.filter(|_| !sealed) else { return };
-    let asked = request.flags.contains(HeaderFlags::SIGNED) || channel.session.signing_required;
-    if let Some(key) = channel.signing.as_ref().filter(|_| asked) {
+    if let Some(key) = channel.signing.as_ref().filter(|_| is_signed(request, channel)) {
         // Interim answers stay unsigned; there is nothing else it can refuse here.
         let _ = key.sign(pdu);
     }
@@ -128,7 +138,13 @@ pub(crate) fn end(
         let head = head.first_chunk_mut().expect("split at its length");
         key.seal(head, payload).map_err(|_| FrameError::KeyExhausted)?;
     }
-    let prefix = framing::prefix(out.len() - frame_at).ok_or(FrameError::TooLong)?;
+    end_before(out, start, 0)
+}
+
+/// Writes the length of a frame that is not sealed, and of which `rest` bytes follow.
+pub(crate) fn end_before(out: &mut [u8], start: usize, rest: usize) -> Result<(), FrameError> {
+    let frame_at = start + framing::PREFIX_LEN;
+    let prefix = framing::prefix(out.len() - frame_at + rest).ok_or(FrameError::TooLong)?;
     out[start..frame_at].copy_from_slice(&prefix);
     Ok(())
 }

@@ -39,30 +39,41 @@ use smb::ParseError;
 
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
+use crate::share::Remainder;
 use crate::state::Channel;
 use crate::state::work::Working;
 
 pub(crate) use self::create::PushWish;
 
+/// What [`answer_now`] did.
+#[derive(Debug)]
+pub(crate) enum Now {
+    /// The answer was appended.
+    Answered,
+    /// The answer was appended but for its end; only where [`Asker::streams`].
+    Begun(Remainder),
+    /// Nothing was appended: the request has to become a job.
+    Later,
+}
+
 /// Answers a request on the spot if its command is on the data path and nothing has to wait.
-///
-/// `false`: nothing was appended, the request has to become a job.
 pub(crate) fn answer_now(
     asker: Asker<'_>,
     pdu: &[u8],
     out: &mut Vec<u8>,
-) -> Result<bool, FrameError> {
+) -> Result<Now, FrameError> {
     let header = asker.header;
     if !matches!(header.command, Command::READ | Command::WRITE | Command::FLUSH | Command::ECHO) {
-        return Ok(false);
+        return Ok(Now::Later);
     }
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
+    let mut rest = None;
     let work = begin_work(header, asker.channel);
     let attempt = match header.command {
         _ if work.is_err() => Some(Err(NtStatus::USER_SESSION_DELETED)),
         _ if is_expired(header, asker.channel) => Some(Err(NtStatus::NETWORK_SESSION_EXPIRED)),
-        Command::READ => read::now(asker, pdu, out),
+        Command::READ => read::now(asker, pdu, out, &mut rest),
         Command::WRITE => write::now(asker, pdu, out),
         Command::FLUSH => flush::now(asker, pdu, out),
         Command::ECHO => Some(echo(pdu, out)),
@@ -70,14 +81,18 @@ pub(crate) fn answer_now(
     };
     let Some(outcome) = attempt else {
         out.truncate(start);
-        return Ok(false);
+        return Ok(Now::Later);
     };
     let credits = asker.link.window().grant(header.credits);
     let terms = Terms { credits, session_id: header.session_id, route: None };
     frame::end_pdu(out, at, header, outcome, terms);
+    if let Some(rest) = rest {
+        frame::end_before(out, start, rest.left())?;
+        return Ok(Now::Begun(rest));
+    }
     frame::sign(&mut out[at..], header, Some(asker.channel), asker.sealed);
     frame::end(out, start, asker.sealed.then_some(&**asker.channel))?;
-    Ok(true)
+    Ok(Now::Answered)
 }
 
 /// Answers a request that may take its time.

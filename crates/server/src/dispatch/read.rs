@@ -11,9 +11,9 @@ use smb::create::AccessMask;
 use smb::{ReadRequest, ReadResponse};
 
 use super::call::{Asker, Call};
-use super::frame::Outcome;
+use super::frame::{self, Outcome};
 use super::malformed;
-use crate::share::ShareError;
+use crate::share::{Remainder, ShareError};
 use crate::state::Open;
 
 /// A READ that may go ahead.
@@ -24,8 +24,14 @@ struct Plan {
     minimum: u32,
 }
 
-/// Answers on the spot, or `None`: it would have to wait.
-pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
+/// Answers on the spot, or `None`: it would have to wait. What is left in `rest` belongs to the
+/// answer and follows it.
+pub(super) fn now(
+    asker: Asker<'_>,
+    pdu: &[u8],
+    out: &mut Vec<u8>,
+    rest: &mut Option<Remainder>,
+) -> Option<Outcome> {
     let request = match ReadRequest::parse(pdu) {
         Ok(request) => request,
         Err(error) => return Some(Err(error.status())),
@@ -41,6 +47,12 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
     };
     if request.channel != Channel::NONE {
         return remote_now(asker, &plan, request.channel_info, out);
+    }
+    if let Some(begun) = begin(asker, &plan) {
+        let len = u32::try_from(begun.left()).expect("at most the length asked for, a u32");
+        ReadResponse::emit_header(out, len, 0);
+        *rest = Some(begun);
+        return Some(finish(Ok(len), &plan));
     }
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
@@ -74,6 +86,18 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         .await?;
     *out = frame;
     finish(got, &plan)
+}
+
+// An answer whose length is known and whose bytes may follow piece by piece.
+fn begin(asker: Asker<'_>, plan: &Plan) -> Option<Remainder> {
+    if !asker.streams || plan.len < STREAM_MIN || frame::is_protected(asker) {
+        return None;
+    }
+    let entry = &plan.open.entry;
+    let behind = entry.metadata().ok()?.size.checked_sub(plan.offset)?;
+    let len = usize::try_from(behind).map_or(plan.len, |behind| behind.min(plan.len));
+    let is_long = len >= STREAM_MIN && len >= usize::try_from(plan.minimum).ok()?;
+    if is_long { Remainder::in_memory(entry, plan.offset, len) } else { None }
 }
 
 // As `remote`, where nothing has to wait: not for the file, not for room among the transfers.
@@ -158,3 +182,6 @@ fn finish(got: Result<u32, ShareError>, plan: &Plan) -> Outcome {
     plan.open.marks.position.store(plan.offset.saturating_add(u64::from(got)), Ordering::Relaxed);
     Ok(NtStatus::SUCCESS)
 }
+
+/// Shorter answers are read whole and sent at once.
+const STREAM_MIN: usize = 1 << 20;

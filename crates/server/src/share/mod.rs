@@ -3,7 +3,7 @@
 //! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files;
-//! * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
+//! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one.
 //!
@@ -26,6 +26,7 @@ mod names;
 mod pattern;
 mod posix;
 mod ranges;
+mod remainder;
 mod short;
 mod stream_name;
 mod streams;
@@ -57,6 +58,7 @@ pub use name::{Naming, SharePath};
 use names::Names;
 pub use pattern::Pattern;
 pub use ranges::{COPY_MAX, Span};
+pub use remainder::Remainder;
 pub use short::{is_short, short_name};
 pub use stream_name::{StreamName, StreamPart};
 pub use streams::{FoundStream, StreamFacts};

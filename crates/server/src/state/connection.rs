@@ -39,8 +39,9 @@ use super::window::WindowError;
 use crate::dispatch::call::Asker;
 use crate::dispatch::frame::{self, FrameError};
 use crate::dispatch::job::{Element, Job};
-use crate::dispatch::{self, negotiate, session_setup};
+use crate::dispatch::{self, Now, negotiate, session_setup};
 use crate::limits::AUTHENTICATIONS_MAX;
+use crate::share::Remainder;
 
 /// A frame, in the read buffer of its transport or on its own.
 #[derive(Debug)]
@@ -103,6 +104,9 @@ pub(crate) struct Connection {
     pub(crate) authentications: HashMap<u64, Authentication>,
     /// Shared with each whose answer is held back.
     held: Arc<()>,
+    /// Whether the transport sends long answers piece by piece: [`Connection::take_rest`].
+    streams: bool,
+    rest: Option<Remainder>,
 }
 
 impl Connection {
@@ -113,7 +117,14 @@ impl Connection {
             preauth: PreauthHash::new(),
             authentications: HashMap::new(),
             held: Arc::default(),
+            streams: false,
+            rest: None,
         }
+    }
+
+    /// For a transport that asks for [`Connection::take_rest`] after each frame.
+    pub(crate) fn streaming(link: Arc<Link>) -> Self {
+        Self { streams: true, ..Self::new(link) }
     }
 
     /// Whether no further authentication may be under way.
@@ -132,12 +143,19 @@ impl Connection {
         self.link.channel_count() > 0
     }
 
+    /// What the last answer lacks: it goes behind what [`Connection::handle`] appended, before
+    /// anything else does.
+    pub(crate) fn take_rest(&mut self) -> Option<Remainder> {
+        self.rest.take()
+    }
+
     /// Takes a frame and appends to `out` what can be answered now.
     pub(crate) fn handle(
         &mut self,
         mut frame: Frame<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Violation> {
+        debug_assert!(self.rest.is_none(), "taken after the frame before");
         match Protocol::of(frame.bytes())? {
             Protocol::Smb2 => self.handle_messages(frame, 0, None, out),
             Protocol::Encrypted => {
@@ -241,9 +259,20 @@ impl Connection {
         let admitted = self.admit(&header, pdu, sealed.as_ref());
         if let Ok(Some(channel)) = &admitted {
             let is_sealed = sealed.is_some();
-            let asker = Asker { link: &self.link, header: &header, channel, sealed: is_sealed };
-            if dispatch::answer_now(asker, pdu, out)? {
-                return Ok(());
+            let asker = Asker {
+                link: &self.link,
+                header: &header,
+                channel,
+                sealed: is_sealed,
+                streams: self.streams,
+            };
+            match dispatch::answer_now(asker, pdu, out)? {
+                Now::Answered => return Ok(()),
+                Now::Begun(rest) => {
+                    self.rest = Some(rest);
+                    return Ok(());
+                }
+                Now::Later => {}
             }
         }
         if let Err(status) = admitted {

@@ -36,6 +36,7 @@ use super::admission::Admission;
 use super::write_buffer::{self, WriteBuffer};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::service::Core;
+use crate::share::{Remainder, ShareError};
 use crate::state::{Connection, Frame, Link, Violation};
 
 /// Accepts connections until told to stop, then waits for them to end.
@@ -124,7 +125,7 @@ impl Peer {
         Self {
             stream,
             address,
-            connection: Connection::new(Arc::new(link)),
+            connection: Connection::streaming(Arc::new(link)),
             queue,
             input: Input::new(),
             out: WriteBuffer::default(),
@@ -199,6 +200,9 @@ impl Peer {
         };
         while let Some(frame) = self.input.next_frame(limit)? {
             self.connection.handle(frame, self.out.bytes())?;
+            if let Some(rest) = self.connection.take_rest() {
+                self.stream(rest)?;
+            }
             if self.out.as_slice().len() > WRITE_AT {
                 self.write().await?;
             }
@@ -242,23 +246,47 @@ impl Peer {
         self.write().await
     }
 
+    /// Gathers the rest of an answer, and sends all but the last of it piece by piece as long as
+    /// the socket takes that without waiting. Then the rest is read at once: an answer says what
+    /// the file was when the request came, however slow the peer is.
+    fn stream(&mut self, mut rest: Remainder) -> Result<(), End> {
+        let mut piece = PIECE;
+        while rest.left() > 0 {
+            rest.try_read(self.out.bytes(), piece).map_err(End::File)?;
+            if rest.left() > 0 && piece == PIECE && !self.try_write()? {
+                piece = rest.left();
+            }
+        }
+        Ok(())
+    }
+
     async fn write(&mut self) -> Result<(), End> {
+        // Almost always the kernel takes it all at once, and no timer is needed.
+        if !self.try_write()? {
+            let rest = self.stream.write_all(self.out.as_slice());
+            tokio::time::timeout(WRITE_TIMEOUT, rest).await.map_err(|_| End::PeerDoesNotRead)??;
+            self.out.sent();
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes now. Whether that was all.
+    fn try_write(&mut self) -> Result<bool, End> {
         let out = self.out.as_slice();
         if out.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        // Almost always the kernel takes it all at once, and no timer is needed.
         let sent = match self.stream.try_write(out) {
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
         };
         if sent < out.len() {
-            let rest = self.stream.write_all(&out[sent..]);
-            tokio::time::timeout(WRITE_TIMEOUT, rest).await.map_err(|_| End::PeerDoesNotRead)??;
+            self.out.advance(sent);
+            return Ok(false);
         }
         self.out.sent();
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -369,6 +397,8 @@ enum End {
     Evicted,
     #[error("peer does not take its answers")]
     PeerDoesNotRead,
+    #[error("a file could not be read to the end that was promised: {0}")]
+    File(ShareError),
     #[error("{0}")]
     HostIo(#[from] io::Error),
     #[error("the server ends it")]
@@ -389,6 +419,8 @@ const LARGE_FRAME: usize = 32 * 1024;
 const READ_ROOM_MIN: usize = 40 * 1024;
 /// Answers gathered before they are written, in bytes.
 const WRITE_AT: usize = 128 * 1024;
+/// Of an answer that is read while it is sent: what stays in the cache of a core between.
+const PIECE: usize = 512 * 1024;
 /// A peer that takes nothing for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

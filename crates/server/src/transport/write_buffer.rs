@@ -16,6 +16,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct WriteBuffer {
     bytes: Vec<u8>,
+    /// How much of it was sent.
+    start: usize,
     small_in_a_row: u32,
 }
 
@@ -27,7 +29,12 @@ impl WriteBuffer {
 
     /// What is to be sent.
     pub(super) fn as_slice(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.start..]
+    }
+
+    /// `sent` bytes more were sent, not all of them.
+    pub(super) fn advance(&mut self, sent: usize) {
+        self.start += sent;
     }
 
     /// Takes over a frame instead of copying it. Nothing else may be waiting.
@@ -40,6 +47,7 @@ impl WriteBuffer {
     pub(super) fn sent(&mut self) {
         let len = self.bytes.len();
         self.bytes.clear();
+        self.start = 0;
         let capacity = self.bytes.capacity();
         self.small_in_a_row = if len > BUSY_KEEP { 0 } else { self.small_in_a_row + 1 };
         if capacity > KEEP_MAX || (capacity > BUSY_KEEP && self.small_in_a_row >= SMALL_RUN) {
