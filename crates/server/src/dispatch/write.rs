@@ -12,7 +12,7 @@ use smb::{WriteFlags, WriteRequest, WriteResponse};
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
-use crate::share::ShareError;
+use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
 use crate::state::caching::Intent;
 
@@ -96,8 +96,8 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     call.yield_caching(&plan.open.node, plan.open.owner, Intent::Modify).await?;
     let Plan { open, offset, durable } = plan;
     let frame = Arc::clone(&call.frame);
-    let inline = open.entry.inline_io();
-    let inline = if durable { crate::share::InlineIo::CachedReads } else { inline };
+    let inline = if durable { InlineIo::CachedReads } else { open.entry.inline_io() };
+    let writes = Arc::clone(&open.node.writes);
     let work = move || {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
         let mut written = match open.begin_change() {
@@ -109,7 +109,12 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         (written.map(|()| data.len()), pulled)
     };
-    let (written, pulled) = call.blocking(inline, work).await?;
+    let (written, pulled) = if inline == InlineIo::Everything || durable {
+        call.blocking(inline, work).await?
+    } else {
+        let turn = writes.take(&call.link.core.runtime, work);
+        turn.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
+    };
     if let (Some(data), Some(memory)) = (pulled, call.link.remote_memory()) {
         memory.recycle(data);
     }

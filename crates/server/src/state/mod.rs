@@ -2,7 +2,7 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it) with
-//! [`sharing`], [`lease`] over [`caching`] (a break waits until its holder is [`told`]), and [`locks`].
+//! [`sharing`], [`lease`] over [`caching`] (a break waits until its holder is [`told`]), [`locks`], and the [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
@@ -32,6 +32,7 @@ pub(crate) mod slab;
 pub(crate) mod throttle;
 pub(crate) mod told;
 pub(crate) mod tree;
+pub(crate) mod turns;
 pub(crate) mod window;
 pub(crate) mod work;
 

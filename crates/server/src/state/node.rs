@@ -25,6 +25,7 @@ use super::open::Open;
 use super::session::{Identity, Session};
 use super::sharing::Sharing;
 use super::told::{Answering, Told};
+use super::turns::Turns;
 use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 /// How the holder of a lease or oplock is reached.
@@ -260,6 +261,8 @@ pub(crate) struct Node {
     orphans: Arc<Orphans>,
     commit: OnceLock<CommitGroup>,
     gone: Arc<AtomicUsize>,
+    /// WRITEs that wait for the disk.
+    pub(crate) writes: Arc<Turns>,
 }
 
 impl Drop for Node {
@@ -509,10 +512,15 @@ impl Nodes {
             resizing: 0,
             regions: Vec::new(),
         };
-        let (changed, commit) = (Notify::new(), OnceLock::new());
-        let orphans = Arc::clone(&self.orphans);
-        let (state, gone) = (Mutex::new(state), Arc::clone(&table.gone));
-        let node = Arc::new(Node { key, state, changed, orphans, commit, gone });
+        let node = Arc::new(Node {
+            key,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            orphans: Arc::clone(&self.orphans),
+            commit: OnceLock::new(),
+            gone: Arc::clone(&table.gone),
+            writes: Arc::default(),
+        });
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }
