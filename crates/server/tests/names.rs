@@ -6,12 +6,9 @@ mod support;
 use smb::create::{CreateDisposition, CreateOptions};
 use smb::info::{
     Basic, FileAttributes, FileInfoClass, FileName, FsAttribute, FsAttributes, FsInfoClass,
-    InfoType, Rename, RenameFlags, SecurityInformation,
+    InfoType, RenameFlags, SecurityInformation,
 };
-use smb::{
-    CloseRequest, Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryInfoRequest,
-    SetInfoRequest,
-};
+use smb::{CloseRequest, Command, FileId, FileTime, NtStatus, OutputResponse, QueryInfoRequest};
 use support::{Fixture, Wire};
 
 const LONG: &str = "An annual report.text";
@@ -37,22 +34,9 @@ fn query(wire: &mut Wire, file_id: FileId, (info_type, class): (InfoType, u8)) -
     OutputResponse::parse(&pdu).unwrap().output.to_vec()
 }
 
-fn set(wire: &mut Wire, file_id: FileId, class: FileInfoClass, buffer: &[u8]) -> NtStatus {
-    let request = SetInfoRequest {
-        info_type: InfoType::FILE,
-        class: class.0,
-        additional: SecurityInformation::empty(),
-        file_id,
-        buffer,
-    };
-    wire.ask(Command::SET_INFO, |out| request.emit(out)).0.status
-}
-
 fn rename(wire: &mut Wire, from: &str, to: &str) {
     let file = wire.open(from, |open| open.disposition = CreateDisposition::OPEN).id;
-    let mut buffer = Vec::new();
-    Rename { flags: RenameFlags::empty(), name: Name::new(to).unwrap() }.emit(&mut buffer);
-    assert_eq!(set(wire, file, FileInfoClass::RENAME, &buffer), NtStatus::SUCCESS);
+    assert_eq!(wire.rename(file, to, RenameFlags::empty()), NtStatus::SUCCESS);
     close(wire, file);
 }
 
@@ -86,7 +70,7 @@ fn make_old(wire: &mut Wire, name: &str) {
         attributes: FileAttributes::empty(),
     }
     .emit(&mut basic);
-    assert_eq!(set(wire, file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
+    assert_eq!(wire.set(file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
     close(wire, file);
 }
 

@@ -10,11 +10,10 @@ use smb::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest,
     CreateRequestContext, DurableRequestV2, OplockLevel, ShareAccess,
 };
-use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation};
+use smb::info::RenameFlags;
 use smb::{
     BreakNotification, Channel, CloseRequest, Command, FileId, Guid, Header, HeaderFlags,
-    LockElement, LockFlags, LockRequest, Name, NtStatus, ReadFlags, ReadRequest, ReadResponse,
-    SetInfoRequest,
+    LockElement, LockFlags, LockRequest, NtStatus, ReadFlags, ReadRequest, ReadResponse,
 };
 use support::{Fixture, Opened, Wire, create};
 
@@ -207,19 +206,8 @@ fn a_rename_that_comes_again_finds_it_done() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let id = wire.open("f", |request| request.desired_access |= AccessMask::DELETE).id;
-    let mut buffer = Vec::new();
-    let name = Name::new("g").unwrap();
-    Rename { flags: RenameFlags::empty(), name }.emit(&mut buffer);
-    let rename = SetInfoRequest {
-        info_type: InfoType::FILE,
-        class: FileInfoClass::RENAME.0,
-        additional: SecurityInformation::empty(),
-        file_id: id,
-        buffer: &buffer,
-    };
     for _ in 0..2 {
-        let (header, _) = wire.ask(Command::SET_INFO, |out| rename.emit(out));
-        assert_eq!(header.status, NtStatus::SUCCESS);
+        assert_eq!(wire.rename(id, "g", RenameFlags::empty()), NtStatus::SUCCESS);
     }
     assert!(fixture.dir.path().join("g").exists() && !fixture.dir.path().join("f").exists());
 }

@@ -11,10 +11,10 @@ use smb::create::{
     CreateRequestContext, CreateResponseContext, DurableReconnectV2, DurableRequestV2, Lease,
     LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
-use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags};
+use smb::info::RenameFlags;
 use smb::{
     BreakNotification, CloseRequest, Command, Empty, FileId, Guid, LockElement, LockFlags,
-    LockRequest, Name, NtStatus, SetInfoRequest,
+    LockRequest, NtStatus,
 };
 use support::{Fixture, Opened, Wire, read};
 
@@ -167,18 +167,7 @@ fn a_renamed_file_is_found_again_and_one_put_in_its_place_is_not() {
     let server = start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
-    let mut buffer = Vec::new();
-    let name = Name::new("g").unwrap();
-    Rename { flags: RenameFlags::empty(), name }.emit(&mut buffer);
-    let rename = SetInfoRequest {
-        info_type: InfoType::FILE,
-        class: FileInfoClass::RENAME.0,
-        additional: smb::info::SecurityInformation::empty(),
-        file_id: opened.id,
-        buffer: &buffer,
-    };
-    let (header, _) = one.ask(Command::SET_INFO, |out| rename.emit(out));
-    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(one.rename(opened.id, "g", RenameFlags::empty()), NtStatus::SUCCESS);
     let after = crash(&server);
     assert_eq!(take_back(&mut after.client(1), "g", opened.id).status, NtStatus::SUCCESS);
     drop(after);
@@ -254,18 +243,7 @@ fn a_crash_before_a_rename_that_was_noted_loses_nothing() {
     let server = start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
-    let mut buffer = Vec::new();
-    let name = Name::new("g").unwrap();
-    Rename { flags: RenameFlags::empty(), name }.emit(&mut buffer);
-    let rename = SetInfoRequest {
-        info_type: InfoType::FILE,
-        class: FileInfoClass::RENAME.0,
-        additional: smb::info::SecurityInformation::empty(),
-        file_id: opened.id,
-        buffer: &buffer,
-    };
-    let (header, _) = one.ask(Command::SET_INFO, |out| rename.emit(out));
-    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(one.rename(opened.id, "g", RenameFlags::empty()), NtStatus::SUCCESS);
     // As if the machine had gone down between the note and the deed.
     let dir = server.fixture.dir.path();
     std::fs::rename(dir.join("g"), dir.join("f")).unwrap();

@@ -15,7 +15,7 @@ use smb::fsctl::{ReparsePoint, SymlinkReparse};
 use smb::info::security::{Ace, Control, Dacl, SecurityDescriptor, Sid};
 use smb::info::{
     Disposition, FileAttributes, FileInfoClass, FsInfoClass, FsPosix, InfoType, PosixEntry,
-    PosixInfo, Rename, RenameFlags, SecurityInformation,
+    PosixInfo, RenameFlags, SecurityInformation,
 };
 use smb::negotiate::{NegotiateContext, NegotiateResponse};
 use smb::{
@@ -23,7 +23,7 @@ use smb::{
     Name, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoRequest,
     SetInfoRequest, SymlinkError,
 };
-use support::{Fixture, Opened, Wire};
+use support::{Fixture, Opened, Wire, new_name};
 
 /// A client that knows the extensions, in the share.
 fn client(fixture: &Fixture, number: u8) -> Wire {
@@ -117,9 +117,7 @@ fn set(
 }
 
 fn rename(wire: &mut Wire, file_id: FileId, to: &str, class: FileInfoClass) -> NtStatus {
-    let mut buffer = Vec::new();
-    let new = Rename { flags: RenameFlags::REPLACE_IF_EXISTS, name: Name::new(to).unwrap() };
-    new.emit(&mut buffer);
+    let buffer = new_name(to, RenameFlags::REPLACE_IF_EXISTS);
     set(wire, file_id, (InfoType::FILE, class), SecurityInformation::empty(), &buffer)
 }
 

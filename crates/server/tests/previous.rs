@@ -11,32 +11,16 @@ use smb::create::{
     DurableReconnectV2, DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel,
     ShareAccess,
 };
-use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation};
-use smb::{
-    CloseRequest, Command, FileId, Guid, LockElement, LockFlags, LockRequest, Name, NtStatus,
-    SetInfoRequest,
-};
-use support::{Fixture, Opened, Wire, create, write};
+use smb::info::{FileInfoClass, RenameFlags};
+use smb::{CloseRequest, Command, FileId, Guid, LockElement, LockFlags, LockRequest, NtStatus};
+use support::{Fixture, Opened, Wire, create, new_name, set, write};
 
 /// Starts a request that changes `f`, which is open, or `victim`. Its message id.
 type Ask = fn(&mut Wire, FileId) -> u64;
 
-fn set(wire: &mut Wire, file_id: FileId, class: FileInfoClass, buffer: &[u8]) -> u64 {
-    let request = SetInfoRequest {
-        info_type: InfoType::FILE,
-        class: class.0,
-        additional: SecurityInformation::empty(),
-        file_id,
-        buffer,
-    };
-    wire.start(Command::SET_INFO, |out| request.emit(out))
-}
-
 fn give_name(wire: &mut Wire, id: FileId, class: FileInfoClass, name: &str) -> u64 {
-    let mut buffer = Vec::new();
-    let (flags, name) = (RenameFlags::REPLACE_IF_EXISTS, Name::new(name).unwrap());
-    Rename { flags, name }.emit(&mut buffer);
-    set(wire, id, class, &buffer)
+    let buffer = new_name(name, RenameFlags::REPLACE_IF_EXISTS);
+    wire.start(Command::SET_INFO, |out| set(id, class, &buffer).emit(out))
 }
 
 const ASKS: [(&str, &str, Ask); 4] = [

@@ -6,11 +6,11 @@ mod support;
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
 };
-use smb::info::{Basic, FileInfoClass, FullEa, InfoType, Rename, RenameFlags, Stream};
+use smb::info::{Basic, FileInfoClass, FullEa, InfoType, RenameFlags, Stream};
 use smb::info::{Disposition, SecurityInformation};
 use smb::{
     CloseRequest, Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
-    QueryDirectoryRequest, QueryInfoRequest, SetInfoRequest,
+    QueryDirectoryRequest, QueryInfoRequest,
 };
 use support::{Fixture, Wire};
 
@@ -32,23 +32,6 @@ fn query(wire: &mut Wire, file_id: FileId, class: FileInfoClass) -> (NtStatus, V
     let (header, pdu) = wire.ask(Command::QUERY_INFO, |out| request.emit(out));
     let output = OutputResponse::parse(&pdu).map(|response| response.output.to_vec());
     (header.status, output.unwrap_or_default())
-}
-
-fn set(wire: &mut Wire, file_id: FileId, class: FileInfoClass, buffer: &[u8]) -> NtStatus {
-    let request = SetInfoRequest {
-        info_type: InfoType::FILE,
-        class: class.0,
-        additional: SecurityInformation::empty(),
-        file_id,
-        buffer,
-    };
-    wire.ask(Command::SET_INFO, |out| request.emit(out)).0.status
-}
-
-fn rename(wire: &mut Wire, file_id: FileId, to: &str, flags: RenameFlags) -> NtStatus {
-    let mut buffer = Vec::new();
-    Rename { flags, name: Name::new(to).unwrap() }.emit(&mut buffer);
-    set(wire, file_id, FileInfoClass::RENAME, &buffer)
 }
 
 fn streams(wire: &mut Wire, file_id: FileId) -> Vec<(String, u64)> {
@@ -101,9 +84,9 @@ fn streams_go_where_their_file_goes_and_end_with_it() {
     assert_eq!(wire.write(stream, b"kept"), NtStatus::SUCCESS);
     let file = wire.open("old", |_| {}).id;
     let nothing = RenameFlags::empty();
-    assert_eq!(rename(&mut wire, file, "new", nothing), NtStatus::ACCESS_DENIED, "it is open");
+    assert_eq!(wire.rename(file, "new", nothing), NtStatus::ACCESS_DENIED, "it is open");
     close(&mut wire, stream);
-    assert_eq!(rename(&mut wire, file, "new", nothing), NtStatus::SUCCESS);
+    assert_eq!(wire.rename(file, "new", nothing), NtStatus::SUCCESS);
     let moved = wire.open("new:s", |open| open.disposition = CreateDisposition::OPEN).id;
     assert_eq!(wire.read(moved, 1000).1, b"kept");
     assert_eq!(stores(&fixture), 1);
@@ -111,7 +94,7 @@ fn streams_go_where_their_file_goes_and_end_with_it() {
     // The file waits for its stream, and nobody can open either meanwhile.
     let mut delete = Vec::new();
     Disposition { delete: true }.emit(&mut delete);
-    assert_eq!(set(&mut wire, file, FileInfoClass::DISPOSITION, &delete), NtStatus::SUCCESS);
+    assert_eq!(wire.set(file, FileInfoClass::DISPOSITION, &delete), NtStatus::SUCCESS);
     close(&mut wire, file);
     assert!(fixture.dir.path().join("new").exists());
     assert_eq!(opens(&mut wire, "new"), NtStatus::DELETE_PENDING);
@@ -132,7 +115,7 @@ fn a_file_that_is_emptied_or_replaced_loses_its_streams() {
     let emptied = wire.open("a", |open| open.disposition = CreateDisposition::OVERWRITE).id;
     assert_eq!(streams(&mut wire, emptied), [("::$DATA".to_owned(), 0)]);
     let replace = RenameFlags::REPLACE_IF_EXISTS;
-    assert_eq!(rename(&mut wire, emptied, "b", replace), NtStatus::SUCCESS);
+    assert_eq!(wire.rename(emptied, "b", replace), NtStatus::SUCCESS);
     assert_eq!(opens(&mut wire, "b:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
     assert_eq!(stores(&fixture), 1, "the emptied file keeps its place");
 }
@@ -146,9 +129,9 @@ fn a_stream_is_renamed_within_its_file_and_deleted_alone() {
     let two = wire.open("f:two", |_| {}).id;
     close(&mut wire, two);
     let nothing = RenameFlags::empty();
-    assert_eq!(rename(&mut wire, one, ":TWO", nothing), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(wire.rename(one, ":TWO", nothing), NtStatus::OBJECT_NAME_COLLISION);
     let replace = RenameFlags::REPLACE_IF_EXISTS;
-    assert_eq!(rename(&mut wire, one, ":TWO:$DATA", replace), NtStatus::SUCCESS);
+    assert_eq!(wire.rename(one, ":TWO:$DATA", replace), NtStatus::SUCCESS);
     assert_eq!(streams(&mut wire, one), [("::$DATA".to_owned(), 0), (":TWO:$DATA".to_owned(), 1)]);
     let doomed = wire.open("f:two", |open| open.options = CreateOptions::DELETE_ON_CLOSE).id;
     close(&mut wire, doomed);
@@ -237,13 +220,13 @@ fn extended_attributes_are_set_listed_and_removed() {
     assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA), (NtStatus::SUCCESS, first.to_vec()));
     // Names are the same in any case; an empty value removes.
     let change = list(&[("one", "new"), ("Two", "")]);
-    assert_eq!(set(&mut wire, file, FileInfoClass::FULL_EA, &change), NtStatus::SUCCESS);
+    assert_eq!(wire.set(file, FileInfoClass::FULL_EA, &change), NtStatus::SUCCESS);
     let left = list(&[("ONE", "new")]);
     assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA).1, left);
     let ours = list(&[("landfast.dos", "x")]);
-    assert_eq!(set(&mut wire, file, FileInfoClass::FULL_EA, &ours), NtStatus::INVALID_EA_NAME);
+    assert_eq!(wire.set(file, FileInfoClass::FULL_EA, &ours), NtStatus::INVALID_EA_NAME);
     let none = list(&[("ONE", "")]);
-    assert_eq!(set(&mut wire, file, FileInfoClass::FULL_EA, &none), NtStatus::SUCCESS);
+    assert_eq!(wire.set(file, FileInfoClass::FULL_EA, &none), NtStatus::SUCCESS);
     assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA).0, NtStatus::NO_EAS_ON_FILE);
 }
 
@@ -263,7 +246,7 @@ fn a_change_time_that_was_set_stays_until_the_file_changes() {
         attributes,
     }
     .emit(&mut basic);
-    assert_eq!(set(&mut wire, file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
+    assert_eq!(wire.set(file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
     let seen = |wire: &mut Wire| {
         Basic::parse(&query(wire, file, FileInfoClass::BASIC).1).unwrap().change_time
     };

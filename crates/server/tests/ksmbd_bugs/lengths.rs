@@ -6,7 +6,7 @@
 
 use smb::auth::{Initiate, Initiator, NtlmInitiator};
 use smb::create::{CreateRequestContext, DurableRequestV2, OplockLevel};
-use smb::info::{FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation};
+use smb::info::{FileInfoClass, InfoType, RenameFlags, SecurityInformation};
 use smb::negotiate::{
     Capabilities, CipherId, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
     SigningId,
@@ -18,7 +18,7 @@ use smb::{
 };
 
 use crate::peer::{headers, lease, lock, receive, serves, start};
-use crate::support::{Fixture, Wire, create, read, write};
+use crate::support::{self, Fixture, Wire, create, new_name, read, write};
 
 /// A field of a PDU: where it lies and how many bytes it has.
 type Field = (usize, usize);
@@ -185,13 +185,7 @@ fn a_list_of_extended_attributes_that_lies_about_its_entries() {
         of(at).into_iter().chain(of(at + 20)).collect::<Vec<_>>()
     };
     let set = |wire: &mut Wire, file_id| {
-        let request = SetInfoRequest {
-            info_type: InfoType::FILE,
-            class: FileInfoClass::FULL_EA.0,
-            additional: SecurityInformation::empty(),
-            file_id,
-            buffer: &list,
-        };
+        let request = support::set(file_id, FileInfoClass::FULL_EA, &list);
         let pdu = wire.pdu(Command::SET_INFO, |out| request.emit(out));
         let mut fields = entries(pdu.len() - list.len());
         fields.extend([(68, 4), (72, 2)]);
@@ -399,16 +393,9 @@ fn a_query_or_control_that_lies_about_its_buffers() {
     };
     distort(&fixture, with_file(&fixture), info);
     let renamed = |wire: &mut Wire, file_id| {
-        let mut buffer = Vec::new();
-        let name = Name::new(format!("g{:020}", wire.session)).unwrap();
-        Rename { flags: RenameFlags::REPLACE_IF_EXISTS, name }.emit(&mut buffer);
-        let request = SetInfoRequest {
-            info_type: InfoType::FILE,
-            class: FileInfoClass::RENAME.0,
-            additional: SecurityInformation::empty(),
-            file_id,
-            buffer: &buffer,
-        };
+        let name = format!("g{:020}", wire.session);
+        let buffer = new_name(&name, RenameFlags::REPLACE_IF_EXISTS);
+        let request = support::set(file_id, FileInfoClass::RENAME, &buffer);
         let pdu = wire.pdu(Command::SET_INFO, |out| request.emit(out));
         let at = pdu.len() - buffer.len();
         (pdu, vec![(68, 4), (72, 2), (at + 8, 8), (at + 16, 4)])

@@ -7,17 +7,16 @@ use std::net::Shutdown;
 use std::sync::Barrier;
 
 use smb::create::{CreateRequest, CreateRequestContext, OplockLevel, ShareAccess};
-use smb::info::{FileInfoClass, InfoType};
+use smb::info::FileInfoClass;
 use smb::{
     BreakNotification, Command, Empty, FileId, HeaderFlags, LeaseBreakAck, LockFlags, NtStatus,
-    SetInfoRequest,
 };
 
 use crate::peer::{
     Burst, close, compound, headers, joined, lease, left_nothing, lock, receive, related, serves,
     start, until,
 };
-use crate::support::{Fixture, Wire, create, read, write};
+use crate::support::{Fixture, Wire, create, read, set, write};
 
 const ROUNDS: u8 = 12;
 const CHANNELS: u8 = 3;
@@ -36,14 +35,10 @@ fn everything(wire: &mut Wire, channel: u8, id: FileId) -> Burst {
         let at = u64::from(channel);
         burst.add(wire, Command::LOCK, |out| lock(id, at, LockFlags::EXCLUSIVE).emit(out));
         burst.add(wire, Command::READ, |out| read(id, 0, 9000).emit(out));
-        let length = SetInfoRequest {
-            info_type: InfoType::FILE,
-            class: FileInfoClass::END_OF_FILE.0,
-            additional: smb::info::SecurityInformation::empty(),
-            file_id: id,
-            buffer: &4096u64.to_le_bytes(),
-        };
-        burst.add(wire, Command::SET_INFO, |out| length.emit(out));
+        let length = 4096_u64.to_le_bytes();
+        burst.add(wire, Command::SET_INFO, |out| {
+            set(id, FileInfoClass::END_OF_FILE, &length).emit(out)
+        });
         burst.add(wire, Command::LOCK, |out| lock(id, at, LockFlags::UNLOCK).emit(out));
         // On the file that somebody else has open too: a lease or share mode left behind would stay.
         burst.add(wire, Command::CREATE, |out| create("shared", leased).emit(out));

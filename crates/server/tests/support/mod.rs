@@ -13,14 +13,16 @@ use smb::create::{
     CreateResponse, ImpersonationLevel, OplockLevel, ShareAccess,
 };
 use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKeys, SigningAlgorithm};
-use smb::info::FileAttributes;
+use smb::info::{
+    FileAttributes, FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation,
+};
 use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
 };
 use smb::{
     Channel, Command, FileId, Guid, Header, MessageId, Name, NtStatus, ReadFlags, ReadRequest,
-    ReadResponse, Route, SessionId, SessionSetupRequest, SessionSetupResponse, TreeConnectRequest,
-    TreeId, WriteFlags, WriteRequest,
+    ReadResponse, Route, SessionId, SessionSetupRequest, SessionSetupResponse, SetInfoRequest,
+    TreeConnectRequest, TreeId, WriteFlags, WriteRequest,
 };
 
 /// A server with the share `data` for `user` with password `secret`.
@@ -325,6 +327,16 @@ impl Wire {
         self.ask(Command::WRITE, |out| write(id, 0, data).emit(out)).0.status
     }
 
+    /// Sets something of an open file.
+    pub(crate) fn set(&mut self, id: FileId, class: FileInfoClass, buffer: &[u8]) -> NtStatus {
+        self.ask(Command::SET_INFO, |out| set(id, class, buffer).emit(out)).0.status
+    }
+
+    /// Renames an open file.
+    pub(crate) fn rename(&mut self, id: FileId, to: &str, flags: RenameFlags) -> NtStatus {
+        self.set(id, FileInfoClass::RENAME, &new_name(to, flags))
+    }
+
     /// Reads from the beginning of an open file; no bytes where there was an error.
     pub(crate) fn read(&mut self, id: FileId, length: u32) -> (NtStatus, Vec<u8>) {
         let (header, pdu) = self.ask(Command::READ, |out| read(id, 0, length).emit(out));
@@ -432,6 +444,19 @@ pub(crate) fn write(id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
         data,
         channel_info: &[],
     }
+}
+
+/// A SET_INFO of a file.
+pub(crate) fn set(file_id: FileId, class: FileInfoClass, buffer: &[u8]) -> SetInfoRequest<'_> {
+    let additional = SecurityInformation::empty();
+    SetInfoRequest { info_type: InfoType::FILE, class: class.0, additional, file_id, buffer }
+}
+
+/// What a SET_INFO says that gives a file a name.
+pub(crate) fn new_name(name: &str, flags: RenameFlags) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    Rename { flags, name: Name::new(name).unwrap() }.emit(&mut buffer);
+    buffer
 }
 
 /// A READ as most tests want it.
