@@ -7,6 +7,12 @@ mapped) cache=strict weights=$'mapread = 2\nmapwrite = 2\ninvalidate = 0.2' ;;
 plain) cache=none weights=$'mapread = 0\nmapwrite = 0\npunch_hole = 0.3\ncopy_file_range = 0.3' ;;
 esac
 . /tests/cifs.inc
+# Signed, cifs.ko sends data in messages. Plain, it registers memory for it, and of pages that mmap
+# made dirty it registers some wrongly, now and then, and gives the connection up (docs/interop.md).
+case $wire-$form in
+rdma-mapped) protection=signed ;;
+*) protection=plain ;;
+esac
 
 # Of at most 16 KiB: what takes time here is the emulated processor, and larger requests are in cifs.sh.
 settings="[opsize]
@@ -28,11 +34,11 @@ exercise() {
 
 # There as anybody else sees it, too.
 mounted_anew() {
-  sum=$(sha256sum < /mnt/exercised) && umount /mnt && attach plain && [ "$sum" = "$(sha256sum < /mnt/exercised)" ]
+  sum=$(sha256sum < /mnt/exercised) && umount /mnt && attach "$protection" && [ "$sum" = "$(sha256sum < /mnt/exercised)" ]
 }
 
 reach
-check "$wire, $form: mount" attach plain || exit 1
+check "$wire, $form, $protection: mount" attach "$protection" || exit 1
 SECONDS=0
 check "$wire, $form: $operations operations" exercise
 echo "$SECONDS s"
