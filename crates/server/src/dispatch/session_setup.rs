@@ -123,8 +123,19 @@ pub(crate) fn handle(
         let link = Arc::clone(&connection.link);
         let frame = out.split_off(start);
         drop(link.core.runtime.clone().spawn(answer_when_settled(link, frame, replaced)));
+    } else if leg.status == NtStatus::SUCCESS {
+        note_answered(&connection.link);
     }
     Ok(())
+}
+
+// From now on its client can be told of its leases over the connection: what is queued leaves behind
+// the answer.
+fn note_answered(link: &Arc<Link>) {
+    link.core.clients.add(link);
+    if link.is_gone() {
+        link.core.clients.remove(link);
+    }
 }
 
 // Appends the answer, and says where its header stands.
@@ -171,11 +182,15 @@ async fn answer_later(
     match (frame::end(&mut out, 0, sealed.as_deref()), leg.replaces) {
         (Err(_), _) => link.close(),
         (Ok(()), Some(replaced)) => answer_when_settled(Arc::clone(&link), out, replaced).await,
-        (Ok(()), None) => link.deliver(out),
+        (Ok(()), None) => {
+            link.deliver(out);
+            if leg.status == NtStatus::SUCCESS {
+                note_answered(&link);
+            }
+        }
     }
     // It has ended meanwhile, perhaps before there was a session to end with it.
     if link.is_gone() {
-        link.core.clients.remove(&link);
         let session = link.remove_channel(id).map(|channel| Arc::clone(&channel.session));
         if session.is_some_and(|session| session.leave(&link)) {
             link.core.dissolve_session(id);
@@ -190,6 +205,7 @@ async fn answer_when_settled(link: Arc<Link>, frame: Vec<u8>, replaced: Arc<Work
         replaced.settled().await;
     }
     link.deliver(frame);
+    note_answered(&link);
 }
 
 fn step(

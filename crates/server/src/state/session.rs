@@ -161,7 +161,6 @@ impl Session {
             links.alive.push(Arc::downgrade(link));
         }
         link.add_channel(channel);
-        link.core.clients.add(link);
         // Whoever closed it meanwhile may have looked for the channel before it was there.
         if self.is_closed() {
             link.remove_channel(self.id);
