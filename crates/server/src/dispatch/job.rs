@@ -26,7 +26,7 @@ use tracing::warn;
 use super::begin_work;
 use super::call::Call;
 use super::frame::{self, Outcome, Terms};
-use crate::state::node::BreaksWait;
+use crate::state::holder::BreaksWait;
 use crate::state::{Channel, Link};
 
 /// One PDU of a job, and whether it was admitted.

@@ -17,8 +17,9 @@ use super::frame::{self, Outcome};
 use super::malformed;
 use crate::state::Link;
 use crate::state::caching::{Caching, Flavor};
+use crate::state::holder::Holder;
 use crate::state::lease::{AcknowledgeError, Notice, Owner};
-use crate::state::node::{Holder, Node};
+use crate::state::node::Node;
 
 /// Tells a holder what it may still cache.
 pub(crate) fn notify(link: &Link, notice: &Notice<Holder>) {

@@ -2,7 +2,8 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it) with
-//! [`sharing`], [`lease`] over [`caching`] (a break waits until its holder is [`told`]), [`locks`], and the [`turns`] of WRITEs.
+//! [`sharing`], [`lease`] over [`caching`] (a break is sent to its [`holder`], and waits until that is [`told`]), [`locks`],
+//! and the [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
@@ -14,6 +15,7 @@ pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
+pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;
 pub(crate) mod link;
