@@ -1,9 +1,9 @@
 //! State machines and tables, without sockets: connections, sessions, trees, opens, files.
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
-//! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it) with
-//! [`sharing`], [`lease`] over [`caching`] (a break is sent to its [`holder`], and waits until that is [`told`]), [`locks`],
-//! and the [`turns`] of WRITEs.
+//! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
+//! found in [`nodes`]) with [`sharing`], [`lease`] over [`caching`] (a break is sent to its [`holder`], and waits until that
+//! is [`told`]), [`locks`], and the [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
@@ -23,6 +23,7 @@ pub(crate) mod lock_sequence;
 pub(crate) mod locks;
 pub(crate) mod logon;
 pub(crate) mod node;
+pub(crate) mod nodes;
 pub(crate) mod open;
 pub(crate) mod orphans;
 pub(crate) mod persistent;
@@ -43,7 +44,7 @@ pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;
 pub(crate) use logon::{Decision, Later, Logon};
-pub(crate) use node::Nodes;
+pub(crate) use nodes::Nodes;
 pub(crate) use open::Open;
 pub(crate) use pipe::Pipe;
 pub(crate) use session::{Channel, Identity, Session};

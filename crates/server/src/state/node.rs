@@ -2,12 +2,11 @@
 //!
 //! A node collects what opens of different clients (and different shares) have to agree on: share
 //! modes, leases and oplocks, byte-range locks, whether the file is to be deleted, and which
-//! regions of it are mapped for push. Nodes appear with the first open and go with the last.
+//! regions of it are mapped for push. Nodes appear with the first open and go with the last; one
+//! [table](super::nodes) points at them all.
 //!
-//! The table and a node are never locked together, and no lock is held over an await or a system
-//! call that may wait.
+//! No lock is held over an await or a system call that may wait.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -57,7 +56,8 @@ impl OpenRecord {
         self.sharing.uses.is_empty() && self.open.upgrade().is_none_or(|open| open.only_looks())
     }
 
-    fn is_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
+    /// Whether it is of something below a directory.
+    pub(super) fn is_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
         Arc::ptr_eq(&self.share, share) && self.path.is_below(directory)
     }
 }
@@ -218,6 +218,35 @@ impl Drop for Node {
 }
 
 impl Node {
+    /// Of an inode that nobody has open yet; counted in `gone` when nobody has any more.
+    pub(super) fn new(
+        key: FileKey,
+        break_timeout: Duration,
+        orphans: Arc<Orphans>,
+        gone: Arc<AtomicUsize>,
+    ) -> Self {
+        let state = NodeState {
+            opens: Vec::new(),
+            leases: LeaseTable::new(break_timeout),
+            locks: LockTable::default(),
+            delete_pending: false,
+            removing: false,
+            streams: Vec::new(),
+            doomed: None,
+            resizing: 0,
+            regions: Vec::new(),
+        };
+        Self {
+            key,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            orphans,
+            commit: OnceLock::new(),
+            gone,
+            writes: Arc::default(),
+        }
+    }
+
     /// The state. Never hold it over an await.
     pub(crate) fn lock(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -373,183 +402,14 @@ impl Drop for Resizing {
     }
 }
 
-/// All nodes. The table only points at them: a node lives as long as an open of it.
-#[derive(Debug)]
-pub(crate) struct Nodes {
-    table: Mutex<Table>,
-    break_timeout: Duration,
-    orphans: Arc<Orphans>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    nodes: HashMap<FileKey, Weak<Node>>,
-    /// Nodes that have gone since the last sweep; their memory stays until the next one.
-    gone: Arc<AtomicUsize>,
-}
-
-impl Table {
-    // Nodes that have gone leave when they may be half of the table: amortised, no lock per close. So
-    // many files that were open once leave no memory behind, not even half of it.
-    fn sweep(&mut self) {
-        if self.gone.load(Ordering::Relaxed) < GONE_MAX.max(self.nodes.len() / 2) {
-            return;
-        }
-        // One that goes meanwhile may go uncounted: it only leaves later.
-        self.gone.store(0, Ordering::Relaxed);
-        self.nodes.retain(|_, node| node.strong_count() > 0);
-        if self.nodes.capacity() > 4 * GONE_MAX.max(self.nodes.len()) {
-            self.nodes.shrink_to(2 * GONE_MAX.max(self.nodes.len()));
-        }
-    }
-}
-
-impl Nodes {
-    pub(crate) fn new(break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
-        Self { table: Mutex::default(), break_timeout, orphans }
-    }
-
-    /// The node of an inode, made if need be.
-    pub(crate) fn node(&self, key: FileKey) -> Arc<Node> {
-        let mut table = self.lock();
-        if let Some(node) = table.nodes.get(&key).and_then(Weak::upgrade) {
-            return node;
-        }
-        table.sweep();
-        let state = NodeState {
-            opens: Vec::new(),
-            leases: LeaseTable::new(self.break_timeout),
-            locks: LockTable::default(),
-            delete_pending: false,
-            removing: false,
-            streams: Vec::new(),
-            doomed: None,
-            resizing: 0,
-            regions: Vec::new(),
-        };
-        let node = Arc::new(Node {
-            key,
-            state: Mutex::new(state),
-            changed: Notify::new(),
-            orphans: Arc::clone(&self.orphans),
-            commit: OnceLock::new(),
-            gone: Arc::clone(&table.gone),
-            writes: Arc::default(),
-        });
-        table.nodes.insert(key, Arc::downgrade(&node));
-        node
-    }
-
-    /// The node of an inode if anybody has it open.
-    pub(crate) fn existing(&self, key: FileKey) -> Option<Arc<Node>> {
-        self.lock().nodes.get(&key).and_then(Weak::upgrade)
-    }
-
-    /// Whether anything below a directory is open: then it cannot be moved. By the rules of POSIX it can
-    /// where all of that was opened by the same rules.
-    pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
-        let is_posix = directory.naming() == Naming::Posix;
-        let moves = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
-        self.all().iter().any(|node| {
-            let state = node.lock();
-            let mut opens = state.opens.iter().filter(|open| open.is_below(share, directory));
-            opens.any(|open| !moves(open))
-        })
-    }
-
-    /// What is open below a directory, and by which name.
-    pub(crate) fn open_below(
-        &self,
-        share: &Arc<Share>,
-        directory: &SharePath,
-    ) -> Vec<(OpenSerial, SharePath)> {
-        let mut found = Vec::new();
-        for node in self.all() {
-            let state = node.lock();
-            let below = state.opens.iter().filter(|open| open.is_below(share, directory));
-            found.extend(below.map(|open| (open.serial, open.path.clone())));
-        }
-        found
-    }
-
-    /// Gives what is open below a directory the name it has now.
-    pub(crate) fn move_below(&self, share: &Arc<Share>, from: &SharePath, to: &SharePath) {
-        for node in self.all() {
-            let mut state = node.lock();
-            for open in state.opens.iter_mut().filter(|open| open.is_below(share, from)) {
-                open.path = open.path.moved(from, to);
-            }
-        }
-    }
-
-    /// Files somebody has open.
-    pub(crate) fn len(&self) -> usize {
-        self.all().len()
-    }
-
-    /// Leases and oplocks held on all files.
-    pub(crate) fn leases(&self) -> usize {
-        self.all().iter().map(|node| node.lock().leases.len()).sum()
-    }
-
-    // Collected first: the table is never locked together with a node. Those that have gone leave.
-    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
-        let (mut table, mut found) = (self.lock(), Vec::new());
-        table.gone.store(0, Ordering::Relaxed);
-        table.nodes.retain(|_, node| {
-            let node = node.upgrade();
-            let lives = node.is_some();
-            found.extend(node);
-            lives
-        });
-        found
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Nodes, some 600 bytes each, that nobody has open any more and that are kept until a sweep.
-const GONE_MAX: usize = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn of_many_files_that_were_open_nothing_is_kept() {
-        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
-        let key = |inode| FileKey { device: 1, inode };
-        let open: Vec<_> = (0..10_000).map(|inode| nodes.node(key(inode))).collect();
-        let stays = Arc::clone(&open[7]);
-        drop(open);
-        drop(nodes.node(key(10_000)));
-        let table = nodes.lock();
-        assert_eq!(table.nodes.len(), 2, "the one that is open, and the one that was opened");
-        assert!(table.nodes.capacity() <= 4 * GONE_MAX, "{}", table.nodes.capacity());
-        drop(table);
-        assert!(nodes.existing(key(7)).is_some_and(|node| Arc::ptr_eq(&node, &stays)));
-        drop(stays);
-        assert_eq!((nodes.len(), nodes.lock().nodes.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_file_opened_again_and_again_keeps_the_others() {
-        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
-        let key = |inode| FileKey { device: 1, inode };
-        let open: Vec<_> = (0..100).map(|inode| nodes.node(key(inode))).collect();
-        for inode in 0..1_000 {
-            drop(nodes.node(key(100 + inode % 300)));
-            assert!(nodes.lock().nodes.len() <= 101 + GONE_MAX + open.len() / 2);
-        }
-        assert!((0..100).all(|inode| nodes.existing(key(inode)).is_some()));
-    }
-
     #[tokio::test]
     async fn who_waits_for_a_lock_hears_that_it_was_given_back() {
-        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
-        let node = nodes.node(FileKey { device: 1, inode: 1 });
+        let (key, timeout) = (FileKey { device: 1, inode: 1 }, Duration::from_secs(1));
+        let node = Node::new(key, timeout, Arc::new(Orphans::new()), Arc::default());
         let range = LockRange::new(0, 10).unwrap();
         node.lock().locks.lock(OpenSerial(1), range, true).unwrap();
         let changed = node.changed.notified();

@@ -1,0 +1,172 @@
+//! The files that anybody has open: the nodes of all inodes, by their keys.
+//!
+//! The table only points at them: a node lives as long as an open of it. What a directory that is moved
+//! means for what is open below it is asked here too, of all of them.
+//!
+//! The table and a node are never locked together.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use super::durable::Orphans;
+use super::locks::OpenSerial;
+use super::node::{Node, OpenRecord};
+use crate::share::{FileKey, Naming, Share, SharePath};
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    table: Mutex<Table>,
+    break_timeout: Duration,
+    orphans: Arc<Orphans>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    nodes: HashMap<FileKey, Weak<Node>>,
+    /// Nodes that have gone since the last sweep; their memory stays until the next one.
+    gone: Arc<AtomicUsize>,
+}
+
+impl Table {
+    // Nodes that have gone leave when they may be half of the table: amortised, no lock per close. So
+    // many files that were open once leave no memory behind, not even half of it.
+    fn sweep(&mut self) {
+        if self.gone.load(Ordering::Relaxed) < GONE_MAX.max(self.nodes.len() / 2) {
+            return;
+        }
+        // One that goes meanwhile may go uncounted: it only leaves later.
+        self.gone.store(0, Ordering::Relaxed);
+        self.nodes.retain(|_, node| node.strong_count() > 0);
+        if self.nodes.capacity() > 4 * GONE_MAX.max(self.nodes.len()) {
+            self.nodes.shrink_to(2 * GONE_MAX.max(self.nodes.len()));
+        }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn new(break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
+        Self { table: Mutex::default(), break_timeout, orphans }
+    }
+
+    /// The node of an inode, made if need be.
+    pub(crate) fn node(&self, key: FileKey) -> Arc<Node> {
+        let mut table = self.lock();
+        if let Some(node) = table.nodes.get(&key).and_then(Weak::upgrade) {
+            return node;
+        }
+        table.sweep();
+        let (orphans, gone) = (Arc::clone(&self.orphans), Arc::clone(&table.gone));
+        let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone));
+        table.nodes.insert(key, Arc::downgrade(&node));
+        node
+    }
+
+    /// The node of an inode if anybody has it open.
+    pub(crate) fn existing(&self, key: FileKey) -> Option<Arc<Node>> {
+        self.lock().nodes.get(&key).and_then(Weak::upgrade)
+    }
+
+    /// Whether anything below a directory is open: then it cannot be moved. By the rules of POSIX it can
+    /// where all of that was opened by the same rules.
+    pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
+        let is_posix = directory.naming() == Naming::Posix;
+        let moves = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
+        self.all().iter().any(|node| {
+            let state = node.lock();
+            let mut opens = state.opens.iter().filter(|open| open.is_below(share, directory));
+            opens.any(|open| !moves(open))
+        })
+    }
+
+    /// What is open below a directory, and by which name.
+    pub(crate) fn open_below(
+        &self,
+        share: &Arc<Share>,
+        directory: &SharePath,
+    ) -> Vec<(OpenSerial, SharePath)> {
+        let mut found = Vec::new();
+        for node in self.all() {
+            let state = node.lock();
+            let below = state.opens.iter().filter(|open| open.is_below(share, directory));
+            found.extend(below.map(|open| (open.serial, open.path.clone())));
+        }
+        found
+    }
+
+    /// Gives what is open below a directory the name it has now.
+    pub(crate) fn move_below(&self, share: &Arc<Share>, from: &SharePath, to: &SharePath) {
+        for node in self.all() {
+            let mut state = node.lock();
+            for open in state.opens.iter_mut().filter(|open| open.is_below(share, from)) {
+                open.path = open.path.moved(from, to);
+            }
+        }
+    }
+
+    /// Files somebody has open.
+    pub(crate) fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    /// Leases and oplocks held on all files.
+    pub(crate) fn leases(&self) -> usize {
+        self.all().iter().map(|node| node.lock().leases.len()).sum()
+    }
+
+    // Collected first: the table is never locked together with a node. Those that have gone leave.
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        let (mut table, mut found) = (self.lock(), Vec::new());
+        table.gone.store(0, Ordering::Relaxed);
+        table.nodes.retain(|_, node| {
+            let node = node.upgrade();
+            let lives = node.is_some();
+            found.extend(node);
+            lives
+        });
+        found
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nodes, some 600 bytes each, that nobody has open any more and that are kept until a sweep.
+const GONE_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_files_that_were_open_nothing_is_kept() {
+        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let key = |inode| FileKey { device: 1, inode };
+        let open: Vec<_> = (0..10_000).map(|inode| nodes.node(key(inode))).collect();
+        let stays = Arc::clone(&open[7]);
+        drop(open);
+        drop(nodes.node(key(10_000)));
+        let table = nodes.lock();
+        assert_eq!(table.nodes.len(), 2, "the one that is open, and the one that was opened");
+        assert!(table.nodes.capacity() <= 4 * GONE_MAX, "{}", table.nodes.capacity());
+        drop(table);
+        assert!(nodes.existing(key(7)).is_some_and(|node| Arc::ptr_eq(&node, &stays)));
+        drop(stays);
+        assert_eq!((nodes.len(), nodes.lock().nodes.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_file_opened_again_and_again_keeps_the_others() {
+        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let key = |inode| FileKey { device: 1, inode };
+        let open: Vec<_> = (0..100).map(|inode| nodes.node(key(inode))).collect();
+        for inode in 0..1_000 {
+            drop(nodes.node(key(100 + inode % 300)));
+            assert!(nodes.lock().nodes.len() <= 101 + GONE_MAX + open.len() / 2);
+        }
+        assert!((0..100).all(|inode| nodes.existing(key(inode)).is_some()));
+    }
+}
