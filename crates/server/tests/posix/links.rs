@@ -1,0 +1,113 @@
+//! Symbolic links: kept as they are, and none leads out of the share.
+
+use std::os::unix::fs::symlink;
+
+use smb::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequestContext};
+use smb::fsctl::{ReparsePoint, SymlinkReparse};
+use smb::{ControlCode, ErrorResponse, Name, NtStatus, SymlinkError};
+
+use crate::client::{NO_MODE, client, close, control, info, make, on_disk, open, open_as, unlink};
+use crate::support::{Fixture, Wire};
+
+fn make_link(wire: &mut Wire, name: &str, target: &str) -> NtStatus {
+    make_link_as(wire, name, target, true)
+}
+
+fn make_link_as(wire: &mut Wire, name: &str, target: &str, relative: bool) -> NtStatus {
+    let file = open_as(wire, name, NO_MODE, |open| {
+        open.disposition = CreateDisposition::CREATE;
+        open.options = CreateOptions::OPEN_REPARSE_POINT;
+    });
+    let name = Name::new(target).unwrap();
+    let mut input = Vec::new();
+    SymlinkReparse { relative, substitute: name.clone(), print: name }.emit(&mut input);
+    let status = control(wire, file.id, ControlCode::SET_REPARSE_POINT, &input).0;
+    if status == NtStatus::SUCCESS {
+        assert_eq!(info(wire, file.id).facts.mode >> 12, 2, "the handle is the link's");
+    }
+    close(wire, file.id);
+    status
+}
+
+#[test]
+fn a_link_is_a_link_and_leads_nowhere_outside() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    let directory =
+        open_as(&mut wire, "d", 0o755, |open| open.options = CreateOptions::DIRECTORY_FILE);
+    close(&mut wire, directory.id);
+    let file = make(&mut wire, "f", 0o644);
+    close(&mut wire, file);
+    assert_eq!(make_link(&mut wire, "d/link", "../f"), NtStatus::SUCCESS);
+    assert_eq!(std::fs::read_link(on_disk(&fixture, "d/link")).unwrap().to_str(), Some("../f"));
+
+    let stopped = {
+        let id = wire.start_open("d/link", |open| {
+            open.contexts.push(CreateRequestContext::Posix { mode: NO_MODE });
+            open.disposition = CreateDisposition::OPEN;
+        });
+        wire.answer_to(id)
+    };
+    assert_eq!(stopped.0.status, NtStatus::STOPPED_ON_SYMLINK);
+    let ErrorResponse::Contexts(contexts) = ErrorResponse::parse(&stopped.1).unwrap() else {
+        panic!("the answer says where to")
+    };
+    let error = SymlinkError::parse(contexts[0].data).unwrap();
+    assert_eq!((error.substitute.as_str(), error.relative), ("../f", true));
+
+    let link = open_as(&mut wire, "d/link", NO_MODE, |open| {
+        open.desired_access = AccessMask::READ_ATTRIBUTES;
+        open.disposition = CreateDisposition::OPEN;
+        open.options = CreateOptions::OPEN_REPARSE_POINT;
+    });
+    let known = info(&mut wire, link.id);
+    assert_eq!((known.facts.mode >> 12, known.facts.reparse_tag), (2, 0xa000_000c));
+    assert_eq!(known.end_of_file, 4);
+    let (status, bytes) = control(&mut wire, link.id, ControlCode::GET_REPARSE_POINT, &[]);
+    assert_eq!(status, NtStatus::SUCCESS);
+    let Ok(ReparsePoint::Symlink(read)) = ReparsePoint::parse(&bytes) else { panic!("a link") };
+    assert_eq!(read.substitute.as_str(), "../f");
+    close(&mut wire, link.id);
+
+    // Others are led on, as before.
+    let mut windows = fixture.client(2);
+    assert_eq!(windows.open("d\\link", |_| {}).status, NtStatus::SUCCESS);
+
+    for outside in ["/etc/passwd", "../../x", "x/../../../y"] {
+        assert_eq!(make_link(&mut wire, "d/bad", outside), NtStatus::ACCESS_DENIED, "{outside}");
+        assert!(on_disk(&fixture, "d/bad").symlink_metadata().unwrap().is_file());
+        unlink(&mut wire, "d/bad");
+    }
+    // As cifs.ko writes /etc/passwd.
+    let said = make_link_as(&mut wire, "d/bad", "etc/passwd", false);
+    assert_eq!(said, NtStatus::ACCESS_DENIED);
+    // Made by somebody on the server.
+    symlink("/etc/passwd", on_disk(&fixture, "out")).unwrap();
+    assert_eq!(open(&mut wire, "out").status, NtStatus::ACCESS_DENIED);
+    unlink(&mut wire, "d/link");
+    on_disk(&fixture, "d/link").symlink_metadata().unwrap_err();
+    assert!(on_disk(&fixture, "f").exists());
+}
+
+#[test]
+fn only_something_new_and_empty_becomes_a_link() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    let file = make(&mut wire, "f", 0o644);
+    assert_eq!(wire.write(file, b"data"), NtStatus::SUCCESS);
+    let name = Name::new("x").unwrap();
+    let mut input = Vec::new();
+    SymlinkReparse { relative: true, substitute: name.clone(), print: name }.emit(&mut input);
+    let refused = control(&mut wire, file, ControlCode::SET_REPARSE_POINT, &input).0;
+    assert_eq!(refused, NtStatus::NOT_SUPPORTED);
+    assert_eq!(std::fs::read(on_disk(&fixture, "f")).unwrap(), b"data");
+    // A device, by the tag of NFS.
+    let empty = make(&mut wire, "e", 0o644);
+    let nfs = b"\x14\0\0\x80\x08\0\0\0CHR\0\0\0\0\0";
+    let refused = control(&mut wire, empty, ControlCode::SET_REPARSE_POINT, nfs).0;
+    assert_eq!(refused, NtStatus::NOT_SUPPORTED);
+    let mut windows = fixture.client(2);
+    let other = windows.open("w", |_| {}).id;
+    let refused = control(&mut windows, other, ControlCode::SET_REPARSE_POINT, &input).0;
+    assert_eq!(refused, NtStatus::NOT_SUPPORTED);
+}
