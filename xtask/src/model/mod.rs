@@ -2,7 +2,7 @@
 //! what a model says, and the server holds nothing any more.
 //!
 //! ```text
-//!  crates/server/examples/model   24 clients, each with a model of its directory
+//!  crates/client/examples/model   24 clients, each with a model of its directory
 //!           |  requests, cuts
 //!           v
 //!  landfast serve  <-- SIGKILL, start again: this task
