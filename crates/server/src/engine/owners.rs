@@ -1,4 +1,8 @@
 //! Whose a queue pair is: looked up for every event, so by index and without hashing.
+//!
+//! An engine gives the place of a queue pair away as soon as that is gone, which its owner may have
+//! to hear yet: a request that comes in the same poll as an end may be accepted before the end is
+//! dealt with.
 
 use rdma::QpId;
 
@@ -16,6 +20,8 @@ pub(super) enum Owner {
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     places: Vec<Option<(u32, Owner)>>,
+    /// Those whose place another one has, until they are told of their end. Hardly ever any.
+    displaced: Vec<(QpId, Owner)>,
     count: usize,
 }
 
@@ -26,21 +32,36 @@ impl Owners {
         if self.places.len() <= index {
             self.places.resize(index + 1, None);
         }
-        self.count += usize::from(self.places[index].replace((qp.generation, owner)).is_none());
+        let earlier = self.places[index].replace((qp.generation, owner));
+        if let Some((generation, owner)) = earlier {
+            self.displaced.push((QpId { generation, ..qp }, owner));
+        }
+        self.count += 1;
     }
 
     /// Whose it is; `None` for a queue pair that is gone.
     pub(super) fn of(&self, qp: QpId) -> Option<Owner> {
-        let (generation, owner) = (*self.places.get(place(qp))?)?;
-        (generation == qp.generation).then_some(owner)
+        match *self.places.get(place(qp))? {
+            Some((generation, owner)) if generation == qp.generation => Some(owner),
+            _ => Some(self.displaced[self.displaced(qp)?].1),
+        }
     }
 
     /// The queue pair is gone.
     pub(super) fn remove(&mut self, qp: QpId) -> Option<Owner> {
         let owner = self.of(qp)?;
-        self.places[place(qp)] = None;
+        match self.displaced(qp) {
+            Some(at) => {
+                self.displaced.swap_remove(at);
+            }
+            None => self.places[place(qp)] = None,
+        }
         self.count -= 1;
         Some(owner)
+    }
+
+    fn displaced(&self, qp: QpId) -> Option<usize> {
+        self.displaced.iter().position(|(displaced, _)| *displaced == qp)
     }
 
     /// Whether there is no queue pair at all.
@@ -73,5 +94,18 @@ mod tests {
         assert_eq!(owners.remove(old), None);
         assert_eq!(owners.of(new), Some(Owner::Push(PushConnection(2))));
         assert!(!owners.is_empty());
+    }
+
+    #[test]
+    fn one_whose_place_is_taken_before_it_hears_of_its_end_is_found() {
+        let mut owners = Owners::default();
+        let (old, new) = (QpId { index: 3, generation: 1 }, QpId { index: 3, generation: 2 });
+        owners.insert(old, Owner::Push(PushConnection(1)));
+        owners.insert(new, Owner::Push(PushConnection(2)));
+        assert_eq!((owners.of(old), owners.len()), (Some(Owner::Push(PushConnection(1))), 2));
+        assert_eq!(owners.remove(old), Some(Owner::Push(PushConnection(1))));
+        assert_eq!(owners.remove(old), None);
+        assert_eq!(owners.remove(new), Some(Owner::Push(PushConnection(2))));
+        assert!(owners.is_empty());
     }
 }

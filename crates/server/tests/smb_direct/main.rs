@@ -421,6 +421,22 @@ fn a_peer_that_vanishes_while_its_memory_is_read_leaves_nothing_behind() {
 }
 
 #[test]
+fn peers_that_come_while_others_go_leave_nothing_behind() {
+    let fixture = Fixture::start();
+    let address = fixture.address();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..100).for_each(|_| drop(Peer::dial(address))));
+        }
+    });
+    let end = std::time::Instant::now() + peer::PATIENCE;
+    while fixture.connections() > 0 {
+        assert!(std::time::Instant::now() < end, "{} are still there", fixture.connections());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn memory_the_peer_never_offered_ends_its_connection() {
     let fixture = Fixture::start();
     let mut client = Client::log_on(fixture.address());
