@@ -6,38 +6,18 @@ mod support;
 use smb::create::{CreateDisposition, CreateOptions};
 use smb::info::{
     Basic, FileAttributes, FileInfoClass, FileName, FsAttribute, FsAttributes, FsInfoClass,
-    InfoType, RenameFlags, SecurityInformation,
+    InfoType, RenameFlags,
 };
-use smb::{CloseRequest, Command, FileId, FileTime, NtStatus, OutputResponse, QueryInfoRequest};
+use smb::{FileTime, NtStatus};
 use support::{Fixture, Wire};
 
 const LONG: &str = "An annual report.text";
 const THEN: FileTime = FileTime(0x01c0_0000_0000_0000);
 
-fn close(wire: &mut Wire, file_id: FileId) {
-    let request = CloseRequest { query_attributes: false, file_id };
-    assert_eq!(wire.ask(Command::CLOSE, |out| request.emit(out)).0.status, NtStatus::SUCCESS);
-}
-
-fn query(wire: &mut Wire, file_id: FileId, (info_type, class): (InfoType, u8)) -> Vec<u8> {
-    let request = QueryInfoRequest {
-        info_type,
-        class,
-        output_length_max: 4096,
-        additional: SecurityInformation::empty(),
-        flags: 0,
-        file_id,
-        input: &[],
-    };
-    let (header, pdu) = wire.ask(Command::QUERY_INFO, |out| request.emit(out));
-    assert_eq!(header.status, NtStatus::SUCCESS);
-    OutputResponse::parse(&pdu).unwrap().output.to_vec()
-}
-
 fn rename(wire: &mut Wire, from: &str, to: &str) {
     let file = wire.open(from, |open| open.disposition = CreateDisposition::OPEN).id;
     assert_eq!(wire.rename(file, to, RenameFlags::empty()), NtStatus::SUCCESS);
-    close(wire, file);
+    assert_eq!(wire.close(file), NtStatus::SUCCESS);
 }
 
 fn remove(wire: &mut Wire, name: &str) {
@@ -46,14 +26,14 @@ fn remove(wire: &mut Wire, name: &str) {
         open.options = CreateOptions::DELETE_ON_CLOSE;
     });
     assert_eq!(doomed.status, NtStatus::SUCCESS, "{name}");
-    close(wire, doomed.id);
+    assert_eq!(wire.close(doomed.id), NtStatus::SUCCESS);
 }
 
 /// Makes a file that is not there yet, and says when it was created.
 fn make(wire: &mut Wire, name: &str) -> FileTime {
     let made = wire.open(name, |open| open.disposition = CreateDisposition::CREATE);
     assert_eq!(made.status, NtStatus::SUCCESS, "{name}");
-    close(wire, made.id);
+    assert_eq!(wire.close(made.id), NtStatus::SUCCESS);
     made.response().creation_time
 }
 
@@ -71,20 +51,20 @@ fn make_old(wire: &mut Wire, name: &str) {
     }
     .emit(&mut basic);
     assert_eq!(wire.set(file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
-    close(wire, file);
+    assert_eq!(wire.close(file), NtStatus::SUCCESS);
 }
 
 fn created(wire: &mut Wire, name: &str) -> FileTime {
     let file = wire.open(name, |open| open.disposition = CreateDisposition::OPEN);
     assert_eq!(file.status, NtStatus::SUCCESS, "{name}");
-    close(wire, file.id);
+    assert_eq!(wire.close(file.id), NtStatus::SUCCESS);
     file.response().creation_time
 }
 
 fn short_name(wire: &mut Wire, name: &str) -> String {
     let file = wire.open(name, |open| open.disposition = CreateDisposition::OPEN).id;
-    let answer = query(wire, file, (InfoType::FILE, FileInfoClass::ALTERNATE_NAME.0));
-    close(wire, file);
+    let answer = wire.query(file, FileInfoClass::ALTERNATE_NAME).1;
+    assert_eq!(wire.close(file), NtStatus::SUCCESS);
     FileName::parse(&answer).unwrap().name.to_string()
 }
 
@@ -167,7 +147,7 @@ fn a_slash_separates_names_as_a_backslash_does() {
     let directory = wire.open("d", |open| open.options = CreateOptions::DIRECTORY_FILE).id;
     make(&mut wire, "d/file");
     assert_eq!(wire.open("D/FILE:stream", |_| {}).status, NtStatus::SUCCESS);
-    close(&mut wire, directory);
+    assert_eq!(wire.close(directory), NtStatus::SUCCESS);
     assert!(fixture.dir.path().join("d/file").is_file());
     make(&mut wire, "d\\other");
     rename(&mut wire, "d/other", "d/renamed");
@@ -187,7 +167,7 @@ fn a_share_says_of_its_names_what_ntfs_says() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let file = wire.open("File", |_| {}).id;
-    let answer = query(&mut wire, file, (InfoType::FILE_SYSTEM, FsInfoClass::ATTRIBUTE.0));
+    let answer = wire.query_of(file, InfoType::FILE_SYSTEM, FsInfoClass::ATTRIBUTE.0).1;
     let attributes = FsAttribute::parse(&answer).unwrap().attributes;
     let names = FsAttributes::CASE_SENSITIVE_SEARCH | FsAttributes::CASE_PRESERVED_NAMES;
     assert!(attributes.contains(names), "{attributes:?}");

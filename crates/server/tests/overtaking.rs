@@ -12,15 +12,10 @@ use smb::create::{
 };
 use smb::info::RenameFlags;
 use smb::{
-    BreakNotification, Channel, CloseRequest, Command, FileId, Guid, Header, HeaderFlags,
-    LockElement, LockFlags, LockRequest, NtStatus, ReadFlags, ReadRequest, ReadResponse,
+    BreakNotification, Command, Guid, HeaderFlags, LockElement, LockFlags, LockRequest, NtStatus,
 };
+use support::compound::with_header;
 use support::{Fixture, Opened, Wire, create};
-
-fn close(wire: &mut Wire, file_id: FileId) -> NtStatus {
-    let close = CloseRequest { query_attributes: false, file_id };
-    wire.ask(Command::CLOSE, |out| close.emit(out)).0.status
-}
 
 #[test]
 fn a_break_does_not_overtake_the_answer_that_granted_the_oplock() {
@@ -32,7 +27,7 @@ fn a_break_does_not_overtake_the_answer_that_granted_the_oplock() {
             while !is_over.load(Ordering::Relaxed) {
                 let opened = other.open("f", |_| {});
                 assert_eq!(opened.status, NtStatus::SUCCESS);
-                close(&mut other, opened.id);
+                other.close(opened.id);
             }
         });
         let mut wire = fixture.client(1);
@@ -43,7 +38,7 @@ fn a_break_does_not_overtake_the_answer_that_granted_the_oplock() {
                 matches!(parsed, Ok(BreakNotification::Oplock(one)) if one.file_id == opened.id)
             });
             wire.unsolicited.clear();
-            if is_early || close(&mut wire, opened.id) != NtStatus::SUCCESS {
+            if is_early || wire.close(opened.id) != NtStatus::SUCCESS {
                 is_over.store(true, Ordering::Relaxed);
                 panic!("a break of an oplock nobody has heard of");
             }
@@ -73,43 +68,6 @@ fn a_file_that_goes_with_its_last_open_is_gone_when_the_name_is_opened_again() {
 }
 
 #[test]
-fn the_last_answer_of_a_compound_is_padded_and_a_single_one_is_not() {
-    let fixture = Fixture::start();
-    std::fs::write(fixture.dir.path().join("f"), b"123").unwrap();
-    let mut wire = fixture.client(1);
-    let read = |file_id| ReadRequest {
-        flags: ReadFlags::empty(),
-        length: 3,
-        offset: 0,
-        file_id,
-        minimum_count: 0,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
-    };
-    let ids = [wire.next_id, wire.next_id + 1];
-    let mut opens = wire.pdu(Command::CREATE, |out| create("f", |_| {}).emit(out));
-    opens.resize(opens.len().next_multiple_of(8), 0);
-    let next = u32::try_from(opens.len()).unwrap();
-    opens[NEXT_COMMAND..NEXT_COMMAND + 4].copy_from_slice(&next.to_le_bytes());
-    let mut reads = wire.pdu(Command::READ, |out| read(FileId::RELATED).emit(out));
-    flag(&mut reads, HeaderFlags::RELATED);
-    wire.sign(&mut opens);
-    wire.sign(&mut reads);
-    opens.extend_from_slice(&reads);
-    wire.send_frame(&opens);
-    let (first, frame) = wire.receive();
-    let at = usize::try_from(first.next_command).unwrap();
-    let second = Header::parse(&frame[at..]).unwrap();
-    assert_eq!([first.message_id.0, second.message_id.0], ids);
-    assert_eq!(frame.len() - at, READ_ANSWER + 8, "three bytes and five of padding");
-    assert_eq!(ReadResponse::parse(&frame[at..]).unwrap().data, b"123");
-    let file = wire.open("f", |_| {}).id;
-    let (_, frame) = wire.ask(Command::READ, |out| read(file).emit(out));
-    assert_eq!(frame.len(), READ_ANSWER + 3);
-}
-
-#[test]
 fn a_create_that_waits_outlives_its_channel_and_its_copy_gets_what_came_of_it() {
     let fixture = Fixture::start();
     let mut holder = fixture.client(2);
@@ -132,7 +90,7 @@ fn a_create_that_waits_outlives_its_channel_and_its_copy_gets_what_came_of_it() 
     }
     let waits = replay(&mut second, &request);
     assert_eq!(waits.status, NtStatus::FILE_NOT_AVAILABLE, "the first copy is under way");
-    assert_eq!(close(&mut holder, held.id), NtStatus::SUCCESS);
+    assert_eq!(holder.close(held.id), NtStatus::SUCCESS);
     let opened = loop {
         let opened = replay(&mut second, &request);
         if opened.status != NtStatus::FILE_NOT_AVAILABLE {
@@ -142,7 +100,7 @@ fn a_create_that_waits_outlives_its_channel_and_its_copy_gets_what_came_of_it() 
     assert_eq!(opened.status, NtStatus::SUCCESS);
     assert_eq!(opened.response().oplock_level, OplockLevel::BATCH);
     assert_eq!(fixture.running.status().opens, 1, "the copy opened nothing");
-    assert_eq!(close(&mut second, opened.id), NtStatus::SUCCESS);
+    assert_eq!(second.close(opened.id), NtStatus::SUCCESS);
 }
 
 #[test]
@@ -160,7 +118,7 @@ fn a_create_that_waits_ends_with_the_last_channel_of_its_session() {
     while fixture.running.status().sessions > 1 {
         std::thread::yield_now();
     }
-    assert_eq!(close(&mut holder, held.id), NtStatus::SUCCESS);
+    assert_eq!(holder.close(held.id), NtStatus::SUCCESS);
     let status = fixture.running.status();
     assert_eq!((status.opens, status.orphans), (0, 0));
 }
@@ -216,22 +174,11 @@ fn a_rename_that_comes_again_finds_it_done() {
 fn replay(wire: &mut Wire, request: &CreateRequest<'_>) -> Opened {
     let id = wire.next_id;
     let mut pdu = wire.pdu(Command::CREATE, |out| request.emit(out));
-    flag(&mut pdu, HeaderFlags::REPLAY);
+    with_header(&mut pdu, |header| header.flags |= HeaderFlags::REPLAY);
     wire.sign(&mut pdu);
     wire.send_frame(&pdu);
     wire.finish_open(id)
 }
 
-fn flag(pdu: &mut Vec<u8>, flag: HeaderFlags) {
-    let mut header = Header::parse(pdu).unwrap();
-    header.flags |= flag;
-    let mut flagged = Vec::new();
-    header.emit(&mut flagged);
-    pdu.splice(..Header::LEN, flagged);
-}
-
 /// Enough for a race of some microseconds to be lost now and then.
 const ROUNDS: usize = 100;
-// MS-SMB2 §2.2.1: where NextCommand is; §2.2.20: a READ's answer before its data.
-const NEXT_COMMAND: usize = 20;
-const READ_ANSWER: usize = 64 + 16;

@@ -12,7 +12,7 @@ use smb::create::{
     ShareAccess,
 };
 use smb::info::{FileInfoClass, RenameFlags};
-use smb::{CloseRequest, Command, FileId, Guid, LockElement, LockFlags, LockRequest, NtStatus};
+use smb::{Command, FileId, Guid, LockElement, LockFlags, LockRequest, NtStatus};
 use support::{Fixture, Opened, Wire, create, new_name, set, write};
 
 /// Starts a request that changes `f`, which is open, or `victim`. Its message id.
@@ -56,11 +56,6 @@ fn open_leased(wire: &mut Wire, name: &str, key: u8) -> Opened {
     })
 }
 
-fn close(wire: &mut Wire, file_id: FileId) -> NtStatus {
-    let close = CloseRequest { query_attributes: false, file_id };
-    wire.ask(Command::CLOSE, |out| close.emit(out)).0.status
-}
-
 /// A request waits for somebody's lease, its client comes back meanwhile, then the lease goes.
 fn goes_unheard(what: &str, held: &str, ask: Ask, is_durable: bool, comes_back: ComesBack) {
     let fixture = Fixture::start();
@@ -80,7 +75,7 @@ fn goes_unheard(what: &str, held: &str, ask: Ask, is_durable: bool, comes_back: 
     let asked = ask(&mut lost, opened.id);
     holder.notification();
     let again = comes_back(&fixture, &mut lost, opened.id);
-    assert_eq!(close(&mut holder, held), NtStatus::SUCCESS);
+    assert_eq!(holder.close(held), NtStatus::SUCCESS);
     // Its old connection still stands, and says what came of it.
     let status = lost.answer_to(asked).0.status;
     assert!(status.is_error(), "{what}: {status:?}");
@@ -163,6 +158,30 @@ fn nothing_a_replaced_session_had_open_is_in_the_way() {
         }
         wire = fixture.again(1, &lost);
     }
+}
+
+#[test]
+fn no_break_comes_before_the_answer_to_the_logon() {
+    let fixture = Fixture::start_with_one_thread();
+    let mut other = fixture.client(2);
+    let made = other.open("f", |_| {}).id;
+    assert_eq!(other.close(made), NtStatus::SUCCESS);
+    // A session that the logon replaces: it ends on the one thread, and the answer waits for that.
+    let mut lost = fixture.client(3);
+    assert_eq!(lost.open("of lost", |_| {}).status, NtStatus::SUCCESS);
+    let taken = fixture.take_thread();
+    let mut first = fixture.dial();
+    first.negotiate(1);
+    first.previous = lost.session;
+    let (asked, answer) = first.try_password("user", "secret");
+    assert_eq!(answer, None, "held back");
+
+    let mut second = fixture.client(1);
+    assert_eq!(open_leased(&mut second, "f", 9).status, NtStatus::SUCCESS);
+    other.start_open("f", |request| request.disposition = CreateDisposition::OPEN);
+    assert_eq!(second.notification().0.command, Command::OPLOCK_BREAK);
+    drop(taken);
+    assert_eq!(first.receive().0.message_id.0, asked, "the answer, and nothing before it");
 }
 
 #[test]

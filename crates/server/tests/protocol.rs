@@ -4,19 +4,19 @@
 mod support;
 
 use smb::create::{
-    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, CreateResponseContext,
-    Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    AccessMask, CreateOptions, CreateRequestContext, CreateResponseContext, Lease, LeaseKey,
+    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::fsctl::ValidateNegotiateRequest;
-use smb::info::{FileInfoClass, InfoType, SecurityInformation};
+use smb::info::{InfoType, SecurityInformation};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::{
     BreakNotification, CloseRequest, Command, ControlCode, Empty, ErrorResponse, FileId,
-    FlushRequest, Guid, Header, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags,
-    LockRequest, MessageId, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest,
-    QueryInfoRequest, ReadResponse, SessionId, TreeId, WriteFlags, WriteRequest,
+    FlushRequest, Guid, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags,
+    LockRequest, NtStatus, OutputResponse, QueryInfoRequest, ReadResponse, WriteFlags,
+    WriteRequest,
 };
-use support::{Fixture, Wire, create, read, write};
+use support::{Fixture, Wire, read, write};
 
 const ALL: LeaseState = LeaseState::READ.union(LeaseState::WRITE).union(LeaseState::HANDLE);
 
@@ -126,115 +126,6 @@ fn a_session_of_another_connection_is_not_usable() {
     thief.session = owner.session;
     let (header, _) = thief.ask(Command::ECHO, |out| Empty.emit(out));
     assert_eq!(header.status, NtStatus::USER_SESSION_DELETED);
-}
-
-#[test]
-fn a_compound_opens_lists_and_closes_in_one_frame() {
-    let fixture = Fixture::start();
-    std::fs::write(fixture.dir.path().join("one"), "1").unwrap();
-    let mut wire = fixture.client(1);
-    let list = QueryDirectoryRequest {
-        class: FileInfoClass::NAMES,
-        flags: QueryDirectoryFlags::empty(),
-        file_index: 0,
-        file_id: FileId::RELATED,
-        pattern: smb::Name::new("o*").unwrap(),
-        output_length_max: 4096,
-    };
-    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
-    let root = create("", |request| {
-        request.disposition = CreateDisposition::OPEN;
-        request.options = CreateOptions::DIRECTORY_FILE;
-        request.desired_access = AccessMask::FILE_GENERIC_READ;
-    });
-    let first = wire.next_id;
-    let pdus = [
-        wire.pdu(Command::CREATE, |out| root.emit(out)),
-        related(&mut wire, Command::QUERY_DIRECTORY, |out| list.emit(out)),
-        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
-    ];
-    send_compound(&mut wire, pdus);
-    let frame = wire.receive_frame().unwrap();
-    let answers: Vec<_> = smb::compound::walk(&frame).collect::<Result<_, _>>().unwrap();
-    assert_eq!(answers.len(), 3);
-    for ((range, header), id) in answers.into_iter().zip(first..) {
-        assert_eq!((header.status, header.message_id.0), (NtStatus::SUCCESS, id));
-        wire.keys.as_ref().unwrap().signing.verify(&mut frame[range].to_vec()).unwrap();
-    }
-    assert_eq!(fixture.running.status().opens, 0);
-}
-
-#[test]
-fn what_is_related_to_a_failed_create_fails_the_same_way() {
-    let fixture = Fixture::start();
-    let mut wire = fixture.client(1);
-    let missing = create("missing", |request| request.disposition = CreateDisposition::OPEN);
-    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
-    let pdus = [
-        wire.pdu(Command::CREATE, |out| missing.emit(out)),
-        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
-    ];
-    send_compound(&mut wire, pdus);
-    let frame = wire.receive_frame().unwrap();
-    for answer in smb::compound::walk(&frame) {
-        assert_eq!(answer.unwrap().1.status, NtStatus::OBJECT_NAME_NOT_FOUND);
-    }
-}
-
-#[test]
-fn what_is_related_to_a_request_of_no_session_is_invalid_though_others_came_before() {
-    let fixture = Fixture::start();
-    let mut wire = fixture.client(1);
-    let open = create("f", |_| {});
-    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
-    let mut pdus = [
-        wire.pdu(Command::CREATE, |out| open.emit(out)),
-        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
-        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
-        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
-        related(&mut wire, Command::CLOSE, |out| close.emit(out)),
-    ];
-    // No longer related, and of no session.
-    pdus[2][16] &= !4;
-    send_compound(&mut wire, pdus);
-    let frame = wire.receive_frame().unwrap();
-    let answers = smb::compound::walk(&frame).map(|answer| answer.unwrap().1.status);
-    assert_eq!(
-        answers.collect::<Vec<_>>(),
-        [
-            NtStatus::SUCCESS,
-            NtStatus::SUCCESS,
-            NtStatus::USER_SESSION_DELETED,
-            NtStatus::INVALID_PARAMETER,
-            NtStatus::INVALID_PARAMETER,
-        ]
-    );
-}
-
-fn related(wire: &mut Wire, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut pdu = wire.pdu(command, body);
-    let mut header = Header::parse(&pdu).unwrap();
-    header.flags |= HeaderFlags::RELATED;
-    header.session_id = SessionId(u64::MAX);
-    header.route = smb::Route::Sync { process_id: 0, tree_id: TreeId::RELATED };
-    let mut out = Vec::new();
-    header.emit(&mut out);
-    pdu.splice(..Header::LEN, out);
-    pdu
-}
-
-fn send_compound<const N: usize>(wire: &mut Wire, mut pdus: [Vec<u8>; N]) {
-    let mut frame = Vec::new();
-    for (index, pdu) in pdus.iter_mut().enumerate() {
-        if index + 1 < N {
-            pdu.resize(pdu.len().next_multiple_of(8), 0);
-            let next = u32::try_from(pdu.len()).unwrap();
-            pdu[20..24].copy_from_slice(&next.to_le_bytes());
-        }
-        wire.sign(pdu);
-        frame.extend_from_slice(pdu);
-    }
-    wire.send_frame(&frame);
 }
 
 #[test]
@@ -404,14 +295,7 @@ fn a_lock_that_waits_is_pending_and_can_be_cancelled_or_granted() {
     let waiting = two.start(Command::LOCK, |out| lock(second, exclusive).emit(out));
     let (interim, _) = two.receive();
     assert_eq!(interim.status, NtStatus::PENDING);
-    let mut cancel = Header::request(Command::CANCEL, MessageId(waiting));
-    cancel.session_id = SessionId(two.session);
-    cancel.route = interim.route;
-    let mut pdu = Vec::new();
-    cancel.emit(&mut pdu);
-    Empty.emit(&mut pdu);
-    two.sign(&mut pdu);
-    two.send_frame(&pdu);
+    two.cancel(waiting, interim.route);
     assert_eq!(two.answer_to(waiting).0.status, NtStatus::CANCELLED);
 
     let waiting = two.start(Command::LOCK, |out| lock(second, exclusive).emit(out));

@@ -6,36 +6,15 @@ mod support;
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
 };
-use smb::info::{Basic, FileInfoClass, FullEa, InfoType, RenameFlags, Stream};
-use smb::info::{Disposition, SecurityInformation};
+use smb::info::{Basic, Disposition, FileInfoClass, FullEa, RenameFlags, Stream};
 use smb::{
-    CloseRequest, Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
-    QueryDirectoryRequest, QueryInfoRequest,
+    Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
+    QueryDirectoryRequest,
 };
 use support::{Fixture, Wire};
 
-fn close(wire: &mut Wire, file_id: FileId) {
-    let request = CloseRequest { query_attributes: false, file_id };
-    assert_eq!(wire.ask(Command::CLOSE, |out| request.emit(out)).0.status, NtStatus::SUCCESS);
-}
-
-fn query(wire: &mut Wire, file_id: FileId, class: FileInfoClass) -> (NtStatus, Vec<u8>) {
-    let request = QueryInfoRequest {
-        info_type: InfoType::FILE,
-        class: class.0,
-        output_length_max: 4096,
-        additional: SecurityInformation::empty(),
-        flags: 0,
-        file_id,
-        input: &[],
-    };
-    let (header, pdu) = wire.ask(Command::QUERY_INFO, |out| request.emit(out));
-    let output = OutputResponse::parse(&pdu).map(|response| response.output.to_vec());
-    (header.status, output.unwrap_or_default())
-}
-
 fn streams(wire: &mut Wire, file_id: FileId) -> Vec<(String, u64)> {
-    let (status, output) = query(wire, file_id, FileInfoClass::STREAM);
+    let (status, output) = wire.query(file_id, FileInfoClass::STREAM);
     assert_eq!(status, NtStatus::SUCCESS);
     let list = Stream::parse_list(&output).unwrap();
     let mut list: Vec<_> =
@@ -47,7 +26,7 @@ fn streams(wire: &mut Wire, file_id: FileId) -> Vec<(String, u64)> {
 fn opens(wire: &mut Wire, name: &str) -> NtStatus {
     let opened = wire.open(name, |open| open.disposition = CreateDisposition::OPEN);
     if opened.status == NtStatus::SUCCESS {
-        close(wire, opened.id);
+        assert_eq!(wire.close(opened.id), NtStatus::SUCCESS);
     }
     opened.status
 }
@@ -85,7 +64,7 @@ fn streams_go_where_their_file_goes_and_end_with_it() {
     let file = wire.open("old", |_| {}).id;
     let nothing = RenameFlags::empty();
     assert_eq!(wire.rename(file, "new", nothing), NtStatus::ACCESS_DENIED, "it is open");
-    close(&mut wire, stream);
+    assert_eq!(wire.close(stream), NtStatus::SUCCESS);
     assert_eq!(wire.rename(file, "new", nothing), NtStatus::SUCCESS);
     let moved = wire.open("new:s", |open| open.disposition = CreateDisposition::OPEN).id;
     assert_eq!(wire.read(moved, 1000).1, b"kept");
@@ -95,11 +74,11 @@ fn streams_go_where_their_file_goes_and_end_with_it() {
     let mut delete = Vec::new();
     Disposition { delete: true }.emit(&mut delete);
     assert_eq!(wire.set(file, FileInfoClass::DISPOSITION, &delete), NtStatus::SUCCESS);
-    close(&mut wire, file);
+    assert_eq!(wire.close(file), NtStatus::SUCCESS);
     assert!(fixture.dir.path().join("new").exists());
     assert_eq!(opens(&mut wire, "new"), NtStatus::DELETE_PENDING);
     assert_eq!(opens(&mut wire, "new:s"), NtStatus::DELETE_PENDING);
-    close(&mut wire, moved);
+    assert_eq!(wire.close(moved), NtStatus::SUCCESS);
     assert!(!fixture.dir.path().join("new").exists());
     assert_eq!(stores(&fixture), 0);
 }
@@ -110,7 +89,7 @@ fn a_file_that_is_emptied_or_replaced_loses_its_streams() {
     let mut wire = fixture.client(1);
     for name in ["a:s", "b:s"] {
         let stream = wire.open(name, |_| {}).id;
-        close(&mut wire, stream);
+        assert_eq!(wire.close(stream), NtStatus::SUCCESS);
     }
     let emptied = wire.open("a", |open| open.disposition = CreateDisposition::OVERWRITE).id;
     assert_eq!(streams(&mut wire, emptied), [("::$DATA".to_owned(), 0)]);
@@ -127,15 +106,15 @@ fn a_stream_is_renamed_within_its_file_and_deleted_alone() {
     let one = wire.open("f:one", |_| {}).id;
     assert_eq!(wire.write(one, b"1"), NtStatus::SUCCESS);
     let two = wire.open("f:two", |_| {}).id;
-    close(&mut wire, two);
+    assert_eq!(wire.close(two), NtStatus::SUCCESS);
     let nothing = RenameFlags::empty();
     assert_eq!(wire.rename(one, ":TWO", nothing), NtStatus::OBJECT_NAME_COLLISION);
     let replace = RenameFlags::REPLACE_IF_EXISTS;
     assert_eq!(wire.rename(one, ":TWO:$DATA", replace), NtStatus::SUCCESS);
     assert_eq!(streams(&mut wire, one), [("::$DATA".to_owned(), 0), (":TWO:$DATA".to_owned(), 1)]);
     let doomed = wire.open("f:two", |open| open.options = CreateOptions::DELETE_ON_CLOSE).id;
-    close(&mut wire, doomed);
-    close(&mut wire, one);
+    assert_eq!(wire.close(doomed), NtStatus::SUCCESS);
+    assert_eq!(wire.close(one), NtStatus::SUCCESS);
     assert_eq!(opens(&mut wire, "f:two"), NtStatus::OBJECT_NAME_NOT_FOUND);
     assert_eq!(opens(&mut wire, "f"), NtStatus::SUCCESS);
 }
@@ -148,7 +127,7 @@ fn a_stream_that_does_not_share_deleting_keeps_its_file() {
     assert_eq!(opens(&mut wire, "f"), NtStatus::SHARING_VIOLATION);
     let looks = wire.open("f", |open| open.desired_access = AccessMask::FILE_GENERIC_READ);
     assert_eq!(looks.status, NtStatus::SUCCESS);
-    close(&mut wire, held);
+    assert_eq!(wire.close(held), NtStatus::SUCCESS);
     assert_eq!(opens(&mut wire, "f"), NtStatus::SUCCESS);
 }
 
@@ -157,7 +136,7 @@ fn a_copy_of_a_file_with_its_xattrs_has_none_of_its_streams() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let stream = wire.open("f:s", |_| {}).id;
-    close(&mut wire, stream);
+    assert_eq!(wire.close(stream), NtStatus::SUCCESS);
     let (from, to) = (fixture.dir.path().join("f"), fixture.dir.path().join("copy"));
     let copied = std::process::Command::new("cp").args(["-a"]).args([&from, &to]).status().unwrap();
     assert!(copied.success());
@@ -173,7 +152,7 @@ fn where_streams_are_kept_no_client_can_see_or_name() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let stream = wire.open("f:s", |_| {}).id;
-    close(&mut wire, stream);
+    assert_eq!(wire.close(stream), NtStatus::SUCCESS);
     assert_eq!(stores(&fixture), 1);
     for name in [".landfast-streams", ".LANDFAST-streams\\x", "f\\.landfast-streams"] {
         assert_eq!(opens(&mut wire, name), NtStatus::OBJECT_NAME_INVALID, "{name}");
@@ -217,17 +196,17 @@ fn extended_attributes_are_set_listed_and_removed() {
     });
     assert_eq!(opened.status, NtStatus::SUCCESS);
     let file = opened.id;
-    assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA), (NtStatus::SUCCESS, first.to_vec()));
+    assert_eq!(wire.query(file, FileInfoClass::FULL_EA), (NtStatus::SUCCESS, first.to_vec()));
     // Names are the same in any case; an empty value removes.
     let change = list(&[("one", "new"), ("Two", "")]);
     assert_eq!(wire.set(file, FileInfoClass::FULL_EA, &change), NtStatus::SUCCESS);
     let left = list(&[("ONE", "new")]);
-    assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA).1, left);
+    assert_eq!(wire.query(file, FileInfoClass::FULL_EA).1, left);
     let ours = list(&[("landfast.dos", "x")]);
     assert_eq!(wire.set(file, FileInfoClass::FULL_EA, &ours), NtStatus::INVALID_EA_NAME);
     let none = list(&[("ONE", "")]);
     assert_eq!(wire.set(file, FileInfoClass::FULL_EA, &none), NtStatus::SUCCESS);
-    assert_eq!(query(&mut wire, file, FileInfoClass::FULL_EA).0, NtStatus::NO_EAS_ON_FILE);
+    assert_eq!(wire.query(file, FileInfoClass::FULL_EA).0, NtStatus::NO_EAS_ON_FILE);
 }
 
 #[test]
@@ -248,7 +227,7 @@ fn a_change_time_that_was_set_stays_until_the_file_changes() {
     .emit(&mut basic);
     assert_eq!(wire.set(file, FileInfoClass::BASIC, &basic), NtStatus::SUCCESS);
     let seen = |wire: &mut Wire| {
-        Basic::parse(&query(wire, file, FileInfoClass::BASIC).1).unwrap().change_time
+        Basic::parse(&wire.query(file, FileInfoClass::BASIC).1).unwrap().change_time
     };
     assert_eq!(seen(&mut wire), time);
     // The clock of inodes ticks in steps; what falls into the same step is not told apart.

@@ -9,6 +9,7 @@ use smb::negotiate::{
 use smb::{Command, Guid, NtStatus, SessionId, SessionSetupRequest};
 
 use crate::peer::{USER, joined, left_nothing, start, until};
+use crate::support::compound::{compound, headers, related};
 use crate::support::{Fixture, Wire, write};
 
 /// A connection with a negotiation of its own.
@@ -157,9 +158,9 @@ fn a_compound_cannot_change_to_another_session_or_start_in_none() {
     wire.tree = own.1;
     let second = wire.pdu(Command::WRITE, |out| write(id, 0, b"theirs").emit(out));
     // All of it is signed with the first session's key.
-    let frame = crate::peer::compound(&wire, vec![first, second]);
+    let frame = compound(&wire, vec![first, second]);
     wire.send_frame(&frame);
-    let answers = crate::peer::headers(&crate::peer::receive(&mut wire).unwrap());
+    let answers = headers(&crate::peer::receive(&mut wire).unwrap());
     assert_eq!(answers[0].status, NtStatus::SUCCESS);
     assert_eq!(answers[1].status, NtStatus::ACCESS_DENIED, "signed by somebody else");
     // With its own key the other session still has no such open.
@@ -167,11 +168,11 @@ fn a_compound_cannot_change_to_another_session_or_start_in_none() {
     let (header, _) = wire.ask(Command::WRITE, |out| write(id, 0, b"theirs").emit(out));
     assert_eq!(header.status, NtStatus::FILE_CLOSED);
     // Related to nothing.
-    let lone = crate::peer::related(&mut wire, Command::WRITE, |out| write(id, 0, b"x").emit(out));
+    let lone = related(&mut wire, Command::WRITE, |out| write(id, 0, b"x").emit(out));
     let echo = wire.pdu(Command::ECHO, |out| smb::Empty.emit(out));
-    let frame = crate::peer::compound(&wire, vec![lone, echo]);
+    let frame = compound(&wire, vec![lone, echo]);
     wire.send_frame(&frame);
-    let answers = crate::peer::headers(&crate::peer::receive(&mut wire).unwrap());
+    let answers = headers(&crate::peer::receive(&mut wire).unwrap());
     assert_eq!(answers[0].status, NtStatus::INVALID_PARAMETER);
     assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"");
 }

@@ -1,10 +1,9 @@
 //! Credit bookkeeping: message ids and what they are charged.
 
-use smb::{AsyncId, Command, Empty, Header, LockFlags, MessageId, NtStatus, Route, SessionId};
+use smb::{AsyncId, Command, Empty, LockFlags, NtStatus, Route};
 
-use crate::peer::{
-    compound, headers, left_nothing, lock, receive, related, serves, start, start_with,
-};
+use crate::peer::{left_nothing, lock, receive, serves, start, start_with};
+use crate::support::compound::{compound, headers, related};
 use crate::support::{Wire, create, read, write};
 
 /// Sends a request with this charge, asking for so many credits.
@@ -131,12 +130,12 @@ fn credits_come_back_from_whatever_became_of_a_request() {
         charged(&mut wire, 1, 1, Command::LOCK, |out| lock(id, 0, LockFlags::SHARED).emit(out));
         let (interim, _) = wire.receive();
         assert_eq!((interim.status, interim.credits), (NtStatus::PENDING, 1));
-        cancel(&mut wire, waiting, interim.route);
+        wire.cancel(waiting, interim.route);
         let (header, _) = wire.answer_to(waiting);
         assert_eq!((header.status, header.credits), (NtStatus::CANCELLED, 0));
 
         // What is not there to be cancelled costs nothing either.
-        cancel(&mut wire, waiting, Route::Async(AsyncId(7)));
+        wire.cancel(waiting, Route::Async(AsyncId(7)));
 
         let mut pdus = vec![wire.pdu(Command::CREATE, |out| create("none\\f", |_| {}).emit(out))];
         pdus.push(related(&mut wire, Command::READ, |out| {
@@ -150,15 +149,4 @@ fn credits_come_back_from_whatever_became_of_a_request() {
     }
     drop((wire, holder));
     left_nothing(&fixture);
-}
-
-fn cancel(wire: &mut Wire, message: u64, route: Route) {
-    let mut cancel = Header::request(Command::CANCEL, MessageId(message));
-    cancel.session_id = SessionId(wire.session);
-    cancel.route = route;
-    let mut pdu = Vec::new();
-    cancel.emit(&mut pdu);
-    Empty.emit(&mut pdu);
-    wire.sign(&mut pdu);
-    wire.send_frame(&pdu);
 }

@@ -17,7 +17,8 @@ use smb::{
     SessionSetupResponse, SetInfoRequest, TreeConnectRequest,
 };
 
-use crate::peer::{headers, lease, lock, receive, serves, start};
+use crate::peer::{lease, lock, receive, serves, start};
+use crate::support::compound::headers;
 use crate::support::{self, Fixture, Wire, create, new_name, read, write};
 
 /// A field of a PDU: where it lies and how many bytes it has.

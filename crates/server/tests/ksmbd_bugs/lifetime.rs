@@ -12,10 +12,8 @@ use smb::{
     BreakNotification, Command, Empty, FileId, HeaderFlags, LeaseBreakAck, LockFlags, NtStatus,
 };
 
-use crate::peer::{
-    Burst, close, compound, headers, joined, lease, left_nothing, lock, receive, related, serves,
-    start, until,
-};
+use crate::peer::{Burst, close, joined, lease, left_nothing, lock, receive, serves, start, until};
+use crate::support::compound::{compound, headers, related};
 use crate::support::{Fixture, Wire, create, read, set, write};
 
 const ROUNDS: u8 = 12;

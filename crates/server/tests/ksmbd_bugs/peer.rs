@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use server::ServerConfig;
 use smb::create::{Lease, LeaseKey, LeaseState, LeaseVersion};
-use smb::{
-    CloseRequest, Command, FileId, Header, HeaderFlags, LockElement, LockFlags, LockRequest,
-    NtStatus, SessionId, TreeId,
-};
+use smb::{CloseRequest, Command, FileId, LockElement, LockFlags, LockRequest, NtStatus};
 
+use crate::support::compound::headers;
 use crate::support::{Fixture, Wire, write};
 
 pub(crate) const USER: (&str, &str) = ("user", "secret");
@@ -85,38 +83,6 @@ pub(crate) fn joined(fixture: &Fixture, first: &Wire) -> Wire {
     second
 }
 
-/// A PDU of a compound that goes on with what the one before it named.
-pub(crate) fn related(
-    wire: &mut Wire,
-    command: Command,
-    body: impl FnOnce(&mut Vec<u8>),
-) -> Vec<u8> {
-    let mut pdu = wire.pdu(command, body);
-    let mut header = Header::parse(&pdu).unwrap();
-    header.flags |= HeaderFlags::RELATED;
-    header.session_id = SessionId(u64::MAX);
-    header.route = smb::Route::Sync { process_id: 0, tree_id: TreeId::RELATED };
-    let mut out = Vec::new();
-    header.emit(&mut out);
-    pdu.splice(..Header::LEN, out);
-    pdu
-}
-
-/// Links and signs PDUs.
-pub(crate) fn compound(wire: &Wire, pdus: Vec<Vec<u8>>) -> Vec<u8> {
-    let (mut frame, last) = (Vec::new(), pdus.len() - 1);
-    for (index, mut pdu) in pdus.into_iter().enumerate() {
-        if index < last {
-            pdu.resize(pdu.len().next_multiple_of(8), 0);
-            let next = u32::try_from(pdu.len()).unwrap();
-            pdu[20..24].copy_from_slice(&next.to_le_bytes());
-        }
-        wire.sign(&mut pdu);
-        frame.extend_from_slice(&pdu);
-    }
-    frame
-}
-
 /// Requests that leave together, in one write, without waiting for an answer.
 #[derive(Default)]
 pub(crate) struct Burst {
@@ -162,19 +128,6 @@ impl Burst {
             }
         }
         outcomes
-    }
-}
-
-/// The headers of all PDUs of a frame.
-pub(crate) fn headers(mut frame: &[u8]) -> Vec<Header> {
-    let mut headers = Vec::new();
-    loop {
-        let header = Header::parse(frame).unwrap();
-        headers.push(header);
-        if header.next_command == 0 {
-            return headers;
-        }
-        frame = &frame[usize::try_from(header.next_command).unwrap()..];
     }
 }
 

@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod compound;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use server::{Running, Server, ServerConfig, ShareConfig, Users};
@@ -20,16 +23,19 @@ use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
 };
 use smb::{
-    Channel, Command, FileId, Guid, Header, MessageId, Name, NtStatus, ReadFlags, ReadRequest,
-    ReadResponse, Route, SessionId, SessionSetupRequest, SessionSetupResponse, SetInfoRequest,
-    TreeConnectRequest, TreeId, WriteFlags, WriteRequest,
+    Channel, CloseRequest, Command, Empty, FileId, Guid, Header, MessageId, Name, NtStatus,
+    OutputResponse, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, Route, SessionId,
+    SessionSetupRequest, SessionSetupResponse, SetInfoRequest, TreeConnectRequest, TreeId,
+    WriteFlags, WriteRequest,
 };
+use tokio::runtime;
+use tokio::task::JoinHandle;
 
 /// A server with the share `data` for `user` with password `secret`.
 pub(crate) struct Fixture {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) running: Running,
-    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: runtime::Runtime,
 }
 
 impl Fixture {
@@ -38,12 +44,12 @@ impl Fixture {
     }
 
     pub(crate) fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
-        Self::start_on(tokio::runtime::Runtime::new().unwrap(), change)
+        Self::start_on(runtime::Runtime::new().unwrap(), change)
     }
 
     /// On threads of the test's choice.
     pub(crate) fn start_on(
-        runtime: tokio::runtime::Runtime,
+        runtime: runtime::Runtime,
         change: impl FnOnce(&mut ServerConfig),
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -53,6 +59,25 @@ impl Fixture {
         change(&mut config);
         let running = runtime.block_on(Server::start(config)).unwrap();
         Self { dir, running, runtime }
+    }
+
+    /// With one thread for what may wait, for [`Fixture::take_thread`].
+    pub(crate) fn start_with_one_thread() -> Self {
+        let mut threads = runtime::Builder::new_multi_thread();
+        threads.worker_threads(2).max_blocking_threads(1).enable_all();
+        Self::start_on(threads.build().unwrap(), |_| {})
+    }
+
+    /// Takes a thread for what may wait until the answer is dropped; returns once it is taken.
+    pub(crate) fn take_thread(&self) -> Taken {
+        let (release, wait) = mpsc::channel::<()>();
+        let (busy, is_busy) = mpsc::channel();
+        let work = self.runtime.spawn_blocking(move || {
+            busy.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        is_busy.recv().unwrap();
+        Taken { work, _release: release }
     }
 
     /// A connection that has said nothing.
@@ -78,6 +103,12 @@ impl Fixture {
         wire.enter("data");
         wire
     }
+}
+
+/// A thread that does nothing else.
+pub(crate) struct Taken {
+    pub(crate) work: JoinHandle<()>,
+    _release: mpsc::Sender<()>,
 }
 
 /// One connection.
@@ -170,7 +201,7 @@ impl Wire {
                 binding: false,
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::empty(),
-                previous_session_id: SessionId(0),
+                previous_session_id: SessionId(self.previous),
                 token: &next,
             };
             let is_last = token.is_some();
@@ -187,8 +218,7 @@ impl Wire {
                 continue;
             }
             let session = std::mem::take(&mut self.session);
-            let (echo_id, echo) =
-                (self.next_id, self.pdu(Command::ECHO, |out| smb::Empty.emit(out)));
+            let (echo_id, echo) = (self.next_id, self.pdu(Command::ECHO, |out| Empty.emit(out)));
             self.session = session;
             // In one piece: nothing keeps the second from being read when the first one is.
             let mut both = Vec::new();
@@ -320,6 +350,49 @@ impl Wire {
     pub(crate) fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Answer {
         let id = self.start(command, body);
         self.answer_to(id)
+    }
+
+    pub(crate) fn close(&mut self, file_id: FileId) -> NtStatus {
+        let close = CloseRequest { query_attributes: false, file_id };
+        self.ask(Command::CLOSE, |out| close.emit(out)).0.status
+    }
+
+    /// Asks something of an open file; no bytes where there was an error.
+    pub(crate) fn query(&mut self, id: FileId, class: FileInfoClass) -> (NtStatus, Vec<u8>) {
+        self.query_of(id, InfoType::FILE, class.0)
+    }
+
+    /// The same of what belongs to it, as its volume.
+    pub(crate) fn query_of(
+        &mut self,
+        file_id: FileId,
+        info_type: InfoType,
+        class: u8,
+    ) -> (NtStatus, Vec<u8>) {
+        let request = QueryInfoRequest {
+            info_type,
+            class,
+            output_length_max: 4096,
+            additional: SecurityInformation::empty(),
+            flags: 0,
+            file_id,
+            input: &[],
+        };
+        let (header, pdu) = self.ask(Command::QUERY_INFO, |out| request.emit(out));
+        let output = OutputResponse::parse(&pdu).map(|response| response.output.to_vec());
+        (header.status, output.unwrap_or_default())
+    }
+
+    /// Cancels a request that said by which route it waits.
+    pub(crate) fn cancel(&mut self, message: u64, route: Route) {
+        let mut cancel = Header::request(Command::CANCEL, MessageId(message));
+        cancel.session_id = SessionId(self.session);
+        cancel.route = route;
+        let mut pdu = Vec::new();
+        cancel.emit(&mut pdu);
+        Empty.emit(&mut pdu);
+        self.sign(&mut pdu);
+        self.send_frame(&pdu);
     }
 
     /// Writes at the beginning of an open file.
