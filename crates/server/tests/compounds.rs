@@ -1,9 +1,9 @@
-//! Compounds: what their answers look like.
+//! Compounds: what their answers look like, and what they say before they are there.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
 
-use smb::create::{AccessMask, CreateDisposition, CreateOptions};
+use smb::create::{AccessMask, CreateDisposition, CreateOptions, OplockLevel};
 use smb::info::FileInfoClass;
 use smb::{
     CloseRequest, Command, FileId, Header, NtStatus, QueryDirectoryFlags, QueryDirectoryRequest,
@@ -117,6 +117,60 @@ fn the_last_answer_of_a_compound_is_padded_and_a_single_one_is_not() {
     let file = wire.open("f", |_| {}).id;
     let (_, frame) = wire.ask(Command::READ, |out| read(file, 0, 3).emit(out));
     assert_eq!(frame.len(), READ_ANSWER + 3);
+}
+
+/// Sends a CREATE, a READ and a CLOSE in one frame. The message id of the first.
+fn open_read_close(wire: &mut Wire) -> u64 {
+    let asked = wire.next_id;
+    let open = create("f", |request| request.disposition = CreateDisposition::OPEN);
+    let close = CloseRequest { query_attributes: false, file_id: FileId::RELATED };
+    let pdus = vec![
+        wire.pdu(Command::CREATE, |out| open.emit(out)),
+        related(wire, Command::READ, |out| read(FileId::RELATED, 0, 1).emit(out)),
+        related(wire, Command::CLOSE, |out| close.emit(out)),
+    ];
+    send(wire, pdus);
+    asked
+}
+
+#[test]
+fn a_create_that_others_wait_behind_says_that_it_waits() {
+    let fixture = Fixture::start();
+    let (mut holder, mut wire) = (fixture.client(2), fixture.client(1));
+    let held = holder.open("f", |request| request.oplock_level = OplockLevel::BATCH).id;
+    assert_eq!(holder.write(held, b"x"), NtStatus::SUCCESS);
+    let asked = open_read_close(&mut wire);
+    let (interim, pdu) = wire.receive();
+    assert_eq!((interim.message_id.0, interim.status), (asked, NtStatus::PENDING));
+    assert_eq!(headers(&pdu).len(), 1, "the others have nothing to say yet");
+    assert_eq!(holder.close(held), NtStatus::SUCCESS);
+    let (_, pdu) = wire.receive();
+    let answers = headers(&pdu);
+    let of = |header: &Header| (header.message_id.0, header.status);
+    let expected: Vec<_> = (asked..asked + 3).map(|id| (id, NtStatus::SUCCESS)).collect();
+    assert_eq!(answers.iter().map(of).collect::<Vec<_>>(), expected);
+    assert_eq!(answers[0].route, interim.route);
+    assert_ne!(answers[1].route, interim.route, "what did not wait is answered as it was asked");
+    // The credits of the first left with its interim answer.
+    let credits: Vec<_> = answers.iter().map(|header| header.credits > 0).collect();
+    assert_eq!((interim.credits > 0, &*credits), (true, &[false, true, true][..]));
+}
+
+#[test]
+fn a_create_that_is_cancelled_takes_those_behind_it_along() {
+    let fixture = Fixture::start();
+    let (mut holder, mut wire) = (fixture.client(2), fixture.client(1));
+    let held = holder.open("f", |request| request.oplock_level = OplockLevel::BATCH);
+    assert_eq!(held.status, NtStatus::SUCCESS);
+    let asked = open_read_close(&mut wire);
+    let (interim, _) = wire.receive();
+    assert_eq!(interim.status, NtStatus::PENDING);
+    wire.cancel(asked, interim.route);
+    let (_, pdu) = wire.receive();
+    let answers = headers(&pdu);
+    assert_eq!(answers.len(), 3);
+    assert!(answers.iter().all(|header| header.status == NtStatus::CANCELLED), "{answers:?}");
+    assert_eq!(fixture.running.status().opens, 1, "nothing was opened");
 }
 
 // MS-SMB2 §2.2.20: a READ's answer before its data.

@@ -4,8 +4,8 @@
 mod support;
 
 use smb::create::{
-    AccessMask, CreateOptions, CreateRequestContext, CreateResponseContext, Lease, LeaseKey,
-    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    AccessMask, CreateOptions, CreateRequest, CreateRequestContext, CreateResponseContext, Lease,
+    LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::fsctl::ValidateNegotiateRequest;
 use smb::info::{InfoType, SecurityInformation};
@@ -468,4 +468,18 @@ fn who_has_no_room_for_a_security_descriptor_is_told_how_much_it_takes() {
     assert_eq!(header.status, NtStatus::SUCCESS);
     assert_eq!(OutputResponse::parse(&pdu).unwrap().output.len(), len as usize);
     assert_eq!(query(len - 1).0.status, NtStatus::BUFFER_TOO_SMALL);
+}
+
+#[test]
+fn who_may_append_only_writes_wherever_it_says() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    assert_eq!(wire.write(id, b"all of it"), NtStatus::SUCCESS);
+    let with = |access| move |request: &mut CreateRequest<'_>| request.desired_access = access;
+    let appends = wire.open("f", with(AccessMask::APPEND_DATA)).id;
+    assert_eq!(wire.write(appends, b"ALL"), NtStatus::SUCCESS);
+    let looks = wire.open("f", with(AccessMask::READ_ATTRIBUTES)).id;
+    assert_eq!(wire.write(looks, b"not"), NtStatus::ACCESS_DENIED);
+    assert_eq!(wire.read(id, 100).1, b"ALL of it");
 }

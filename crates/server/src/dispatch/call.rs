@@ -122,7 +122,7 @@ pub(crate) struct Call {
     /// The tree a TREE_CONNECT made.
     pub(crate) chain_tree: Option<u32>,
     pub(crate) pending: Arc<Pending>,
-    /// Only the last request of a compound may go asynchronous.
+    /// Whether it may go asynchronous: not every request of a compound may.
     pub(crate) may_pend: bool,
     /// Counts the request among those of the open it names.
     pub(crate) under_way: Option<UnderWay>,

@@ -193,7 +193,8 @@ impl Place<'_> {
                     chain_file: chain.file,
                     chain_tree: None,
                     pending: Arc::clone(&pending),
-                    may_pend: is_last,
+                    // As Windows does; of what else waits only the last.
+                    may_pend: is_last || header.command == Command::CREATE,
                     under_way: None,
                     breaks_wait: None,
                 };

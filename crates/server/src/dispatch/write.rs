@@ -133,13 +133,11 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    let offset = request.offset;
-    let appends = || -> Result<bool, NtStatus> {
-        Ok(open.may(AccessMask::APPEND_DATA) && offset >= open.entry.metadata()?.size)
-    };
-    if !open.may(AccessMask::WRITE_DATA) && !appends()? {
+    // Wherever it goes, as with Windows: who may append only was granted no less by anybody.
+    if !open.may_any(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    let offset = request.offset;
     let end = offset.checked_add(u64::from(len));
     if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
         return Err(NtStatus::INVALID_PARAMETER);
