@@ -4,38 +4,14 @@
 mod support;
 
 use server::{ShareConfig, Users};
-use smb::auth::{Initiate, Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition};
-use smb::negotiate::SecurityMode;
-use smb::{
-    Command, NtStatus, SessionId, SessionSetupRequest, SessionSetupResponse, TreeConnectResponse,
-};
-use smb::{Name, TreeConnectRequest};
+use smb::{Command, Name, NtStatus, TreeConnectRequest, TreeConnectResponse};
 use support::{Fixture, Wire};
 
 /// The status a logon ends with.
 fn log_on(wire: &mut Wire, password: &str) -> NtStatus {
-    let mut initiator = NtlmInitiator::with_password("user", "", password, "127.0.0.1").unwrap();
-    let mut token: Option<Vec<u8>> = None;
     wire.session = 0;
-    while let Initiate::Send(next) = initiator.step(token.as_deref()).unwrap() {
-        let request = SessionSetupRequest {
-            binding: false,
-            security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: smb::negotiate::Capabilities::empty(),
-            previous_session_id: SessionId(0),
-            token: &next,
-        };
-        let pdu = wire.pdu(Command::SESSION_SETUP, |out| request.emit(out));
-        wire.send_frame(&pdu);
-        let (header, answer) = wire.receive();
-        wire.session = header.session_id.0;
-        if header.status != NtStatus::MORE_PROCESSING_REQUIRED {
-            return header.status;
-        }
-        token = Some(SessionSetupResponse::parse(&answer).unwrap().token.to_vec());
-    }
-    unreachable!("the server has the last word")
+    wire.try_log_on_as("user", password)
 }
 
 #[test]

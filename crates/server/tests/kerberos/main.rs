@@ -12,11 +12,12 @@ use kdc::{Wish, subkey, write_keytab};
 use server::{KerberosConfig, KeytabFileError, ShareConfig, Users};
 use smb::auth::spnego::{Mechanism, NegTokenInit};
 use smb::crypto::{KeySchedule, Role, SessionKey, SigningAlgorithm};
-use smb::negotiate::{Capabilities, NegotiateResponse, SecurityMode};
+use smb::negotiate::NegotiateResponse;
 use smb::{
-    CloseRequest, Command, Empty, FileId, HeaderFlags, NtStatus, ReadFlags, ReadRequest, SessionId,
-    SessionSetupRequest, SessionSetupResponse,
+    CloseRequest, Command, Empty, FileId, HeaderFlags, NtStatus, ReadFlags, ReadRequest,
+    SessionSetupResponse,
 };
+use support::logon::session_setup;
 use support::{Fixture, Wire};
 
 /// A server with the users alice and bob, and carol who has no password; shares for all, for alice, and
@@ -43,14 +44,7 @@ fn start(keytab: &Path) -> Fixture {
 /// Shows a token; if it opens a session, `wire` has its keys.
 fn show(wire: &mut Wire, token: &[u8]) -> NtStatus {
     let is_again = wire.keys.is_some();
-    let request = SessionSetupRequest {
-        binding: false,
-        security_mode: SecurityMode::SIGNING_ENABLED,
-        capabilities: Capabilities::empty(),
-        previous_session_id: SessionId(0),
-        token,
-    };
-    let mut pdu = wire.pdu(Command::SESSION_SETUP, |out| request.emit(out));
+    let mut pdu = wire.pdu(Command::SESSION_SETUP, |out| session_setup(token).emit(out));
     wire.sign(&mut pdu);
     let mut hash = wire.preauth;
     hash.update(&pdu);

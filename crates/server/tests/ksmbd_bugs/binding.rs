@@ -2,14 +2,14 @@
 
 use std::net::Shutdown;
 
-use smb::auth::{Initiate, Initiator, NtlmInitiator};
 use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode, SigningId,
 };
-use smb::{Command, Guid, NtStatus, SessionId, SessionSetupRequest};
+use smb::{Command, Guid, NtStatus, SessionSetupRequest};
 
 use crate::peer::{USER, joined, left_nothing, start, until};
 use crate::support::compound::{compound, headers, related};
+use crate::support::logon::{first_token, session_setup};
 use crate::support::{Fixture, Wire, write};
 
 /// A connection with a negotiation of its own.
@@ -38,15 +38,8 @@ fn negotiated(fixture: &Fixture, dialect: Dialect, signing: SigningId) -> Wire {
 /// The first leg of a SESSION_SETUP for the session that `wire` names.
 fn first_leg(wire: &mut Wire, binding: bool) -> NtStatus {
     let (user, password) = USER;
-    let mut initiator = NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap();
-    let Initiate::Send(token) = initiator.step(None).unwrap() else { panic!("it begins") };
-    let request = SessionSetupRequest {
-        binding,
-        security_mode: SecurityMode::SIGNING_ENABLED,
-        capabilities: Capabilities::empty(),
-        previous_session_id: SessionId(0),
-        token: &token,
-    };
+    let token = first_token(user, password);
+    let request = SessionSetupRequest { binding, ..session_setup(&token) };
     let (header, _) = wire.ask(Command::SESSION_SETUP, |out| request.emit(out));
     wire.session = header.session_id.0;
     header.status

@@ -2,25 +2,17 @@
 
 use std::io::Write;
 
-use smb::auth::{Initiate, Initiator, NtlmInitiator};
-use smb::negotiate::{Capabilities, SecurityMode};
-use smb::{Command, Empty, NtStatus, SessionId, SessionSetupRequest};
+use smb::{Command, Empty, NtStatus};
 
-use crate::peer::{left_nothing, receive, start, start_with, until};
+use crate::peer::{USER, left_nothing, receive, start, start_with, until};
 use crate::support::Wire;
+use crate::support::logon::{first_token, session_setup};
 
 fn begin(wire: &mut Wire) -> NtStatus {
-    let mut initiator = NtlmInitiator::with_password("user", "", "secret", "127.0.0.1").unwrap();
-    let Initiate::Send(token) = initiator.step(None).unwrap() else { panic!("it begins") };
-    let request = SessionSetupRequest {
-        binding: false,
-        security_mode: SecurityMode::SIGNING_ENABLED,
-        capabilities: Capabilities::empty(),
-        previous_session_id: SessionId(0),
-        token: &token,
-    };
+    let (user, password) = USER;
+    let token = first_token(user, password);
     wire.session = 0;
-    wire.ask(Command::SESSION_SETUP, |out| request.emit(out)).0.status
+    wire.ask(Command::SESSION_SETUP, |out| session_setup(&token).emit(out)).0.status
 }
 
 /// CVE-2023-32247: each SESSION_SETUP that leads nowhere leaves a session behind.

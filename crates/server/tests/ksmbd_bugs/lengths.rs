@@ -4,7 +4,6 @@
 //! server refuses, answers something sound, or hangs up; it does not panic, does not answer more
 //! than was asked for, and its other clients do not notice.
 
-use smb::auth::{Initiate, Initiator, NtlmInitiator};
 use smb::create::{CreateRequestContext, DurableRequestV2, OplockLevel};
 use smb::info::{FileInfoClass, InfoType, RenameFlags, SecurityInformation};
 use smb::negotiate::{
@@ -13,8 +12,8 @@ use smb::negotiate::{
 };
 use smb::{
     Command, ControlCode, FileId, Guid, Header, IoctlRequest, LockFlags, MessageId, Name, NtStatus,
-    QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoRequest, SessionId, SessionSetupRequest,
-    SessionSetupResponse, SetInfoRequest, TreeConnectRequest,
+    QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoRequest, SetInfoRequest,
+    TreeConnectRequest,
 };
 
 use crate::peer::{lease, lock, receive, serves, start};
@@ -208,7 +207,7 @@ fn a_list_of_extended_attributes_that_lies_about_its_entries() {
 fn an_ntlmssp_message_that_lies_about_its_buffers() {
     let fixture = start();
     for leg in [0, 1] {
-        let request = |wire: &mut Wire, _| last_leg(wire, leg);
+        let request = |wire: &mut Wire, _| logon(wire, leg);
         let prepare = || {
             let mut wire = fixture.dial();
             wire.negotiate(1);
@@ -219,39 +218,19 @@ fn an_ntlmssp_message_that_lies_about_its_buffers() {
     }
 }
 
-/// The SESSION_SETUP of that leg, unsent, and its fields.
-fn last_leg(wire: &mut Wire, leg: usize) -> (Vec<u8>, Vec<Field>) {
-    let mut initiator = NtlmInitiator::with_password("user", "", "secret", "127.0.0.1").unwrap();
-    let mut token: Option<Vec<u8>> = None;
-    wire.session = 0;
-    for turn in 0.. {
-        let Initiate::Send(next) = initiator.step(token.as_deref()).unwrap() else { break };
-        let request = SessionSetupRequest {
-            binding: false,
-            security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::empty(),
-            previous_session_id: SessionId(0),
-            token: &next,
-        };
-        let pdu = wire.pdu(Command::SESSION_SETUP, |out| request.emit(out));
-        if turn == leg {
-            let ntlm = pdu.windows(8).position(|part| part == b"NTLMSSP\0").unwrap();
-            let token_at = pdu.len() - next.len();
-            let mut fields = vec![(76, 2), (78, 2), (ntlm + 8, 4)];
-            // The lengths of the wrapping: one byte each, somewhere in front of the message.
-            fields.extend((token_at + 1..ntlm).map(|at| (at, 1)));
-            let buffers = if leg == 0 { 16..32 } else { 12..60 };
-            for at in buffers.step_by(8) {
-                fields.extend([(ntlm + at, 2), (ntlm + at + 2, 2), (ntlm + at + 4, 4)]);
-            }
-            return (pdu, fields);
-        }
-        wire.send_frame(&pdu);
-        let (header, answer) = wire.receive();
-        wire.session = header.session_id.0;
-        token = Some(SessionSetupResponse::parse(&answer).unwrap().token.to_vec());
+/// The SESSION_SETUP of that leg and its fields.
+fn logon(wire: &mut Wire, leg: usize) -> (Vec<u8>, Vec<Field>) {
+    let pdu = wire.leg(leg, "user", "secret").unwrap();
+    let ntlm = pdu.windows(8).position(|part| part == b"NTLMSSP\0").unwrap();
+    let token_at = usize::try_from(get(&pdu, (76, 2))).unwrap();
+    let mut fields = vec![(76, 2), (78, 2), (ntlm + 8, 4)];
+    // The lengths of the wrapping: one byte each, somewhere in front of the message.
+    fields.extend((token_at + 1..ntlm).map(|at| (at, 1)));
+    let buffers = if leg == 0 { 16..32 } else { 12..60 };
+    for at in buffers.step_by(8) {
+        fields.extend([(ntlm + at, 2), (ntlm + at + 2, 2), (ntlm + at + 4, 4)]);
     }
-    unreachable!("NTLM has two legs")
+    (pdu, fields)
 }
 
 /// [`distort`] where an attempt uses its connection up and the server counts failures: enough of

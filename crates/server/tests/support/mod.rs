@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod compound;
+pub(crate) mod logon;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,12 +11,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use server::{Running, Server, ServerConfig, ShareConfig, Users};
-use smb::auth::{Initiate, Initiator, NtlmInitiator};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
     CreateResponse, ImpersonationLevel, OplockLevel, ShareAccess,
 };
-use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKeys, SigningAlgorithm};
+use smb::crypto::{PreauthHash, SessionKeys};
 use smb::info::{
     FileAttributes, FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation,
 };
@@ -25,8 +25,7 @@ use smb::negotiate::{
 use smb::{
     Channel, CloseRequest, Command, Empty, FileId, Guid, Header, MessageId, Name, NtStatus,
     OutputResponse, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, Route, SessionId,
-    SessionSetupRequest, SessionSetupResponse, SetInfoRequest, TreeConnectRequest, TreeId,
-    WriteFlags, WriteRequest,
+    SetInfoRequest, TreeConnectRequest, TreeId, WriteFlags, WriteRequest,
 };
 use tokio::runtime;
 use tokio::task::JoinHandle;
@@ -173,117 +172,6 @@ impl Wire {
         assert_eq!(answer.0.status, NtStatus::SUCCESS);
         self.preauth.update(&answer.1);
         answer
-    }
-
-    pub(crate) fn log_on(&mut self) {
-        self.log_on_as("user", "secret");
-    }
-
-    pub(crate) fn log_on_as(&mut self, user: &str, password: &str) {
-        assert_eq!(self.try_log_on_as(user, password), NtStatus::SUCCESS);
-    }
-
-    pub(crate) fn try_log_on_as(&mut self, user: &str, password: &str) -> NtStatus {
-        self.set_up(user, password, None)
-    }
-
-    /// Sends the last leg of a logon and, at once behind it, an ECHO. The message id of the logon, and its
-    /// answer where that comes before that of the ECHO: else it is held back.
-    pub(crate) fn try_password(&mut self, user: &str, password: &str) -> (u64, Option<NtStatus>) {
-        let mut initiator = NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap();
-        let mut token: Option<Vec<u8>> = None;
-        self.session = 0;
-        loop {
-            let Initiate::Send(next) = initiator.step(token.as_deref()).unwrap() else {
-                panic!("a logon has two legs")
-            };
-            let request = SessionSetupRequest {
-                binding: false,
-                security_mode: SecurityMode::SIGNING_ENABLED,
-                capabilities: Capabilities::empty(),
-                previous_session_id: SessionId(self.previous),
-                token: &next,
-            };
-            let is_last = token.is_some();
-            let id = self.next_id;
-            let pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));
-            if !is_last {
-                self.send_frame(&pdu);
-                let (header, answer) = self.answer_to(id);
-                if header.status != NtStatus::MORE_PROCESSING_REQUIRED {
-                    return (id, Some(header.status));
-                }
-                self.session = header.session_id.0;
-                token = Some(SessionSetupResponse::parse(&answer).unwrap().token.to_vec());
-                continue;
-            }
-            let session = std::mem::take(&mut self.session);
-            let (echo_id, echo) = (self.next_id, self.pdu(Command::ECHO, |out| Empty.emit(out)));
-            self.session = session;
-            // In one piece: nothing keeps the second from being read when the first one is.
-            let mut both = Vec::new();
-            for pdu in [&pdu, &echo] {
-                both.extend_from_slice(&u32::try_from(pdu.len()).unwrap().to_be_bytes());
-                both.extend_from_slice(pdu);
-            }
-            self.stream.write_all(&both).unwrap();
-            self.answer_to(echo_id);
-            let at = self.unsolicited.iter().position(|(header, _)| header.message_id.0 == id);
-            return (id, at.map(|at| self.unsolicited.remove(at).0.status));
-        }
-    }
-
-    /// Becomes another channel of the session of `first`.
-    pub(crate) fn join(&mut self, first: &Self, (user, password): (&str, &str)) -> NtStatus {
-        self.session = first.session;
-        let status = self.set_up(user, password, first.keys.as_ref());
-        self.tree = first.tree;
-        status
-    }
-
-    /// The legs of a SESSION_SETUP; bound and signed with the keys `of` a session, if there are.
-    fn set_up(&mut self, user: &str, password: &str, of: Option<&SessionKeys>) -> NtStatus {
-        let mut initiator = NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap();
-        let mut hash = self.preauth;
-        let mut token: Option<Vec<u8>> = None;
-        loop {
-            let step = initiator.step(token.as_deref()).unwrap();
-            let Initiate::Send(next) = step else { break };
-            let request = SessionSetupRequest {
-                binding: of.is_some(),
-                security_mode: SecurityMode::SIGNING_ENABLED,
-                capabilities: Capabilities::empty(),
-                previous_session_id: SessionId(self.previous),
-                token: &next,
-            };
-            let mut pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));
-            if let Some(keys) = of {
-                keys.signing.sign(&mut pdu).unwrap();
-            }
-            hash.update(&pdu);
-            self.send_frame(&pdu);
-            let (header, mut answer) = self.receive();
-            self.session = header.session_id.0;
-            if header.status.is_error() && header.status != NtStatus::MORE_PROCESSING_REQUIRED {
-                return header.status;
-            }
-            let response = SessionSetupResponse::parse(&answer).unwrap();
-            token = Some(response.token.to_vec());
-            if header.status == NtStatus::SUCCESS {
-                let _ = initiator.step(token.as_deref());
-                break;
-            }
-            assert_eq!(header.status, NtStatus::MORE_PROCESSING_REQUIRED);
-            hash.update(&answer);
-            if let Some(keys) = of {
-                keys.signing.verify(&mut answer).expect("signed as the question was");
-            }
-        }
-        let key = initiator.session_key().unwrap();
-        let signing = SigningAlgorithm::AesCmac;
-        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
-        self.keys = Some(schedule.derive(&key, Role::Client));
-        NtStatus::SUCCESS
     }
 
     pub(crate) fn enter(&mut self, share: &str) -> NtStatus {
