@@ -7,7 +7,7 @@ mod support;
 use std::path::PathBuf;
 
 use server::ShareConfig;
-use smb::{Command, ControlCode, FileId, IoctlRequest, NtStatus};
+use smb::{ControlCode, FileId, NtStatus};
 use support::{Fixture, Wire};
 
 fn on_a_file_system_that_clones() -> Option<(Fixture, tempfile::TempDir)> {
@@ -35,15 +35,7 @@ fn duplicate(wire: &mut Wire, target: FileId, asked: Asked) -> NtStatus {
     let FileId { persistent, volatile } = asked.source;
     let fields = [persistent, volatile, asked.source_offset, asked.target_offset, asked.count];
     let input: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
-    let request = IoctlRequest {
-        code: ControlCode::DUPLICATE_EXTENTS_TO_FILE,
-        file_id: target,
-        input: &input,
-        input_response_max: 0,
-        output_response_max: 0,
-        is_fsctl: true,
-    };
-    wire.ask(Command::IOCTL, |out| request.emit(out)).0.status
+    wire.control(target, ControlCode::DUPLICATE_EXTENTS_TO_FILE, &input).0
 }
 
 #[test]

@@ -30,14 +30,8 @@ fn pipes(fixture: &Fixture) -> Wire {
 }
 
 fn transceive(wire: &mut Wire, id: FileId, input: &[u8], max: u32) -> (NtStatus, Vec<u8>) {
-    let request = IoctlRequest {
-        code: ControlCode::PIPE_TRANSCEIVE,
-        file_id: id,
-        input,
-        input_response_max: 0,
-        output_response_max: max,
-        is_fsctl: true,
-    };
+    let control = support::control(id, ControlCode::PIPE_TRANSCEIVE, input);
+    let request = IoctlRequest { output_response_max: max, ..control };
     let (header, pdu) = wire.ask(Command::IOCTL, |out| request.emit(out));
     let output = IoctlResponse::parse(&pdu).map(|response| response.output.to_vec());
     (header.status, output.unwrap_or_default())

@@ -12,9 +12,8 @@ use smb::info::{InfoType, SecurityInformation};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::{
     BreakNotification, CloseRequest, Command, ControlCode, Empty, ErrorResponse, FileId,
-    FlushRequest, Guid, HeaderFlags, IoctlRequest, LeaseBreakAck, LockElement, LockFlags,
-    LockRequest, NtStatus, OutputResponse, QueryInfoRequest, ReadResponse, WriteFlags,
-    WriteRequest,
+    FlushRequest, Guid, HeaderFlags, LeaseBreakAck, LockElement, LockFlags, LockRequest, NtStatus,
+    OutputResponse, QueryInfoRequest, ReadResponse, WriteFlags, WriteRequest,
 };
 use support::{Fixture, Wire, read, write};
 
@@ -429,14 +428,8 @@ fn whoever_wants_a_negotiation_of_3_1_1_confirmed_is_disconnected() {
         dialects: vec![Dialect::SMB_3_1_1],
     };
     request.emit(&mut input);
-    let request = IoctlRequest {
-        code: ControlCode::VALIDATE_NEGOTIATE_INFO,
-        file_id: FileId::RELATED,
-        input: &input,
-        input_response_max: 0,
-        output_response_max: 24,
-        is_fsctl: true,
-    };
+    let code = ControlCode::VALIDATE_NEGOTIATE_INFO;
+    let request = support::control(FileId::RELATED, code, &input);
     wire.start(Command::IOCTL, |out| request.emit(out));
     assert!(wire.is_closed());
 }
@@ -447,15 +440,9 @@ fn who_has_no_room_for_a_security_descriptor_is_told_how_much_it_takes() {
     let mut wire = fixture.client(1);
     let file_id = wire.open("f", |_| {}).id;
     let mut query = |output_length_max| {
-        let request = QueryInfoRequest {
-            info_type: InfoType::SECURITY,
-            class: 0,
-            output_length_max,
-            additional: SecurityInformation::OWNER | SecurityInformation::DACL,
-            flags: 0,
-            file_id,
-            input: &[],
-        };
+        let additional = SecurityInformation::OWNER | SecurityInformation::DACL;
+        let query = support::query(file_id, InfoType::SECURITY, 0);
+        let request = QueryInfoRequest { output_length_max, additional, ..query };
         wire.ask(Command::QUERY_INFO, |out| request.emit(out))
     };
     let (header, pdu) = query(0);

@@ -7,33 +7,11 @@ use smb::create::AccessMask;
 use smb::fsctl::{
     CopyChunk, CopyChunkRequest, CopyChunkResponse, FileRange, ResumeKey, SetSparse, ZeroData,
 };
-use smb::{
-    Command, ControlCode, FileId, IoctlRequest, IoctlResponse, LockElement, LockFlags, LockRequest,
-    NtStatus,
-};
+use smb::{Command, ControlCode, FileId, LockElement, LockFlags, LockRequest, NtStatus};
 use support::{Fixture, Wire};
 
-fn control(
-    wire: &mut Wire,
-    code: ControlCode,
-    file_id: FileId,
-    input: &[u8],
-) -> (NtStatus, Vec<u8>) {
-    let request = IoctlRequest {
-        code,
-        file_id,
-        input,
-        input_response_max: 0,
-        output_response_max: 4096,
-        is_fsctl: true,
-    };
-    let (header, pdu) = wire.ask(Command::IOCTL, |out| request.emit(out));
-    let output = IoctlResponse::parse(&pdu).map(|response| response.output.to_vec());
-    (header.status, output.unwrap_or_default())
-}
-
 fn key(wire: &mut Wire, source: FileId) -> ResumeKey {
-    let (status, output) = control(wire, ControlCode::SRV_REQUEST_RESUME_KEY, source, &[]);
+    let (status, output) = wire.control(source, ControlCode::SRV_REQUEST_RESUME_KEY, &[]);
     assert_eq!((status, output.len()), (NtStatus::SUCCESS, 32));
     ResumeKey::parse(&output).unwrap()
 }
@@ -52,14 +30,14 @@ fn copy(
     let chunks = chunks.iter().map(chunk).collect();
     let mut input = Vec::new();
     CopyChunkRequest { source, chunks }.emit(&mut input);
-    let (status, output) = control(wire, ControlCode::SRV_COPYCHUNK, target, &input);
+    let (status, output) = wire.control(target, ControlCode::SRV_COPYCHUNK, &input);
     (status, CopyChunkResponse::parse(&output).unwrap_or_default())
 }
 
 fn ranges(wire: &mut Wire, file: FileId, offset: u64, length: u64) -> Vec<(u64, u64)> {
     let mut input = Vec::new();
     FileRange { offset, length }.emit(&mut input);
-    let (status, output) = control(wire, ControlCode::QUERY_ALLOCATED_RANGES, file, &input);
+    let (status, output) = wire.control(file, ControlCode::QUERY_ALLOCATED_RANGES, &input);
     assert_eq!(status, NtStatus::SUCCESS);
     let list = FileRange::parse_list(&output).unwrap();
     list.iter().map(|range| (range.offset, range.length)).collect()
@@ -68,7 +46,7 @@ fn ranges(wire: &mut Wire, file: FileId, offset: u64, length: u64) -> Vec<(u64, 
 fn zero(wire: &mut Wire, file: FileId, offset: u64, end: u64) -> NtStatus {
     let mut input = Vec::new();
     ZeroData { offset, end }.emit(&mut input);
-    control(wire, ControlCode::SET_ZERO_DATA, file, &input).0
+    wire.control(file, ControlCode::SET_ZERO_DATA, &input).0
 }
 
 #[test]
@@ -145,10 +123,10 @@ fn only_a_file_marked_sparse_shows_holes() {
     assert_eq!(ranges(&mut wire, file, 0, 1 << 20), [(0, 256 << 10)]);
     let mut input = Vec::new();
     SetSparse { sparse: true }.emit(&mut input);
-    assert_eq!(control(&mut wire, ControlCode::SET_SPARSE, file, &input).0, NtStatus::SUCCESS);
+    assert_eq!(wire.control(file, ControlCode::SET_SPARSE, &input).0, NtStatus::SUCCESS);
     assert_eq!(zero(&mut wire, file, 0, 128 << 10), NtStatus::SUCCESS);
     assert_eq!(ranges(&mut wire, file, 4096, 1 << 20), [(128 << 10, 128 << 10)]);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 256 << 10);
-    assert_eq!(control(&mut wire, ControlCode::SET_SPARSE, file, &[0]).0, NtStatus::SUCCESS);
+    assert_eq!(wire.control(file, ControlCode::SET_SPARSE, &[0]).0, NtStatus::SUCCESS);
     assert_eq!(ranges(&mut wire, file, 0, 1 << 20), [(0, 256 << 10)]);
 }

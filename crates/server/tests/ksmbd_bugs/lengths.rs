@@ -11,7 +11,7 @@ use smb::negotiate::{
     SigningId,
 };
 use smb::{
-    Command, ControlCode, FileId, Guid, Header, IoctlRequest, LockFlags, MessageId, Name, NtStatus,
+    Command, ControlCode, FileId, Guid, Header, LockFlags, MessageId, Name, NtStatus,
     QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoRequest, SetInfoRequest,
     TreeConnectRequest,
 };
@@ -359,15 +359,8 @@ fn offsets_beyond_what_a_file_can_have_touch_nothing() {
 fn a_query_or_control_that_lies_about_its_buffers() {
     let fixture = start();
     let info = |wire: &mut Wire, file_id| {
-        let request = QueryInfoRequest {
-            info_type: InfoType::FILE,
-            class: FileInfoClass::ALL.0,
-            output_length_max: 4096,
-            additional: SecurityInformation::empty(),
-            flags: 0,
-            file_id,
-            input: &[0; 16],
-        };
+        let query = support::query(file_id, InfoType::FILE, FileInfoClass::ALL.0);
+        let request = QueryInfoRequest { input: &[0; 16], ..query };
         let pdu = wire.pdu(Command::QUERY_INFO, |out| request.emit(out));
         (pdu, vec![(68, 4), (72, 2), (76, 4)])
     };
@@ -402,14 +395,7 @@ fn a_query_or_control_that_lies_about_its_buffers() {
     };
     distort(&fixture, directory, listed);
     let control = |wire: &mut Wire, file_id| {
-        let request = IoctlRequest {
-            code: ControlCode::QUERY_ALLOCATED_RANGES,
-            file_id,
-            input: &[0; 16],
-            input_response_max: 0,
-            output_response_max: 4096,
-            is_fsctl: true,
-        };
+        let request = support::control(file_id, ControlCode::QUERY_ALLOCATED_RANGES, &[0; 16]);
         let pdu = wire.pdu(Command::IOCTL, |out| request.emit(out));
         (pdu, vec![(88, 4), (92, 4), (96, 4), (100, 4), (104, 4), (108, 4), (120, 8), (128, 8)])
     };

@@ -8,12 +8,9 @@ use smb::create::{
 };
 use smb::info::{FileInfoClass, InfoType, PosixInfo, SecurityInformation};
 use smb::negotiate::{NegotiateContext, NegotiateResponse};
-use smb::{
-    CloseRequest, Command, ControlCode, FileId, IoctlRequest, IoctlResponse, NtStatus,
-    OutputResponse, QueryInfoRequest, SetInfoRequest,
-};
+use smb::{Command, FileId, NtStatus, OutputResponse, QueryInfoRequest, SetInfoRequest};
 
-use crate::support::{Fixture, Opened, Wire};
+use crate::support::{self, Fixture, Opened, Wire};
 
 /// A client that knows the extensions, in the share.
 pub(crate) fn client(fixture: &Fixture, number: u8) -> Wire {
@@ -62,8 +59,7 @@ pub(crate) fn facts(opened: &Opened) -> PosixResponse {
 }
 
 pub(crate) fn close(wire: &mut Wire, file_id: FileId) {
-    let request = CloseRequest { query_attributes: false, file_id };
-    assert_eq!(wire.ask(Command::CLOSE, |out| request.emit(out)).0.status, NtStatus::SUCCESS);
+    assert_eq!(wire.close(file_id), NtStatus::SUCCESS);
 }
 
 pub(crate) fn unlink(wire: &mut Wire, name: &str) {
@@ -82,15 +78,7 @@ pub(crate) fn query(
     class: u8,
     additional: SecurityInformation,
 ) -> Result<Vec<u8>, NtStatus> {
-    let request = QueryInfoRequest {
-        info_type,
-        class,
-        output_length_max: 4096,
-        additional,
-        flags: 0,
-        file_id,
-        input: &[],
-    };
+    let request = QueryInfoRequest { additional, ..support::query(file_id, info_type, class) };
     let (header, pdu) = wire.ask(Command::QUERY_INFO, |out| request.emit(out));
     match header.status {
         NtStatus::SUCCESS => Ok(OutputResponse::parse(&pdu).unwrap().output.to_vec()),
@@ -113,25 +101,6 @@ pub(crate) fn set(
 ) -> NtStatus {
     let request = SetInfoRequest { info_type, class: class.0, additional, file_id, buffer };
     wire.ask(Command::SET_INFO, |out| request.emit(out)).0.status
-}
-
-pub(crate) fn control(
-    wire: &mut Wire,
-    file_id: FileId,
-    code: ControlCode,
-    input: &[u8],
-) -> (NtStatus, Vec<u8>) {
-    let request = IoctlRequest {
-        code,
-        file_id,
-        input,
-        input_response_max: 0,
-        output_response_max: 4096,
-        is_fsctl: true,
-    };
-    let (header, pdu) = wire.ask(Command::IOCTL, |out| request.emit(out));
-    let output = IoctlResponse::parse(&pdu).map(|response| response.output.to_vec());
-    (header.status, output.unwrap_or_default())
 }
 
 pub(crate) fn on_disk(fixture: &Fixture, name: &str) -> PathBuf {

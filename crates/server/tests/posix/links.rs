@@ -6,7 +6,7 @@ use smb::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequestCon
 use smb::fsctl::{ReparsePoint, SymlinkReparse};
 use smb::{ControlCode, ErrorResponse, Name, NtStatus, SymlinkError};
 
-use crate::client::{NO_MODE, client, close, control, info, make, on_disk, open, open_as, unlink};
+use crate::client::{NO_MODE, client, close, info, make, on_disk, open, open_as, unlink};
 use crate::support::{Fixture, Wire};
 
 fn make_link(wire: &mut Wire, name: &str, target: &str) -> NtStatus {
@@ -21,7 +21,7 @@ fn make_link_as(wire: &mut Wire, name: &str, target: &str, relative: bool) -> Nt
     let name = Name::new(target).unwrap();
     let mut input = Vec::new();
     SymlinkReparse { relative, substitute: name.clone(), print: name }.emit(&mut input);
-    let status = control(wire, file.id, ControlCode::SET_REPARSE_POINT, &input).0;
+    let status = wire.control(file.id, ControlCode::SET_REPARSE_POINT, &input).0;
     if status == NtStatus::SUCCESS {
         assert_eq!(info(wire, file.id).facts.mode >> 12, 2, "the handle is the link's");
     }
@@ -63,7 +63,7 @@ fn a_link_is_a_link_and_leads_nowhere_outside() {
     let known = info(&mut wire, link.id);
     assert_eq!((known.facts.mode >> 12, known.facts.reparse_tag), (2, 0xa000_000c));
     assert_eq!(known.end_of_file, 4);
-    let (status, bytes) = control(&mut wire, link.id, ControlCode::GET_REPARSE_POINT, &[]);
+    let (status, bytes) = wire.control(link.id, ControlCode::GET_REPARSE_POINT, &[]);
     assert_eq!(status, NtStatus::SUCCESS);
     let Ok(ReparsePoint::Symlink(read)) = ReparsePoint::parse(&bytes) else { panic!("a link") };
     assert_eq!(read.substitute.as_str(), "../f");
@@ -98,16 +98,16 @@ fn only_something_new_and_empty_becomes_a_link() {
     let name = Name::new("x").unwrap();
     let mut input = Vec::new();
     SymlinkReparse { relative: true, substitute: name.clone(), print: name }.emit(&mut input);
-    let refused = control(&mut wire, file, ControlCode::SET_REPARSE_POINT, &input).0;
+    let refused = wire.control(file, ControlCode::SET_REPARSE_POINT, &input).0;
     assert_eq!(refused, NtStatus::NOT_SUPPORTED);
     assert_eq!(std::fs::read(on_disk(&fixture, "f")).unwrap(), b"data");
     // A device, by the tag of NFS.
     let empty = make(&mut wire, "e", 0o644);
     let nfs = b"\x14\0\0\x80\x08\0\0\0CHR\0\0\0\0\0";
-    let refused = control(&mut wire, empty, ControlCode::SET_REPARSE_POINT, nfs).0;
+    let refused = wire.control(empty, ControlCode::SET_REPARSE_POINT, nfs).0;
     assert_eq!(refused, NtStatus::NOT_SUPPORTED);
     let mut windows = fixture.client(2);
     let other = windows.open("w", |_| {}).id;
-    let refused = control(&mut windows, other, ControlCode::SET_REPARSE_POINT, &input).0;
+    let refused = windows.control(other, ControlCode::SET_REPARSE_POINT, &input).0;
     assert_eq!(refused, NtStatus::NOT_SUPPORTED);
 }

@@ -23,9 +23,10 @@ use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
 };
 use smb::{
-    Channel, CloseRequest, Command, Empty, FileId, Guid, Header, MessageId, Name, NtStatus,
-    OutputResponse, QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, Route, SessionId,
-    SetInfoRequest, TreeConnectRequest, TreeId, WriteFlags, WriteRequest,
+    Channel, CloseRequest, Command, ControlCode, Empty, FileId, Guid, Header, IoctlRequest,
+    IoctlResponse, MessageId, Name, NtStatus, OutputResponse, QueryInfoRequest, ReadFlags,
+    ReadRequest, ReadResponse, Route, SessionId, SetInfoRequest, TreeConnectRequest, TreeId,
+    WriteFlags, WriteRequest,
 };
 use tokio::runtime;
 use tokio::task::JoinHandle;
@@ -257,17 +258,22 @@ impl Wire {
         info_type: InfoType,
         class: u8,
     ) -> (NtStatus, Vec<u8>) {
-        let request = QueryInfoRequest {
-            info_type,
-            class,
-            output_length_max: 4096,
-            additional: SecurityInformation::empty(),
-            flags: 0,
-            file_id,
-            input: &[],
-        };
+        let request = query(file_id, info_type, class);
         let (header, pdu) = self.ask(Command::QUERY_INFO, |out| request.emit(out));
         let output = OutputResponse::parse(&pdu).map(|response| response.output.to_vec());
+        (header.status, output.unwrap_or_default())
+    }
+
+    /// Asks a file, or the server with it, to do something; no bytes where there was an error.
+    pub(crate) fn control(
+        &mut self,
+        id: FileId,
+        code: ControlCode,
+        input: &[u8],
+    ) -> (NtStatus, Vec<u8>) {
+        let request = control(id, code, input);
+        let (header, pdu) = self.ask(Command::IOCTL, |out| request.emit(out));
+        let output = IoctlResponse::parse(&pdu).map(|response| response.output.to_vec());
         (header.status, output.unwrap_or_default())
     }
 
@@ -404,6 +410,31 @@ pub(crate) fn write(id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
         flags: WriteFlags::empty(),
         data,
         channel_info: &[],
+    }
+}
+
+/// A QUERY_INFO as most tests want it.
+pub(crate) fn query(file_id: FileId, info_type: InfoType, class: u8) -> QueryInfoRequest<'static> {
+    QueryInfoRequest {
+        info_type,
+        class,
+        output_length_max: 4096,
+        additional: SecurityInformation::empty(),
+        flags: 0,
+        file_id,
+        input: &[],
+    }
+}
+
+/// An IOCTL as most tests want it.
+pub(crate) fn control(file_id: FileId, code: ControlCode, input: &[u8]) -> IoctlRequest<'_> {
+    IoctlRequest {
+        code,
+        file_id,
+        input,
+        input_response_max: 0,
+        output_response_max: 4096,
+        is_fsctl: true,
     }
 }
 
