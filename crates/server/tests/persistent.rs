@@ -1,4 +1,4 @@
-//! Handles that outlive the server: a crash is a copy of what is on disk at that moment.
+//! Handles that outlive the server.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -6,63 +6,18 @@ mod support;
 use std::net::Shutdown;
 use std::path::Path;
 
-use server::{Server, ServerConfig, ShareConfig, Users};
 use smb::create::{
     CreateRequestContext, CreateResponseContext, DurableReconnectV2, DurableRequestV2, Lease,
     LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::RenameFlags;
 use smb::{
-    BreakNotification, CloseRequest, Command, Empty, FileId, Guid, LockElement, LockFlags,
-    LockRequest, NtStatus,
+    BreakNotification, Command, Empty, FileId, Guid, LockElement, LockFlags, LockRequest, NtStatus,
 };
+use support::crash::Writing;
 use support::{Fixture, Opened, Wire, read};
 
 const GUID: Guid = Guid([5; 16]);
-
-/// A server that writes its persistent opens down, and where.
-struct Writing {
-    fixture: Fixture,
-    log: tempfile::TempDir,
-}
-
-fn start() -> Writing {
-    let log = tempfile::tempdir().unwrap();
-    let path = log.path().join("opens");
-    let fixture = Fixture::start_with(|config| config.shares[0].persistent_opens = Some(path));
-    Writing { fixture, log }
-}
-
-/// The server died, and another one serves what it left on disk.
-struct Afterwards {
-    runtime: tokio::runtime::Runtime,
-    running: server::Running,
-    log: tempfile::TempDir,
-}
-
-fn crash(server: &Writing) -> Afterwards {
-    let kept = tempfile::tempdir().unwrap();
-    let copy = kept.path().join("opens");
-    std::fs::copy(server.log.path().join("opens"), &copy).unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
-    let mut share = ShareConfig::new("data", server.fixture.dir.path());
-    share.persistent_opens = Some(copy);
-    config.shares.push(share);
-    config.users = Users::with_passwords([("user", "secret")]);
-    let running = runtime.block_on(Server::start(config)).unwrap();
-    Afterwards { runtime, running, log: kept }
-}
-
-impl Afterwards {
-    fn client(&self, number: u8) -> Wire {
-        let mut wire = Wire::dial(self.running.tcp_address());
-        wire.negotiate(number);
-        wire.log_on();
-        wire.enter("data");
-        wire
-    }
-}
 
 fn lease() -> Lease {
     let version = LeaseVersion::V2 { parent: None, epoch: 0 };
@@ -106,26 +61,25 @@ fn granted(opened: &Opened) -> Option<LeaseState> {
 
 #[test]
 fn a_persistent_open_is_there_after_a_crash_with_its_share_mode_and_its_lease() {
-    let server = start();
+    let server = Writing::start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
     assert!(is_persistent(&opened));
-    let after = crash(&server);
-    assert_eq!(after.running.status().orphans, 1);
+    let after = server.crash();
+    assert_eq!(after.fixture.running.status().orphans, 1);
     // It shares with nobody, and its lease is asked for in vain until it is taken back.
-    let mut again = after.client(1);
+    let mut again = after.fixture.client(1);
     let back = take_back(&mut again, "f", opened.id);
     assert_eq!(back.status, NtStatus::SUCCESS);
     assert_eq!(back.id.persistent, opened.id.persistent);
     assert_eq!(granted(&back), Some(lease().state));
-    let close = CloseRequest { query_attributes: false, file_id: back.id };
-    assert_eq!(again.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::SUCCESS);
-    assert_eq!(after.running.status().files, 0);
+    assert_eq!(again.close(back.id), NtStatus::SUCCESS);
+    assert_eq!(after.fixture.running.status().files, 0);
 }
 
 #[test]
 fn who_comes_back_is_asked_for_what_somebody_waits_for() {
-    let server = start();
+    let server = Writing::start();
     for is_lost in [true, false] {
         let mut one = server.fixture.client(1);
         let opened = open_persistent(&mut one, "f");
@@ -144,8 +98,7 @@ fn who_comes_back_is_asked_for_what_somebody_waits_for() {
         assert_eq!(back.status, NtStatus::SUCCESS);
         let (_, pdu) = again.notification();
         assert!(matches!(BreakNotification::parse(&pdu), Ok(BreakNotification::Lease(_))));
-        let close = CloseRequest { query_attributes: false, file_id: back.id };
-        assert_eq!(again.ask(Command::CLOSE, |out| close.emit(out)).0.status, NtStatus::SUCCESS);
+        assert_eq!(again.close(back.id), NtStatus::SUCCESS);
         assert_eq!(other.finish_open(waiting).status, NtStatus::SUCCESS);
         other.ask(Command::LOGOFF, |out| Empty.emit(out));
     }
@@ -153,26 +106,25 @@ fn who_comes_back_is_asked_for_what_somebody_waits_for() {
 
 #[test]
 fn what_was_closed_does_not_come_back() {
-    let server = start();
+    let server = Writing::start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
-    let close = CloseRequest { query_attributes: false, file_id: opened.id };
-    one.ask(Command::CLOSE, |out| close.emit(out));
-    let after = crash(&server);
-    assert_eq!(after.running.status().orphans, 0);
+    assert_eq!(one.close(opened.id), NtStatus::SUCCESS);
+    let after = server.crash();
+    assert_eq!(after.fixture.running.status().orphans, 0);
 }
 
 #[test]
 fn a_renamed_file_is_found_again_and_one_put_in_its_place_is_not() {
-    let server = start();
+    let server = Writing::start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
     assert_eq!(one.rename(opened.id, "g", RenameFlags::empty()), NtStatus::SUCCESS);
-    let after = crash(&server);
-    assert_eq!(take_back(&mut after.client(1), "g", opened.id).status, NtStatus::SUCCESS);
+    let after = server.crash();
+    assert_eq!(take_back(&mut after.fixture.client(1), "g", opened.id).status, NtStatus::SUCCESS);
     drop(after);
     replace(&server.fixture.dir.path().join("g"));
-    assert_eq!(crash(&server).running.status().orphans, 0);
+    assert_eq!(server.crash().fixture.running.status().orphans, 0);
 }
 
 // Another inode under the same name; the first one stays taken.
@@ -194,7 +146,7 @@ fn reads(wire: &mut Wire, file_id: FileId, offset: u64) -> NtStatus {
 
 #[test]
 fn byte_range_locks_are_there_after_a_crash_and_those_given_back_are_not() {
-    let server = start();
+    let server = Writing::start();
     std::fs::write(server.fixture.dir.path().join("f"), [7; 100]).unwrap();
     let mut one = server.fixture.client(1);
     let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
@@ -212,8 +164,8 @@ fn byte_range_locks_are_there_after_a_crash_and_those_given_back_are_not() {
     assert_eq!(locked(&mut one, opened.id, 0x21, &clash), NtStatus::LOCK_NOT_GRANTED);
     let unlock = [(20, LockFlags::UNLOCK)];
     assert_eq!(locked(&mut one, opened.id, 0x31, &unlock), NtStatus::SUCCESS);
-    let after = crash(&server);
-    let mut other = after.client(2);
+    let after = server.crash();
+    let mut other = after.fixture.client(2);
     let id = other.open("f", |_| {}).id;
     let held = NtStatus::FILE_LOCK_CONFLICT;
     let found: Vec<_> = [0, 20, 40, 60].iter().map(|&at| reads(&mut other, id, at)).collect();
@@ -222,7 +174,7 @@ fn byte_range_locks_are_there_after_a_crash_and_those_given_back_are_not() {
     assert_eq!(locked(&mut other, id, 0, &[(40, alone)]), refused, "held by readers");
     assert_eq!(locked(&mut other, id, 0, &[(60, alone)]), NtStatus::SUCCESS, "never taken");
     let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: true };
-    let mut again = after.client(1);
+    let mut again = after.fixture.client(1);
     let back = again.open("f", |request| {
         request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
     });
@@ -233,22 +185,21 @@ fn byte_range_locks_are_there_after_a_crash_and_those_given_back_are_not() {
     assert_eq!(reads(&mut again, back.id, 0), NtStatus::SUCCESS);
     assert_eq!(locked(&mut again, back.id, 0, &[(0, LockFlags::UNLOCK)]), NtStatus::SUCCESS);
     assert_eq!(reads(&mut other, id, 0), NtStatus::SUCCESS);
-    let close = CloseRequest { query_attributes: false, file_id: back.id };
-    again.ask(Command::CLOSE, |out| close.emit(out));
+    assert_eq!(again.close(back.id), NtStatus::SUCCESS);
     assert_eq!(locked(&mut other, id, 0, &[(40, alone)]), NtStatus::SUCCESS);
 }
 
 #[test]
 fn a_crash_before_a_rename_that_was_noted_loses_nothing() {
-    let server = start();
+    let server = Writing::start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
     assert_eq!(one.rename(opened.id, "g", RenameFlags::empty()), NtStatus::SUCCESS);
     // As if the machine had gone down between the note and the deed.
     let dir = server.fixture.dir.path();
     std::fs::rename(dir.join("g"), dir.join("f")).unwrap();
-    let after = crash(&server);
-    assert_eq!(take_back(&mut after.client(1), "f", opened.id).status, NtStatus::SUCCESS);
+    let after = server.crash();
+    assert_eq!(take_back(&mut after.fixture.client(1), "f", opened.id).status, NtStatus::SUCCESS);
 }
 
 #[test]
@@ -264,13 +215,13 @@ fn a_share_without_a_log_grants_durable_handles_at_most() {
 
 #[test]
 fn a_stopped_server_leaves_its_persistent_opens_for_the_next() {
-    let server = start();
+    let server = Writing::start();
     let mut one = server.fixture.client(1);
     let opened = open_persistent(&mut one, "f");
     drop(one);
-    let after = crash(&server);
-    let Afterwards { runtime, running, log } = after;
+    let after = server.crash();
+    let Writing { fixture: Fixture { running, runtime, .. }, log } = after;
     assert!(runtime.block_on(running.shutdown()));
-    let next = crash(&Writing { fixture: server.fixture, log });
-    assert_eq!(take_back(&mut next.client(1), "f", opened.id).status, NtStatus::SUCCESS);
+    let next = Writing { fixture: server.fixture, log }.crash();
+    assert_eq!(take_back(&mut next.fixture.client(1), "f", opened.id).status, NtStatus::SUCCESS);
 }

@@ -1,6 +1,5 @@
 //! Names: what they may be, and that they go and are moved while files are open.
 
-use server::{Server, ServerConfig, ShareConfig, Users};
 use smb::create::{
     CreateDisposition, CreateOptions, CreateRequestContext, DurableReconnectV2, DurableRequestV2,
 };
@@ -13,6 +12,7 @@ use smb::{
 };
 
 use crate::client::{client, close, info, make, on_disk, open, open_as, set, unlink};
+use crate::support::crash::Writing;
 use crate::support::{Fixture, Wire, new_name};
 
 fn list(wire: &mut Wire, file_id: FileId) -> Result<Vec<PosixEntry>, NtStatus> {
@@ -153,12 +153,10 @@ fn a_rename_replaces_what_is_open_and_moves_what_is_open_below() {
 
 #[test]
 fn a_persistent_open_below_a_directory_that_is_renamed_is_found_after_a_crash() {
-    let log = tempfile::tempdir().unwrap();
-    let [opens, copy] = ["opens", "copy"].map(|name| log.path().join(name));
-    let writes = opens.clone();
-    let fixture = Fixture::start_with(|config| config.shares[0].persistent_opens = Some(writes));
-    std::fs::create_dir(on_disk(&fixture, "from")).unwrap();
-    let mut wire = client(&fixture, 1);
+    let server = Writing::start();
+    let fixture = &server.fixture;
+    std::fs::create_dir(on_disk(fixture, "from")).unwrap();
+    let mut wire = client(fixture, 1);
     let create_guid = Guid([5; 16]);
     let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid };
     let below = open_as(&mut wire, "from/f", 0o600, |open| {
@@ -166,23 +164,13 @@ fn a_persistent_open_below_a_directory_that_is_renamed_is_found_after_a_crash() 
     });
     let directory = open(&mut wire, "from").id;
     assert_eq!(rename(&mut wire, directory, "to", FileInfoClass::RENAME), NtStatus::SUCCESS);
-    std::fs::copy(&opens, &copy).unwrap();
-    let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
-    let mut share = ShareConfig::new("data", fixture.dir.path());
-    share.persistent_opens = Some(copy);
-    config.shares.push(share);
-    config.users = Users::with_passwords([("user", "secret")]);
-    // The server died, and another one serves what it left.
-    let running = fixture.runtime.block_on(Server::start(config)).unwrap();
-    let mut again = Wire::dial(running.tcp_address());
-    again.negotiate(1);
-    again.log_on();
-    again.enter("data");
+    let after = server.crash();
+    let mut again = after.fixture.client(1);
     let back = DurableReconnectV2 { file_id: below.id, create_guid, persistent: true };
     let back = again.open("to\\f", |open| {
         open.contexts.push(CreateRequestContext::DurableReconnectV2(back));
     });
     assert_eq!(back.status, NtStatus::SUCCESS);
     assert_eq!(again.write(back.id, b"new"), NtStatus::SUCCESS);
-    assert_eq!(std::fs::read(on_disk(&fixture, "to/f")).unwrap(), b"new");
+    assert_eq!(std::fs::read(on_disk(fixture, "to/f")).unwrap(), b"new");
 }

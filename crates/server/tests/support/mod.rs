@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod compound;
+pub(crate) mod crash;
 pub(crate) mod logon;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use server::{Running, Server, ServerConfig, ShareConfig, Users};
@@ -28,12 +29,13 @@ use smb::{
     ReadRequest, ReadResponse, Route, SessionId, SetInfoRequest, TreeConnectRequest, TreeId,
     WriteFlags, WriteRequest,
 };
+use tempfile::TempDir;
 use tokio::runtime;
 use tokio::task::JoinHandle;
 
 /// A server with the share `data` for `user` with password `secret`.
 pub(crate) struct Fixture {
-    pub(crate) dir: tempfile::TempDir,
+    pub(crate) dir: Arc<TempDir>,
     pub(crate) running: Running,
     pub(crate) runtime: runtime::Runtime,
 }
@@ -52,7 +54,19 @@ impl Fixture {
         runtime: runtime::Runtime,
         change: impl FnOnce(&mut ServerConfig),
     ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::serve(Arc::new(tempfile::tempdir().unwrap()), runtime, change)
+    }
+
+    /// Another server of what this one serves.
+    pub(crate) fn another(&self, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        Self::serve(Arc::clone(&self.dir), runtime::Runtime::new().unwrap(), change)
+    }
+
+    fn serve(
+        dir: Arc<TempDir>,
+        runtime: runtime::Runtime,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         config.shares.push(ShareConfig::new("data", dir.path()));
         config.users = Users::with_passwords([("user", "secret"), ("other", "hidden")]);
