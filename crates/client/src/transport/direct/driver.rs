@@ -123,8 +123,13 @@ impl Driver {
 
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), ConnectionError> {
         self.engine.poll(events);
+        // A queue pair that is gone flushes and refuses work before its end is told, which says why.
+        let end = events.iter().find_map(|event| match event {
+            Event::Disconnected { reason, .. } => Some(ConnectionError::RdmaLost(*reason)),
+            _ => None,
+        });
         for event in events.drain(..) {
-            self.handle(event)?;
+            self.handle(event).map_err(|error| end.unwrap_or(error))?;
         }
         self.take_commands()?;
         let deadline = self.handle_time(Instant::now())?;

@@ -12,7 +12,8 @@ use smbdirect::{Acceptor, Config, Connection, Descriptors, NegotiateResponse};
 use super::*;
 
 /// Echoes frames. A frame that begins with `W` names memory to be filled by RDMA Write, one that
-/// begins with `R` memory to be read, whose bytes are then echoed.
+/// begins with `R` memory to be read, whose bytes are then echoed. One that begins with `E` is the
+/// last.
 struct Peer {
     engine: Box<dyn Engine>,
     address: SocketAddr,
@@ -123,6 +124,10 @@ impl Serving {
         let kind = frame[0];
         if kind != b'W' && kind != b'R' {
             self.connection.as_mut().unwrap().send(frame, None).unwrap();
+            if kind == b'E' {
+                self.flush(engine);
+                engine.disconnect(self.qp);
+            }
             return;
         }
         let descriptors = Descriptors::parse(&frame[1..]).unwrap();
@@ -191,6 +196,15 @@ async fn frames_of_every_size_come_back_whole() {
     }
     drop(transport);
     serving.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_ends_says_so() {
+    let (mut transport, _serving) = connected().await;
+    assert_eq!(exchange(&mut transport, b"E").await, b"E");
+    let end = std::future::poll_fn(|cx| transport.receiver.poll_receive(cx, 1 << 20)).await;
+    let reason = rdma::DisconnectReason::PeerClosed;
+    assert_eq!(end.unwrap_err(), ConnectionError::RdmaLost(reason));
 }
 
 #[tokio::test]
