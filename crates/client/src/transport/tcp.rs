@@ -84,6 +84,12 @@ impl FrameSender for Sender {
     }
 }
 
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -218,3 +224,23 @@ fn poll_read(
 
 /// Small answers come several at a time; longer ones are read where they will stay.
 const BUFFER: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_transport_that_is_dropped_ends_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let transport = connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        drop(transport);
+        let end = tokio::time::timeout(Duration::from_secs(10), peer.read_u8()).await;
+        assert_eq!(end.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
