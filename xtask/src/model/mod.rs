@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  crates/client/examples/model   24 clients, each with a model of its directory
-//!           |  requests, cuts
+//!           |  requests, cuts, over TCP and SMB Direct
 //!           v
 //!  landfast serve  <-- SIGKILL, start again: this task
 //!           |
@@ -155,9 +155,11 @@ pub(crate) fn program() -> Result<PathBuf, Failure> {
 }
 
 fn clients(program: &Path, server: &Landfast, options: &Options) -> Step {
+    let direct = server.address.rdma.map(|address| ["--direct".to_owned(), address.to_string()]);
     Step::new(program)
         .args([&server.address.smb.to_string(), SHARE])
         .arg(&server.address.directory)
+        .args(direct.iter().flatten())
         .args(["--user", &format!("{USER}:{PASSWORD}")])
         .args(["--clients", &options.clients.to_string()])
         .args(["--seconds", &options.seconds.to_string()])

@@ -7,8 +7,8 @@ use smb::create::{
 };
 use smb::info::{FileAttributes, FileInfoClass, InfoType, SecurityInformation};
 use smb::{
-    Channel, FileId, Guid, LockElement, LockFlags, LockRequest, Name, ReadFlags, ReadRequest,
-    SetInfoRequest, WriteFlags, WriteRequest,
+    Channel, FileId, Guid, Header, LockElement, LockFlags, LockRequest, Name, ReadFlags,
+    ReadRequest, SetInfoRequest, WriteFlags, WriteRequest,
 };
 
 use crate::public::Range;
@@ -100,29 +100,64 @@ pub(crate) fn lease(key: [u8; 16], state: LeaseState) -> Lease {
     Lease { key: LeaseKey(key), state, break_in_progress: false, version }
 }
 
-pub(crate) fn write(id: FileId, offset: usize, data: &[u8]) -> WriteRequest<'_> {
-    WriteRequest {
-        offset: wide(offset),
-        file_id: id,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        flags: WriteFlags::empty(),
-        data,
-        channel_info: &[],
-    }
+/// What a request says. The data of READ and WRITE goes one way or another with each connection.
+#[derive(Debug)]
+pub(crate) enum Body<'a> {
+    Plain(Vec<u8>),
+    /// Everything a file here can have.
+    Read(FileId),
+    Write {
+        id: FileId,
+        offset: usize,
+        data: &'a [u8],
+    },
 }
 
-/// Everything a file here can have.
-pub(crate) fn read(id: FileId) -> ReadRequest<'static> {
-    ReadRequest {
-        flags: ReadFlags::empty(),
-        length: LENGTH_MAX,
-        offset: 0,
-        file_id: id,
-        minimum_count: 0,
-        channel: Channel::NONE,
-        remaining_bytes: 0,
-        channel_info: &[],
+impl Body<'_> {
+    pub(crate) fn of(emit: impl FnOnce(&mut Vec<u8>)) -> Self {
+        // Offsets in a body count from the header.
+        let mut bytes = vec![0; Header::LEN];
+        emit(&mut bytes);
+        Self::Plain(bytes.split_off(Header::LEN))
+    }
+
+    /// How much memory it takes to move its data by RDMA.
+    pub(crate) fn data_len(&self) -> Option<u32> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Read(_) => Some(LENGTH_MAX),
+            Self::Write { data, .. } => u32::try_from(data.len()).ok(),
+        }
+    }
+
+    /// Appends it. `memory` describes where the data is or goes; the message itself if there is none.
+    pub(crate) fn emit(&self, memory: Option<&[u8]>, out: &mut Vec<u8>) {
+        let channel = if memory.is_some() { Channel::RDMA_V1 } else { Channel::NONE };
+        let channel_info = memory.unwrap_or_default();
+        match self {
+            Self::Plain(bytes) => out.extend_from_slice(bytes),
+            Self::Read(file_id) => ReadRequest {
+                flags: ReadFlags::empty(),
+                length: LENGTH_MAX,
+                offset: 0,
+                file_id: *file_id,
+                minimum_count: 0,
+                channel,
+                remaining_bytes: 0,
+                channel_info,
+            }
+            .emit(out),
+            Self::Write { id, offset, data } => WriteRequest {
+                offset: wide(*offset),
+                file_id: *id,
+                channel,
+                remaining_bytes: memory.and_then(|_| self.data_len()).unwrap_or_default(),
+                flags: WriteFlags::empty(),
+                data: if memory.is_some() { &[] } else { data },
+                channel_info,
+            }
+            .emit(out),
+        }
     }
 }
 

@@ -7,15 +7,17 @@
 //!  all are lost   recovery.rs
 //! ```
 //!
+//! Each is over TCP or SMB Direct; a copy may go the other way than the request went, and its data too.
 //! What cannot be asked twice without harm is not: then the client gives up the whole session.
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use smb::{Command, Header, HeaderFlags, NtStatus};
+use smb::{Command, HeaderFlags, NtStatus};
 
+use crate::ask::Body;
 use crate::client::Client;
-use crate::wire::{Answer, Joinable, Lost, PATIENCE, Wire};
+use crate::link::{Lost, PATIENCE, Way};
+use crate::wire::{Answer, Joinable, Wire};
 
 /// The connections of one session.
 #[derive(Debug, Default)]
@@ -36,8 +38,17 @@ impl Client<'_> {
         flags: HeaderFlags,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Answer, Lost> {
-        let repeats = REPEATED.contains(&command);
-        self.ask_repeatedly(command, flags, repeats, body)
+        self.ask_body(command, flags, &Body::of(body))
+    }
+
+    /// The same for what may have its data beside it.
+    pub(crate) fn ask_body(
+        &mut self,
+        command: Command,
+        flags: HeaderFlags,
+        body: &Body<'_>,
+    ) -> Result<Answer, Lost> {
+        self.ask_repeatedly(command, flags, REPEATED.contains(&command), body)
     }
 
     /// The same; says whether the request may be sent again when the channel is lost, and others are there.
@@ -46,15 +57,12 @@ impl Client<'_> {
         command: Command,
         mut flags: HeaderFlags,
         repeats: bool,
-        body: impl FnOnce(&mut Vec<u8>),
+        body: &Body<'_>,
     ) -> Result<Answer, Lost> {
-        // Offsets in a body count from the header.
-        let mut bytes = vec![0; Header::LEN];
-        body(&mut bytes);
         let patience = Instant::now() + PATIENCE;
         let mut is_copy = false;
         loop {
-            let asked = self.ask_once(command, flags, &bytes[Header::LEN..], repeats);
+            let asked = self.ask_once(command, flags, body, repeats);
             match asked {
                 Err(Lost::Connection) if repeats && !self.channels.wires.is_empty() => {
                     self.counts.repeated += 1;
@@ -79,17 +87,17 @@ impl Client<'_> {
         &mut self,
         command: Command,
         flags: HeaderFlags,
-        body: &[u8],
+        body: &Body<'_>,
         repeats: bool,
     ) -> Result<Answer, Lost> {
+        let by_rdma = !self.random.one_in(3);
         let count = self.channels.wires.len();
         let at = self.random.below(count.max(1));
         let wire = self.channels.wires.get_mut(at).ok_or(Lost::Connection)?;
         self.counts.requests += 1;
-        let emit = |out: &mut Vec<u8>| out.extend_from_slice(body);
         if self.cuts && self.random.one_in(CUT) {
             self.counts.cuts += 1;
-            let started = wire.start(command, flags, emit);
+            let started = wire.start(command, flags, body, by_rdma);
             std::thread::sleep(Duration::from_micros(self.random.next() % 2_000));
             let goes_on = repeats && count > 1;
             if !goes_on && self.random.one_in(2) {
@@ -99,13 +107,14 @@ impl Client<'_> {
             }
             return started.and(Err(Lost::Connection));
         }
-        let id = match wire.start(command, flags, emit) {
+        let id = match wire.start(command, flags, body, by_rdma) {
             Ok(id) => id,
             Err(lost) => {
                 self.lose_channel(at);
                 return Err(lost);
             }
         };
+        self.counts.by_rdma += u64::from(wire.lends());
         self.await_answer(at, id)
     }
 
@@ -113,22 +122,19 @@ impl Client<'_> {
     fn await_answer(&mut self, mut at: usize, id: u64) -> Result<Answer, Lost> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut readable: Vec<_> = self.channels.readable(deadline)?;
-            // From the last on: those before keep their places when one is gone.
-            while let Some(ready) = readable.pop() {
-                let expected = (ready == at).then_some(id);
-                match self.channels.wires[ready].take(expected) {
-                    Ok(Some(answer)) => return Ok(answer),
-                    Ok(None) => {}
-                    Err(Lost::Connection) => {
-                        self.lose_channel(ready);
-                        if ready == at {
-                            return Err(Lost::Connection);
-                        }
-                        at -= usize::from(ready < at);
+            let (from, came) = Wire::next_of(&mut self.channels.wires, deadline)?;
+            let wire = &mut self.channels.wires[from];
+            match came.and_then(|frame| wire.take(&frame, (from == at).then_some(id))) {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(Lost::Connection) => {
+                    self.lose_channel(from);
+                    if from == at {
+                        return Err(Lost::Connection);
                     }
-                    Err(lost) => return Err(lost),
+                    at -= usize::from(from < at);
                 }
+                Err(lost) => return Err(lost),
             }
         }
     }
@@ -156,17 +162,36 @@ impl Client<'_> {
         let Some(session) = self.channels.joinable.clone().filter(|_| count < CHANNELS_MAX) else {
             return Ok(());
         };
-        let mut wire = Wire::join(self.place, self.guid, &session)?;
+        let way = self.way();
+        let mut wire = Wire::join(&self.machine, &way, &session)?;
         wire.sequence = self.channels.sequence;
         self.counts.channels += 1;
         self.channels.wires.push(wire);
         Ok(())
     }
 
+    // A third of the clients have TCP alone, a third SMB Direct alone, a third both.
+    fn way(&mut self) -> Way {
+        let place = self.machine.place;
+        let is_direct = match self.number % 3 {
+            0 => false,
+            1 => true,
+            _ => self.random.one_in(2),
+        };
+        match place.direct.filter(|_| is_direct) {
+            Some(address) => {
+                self.counts.direct += 1;
+                Way::direct(address, &mut self.random)
+            }
+            None => Way::Tcp(place.tcp),
+        }
+    }
+
     /// A connection that has entered the share.
     pub(crate) fn connect(&mut self) -> Result<(), Lost> {
         self.disconnect();
-        let mut wire = Wire::enter(self.place, self.guid, self.session)?;
+        let way = self.way();
+        let mut wire = Wire::enter(&self.machine, &way, self.session)?;
         wire.sequence = self.channels.sequence;
         self.session = wire.session;
         self.channels.joinable = wire.joinable();
@@ -192,28 +217,6 @@ impl Client<'_> {
         self.disconnect();
         self.channels.silent = None;
         Ok(())
-    }
-}
-
-impl Channels {
-    // Waits until something comes, and says over which.
-    fn readable(&self, deadline: Instant) -> Result<Vec<usize>, Lost> {
-        let mut watched: Vec<_> = self
-            .wires
-            .iter()
-            .map(|wire| PollFd::from_borrowed_fd(wire.as_fd(), PollFlags::IN))
-            .collect();
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).map_err(|_| Lost::Connection)?;
-        match poll(&mut watched, Some(&left)) {
-            Ok(0) => Err(Lost::Fault(format!("no answer for {} s", PATIENCE.as_secs()))),
-            Ok(_) => {
-                let is_ready =
-                    |(at, fd): (usize, &PollFd<'_>)| (!fd.revents().is_empty()).then_some(at);
-                Ok(watched.iter().enumerate().filter_map(is_ready).collect())
-            }
-            Err(_) => Ok(Vec::new()),
-        }
     }
 }
 

@@ -14,12 +14,13 @@ use std::time::Instant;
 use smb::create::{CreateAction, CreateDisposition, LeaseState, OplockLevel};
 use smb::{Command, CreateResponse, FileId, HeaderFlags, NtStatus};
 
-use crate::ask::{Kind, Wish};
+use crate::ask::{Body, Kind, Wish};
 use crate::channels::Channels;
+use crate::link::Lost;
 use crate::names;
 use crate::public::{Public, Range};
 use crate::random::Random;
-use crate::wire::{Lost, Place};
+use crate::wire::Machine;
 use crate::worlds::{Change, Tree, Worlds};
 
 /// An open that a client keeps.
@@ -65,6 +66,10 @@ pub(crate) struct Counts {
     pub(crate) channels: u64,
     pub(crate) channels_cut: u64,
     pub(crate) repeated: u64,
+    /// Connections over SMB Direct.
+    pub(crate) direct: u64,
+    /// READs and WRITEs whose data went by RDMA.
+    pub(crate) by_rdma: u64,
 }
 
 impl Counts {
@@ -85,6 +90,8 @@ impl Counts {
         self.channels += other.channels;
         self.channels_cut += other.channels_cut;
         self.repeated += other.repeated;
+        self.direct += other.direct;
+        self.by_rdma += other.by_rdma;
     }
 }
 
@@ -114,8 +121,7 @@ pub(crate) struct Client<'a> {
     pub(crate) in_the_way: Option<(String, NtStatus)>,
     /// Connections are cut on purpose.
     pub(crate) cuts: bool,
-    pub(crate) place: &'a Place,
-    pub(crate) guid: [u8; 16],
+    pub(crate) machine: Machine<'a>,
     /// The session that its requests were sent in last.
     pub(crate) session: u64,
     pub(crate) channels: Channels,
@@ -125,12 +131,10 @@ impl<'a> Client<'a> {
     pub(crate) fn new(
         number: usize,
         clients: usize,
-        seed: u64,
-        place: &'a Place,
+        random: Random,
+        machine: Machine<'a>,
         public: &'a Public,
     ) -> Self {
-        let mut random = Random::new(seed);
-        let guid = random.guid();
         Self {
             number,
             clients,
@@ -147,8 +151,7 @@ impl<'a> Client<'a> {
             locking: None,
             in_the_way: None,
             cuts: true,
-            place,
-            guid,
+            machine,
             session: 0,
             channels: Channels::default(),
         }
@@ -191,7 +194,7 @@ impl<'a> Client<'a> {
     }
 
     pub(crate) fn has_streams(&self) -> bool {
-        self.place.streams
+        self.machine.place.streams
     }
 
     /// Whether there is a place for a path.
@@ -218,7 +221,7 @@ impl<'a> Client<'a> {
         &mut self,
         change: &Change,
         command: Command,
-        body: impl FnOnce(&mut Vec<u8>),
+        body: &Body<'_>,
     ) -> Result<NtStatus, Lost> {
         let paths = match change {
             Change::Rename { from, to } => self.reached(&[from, to]),
@@ -228,7 +231,7 @@ impl<'a> Client<'a> {
             }
         };
         self.hide(&paths);
-        match self.ask(command, HeaderFlags::empty(), body) {
+        match self.ask_body(command, HeaderFlags::empty(), body) {
             Ok((header, _)) => {
                 if header.status == NtStatus::SUCCESS {
                     self.counts.changes += 1;
@@ -275,7 +278,8 @@ impl<'a> Client<'a> {
         let request = wish.request();
         // Of what does not last the server knows no copy.
         let repeats = wish.kind == Kind::Persistent && !names::is_stream(&wish.path);
-        let asked = self.ask_repeatedly(Command::CREATE, flags, repeats, |out| request.emit(out));
+        let body = Body::of(|out| request.emit(out));
+        let asked = self.ask_repeatedly(Command::CREATE, flags, repeats, &body);
         let (header, pdu) = match asked {
             Ok(answer) => answer,
             Err(lost) => {

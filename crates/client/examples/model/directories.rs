@@ -10,10 +10,10 @@ use smb::{
     QueryDirectoryRequest, QueryInfoRequest,
 };
 
-use crate::ask::{self, SHARES_ALL};
+use crate::ask::{self, Body, SHARES_ALL};
 use crate::client::Client;
+use crate::link::Lost;
 use crate::names;
-use crate::wire::Lost;
 use crate::worlds::Change;
 
 /// Paths and lengths; of directories 0.
@@ -109,7 +109,7 @@ impl Client<'_> {
             self.ask(Command::SET_INFO, HeaderFlags::empty(), |out| request.emit(out))?.0.status
         } else {
             let change = Change::Rename { from: from.clone(), to: to.clone() };
-            self.change(&change, Command::SET_INFO, |out| request.emit(out))?
+            self.change(&change, Command::SET_INFO, &Body::of(|out| request.emit(out)))?
         };
         match status {
             NtStatus::SUCCESS if is_kept || is_taken => {

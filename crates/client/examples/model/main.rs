@@ -2,12 +2,13 @@
 //! their server is killed; each knows what its files hold, and whatever differs is a fault.
 //!
 //! ```text
-//! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N
+//! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N [--direct ADDRESS]
 //! ```
 //!
 //! `model idle ADDRESS SHARE NAME:PASSWORD COUNT` keeps so many sessions with a file open each, says
 //! `idle`, and waits for the end of its input.
 //!
+//! With an address for SMB Direct a third of the clients have only that, and a third both.
 //! DIRECTORY is what the server serves as SHARE, which keeps persistent opens. Whoever starts this
 //! kills the server and starts it again meanwhile: `cargo xtask model`. At the end the directory has
 //! to hold what the clients know. Exit status 1 if anything was not as it should be.
@@ -17,6 +18,7 @@ mod channels;
 mod client;
 mod directories;
 mod disk;
+mod link;
 mod names;
 mod public;
 mod random;
@@ -29,15 +31,18 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smb::create::CreateDisposition;
 use smb::{Command, NtStatus};
+use tokio::runtime::Runtime;
 
 use crate::client::{Client, Counts};
+use crate::link::Way;
 use crate::public::Public;
 use crate::random::Random;
-use crate::wire::{Place, Wire};
+use crate::wire::{Machine, Place, Wire};
 use crate::worlds::{Tree, compare};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -56,6 +61,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         options.get(name).copied().ok_or_else(|| format!("{name} is missing; see the source"))
     };
     let mut place = place(address, share, option("--user")?)?;
+    place.direct = options.get("--direct").map(|address| address.parse()).transpose()?;
     place.streams = disk::keeps_streams(Path::new(directory))?;
     let clients: usize = option("--clients")?.parse()?;
     let seconds: u64 = option("--seconds")?.parse()?;
@@ -72,7 +78,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>> {
     let (user, password) = user.split_once(':').ok_or("a user is NAME:PASSWORD")?;
     Ok(Place {
-        address: address.parse()?,
+        tcp: address.parse()?,
+        direct: None,
         share: share.to_owned(),
         user: user.to_owned(),
         password: password.to_owned(),
@@ -83,10 +90,11 @@ fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>
 /// Sessions with a file open each that do nothing more until this process is ended.
 fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
     let mut held = Vec::with_capacity(count);
+    let mut machine = Machine { place, guid: [0; 16], runtime: runtime()? };
     for number in 0..count {
         let lost = |lost| format!("session {number}: {lost:?}");
-        let mut wire =
-            Wire::enter(place, Random::new(ask::wide(number)).guid(), 0).map_err(lost)?;
+        machine.guid = Random::new(ask::wide(number)).guid();
+        let mut wire = Wire::enter(&machine, &Way::Tcp(place.tcp), 0).map_err(lost)?;
         let disposition = CreateDisposition::OPEN_IF;
         let name = format!("idle.{number}");
         let request = ask::create(&name, ask::OWNER_ACCESS, ask::SHARES_ALL, disposition);
@@ -101,6 +109,11 @@ fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
+// Of one thread: nothing goes on while that does something else.
+fn runtime() -> std::io::Result<Arc<Runtime>> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map(Arc::new)
+}
+
 fn work(
     place: &Place,
     clients: usize,
@@ -109,11 +122,16 @@ fn work(
     directory: &str,
 ) -> Result<(Counts, Vec<String>), Box<dyn Error>> {
     let (public, mut seeds) = (Public::default(), Random::new(seed));
+    let runtimes = (0..clients).map(|_| runtime()).collect::<Result<Vec<_>, _>>()?;
     let end = Instant::now() + time;
     let ended: Vec<_> = std::thread::scope(|scope| {
-        let started: Vec<_> = (0..clients)
-            .map(|number| {
-                let client = Client::new(number, clients, seeds.next(), place, &public);
+        let started: Vec<_> = runtimes
+            .into_iter()
+            .enumerate()
+            .map(|(number, runtime)| {
+                let mut random = Random::new(seeds.next());
+                let machine = Machine { place, guid: random.guid(), runtime };
+                let client = Client::new(number, clients, random, machine, &public);
                 scope.spawn(move || client.run(end))
             })
             .collect();

@@ -13,8 +13,8 @@ use smb::{Command, CreateResponse, HeaderFlags, NtStatus};
 use crate::ask::{self, Kind, SHARES_ALL};
 use crate::client::{Client, Handle};
 use crate::directories::Listing;
+use crate::link::Lost;
 use crate::names;
-use crate::wire::Lost;
 use crate::worlds::Tree;
 
 impl Client<'_> {

@@ -8,11 +8,11 @@ use smb::{
     ReadResponse,
 };
 
-use crate::ask::{self, SHARES_ALL};
+use crate::ask::{self, Body, SHARES_ALL};
 use crate::client::Client;
+use crate::link::Lost;
 use crate::names;
 use crate::public::Range;
-use crate::wire::Lost;
 use crate::worlds::{Change, compare};
 
 impl Client<'_> {
@@ -59,8 +59,8 @@ impl Client<'_> {
         let is_shared = |lock: &Range| !lock.exclusive && lock.overlaps(at, length);
         let is_refused = handle.locks.iter().any(is_shared);
         let change = Change::Write { path: path.clone(), offset, data: data.clone() };
-        let request = ask::write(handle.id, offset, &data);
-        let status = self.change(&change, Command::WRITE, |out| request.emit(out))?;
+        let body = Body::Write { id: handle.id, offset, data: &data };
+        let status = self.change(&change, Command::WRITE, &body)?;
         match status {
             NtStatus::SUCCESS if is_refused => {
                 self.fault(format!("{path} was written at {offset} under a shared lock"));
@@ -88,9 +88,7 @@ impl Client<'_> {
 
     /// What is in a file; `None` if somebody has locked it.
     pub(crate) fn content(&mut self, id: FileId, path: &str) -> Result<Option<Vec<u8>>, Lost> {
-        let request = ask::read(id);
-        let (header, pdu) =
-            self.ask(Command::READ, HeaderFlags::empty(), |out| request.emit(out))?;
+        let (header, pdu) = self.ask_body(Command::READ, HeaderFlags::empty(), &Body::Read(id))?;
         Ok(match header.status {
             NtStatus::SUCCESS => ReadResponse::parse(&pdu).ok().map(|read| read.data.to_vec()),
             NtStatus::END_OF_FILE => Some(Vec::new()),
@@ -108,7 +106,7 @@ impl Client<'_> {
         let buffer = ask::wide(len).to_le_bytes();
         let change = Change::Resize { path: path.clone(), len };
         let request = ask::set(handle.id, FileInfoClass::END_OF_FILE, &buffer);
-        let status = self.change(&change, Command::SET_INFO, |out| request.emit(out))?;
+        let status = self.change(&change, Command::SET_INFO, &Body::of(|out| request.emit(out)))?;
         if status != NtStatus::SUCCESS {
             self.fault(format!("{path} cannot be cut or grown to {len}: {status:?}"));
         }
@@ -348,7 +346,7 @@ impl Client<'_> {
             header.status
         } else {
             // The handle moves with its file: nothing is certain of either path meanwhile.
-            self.change(&change, Command::SET_INFO, |out| request.emit(out))?
+            self.change(&change, Command::SET_INFO, &Body::of(|out| request.emit(out)))?
         };
         self.moving = None;
         match status {

@@ -1,11 +1,11 @@
 //! One connection: a logon, or the joining of a session that there is, then requests.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
+use client::transport::InFrame;
+use client::transport::direct::Slots;
 use smb::auth::{Initiate, Initiator, NtlmInitiator};
 use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKeys, SigningAlgorithm};
 use smb::negotiate::{
@@ -13,14 +13,20 @@ use smb::negotiate::{
 };
 use smb::{
     BreakNotification, Command, Empty, Guid, Header, HeaderFlags, LeaseBreakAck, MessageId, Name,
-    NtStatus, OplockBreak, Route, SessionId, SessionSetupRequest, SessionSetupResponse,
-    TreeConnectRequest, TreeId,
+    NtStatus, OplockBreak, ReadResponse, Route, SessionId, SessionSetupRequest,
+    SessionSetupResponse, TreeConnectRequest, TreeId,
 };
+use tokio::runtime::Runtime;
+
+use crate::ask::{Body, LENGTH_MAX};
+use crate::link::{Link, Lost, PATIENCE, Way};
 
 /// Where the share is, and who asks.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    pub(crate) address: SocketAddr,
+    pub(crate) tcp: SocketAddr,
+    /// Where the server speaks SMB Direct.
+    pub(crate) direct: Option<SocketAddr>,
     pub(crate) share: String,
     pub(crate) user: String,
     pub(crate) password: String,
@@ -28,13 +34,13 @@ pub(crate) struct Place {
     pub(crate) streams: bool,
 }
 
-/// Why there is no answer.
-#[derive(Debug)]
-pub(crate) enum Lost {
-    /// The connection ended, or never began.
-    Connection,
-    /// The server has said nothing for [`PATIENCE`], or something nobody understands.
-    Fault(String),
+/// A machine that connects.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) guid: [u8; 16],
+    /// Where its one thread waits.
+    pub(crate) runtime: Arc<Runtime>,
 }
 
 /// A header and its whole PDU.
@@ -43,7 +49,9 @@ pub(crate) type Answer = (Header, Vec<u8>);
 /// A connection that has logged on and entered the share.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: TcpStream,
+    link: Link,
+    /// What the request under way may have the server read or write.
+    lent: Option<Slots>,
     next_id: u64,
     pub(crate) session: u64,
     tree: u32,
@@ -63,13 +71,14 @@ pub(crate) struct Joinable {
 }
 
 impl Wire {
-    /// Connects, logs on as the machine `client`, in the place of its session `previous` if there was
-    /// one, and enters the share.
-    pub(crate) fn enter(place: &Place, client: [u8; 16], previous: u64) -> Result<Self, Lost> {
-        let mut wire = Self::dial(place)?;
-        let preauth = wire.negotiate(client)?;
+    /// Connects, logs on in the place of the machine's session `previous` if there was one, and
+    /// enters the share.
+    pub(crate) fn enter(machine: &Machine<'_>, way: &Way, previous: u64) -> Result<Self, Lost> {
+        let mut wire = Self::dial(machine, way)?;
+        let place = machine.place;
+        let preauth = wire.negotiate(machine.guid)?;
         wire.log_on(place, preauth, previous, None)?;
-        let path = Name::new(format!("\\\\{}\\{}", place.address.ip(), place.share));
+        let path = Name::new(format!("\\\\{}\\{}", place.tcp.ip(), place.share));
         let path = path.map_err(|_| Lost::Fault("the share's name is too long".to_owned()))?;
         let request = TreeConnectRequest { flags: 0, path };
         let (header, _) = wire.ask(Command::TREE_CONNECT, |out| request.emit(out))?;
@@ -81,11 +90,11 @@ impl Wire {
     }
 
     /// Connects, and becomes one more channel of the session that `first` has, or had.
-    pub(crate) fn join(place: &Place, client: [u8; 16], first: &Joinable) -> Result<Self, Lost> {
-        let mut wire = Self::dial(place)?;
-        let preauth = wire.negotiate(client)?;
+    pub(crate) fn join(machine: &Machine<'_>, way: &Way, first: &Joinable) -> Result<Self, Lost> {
+        let mut wire = Self::dial(machine, way)?;
+        let preauth = wire.negotiate(machine.guid)?;
         (wire.session, wire.tree) = (first.session, first.tree);
-        wire.log_on(place, preauth, 0, Some(&first.keys))?;
+        wire.log_on(machine.place, preauth, 0, Some(&first.keys))?;
         Ok(wire)
     }
 
@@ -95,12 +104,10 @@ impl Wire {
         Some(Joinable { session: self.session, tree: self.tree, keys })
     }
 
-    fn dial(place: &Place) -> Result<Self, Lost> {
-        let stream = TcpStream::connect_timeout(&place.address, PATIENCE).map_err(|_| GONE)?;
-        stream.set_nodelay(true).map_err(|_| GONE)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|_| GONE)?;
+    fn dial(machine: &Machine<'_>, way: &Way) -> Result<Self, Lost> {
+        let link = Link::dial(&machine.runtime, way)?;
         let (next_id, session, tree, sequence, breaks) = (0, 0, 0, 0, 0);
-        Ok(Self { stream, next_id, session, tree, keys: None, sequence, breaks })
+        Ok(Self { link, lent: None, next_id, session, tree, keys: None, sequence, breaks })
     }
 
     fn negotiate(&mut self, client: [u8; 16]) -> Result<PreauthHash, Lost> {
@@ -118,8 +125,8 @@ impl Wire {
         let mut hash = PreauthHash::new();
         let pdu = self.pdu(Command::NEGOTIATE, HeaderFlags::empty(), |out| request.emit(out));
         hash.update(&pdu);
-        self.send(&pdu)?;
-        hash.update(&self.receive()?.1);
+        self.link.send(&pdu)?;
+        hash.update(&self.receive()?);
         Ok(hash)
     }
 
@@ -151,10 +158,11 @@ impl Wire {
                 let _ = keys.signing.sign(&mut pdu);
             }
             hash.update(&pdu);
-            self.send(&pdu)?;
-            let (header, answer) = self.receive()?;
+            self.link.send(&pdu)?;
+            let answer = self.receive()?;
+            let header = Header::parse(&answer).map_err(|error| Lost::Fault(error.to_string()))?;
             if header.status == NtStatus::USER_SESSION_DELETED {
-                return Err(GONE);
+                return Err(Lost::Connection);
             }
             self.session = header.session_id.0;
             let response = SessionSetupResponse::parse(&answer)
@@ -180,49 +188,75 @@ impl Wire {
         command: Command,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Answer, Lost> {
-        let id = self.start(command, HeaderFlags::empty(), body)?;
+        let id = self.start(command, HeaderFlags::empty(), &Body::of(body), false)?;
         loop {
-            if let Some(answer) = self.take(Some(id))? {
+            let frame = self.receive()?;
+            if let Some(answer) = self.take(&frame, Some(id))? {
                 return Ok(answer);
             }
         }
     }
 
-    /// What comes next, if it is the answer to this. A break is acknowledged, with everything given
-    /// back as it is asked for.
-    pub(crate) fn take(&mut self, id: Option<u64>) -> Result<Option<Answer>, Lost> {
-        let (header, pdu) = self.receive()?;
+    /// Waits until something comes over one of several, or one of them ends. Says which.
+    pub(crate) fn next_of(
+        wires: &mut [Self],
+        deadline: Instant,
+    ) -> Result<(usize, Result<InFrame, Lost>), Lost> {
+        Link::next_of(wires.iter_mut().map(|wire| &mut wire.link), deadline)
+    }
+
+    /// The answer, if what has come is the one to this. A break is acknowledged, with everything
+    /// given back as it is asked for.
+    pub(crate) fn take(&mut self, frame: &[u8], id: Option<u64>) -> Result<Option<Answer>, Lost> {
+        let header = Header::parse(frame).map_err(|error| Lost::Fault(error.to_string()))?;
         if Some(header.message_id.0) == id && header.status != NtStatus::PENDING {
+            let pdu = match self.lent.take() {
+                Some(slots) => unload(&header, frame, slots)?,
+                None => frame.to_vec(),
+            };
             return Ok(Some((header, pdu)));
         }
         if header.message_id.0 == u64::MAX {
-            self.acknowledge(&pdu)?;
+            self.acknowledge(frame)?;
         }
         Ok(None)
     }
 
-    /// Asks without waiting. The id of the request.
+    /// Asks without waiting; moves data by RDMA if asked to and it can. The id of the request.
     pub(crate) fn start(
         &mut self,
         command: Command,
         flags: HeaderFlags,
-        body: impl FnOnce(&mut Vec<u8>),
+        body: &Body<'_>,
+        by_rdma: bool,
     ) -> Result<u64, Lost> {
         let id = self.next_id;
-        let mut pdu = self.pdu(command, flags, body);
+        let lent = body.data_len().filter(|_| by_rdma).and_then(|len| self.link.lend(len));
+        if let Some(slots) = &lent {
+            let fault = |error: pmem::MediumError| Lost::Fault(error.to_string());
+            match body {
+                Body::Write { data, .. } => slots.fill(data).map_err(fault)?,
+                // What an earlier request left there must not pass for what this one brings.
+                _ => slots.fill(&STALE).map_err(fault)?,
+            }
+        }
+        let memory = lent.as_ref().map(Slots::channel_info);
+        let mut pdu = self.pdu(command, flags, |out| body.emit(memory.as_deref(), out));
+        // A break may be acknowledged while the data of a request is under way.
+        self.lent = lent.or_else(|| self.lent.take());
         self.sign(&mut pdu);
-        self.send(&pdu)?;
+        self.link.send(&pdu)?;
         Ok(id)
     }
 
-    /// What is readable when something has come.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+    /// Whether the data of the request under way goes by RDMA.
+    pub(crate) fn lends(&self) -> bool {
+        self.lent.is_some()
     }
 
     /// Cuts the connection without a word.
-    pub(crate) fn cut(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+    pub(crate) fn cut(self) {
+        self.link.cut();
     }
 
     /// Ends the session.
@@ -233,20 +267,23 @@ impl Wire {
     // The answer is passed over when it comes.
     fn acknowledge(&mut self, pdu: &[u8]) -> Result<(), Lost> {
         self.breaks += 1;
-        let none = HeaderFlags::empty();
         match BreakNotification::parse(pdu) {
             Ok(BreakNotification::Lease(notice)) if notice.ack_required => {
                 let ack = LeaseBreakAck { lease_key: notice.lease_key, state: notice.new };
-                self.start(Command::OPLOCK_BREAK, none, |out| ack.emit(out))?;
+                self.tell(Command::OPLOCK_BREAK, |out| ack.emit(out))?;
             }
             Ok(BreakNotification::Oplock(notice)) => {
                 let OplockBreak { level, file_id } = notice;
                 let ack = OplockBreak { level, file_id };
-                self.start(Command::OPLOCK_BREAK, none, |out| ack.emit(out))?;
+                self.tell(Command::OPLOCK_BREAK, |out| ack.emit(out))?;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    fn tell(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), Lost> {
+        self.start(command, HeaderFlags::empty(), &Body::of(body), false).map(drop)
     }
 
     fn pdu(
@@ -276,38 +313,29 @@ impl Wire {
         }
     }
 
-    fn send(&mut self, pdu: &[u8]) -> Result<(), Lost> {
-        let len = u32::try_from(pdu.len()).map_err(|_| Lost::Fault("too long".to_owned()))?;
-        let mut frame = len.to_be_bytes().to_vec();
-        frame.extend_from_slice(pdu);
-        self.stream.write_all(&frame).map_err(|_| GONE)
-    }
-
-    fn receive(&mut self) -> Result<Answer, Lost> {
-        let mut prefix = [0; 4];
-        self.fill(&mut prefix)?;
-        let len = usize::try_from(u32::from_be_bytes(prefix)).unwrap_or(usize::MAX);
-        if len > FRAME_MAX {
-            return Err(Lost::Fault(format!("an answer of {len} bytes")));
-        }
-        let mut frame = vec![0; len];
-        self.fill(&mut frame)?;
-        let header = Header::parse(&frame).map_err(|error| Lost::Fault(error.to_string()))?;
-        Ok((header, frame))
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Lost> {
-        self.stream.read_exact(bytes).map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                Lost::Fault(format!("no answer for {} s", PATIENCE.as_secs()))
-            }
-            _ => GONE,
-        })
+    fn receive(&mut self) -> Result<InFrame, Lost> {
+        Self::next_of(std::slice::from_mut(self), Instant::now() + PATIENCE)?.1
     }
 }
 
-const GONE: Lost = Lost::Connection;
-/// Shorter than the 35 s a holder of a lease has to answer: all here do, as soon as they are asked.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// More than any answer here has.
-const FRAME_MAX: usize = 1 << 20;
+// The answer as it would be with its data in it.
+fn unload(header: &Header, frame: &[u8], slots: Slots) -> Result<Vec<u8>, Lost> {
+    let mut pdu = frame.to_vec();
+    if header.command == Command::READ && header.status == NtStatus::SUCCESS {
+        let fault = |why: String| Lost::Fault(format!("READ by RDMA: {why}"));
+        let response = ReadResponse::parse(frame).map_err(|error| fault(error.to_string()))?;
+        let len = response.data_remaining;
+        if !response.data.is_empty() || len > LENGTH_MAX {
+            return Err(fault(format!("{} bytes in the message, {len} not", response.data.len())));
+        }
+        let mut data = vec![0; usize::try_from(len).unwrap_or(0)];
+        slots.copy_to(&mut data).map_err(|error| fault(error.to_string()))?;
+        pdu.truncate(Header::LEN);
+        ReadResponse { data: &data, data_remaining: 0 }.emit(&mut pdu);
+    }
+    slots.give_back();
+    Ok(pdu)
+}
+
+/// In lent memory before a READ.
+static STALE: [u8; LENGTH_MAX as usize] = [0xa5; LENGTH_MAX as usize];
