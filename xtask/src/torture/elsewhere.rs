@@ -1,8 +1,8 @@
 //! Another Samba than the machine's: packages of it unpacked into a directory (`dpkg -x`).
 //!
 //! Its programs look for their modules where Debian installs them. So this command runs again in a mount
-//! namespace of its own, in which those of the directory are there; programs and libraries are found by
-//! PATH and LD_LIBRARY_PATH. What the machine has installed stays as it is.
+//! namespace of its own, in which those of the directory are there, over those of the machine's Samba;
+//! programs and libraries are found by PATH and LD_LIBRARY_PATH. What the machine has installed stays as it is.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -25,6 +25,10 @@ pub(super) fn enter(dir: &Path) -> Outcome {
             "apt-get download samba-testsuite samba and what they need, dpkg -x each into it",
         ));
     }
+    if let Some(place) = PLACES.iter().find(|place| !Path::new(place).exists()) {
+        return Err(Failure::new(format!("no {place} to mount that of another Samba over"))
+            .remedy("cargo xtask deps"));
+    }
     if !workspace::is_root() {
         return Err(
             Failure::new("another Samba takes a mount namespace").remedy("run this as root")
@@ -34,8 +38,10 @@ pub(super) fn enter(dir: &Path) -> Outcome {
     let paths = env::var_os("PATH").unwrap_or_default();
     let paths = env::join_paths(programs.into_iter().chain(env::split_paths(&paths)));
     let paths = paths.map_err(|_| Failure::new("a path of PATH or --samba has a colon in it"))?;
+    let mounts = PLACES.map(|place| format!("mount --bind \"$1{place}\" {place}\n")).concat();
+    let script = mounts + "shift\nexec \"$@\"";
     let error = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-ec", SCRIPT, "sh"])
+        .args(["--mount", "--propagation", "private", "sh", "-ec", &script, "sh"])
         .arg(dir)
         .arg(of_ours)
         .args(env::args_os().skip(1))
@@ -48,10 +54,5 @@ pub(super) fn enter(dir: &Path) -> Outcome {
 
 const MARK: &str = "LANDFAST_OTHER_SAMBA";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-const SCRIPT: &str = r#"
-dir=$1; shift
-for place in /usr/lib/x86_64-linux-gnu/samba /usr/libexec/samba; do
-    if [ -d "$dir$place" ] && [ -d "$place" ]; then mount --bind "$dir$place" "$place"; fi
-done
-exec "$@"
-"#;
+/// Where Debian's Samba looks for parts of itself.
+const PLACES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/samba", "/usr/libexec/samba"];
