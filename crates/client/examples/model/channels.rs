@@ -63,6 +63,9 @@ impl Client<'_> {
         let mut is_copy = false;
         loop {
             let asked = self.ask_once(command, flags, body, repeats);
+            let (came, left) =
+                (asked.as_ref().map(|(header, _)| header.status), self.channels.wires.len());
+            self.note(format_args!("{command:?}, a copy: {is_copy}: {came:?}; {left} channels"));
             match asked {
                 Err(Lost::Connection) if repeats && !self.channels.wires.is_empty() => {
                     self.counts.repeated += 1;
@@ -193,7 +196,8 @@ impl Client<'_> {
         let way = self.way();
         let mut wire = Wire::enter(&self.machine, &way, self.session)?;
         wire.sequence = self.channels.sequence;
-        self.session = wire.session;
+        let before = std::mem::replace(&mut self.session, wire.session);
+        self.note(format_args!("session {:#x} in place of {before:#x}", wire.session));
         self.channels.joinable = wire.joinable();
         self.channels.wires.push(wire);
         Ok(())

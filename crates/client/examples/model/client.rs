@@ -7,7 +7,8 @@
 //! of the session it had, durable opens are taken back, CREATE and LOCK are sent again, and the rest
 //! is looked at. From then on nothing of before happens any more: what it saw is what there is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -105,6 +106,8 @@ pub(crate) struct Client<'a> {
     pub(crate) counts: Counts,
     /// What should not be.
     pub(crate) faults: Vec<String>,
+    /// What it did last, and when.
+    history: VecDeque<String>,
     pub(crate) worlds: Worlds,
     pub(crate) handles: BTreeMap<String, Handle>,
     /// Removed when a connection that was lost is, or already.
@@ -142,6 +145,7 @@ impl<'a> Client<'a> {
             public,
             counts: Counts::default(),
             faults: Vec::new(),
+            history: VecDeque::new(),
             worlds: Worlds::new(),
             handles: BTreeMap::new(),
             dying: BTreeSet::new(),
@@ -176,7 +180,19 @@ impl<'a> Client<'a> {
         (self, tree)
     }
 
-    pub(crate) fn fault(&mut self, what: impl std::fmt::Display) {
+    /// For whoever has to find out how a fault came about.
+    pub(crate) fn note(&mut self, what: fmt::Arguments<'_>) {
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        let at = self.machine.place.began.elapsed().as_micros();
+        self.history.push_back(format!("{at:>12} {what}"));
+    }
+
+    pub(crate) fn fault(&mut self, what: impl fmt::Display) {
+        for done in self.history.drain(..) {
+            eprintln!("  client {} {done}", self.number);
+        }
         let fault = format!("client {}: {what}", self.number);
         eprintln!("FAULT {fault}");
         self.faults.push(fault);
@@ -231,6 +247,7 @@ impl<'a> Client<'a> {
             }
         };
         self.hide(&paths);
+        self.note(format_args!("{change}"));
         match self.ask_body(command, HeaderFlags::empty(), body) {
             Ok((header, _)) => {
                 if header.status == NtStatus::SUCCESS {
@@ -275,6 +292,7 @@ impl<'a> Client<'a> {
         let paths = self.reached(&[&wish.path]);
         self.hide(&paths);
         self.opening = Some(wish.clone());
+        self.note(format_args!("{wish:?}, again: {again}"));
         let request = wish.request();
         // Of what does not last the server knows no copy.
         let repeats = wish.kind == Kind::Persistent && !names::is_stream(&wish.path);
@@ -380,6 +398,8 @@ const DISPOSITIONS: [CreateDisposition; 8] = [
     CreateDisposition::OVERWRITE_IF,
     CreateDisposition::SUPERSEDE,
 ];
+/// Enough to see a file from one look at it to the next.
+const HISTORY: usize = 400;
 /// Visitors may stand in the way of anything.
 const MAY_REFUSE: [NtStatus; 2] = [NtStatus::SHARING_VIOLATION, NtStatus::FILE_LOCK_CONFLICT];
 /// What is found after these is a consequence, most likely.

@@ -84,6 +84,7 @@ fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>
         user: user.to_owned(),
         password: password.to_owned(),
         streams: false,
+        began: Instant::now(),
     })
 }
 

@@ -96,6 +96,7 @@ impl Client<'_> {
         }
         let is_closing = self.closing.as_deref() == Some(path);
         let status = self.ask_back(path, &mut handle)?;
+        self.note(format_args!("{path} asked back: {status:?}"));
         match (status, handle.wish.kind) {
             (NtStatus::SUCCESS, kind) => {
                 match kind {
@@ -160,6 +161,8 @@ impl Client<'_> {
             std::thread::sleep(PAUSE);
         };
         self.counts.compared += 1;
+        let lengths: Vec<_> = seen.iter().map(|(path, content)| (path, content.len())).collect();
+        self.note(format_args!("there is {lengths:?}"));
         if let Err(difference) = self.worlds.look(&seen) {
             self.fault(format!("after a loss: {difference}"));
         }

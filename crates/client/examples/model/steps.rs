@@ -338,7 +338,8 @@ impl Client<'_> {
         let request = ask::set(id, FileInfoClass::RENAME, &buffer);
         let change = Change::Rename { from: from.clone(), to: to.clone() };
         self.moving = Some((from.clone(), to.clone()));
-        let cannot_be = is_taken && !replaces || is_kept || !has_place;
+        // With its stream open it stays too, unless the session ends under both and the stream goes first.
+        let cannot_be = is_taken && !replaces || !has_place;
         let status = if cannot_be {
             // It cannot happen, answered or not.
             let (header, _) =
@@ -350,7 +351,7 @@ impl Client<'_> {
         };
         self.moving = None;
         match status {
-            NtStatus::SUCCESS if cannot_be => {
+            NtStatus::SUCCESS if cannot_be || is_kept => {
                 let why = if is_kept { "its stream open" } else { "something there" };
                 self.fault(format!("{from} was renamed to {to} with {why}"));
             }

@@ -32,6 +32,8 @@ pub(crate) struct Place {
     pub(crate) password: String,
     /// Files have streams there.
     pub(crate) streams: bool,
+    /// When all began.
+    pub(crate) began: Instant,
 }
 
 /// A machine that connects.

@@ -12,6 +12,7 @@
 //! A tree names files (`c00/d0/f1`), streams of them (`c00/d0/f1:s`) and directories (`c00/d0/`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::names;
 
@@ -46,6 +47,16 @@ pub(crate) enum Change {
     MakeDirectory {
         path: String,
     },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Not the bytes.
+            Self::Write { path, offset, data } => write!(f, "Write {path} {offset} {}", data.len()),
+            other => write!(f, "{other:?}"),
+        }
+    }
 }
 
 impl Change {
