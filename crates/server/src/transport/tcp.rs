@@ -297,6 +297,8 @@ struct Input {
     start: usize,
     end: usize,
     large: Option<Large>,
+    /// Another long frame is likely to come next.
+    follows_large: bool,
     spares: Arc<Spares>,
 }
 
@@ -309,7 +311,8 @@ struct Large {
 
 impl Input {
     fn new() -> Self {
-        Self { buffer: vec![0; IDLE_BUFFER], start: 0, end: 0, large: None, spares: Arc::default() }
+        let (buffer, spares) = (vec![0; IDLE_BUFFER], Arc::default());
+        Self { buffer, start: 0, end: 0, large: None, follows_large: false, spares }
     }
 
     /// Whether [`Input::idle`] may give memory back.
@@ -342,9 +345,12 @@ impl Input {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let got = stream.read(&mut self.buffer[self.end..]).await?;
+        // What is read of a long frame here has to be copied.
+        let room = &mut self.buffer[self.end..];
+        let most = if self.follows_large { room.len().min(LARGE_HEAD) } else { room.len() };
+        let got = stream.read(&mut room[..most]).await?;
         self.end += got;
-        if self.end == self.buffer.len() {
+        if self.end == self.buffer.len() && !self.follows_large {
             // There is more where that came from.
             self.grow();
         }
@@ -372,15 +378,20 @@ impl Input {
         if rest.len() >= len {
             let at = self.start + framing::PREFIX_LEN;
             self.start = at + len;
+            self.follows_large = false;
             return Ok(Some(Frame::Borrowed(&mut self.buffer[at..at + len])));
         }
         if len > LARGE_FRAME {
             let mut frame = self.spares.frame(len);
             frame[..rest.len()].copy_from_slice(rest);
             self.large = Some(Large { filled: rest.len(), frame });
+            self.follows_large = true;
             (self.start, self.end) = (0, 0);
-        } else if self.start + framing::PREFIX_LEN + len > self.buffer.len() {
-            self.grow();
+        } else {
+            self.follows_large = false;
+            if self.start + framing::PREFIX_LEN + len > self.buffer.len() {
+                self.grow();
+            }
         }
         Ok(None)
     }
@@ -415,6 +426,8 @@ const IDLE_BUFFER: usize = 4 * 1024;
 /// Longer frames get memory of their own, which a worker can keep without a copy. Always smaller
 /// than the buffer less a prefix, so that what is shorter fits.
 const LARGE_FRAME: usize = 32 * 1024;
+/// Of a frame that follows a long one, read to see how long it is: no more than the smallest buffer.
+const LARGE_HEAD: usize = 4 * 1024;
 /// Rather move what is left to the front than read less than this.
 const READ_ROOM_MIN: usize = 40 * 1024;
 /// Answers gathered before they are written, in bytes.

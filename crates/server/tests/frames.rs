@@ -1,0 +1,47 @@
+//! Long frames are read to a place of their own, short ones where they came: in any order, however the
+//! stream is cut, each is dealt with whole.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::io::Write as _;
+
+use smb::{Command, NtStatus};
+use support::{Fixture, write};
+
+/// Around what the buffers of a connection hold (4 KiB, 64 KiB) and what counts as long (32 KiB).
+const LENGTHS: [usize; 16] = [
+    60_000, 1, 3_980, 3_981, 3_985, 32_000, 33_000, 65_536, 65_000, 100, 31_000, 5_000, 65_536,
+    4_096, 65_536, 65_420,
+];
+/// How many bytes are sent at a time.
+const CUTS: [usize; 6] = [1 << 20, 65_536, 4_096, 4_097, 1_021, 70_001];
+
+#[test]
+fn long_and_short_frames_come_whole_in_any_order() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    for (round, cut) in CUTS.into_iter().enumerate() {
+        let (mut stream, mut expected, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, len) in LENGTHS.into_iter().enumerate() {
+            let data = vec![u8::try_from(round * LENGTHS.len() + index + 1).unwrap(); len];
+            ids.push(wire.next_id);
+            let at = u64::try_from(expected.len()).unwrap();
+            let mut pdu = wire.pdu(Command::WRITE, |out| write(id, at, &data).emit(out));
+            wire.sign(&mut pdu);
+            stream.extend_from_slice(&u32::try_from(pdu.len()).unwrap().to_be_bytes());
+            stream.extend_from_slice(&pdu);
+            expected.extend_from_slice(&data);
+        }
+        for piece in stream.chunks(cut) {
+            wire.stream.write_all(piece).unwrap();
+        }
+        for _ in &ids {
+            let (header, _) = wire.receive();
+            assert_eq!(header.status, NtStatus::SUCCESS);
+            ids.iter().find(|id| **id == header.message_id.0).expect("one of those asked for");
+        }
+        assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), expected, "{cut}");
+    }
+}
