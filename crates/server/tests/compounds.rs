@@ -119,6 +119,29 @@ fn the_last_answer_of_a_compound_is_padded_and_a_single_one_is_not() {
     assert_eq!(frame.len(), READ_ANSWER + 3);
 }
 
+#[test]
+fn what_is_related_is_about_the_file_before_it_whatever_it_names() {
+    let fixture = Fixture::start();
+    for (name, content) in [("f", "one"), ("g", "two")] {
+        std::fs::write(fixture.dir.path().join(name), content).unwrap();
+    }
+    let mut wire = fixture.client(1);
+    let other = wire.open("g", |_| {}).id;
+    // As smbtorture writes it.
+    let half = FileId { persistent: u64::MAX, volatile: 0 };
+    for named in [FileId::RELATED, half, other] {
+        let opens = wire.pdu(Command::CREATE, |out| create("f", |_| {}).emit(out));
+        let reads = related(&mut wire, Command::READ, |out| read(named, 0, 3).emit(out));
+        send(&mut wire, vec![opens, reads]);
+        let (first, frame) = wire.receive();
+        let at = usize::try_from(first.next_command).unwrap();
+        assert_eq!(ReadResponse::parse(&frame[at..]).unwrap().data, b"one", "{named:?}");
+    }
+    // Nothing is before it.
+    let (header, _) = wire.ask(Command::READ, |out| read(FileId::RELATED, 0, 3).emit(out));
+    assert_eq!(header.status, NtStatus::FILE_CLOSED);
+}
+
 /// Sends a CREATE, a READ and a CLOSE in one frame. The message id of the first.
 fn open_read_close(wire: &mut Wire) -> u64 {
     let asked = wire.next_id;

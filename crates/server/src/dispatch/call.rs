@@ -150,12 +150,15 @@ impl Call {
         &self.channel.session
     }
 
-    /// The id to look up: a related request names the file of the one before it by all ones.
+    /// The id to look up. MS-SMB2 §3.3.5.2.7.2: a related request is about the file of the one before it,
+    /// whichever it names.
     pub(crate) fn resolve(&self, id: FileId) -> Result<FileId, NtStatus> {
-        if id != FileId::RELATED {
-            return Ok(id);
+        let is_related = self.header.flags.contains(HeaderFlags::RELATED);
+        match self.chain_file.filter(|_| is_related || id == FileId::RELATED) {
+            Some(file) => Ok(file),
+            None if id == FileId::RELATED => Err(NtStatus::FILE_CLOSED),
+            None => Ok(id),
         }
-        self.chain_file.ok_or(NtStatus::FILE_CLOSED)
     }
 
     /// The open a request names.
