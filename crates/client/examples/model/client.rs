@@ -248,11 +248,16 @@ impl<'a> Client<'a> {
         };
         self.hide(&paths);
         self.note(format_args!("{change}"));
+        let repeated = self.counts.repeated;
         match self.ask_body(command, HeaderFlags::empty(), body) {
             Ok((header, _)) => {
                 if header.status == NtStatus::SUCCESS {
                     self.counts.changes += 1;
                     self.worlds.apply(change);
+                } else if self.counts.repeated > repeated {
+                    // A visitor may have come between: what the copy was refused the first one may have done.
+                    self.worlds.may_have(change);
+                    self.settle()?;
                 }
                 self.publish(&paths);
                 Ok(header.status)
