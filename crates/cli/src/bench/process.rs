@@ -99,6 +99,8 @@ const LISTEN: &str = "0A";
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::process::Command;
+    use std::time::Duration;
 
     use super::*;
 
@@ -110,11 +112,19 @@ mod tests {
 
     #[test]
     fn work_shows_in_the_counters() {
-        let before = Usage::of(std::process::id());
-        let mut sum = 0_u64;
-        while Usage::of(std::process::id()).since(before).cpu_ns == 0 {
-            sum = std::hint::black_box(sum + 1);
-        }
-        assert!(Usage::of(std::process::id()).cpu_ns > before.cpu_ns);
+        // A process of its own: in this one threads of other tests end, and count no longer.
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let before = Usage::of(busy.id());
+        let works = || Usage::of(busy.id()).since(before).cpu_ns > 0;
+        let has_worked = (0..ATTEMPTS).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            works()
+        });
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(has_worked);
     }
+
+    /// Half a minute.
+    const ATTEMPTS: usize = 30_000;
 }
