@@ -40,7 +40,6 @@ pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> 
         start: 0,
         end: 0,
         frame: None,
-        follows_long: false,
         spares: Arc::default(),
     });
     Ok(Transport { sender: Box::new(Sender(shared)), receiver, pool: None })
@@ -150,8 +149,6 @@ struct Receiver {
     end: usize,
     /// A frame longer than the buffer, and how much of it is there.
     frame: Option<(InFrame, usize)>,
-    /// Another long frame is likely to come next.
-    follows_long: bool,
     spares: Arc<Spares>,
 }
 
@@ -190,11 +187,9 @@ impl Receiver {
         if let Some(frame) = rest.get(..len) {
             let frame = frame.to_vec();
             self.start += PREFIX_LEN + len;
-            self.follows_long = false;
             return Ok(Some(frame.into()));
         }
-        self.follows_long = PREFIX_LEN + len > BUFFER;
-        if self.follows_long {
+        if PREFIX_LEN + len > BUFFER {
             let mut frame = self.spares.frame(len);
             let filled = rest.len();
             frame[..filled].copy_from_slice(rest);
@@ -209,9 +204,7 @@ impl Receiver {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        // What is read of a long frame here has to be copied.
-        let until = if self.follows_long { LONG_HEAD } else { BUFFER };
-        self.end += ready!(poll_read(&mut self.read, cx, &mut self.buffer[self.end..until]))?;
+        self.end += ready!(poll_read(&mut self.read, cx, &mut self.buffer[self.end..]))?;
         Poll::Ready(Ok(()))
     }
 }
@@ -231,8 +224,6 @@ fn poll_read(
 
 /// Small answers come several at a time; longer ones are read where they will stay.
 const BUFFER: usize = 64 * 1024;
-/// Of a frame that follows a long one, read to see how long it is.
-const LONG_HEAD: usize = 4 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,13 @@
 //! There is no portable way to write a cache line back, so `has_write_back` is false and nobody
 //! opens persistent memory here: such files are served as storage.
 #![allow(unsafe_code)]
-#![cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code))]
+#![cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    allow(
+        dead_code,
+        reason = "compiled everywhere so that it cannot rot; called where there is no better"
+    )
+)]
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
