@@ -11,7 +11,7 @@
 //! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
 //! * [`recall`]: taking regions back, and telling the client;
 //! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads;
-//! * [`witness`]: when a file was written last.
+//! * [`witness`]: when a file was written last; * [`sweep`]: what is due without anybody's saying so.
 //!
 //! A region is in its file's node from before it is registered until nothing touches it any more,
 //! so whoever changes the file finds it there and waits. Lock order: node, tables, one region.
@@ -26,6 +26,7 @@ mod open;
 mod recall;
 mod region;
 pub(crate) mod registrar;
+mod sweep;
 mod token;
 mod witness;
 
@@ -47,7 +48,8 @@ pub(crate) use offer::offer;
 pub(crate) use open::OpenPush;
 pub(crate) use recall::{closing, end_of_lease, end_of_open, recall, stop};
 pub(crate) use region::Region;
-pub(crate) use witness::{forget_times, settle_times, sweep};
+pub(crate) use sweep::sweep;
+pub(crate) use witness::{forget_times, settle_times};
 
 /// Everything about push that connections share.
 #[derive(Debug)]

@@ -48,7 +48,9 @@ pub(crate) async fn stop(core: &Arc<Core>, patience: Duration) {
     }
 }
 
-async fn take_back(
+/// Asks for regions, and takes what is not given back within the grace. On return nothing touches
+/// them any more.
+pub(super) async fn take_back(
     core: &Arc<Core>,
     regions: Vec<Arc<Region>>,
     reason: RecallReason,

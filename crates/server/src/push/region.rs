@@ -191,6 +191,11 @@ impl Region {
         deadline
     }
 
+    /// Whether it is asked for, or over.
+    pub(super) fn is_recalled(&self) -> bool {
+        !matches!(self.lock().stage, Stage::Registering | Stage::Active)
+    }
+
     /// Starts the end. `revoked`: against the client's will, so that a trace stays.
     pub(super) fn begin_end(&self, revoked: bool) -> Ending {
         let mut life = self.lock();

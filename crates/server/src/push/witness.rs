@@ -10,14 +10,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use pmem::{
     AtomicOp, Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity,
 };
 
 use super::region::Region;
-use crate::service::{self, Core};
+use crate::service;
 use crate::share::BasicChange;
 use crate::state::node::Node;
 
@@ -182,20 +181,3 @@ fn regions(node: &Node) -> Vec<Arc<Region>> {
     // Without regions, which is nearly always so, this allocates nothing.
     node.lock().regions.clone()
 }
-
-/// For those who look at the files without asking us: times follow within [`SWEEP_EVERY`].
-pub(crate) async fn sweep(core: std::sync::Weak<Core>) {
-    let mut ticks = tokio::time::interval(SWEEP_EVERY);
-    loop {
-        ticks.tick().await;
-        let Some(core) = core.upgrade() else { return };
-        let regions = core.push.all_regions();
-        if regions.is_empty() {
-            continue;
-        }
-        let settle = move || regions.iter().for_each(|region| region.settle_time());
-        let _ = core.runtime.spawn_blocking(settle).await;
-    }
-}
-
-const SWEEP_EVERY: Duration = Duration::from_secs(10);

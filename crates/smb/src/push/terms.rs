@@ -114,6 +114,8 @@ open_set! {
         ADMINISTRATOR = 8,
         /// The medium failed: what was not yet committed is lost.
         MEDIA_FAILURE = 9,
+        /// The ticket behind the session has ended.
+        SESSION_EXPIRED = 10,
     }
 }
 

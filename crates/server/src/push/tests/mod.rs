@@ -28,6 +28,7 @@ use smb::push::{
 use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create};
 
 use self::rig::{LEN, Opened, Rig};
+use super::sweep::recall_expired;
 use crate::share::{DosAttributes, SharePath};
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
@@ -282,6 +283,32 @@ async fn the_grace_runs_out_though_whoever_asked_has_given_up() {
     drop(recall);
     region.wait_ended().await;
     assert_eq!(rig.registered(), 0);
+}
+
+#[tokio::test]
+async fn regions_of_a_session_whose_ticket_has_ended_are_taken() {
+    let rig = Rig::with_grace(Duration::from_millis(1));
+    let open = rig.open("f", 1).await;
+    rig.map(open, 0, PAGE).await.unwrap();
+    let session = rig.core.session(7).unwrap();
+    session.set_expiry(Some(FileTime(u64::MAX - 1)));
+    recall_expired(Arc::clone(&rig.core)).await;
+    assert_eq!(rig.registered(), 1, "there is time left");
+
+    let code = ControlCode::WAIT_REGION_RECALL;
+    let mut told = Box::pin(rig.control(open, code, |out| RecallRequest.emit(out), 4096));
+    assert_waits!(told);
+    session.set_expiry(Some(FileTime(1)));
+    recall_expired(Arc::clone(&rig.core)).await;
+    assert_eq!(rig.registered(), 0);
+    let recalls = RecallResponse::parse(&told.await.unwrap()).unwrap().recalls;
+    assert_eq!(recalls[0].reason, RecallReason::SESSION_EXPIRED);
+    // It is not asked for again, and nothing more is mapped without a ticket.
+    recall_expired(Arc::clone(&rig.core)).await;
+    let refused = rig.map(open, PAGE, PAGE).await.err();
+    assert_eq!(refused, Some(NtStatus::NETWORK_SESSION_EXPIRED));
+    session.set_expiry(None);
+    rig.map(open, PAGE, PAGE).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,46 @@
+//! What is looked at now and then, as nobody says when it is due.
+//!
+//! * Times of files whose bytes came by one-sided writes, for those who look at the files without
+//!   asking us.
+//! * Regions of sessions whose ticket has ended. One-sided operations show no ticket, so the
+//!   region itself is taken back.
+//!
+//! Spec: docs/push-mode.md, "Times" and "Recall".
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use smb::push::RecallReason;
+
+use super::recall;
+use crate::service::Core;
+
+/// Goes on for as long as there is a server.
+pub(crate) async fn sweep(core: Weak<Core>) {
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        let Some(core) = core.upgrade() else { return };
+        let regions = core.push.all_regions();
+        if regions.is_empty() {
+            continue;
+        }
+        // A task of its own: it waits for clients.
+        core.runtime.spawn(recall_expired(Arc::clone(&core)));
+        let settle = move || regions.iter().for_each(|region| region.settle_time());
+        let _ = core.runtime.spawn_blocking(settle).await;
+    }
+}
+
+/// Takes back the regions of sessions whose ticket has ended, each once. On return nothing
+/// touches them any more.
+pub(super) async fn recall_expired(core: Arc<Core>) {
+    let mut regions = core.push.all_regions();
+    regions.retain(|region| {
+        let session = core.session(region.session_id);
+        !region.is_recalled() && session.is_some_and(|session| session.is_expired())
+    });
+    recall::take_back(&core, regions, RecallReason::SESSION_EXPIRED, core.push.policy.grace).await;
+}
+
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
