@@ -21,6 +21,8 @@ use crate::limits::Limits;
 use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
+use crate::share::attributes;
+use crate::share::streams::Binding;
 use crate::share::{Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
@@ -36,6 +38,11 @@ pub fn log_of_opens(bytes: &[u8]) -> (usize, bool) {
     let live = crate::share::journal::replay(bytes);
     let again = crate::share::journal::replay(&crate::share::journal::records(live.values()));
     (live.len(), live == again)
+}
+
+/// Reads the xattrs of a file: whether what they say is what would be written again.
+pub fn xattrs(attributes: &[u8], binding: &[u8], is_directory: bool) -> bool {
+    attributes::is_kept(attributes, is_directory) && Binding::is_kept(binding)
 }
 
 /// See the module.

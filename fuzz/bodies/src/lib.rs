@@ -41,6 +41,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("server_session", server::connection::session),
     ("server_stream", server::names::stream),
     ("server_users", server::names::users),
+    ("server_xattrs", server::names::xattrs),
     ("smb_acceptor", smb::auth::acceptor),
     ("smb_beginning", smb::frame::beginning),
     ("smb_compound", smb::frame::compound),

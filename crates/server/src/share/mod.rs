@@ -11,7 +11,7 @@
 //! pool. The confinement rests on the kernel (`openat2`), not on string checks.
 
 mod append;
-mod attributes;
+pub(crate) mod attributes;
 mod change;
 mod device;
 mod directory;
@@ -29,7 +29,7 @@ mod ranges;
 mod remainder;
 mod short;
 mod stream_name;
-mod streams;
+pub(crate) mod streams;
 mod sweep;
 mod tunnel;
 mod unsynced;

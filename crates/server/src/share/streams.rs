@@ -56,7 +56,7 @@ pub struct FoundStream {
 
 /// Where the streams of one file are, as its xattr says.
 #[derive(Clone, Copy, Debug, Eq)]
-pub(super) struct Binding {
+pub(crate) struct Binding {
     inode: u64,
     id: [u8; 16],
 }
@@ -75,6 +75,17 @@ impl Binding {
         out[8..16].copy_from_slice(&self.inode.to_le_bytes());
         out[16..].copy_from_slice(&self.id);
         out
+    }
+
+    /// Whether a value of the xattr that can be read is what would be written: for the fuzz
+    /// targets.
+    pub(crate) fn is_kept(value: &[u8]) -> bool {
+        // Four bytes are reserved.
+        let masked = |value: &[u8]| [&value[..4], &[0; 4], &value[8..]].concat();
+        Self::parse(value).is_none_or(|binding| {
+            let found = Self::of_directory(&binding.directory());
+            binding.emit()[..] == masked(value) && found == Some(binding)
+        })
     }
 
     /// What the xattr of an inode says, if it speaks of this inode.

@@ -1,4 +1,4 @@
-//! Paths, wildcard patterns, and the log of persistent opens.
+//! Paths, wildcard patterns, users, and what the server keeps beside files.
 
 use server::share::{Pattern, SharePath, StreamPart, is_short, short_name};
 use server::users;
@@ -125,4 +125,13 @@ pub(crate) fn opens(data: &[u8]) {
     let (count, same) = server::fuzzing::log_of_opens(data);
     assert!(same, "what was read is written as it was");
     assert!(count <= data.len() / 100, "an open takes more than 100 bytes");
+}
+
+/// The xattrs of a file, which any program of the host may have written: whether it is a
+/// directory, the attributes with their length in front, where its streams are.
+pub(crate) fn xattrs(data: &[u8]) {
+    let mut input = Input::new(data);
+    let is_directory = input.byte() & 1 != 0;
+    let attributes = input.chunk();
+    assert!(server::fuzzing::xattrs(attributes, input.rest(), is_directory));
 }
