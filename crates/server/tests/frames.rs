@@ -5,9 +5,11 @@
 mod support;
 
 use std::io::Write as _;
+use std::net::Shutdown;
+use std::time::Duration;
 
-use smb::{Command, NtStatus};
-use support::{Fixture, write};
+use smb::{Command, Empty, FileId, NtStatus};
+use support::{Fixture, Wire, write};
 
 /// Around what the buffers of a connection hold (4 KiB, 64 KiB) and what counts as long (32 KiB).
 const LENGTHS: [usize; 16] = [
@@ -27,11 +29,7 @@ fn long_and_short_frames_come_whole_in_any_order() {
         for (index, len) in LENGTHS.into_iter().enumerate() {
             let data = vec![u8::try_from(round * LENGTHS.len() + index + 1).unwrap(); len];
             ids.push(wire.next_id);
-            let at = u64::try_from(expected.len()).unwrap();
-            let mut pdu = wire.pdu(Command::WRITE, |out| write(id, at, &data).emit(out));
-            wire.sign(&mut pdu);
-            stream.extend_from_slice(&u32::try_from(pdu.len()).unwrap().to_be_bytes());
-            stream.extend_from_slice(&pdu);
+            stream.extend(frame(&mut wire, id, expected.len(), &data));
             expected.extend_from_slice(&data);
         }
         for piece in stream.chunks(cut) {
@@ -43,5 +41,46 @@ fn long_and_short_frames_come_whole_in_any_order() {
             ids.iter().find(|id| **id == header.message_id.0).expect("one of those asked for");
         }
         assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), expected, "{cut}");
+    }
+}
+
+#[test]
+fn what_follows_a_long_frame_that_came_slowly_is_seen_at_once() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    let long = frame(&mut wire, id, 0, &[7; 65_536]);
+    send_slowly(&mut wire, &long);
+    assert_eq!(wire.receive().0.status, NtStatus::SUCCESS);
+    // It has fewer bytes than the server last waited for.
+    let (header, _) = wire.ask(Command::ECHO, |out| Empty.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_peer_that_goes_in_the_middle_of_a_long_frame_is_not_waited_for() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    let long = frame(&mut wire, id, 0, &[7; 65_536]);
+    send_slowly(&mut wire, &long[..40_000]);
+    wire.stream.shutdown(Shutdown::Write).unwrap();
+    assert!(wire.is_closed());
+    assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"", "not a part of it");
+}
+
+/// A signed WRITE as it travels.
+fn frame(wire: &mut Wire, id: FileId, at: usize, data: &[u8]) -> Vec<u8> {
+    let at = u64::try_from(at).unwrap();
+    let mut pdu = wire.pdu(Command::WRITE, |out| write(id, at, data).emit(out));
+    wire.sign(&mut pdu);
+    [&u32::try_from(pdu.len()).unwrap().to_be_bytes(), &pdu[..]].concat()
+}
+
+/// In pieces, with pauses in which the server comes to wait for the next.
+fn send_slowly(wire: &mut Wire, bytes: &[u8]) {
+    for piece in bytes.chunks(10_000) {
+        wire.stream.write_all(piece).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -8,6 +8,8 @@
 //!  deadline: not authenticated in time: close
 //! ```
 //!
+//! Of a long frame a good part has to be there before the stream counts as readable.
+//!
 //! A request that can be answered now costs one read and one write on one task: no hop, no lock
 //! another connection can hold, no copy of the data beyond the kernel's. While a peer does not
 //! take its answers nothing more is read from it. The outbox needs no bound of its own: every
@@ -33,6 +35,7 @@ use tracing::{debug, info, warn};
 
 use super::Outbox;
 use super::admission::Admission;
+use super::low_water;
 use super::write_buffer::{self, WriteBuffer};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::service::Core;
@@ -307,6 +310,42 @@ struct Input {
 struct Large {
     frame: InFrame,
     filled: usize,
+    /// Bytes that have to come before the socket is readable.
+    mark: usize,
+}
+
+impl Large {
+    /// As [`Input::read`]; woken for a good part of what is missing, not for each segment.
+    async fn read(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        loop {
+            match stream.try_read(&mut self.frame[self.filled..]) {
+                Ok(got) => {
+                    self.filled += got;
+                    if self.is_whole() {
+                        self.set_mark(stream, 1)?;
+                    }
+                    return Ok(got);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            let missing = self.frame.len() - self.filled;
+            self.set_mark(stream, missing.min(LOW_WATER))?;
+            stream.readable().await?;
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.filled == self.frame.len()
+    }
+
+    fn set_mark(&mut self, stream: &TcpStream, mark: usize) -> io::Result<()> {
+        if self.mark != mark {
+            low_water::set(stream, mark)?;
+            self.mark = mark;
+        }
+        Ok(())
+    }
 }
 
 impl Input {
@@ -335,9 +374,7 @@ impl Input {
     /// Reads once. Cancel-safe: nothing is lost when another branch wins.
     async fn read(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
         if let Some(large) = &mut self.large {
-            let got = stream.read(&mut large.frame[large.filled..]).await?;
-            large.filled += got;
-            return Ok(got);
+            return large.read(stream).await;
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -366,7 +403,7 @@ impl Input {
     /// The next whole frame, or `None` until more is read.
     fn next_frame(&mut self, limit: usize) -> Result<Option<Frame<'_>>, End> {
         if let Some(large) = &self.large {
-            if large.filled < large.frame.len() {
+            if !large.is_whole() {
                 return Ok(None);
             }
             return Ok(self.large.take().map(|large| Frame::Owned(large.frame)));
@@ -384,7 +421,7 @@ impl Input {
         if len > LARGE_FRAME {
             let mut frame = self.spares.frame(len);
             frame[..rest.len()].copy_from_slice(rest);
-            self.large = Some(Large { filled: rest.len(), frame });
+            self.large = Some(Large { filled: rest.len(), frame, mark: 1 });
             self.follows_large = true;
             (self.start, self.end) = (0, 0);
         } else {
@@ -428,6 +465,8 @@ const IDLE_BUFFER: usize = 4 * 1024;
 const LARGE_FRAME: usize = 32 * 1024;
 /// Of a frame that follows a long one, read to see how long it is: no more than the smallest buffer.
 const LARGE_HEAD: usize = 4 * 1024;
+/// Of a long frame, what has to have come before it is worth a look.
+const LOW_WATER: usize = 256 * 1024;
 /// Rather move what is left to the front than read less than this.
 const READ_ROOM_MIN: usize = 40 * 1024;
 /// Answers gathered before they are written, in bytes.
