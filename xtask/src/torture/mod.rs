@@ -282,9 +282,13 @@ fn one(peer: &Peer, name: &str, limit: u64, logs: &Path) -> Result<Verdict, Fail
     let text = finished.stdout + &finished.stderr;
     let log = logs.join(name);
     fs::write(&log, &text).map_err(Failure::io("writing", &log))?;
-    // timeout(1): 124 when it had to end the program, 137 when it had to kill it.
-    let is_over = matches!(finished.status.code(), Some(124 | 137) | None);
-    Ok(if is_over { Verdict::Timeout } else { judge(&text) })
+    // timeout(1): 124 when it had to end the program, 137 when it had to kill it; it dies of the
+    // signal that the program dies of.
+    Ok(match finished.status.code() {
+        Some(124 | 137) => Verdict::Timeout,
+        Some(_) => judge(&text),
+        None => Verdict::Fail,
+    })
 }
 
 /// Reads smbtorture's lines: one for each part of a test.
