@@ -173,10 +173,22 @@ fn judge(finished: &Finished, tally: &mut Tally) {
     let sound = match (faults.is_empty(), finished.status.success()) {
         (true, true) => Ok(()),
         (true, false) => Err(format!("{}{}", finished.status, tail(&finished.stderr))),
-        (false, _) => Err(faults.join("; ")),
+        (false, _) => Err(format!("{}{}", faults.join("; "), kept(&finished.stderr))),
     };
     tally.count("files and answers are as the models say", sound);
     tally.note.push_str(finished.stdout.lines().next().unwrap_or_default());
+}
+
+/// Keeps what the clients said of what they had done before a fault. Says where.
+fn kept(said: &str) -> String {
+    let path = workspace::kept("logs").map(|logs| logs.join("model.log"));
+    match path.and_then(|path| {
+        fs::write(&path, said).map_err(Failure::io("writing", &path))?;
+        Ok(path)
+    }) {
+        Ok(path) => format!("; what they did before is in {}", path.display()),
+        Err(failure) => format!("; {failure}"),
+    }
 }
 
 /// Where the server keeps what outlives it.
