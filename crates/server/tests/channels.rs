@@ -120,6 +120,14 @@ fn broken_key(wire: &mut Wire) -> (LeaseKey, LeaseState) {
     }
 }
 
+/// Answers the break that comes.
+fn give_back(wire: &mut Wire) {
+    let (lease_key, state) = broken_key(wire);
+    let ack = LeaseBreakAck { lease_key, state };
+    let (header, _) = wire.ask(Command::OPLOCK_BREAK, |out| ack.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+}
+
 #[test]
 fn a_client_is_told_of_its_leases_over_its_first_connection_while_that_lasts() {
     let fixture = Fixture::start();
@@ -132,10 +140,7 @@ fn a_client_is_told_of_its_leases_over_its_first_connection_while_that_lasts() {
     assert_eq!(broken_key(&mut first).0, LeaseKey([3; 16]));
     // It goes before it has answered: the next one is asked, and any of them may answer.
     drop(first);
-    let (lease_key, state) = broken_key(&mut second);
-    let ack = LeaseBreakAck { lease_key, state };
-    let (header, _) = second.ask(Command::OPLOCK_BREAK, |out| ack.emit(out));
-    assert_eq!(header.status, NtStatus::SUCCESS);
+    give_back(&mut second);
     assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
 }
 
@@ -147,9 +152,38 @@ fn a_first_connection_that_is_silent_does_not_keep_the_holder_from_hearing_of_th
     leased(&mut second, "f", 3);
     let mut stranger = fixture.client(2);
     let waiting = stranger.start_open("f", |_| {});
-    let (lease_key, state) = broken_key(&mut second);
-    let ack = LeaseBreakAck { lease_key, state };
-    assert_eq!(second.ask(Command::OPLOCK_BREAK, |out| ack.emit(out)).0.status, NtStatus::SUCCESS);
+    give_back(&mut second);
+    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn an_older_connection_without_a_session_does_not_keep_a_break_from_being_repeated() {
+    let fixture = Fixture::start();
+    let left = fixture.client(1);
+    let mut first = fixture.again(1, &left);
+    let mut second = joined(&fixture, &first);
+    (second.session, second.tree) = (first.session, first.tree);
+    leased(&mut second, "f", 3);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    assert_eq!(broken_key(&mut first).0, LeaseKey([3; 16]));
+    drop(first);
+    give_back(&mut second);
+    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_holder_that_was_asked_over_a_connection_without_a_session_since_is_asked_over_another() {
+    let fixture = Fixture::start();
+    let mut left = fixture.client(1);
+    let mut second = fixture.client(1);
+    leased(&mut second, "f", 3);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    assert_eq!(broken_key(&mut left).0, LeaseKey([3; 16]));
+    let (header, _) = left.ask(Command::LOGOFF, |out| Empty.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    give_back(&mut second);
     assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
 }
 

@@ -27,20 +27,15 @@ impl Clients {
         }
     }
 
-    /// A connection has ended. Whether it was the first one of a client that has others.
-    pub(crate) fn remove(&self, link: &Link) -> bool {
-        let Some(agreed) = link.agreed.get() else { return false };
+    /// A connection has ended.
+    pub(crate) fn remove(&self, link: &Link) {
+        let Some(agreed) = link.agreed.get() else { return };
         let mut table = self.lock();
-        let Some(links) = table.get_mut(&agreed.client_guid) else { return false };
-        let at = links.iter().position(|known| std::ptr::eq(known.as_ptr(), link));
-        if let Some(at) = at {
-            links.remove(at);
-        }
+        let Some(links) = table.get_mut(&agreed.client_guid) else { return };
+        links.retain(|known| !std::ptr::eq(known.as_ptr(), link));
         if links.is_empty() {
             table.remove(&agreed.client_guid);
-            return false;
         }
-        at == Some(0)
     }
 
     /// The connections of a client, the oldest first.

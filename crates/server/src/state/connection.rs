@@ -374,11 +374,11 @@ impl Connection {
     /// The peer is gone: everything it had ends. Blocks while the files of its sessions are closed.
     pub(crate) fn end(self) {
         self.link.cancel_all();
-        let was_first = self.link.core.clients.remove(&self.link);
+        self.link.core.clients.remove(&self.link);
         for channel in self.link.take_channels() {
             end_channel(&self.link, &channel.session);
         }
-        if was_first {
+        if self.link.was_asked() {
             repeat_lease_breaks(&self.link);
         }
     }
@@ -399,8 +399,8 @@ fn end_channel(link: &Arc<Link>, session: &Session) {
     }
 }
 
-// MS-SMB2 §3.3.4.7: what a client was told of its leases over its first connection it is told again
-// over the next, whichever session holds them.
+// MS-SMB2 §3.3.4.7: what a client was told of its leases over this connection it is told again over
+// the next, whichever session holds them.
 fn repeat_lease_breaks(gone: &Link) {
     let Some(agreed) = gone.agreed.get() else { return };
     let mut asked = HashSet::new();
@@ -408,7 +408,7 @@ fn repeat_lease_breaks(gone: &Link) {
     {
         for open in session.all_opens() {
             if asked.insert((Arc::as_ptr(&open.node), open.owner)) {
-                open.node.repeat_lease_break(open.owner);
+                open.node.repeat_break(open.owner);
             }
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::caching::Flavor;
 use super::lease::Notice;
@@ -27,6 +27,27 @@ pub(crate) struct Holder {
     pub(crate) lease_key: [u8; 16],
     /// Whether its CREATE has been answered.
     pub(crate) told: Arc<Told<Notice<Self>>>,
+    /// Where it was asked for what it owes; one for all opens of a lease.
+    pub(crate) asked: Arc<Asked>,
+}
+
+/// The connection a holder was asked over last.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(Mutex<Weak<Link>>);
+
+impl Asked {
+    fn note(&self, link: &Arc<Link>) {
+        *self.lock() = Arc::downgrade(link);
+    }
+
+    /// `None` when it has gone, or there has not been one.
+    fn link(&self) -> Option<Arc<Link>> {
+        self.lock().upgrade().filter(|link| !link.is_gone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Weak<Link>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Breaks of what a CREATE was granted wait until it is answered, that is until this is dropped.
@@ -43,29 +64,40 @@ impl Holder {
         self.link.strong_count() > 0 || self.session.strong_count() > 0
     }
 
-    /// The connection it was granted on, while that is one of its session.
-    pub(super) fn own_connection(&self) -> Option<Arc<Link>> {
-        self.link.upgrade().filter(|link| link.channel(self.session_id).is_some())
+    /// Whether it was asked over a connection that still leads to it.
+    pub(super) fn is_asked(&self, flavor: Flavor) -> bool {
+        self.asked.link().is_some_and(|link| match flavor {
+            Flavor::Oplock => link.channel(self.session_id).is_some(),
+            Flavor::LeaseV1 | Flavor::LeaseV2 => {
+                self.session.upgrade().is_some_and(|session| leads_to(&link, &session))
+            }
+        })
     }
 
     /// The connection to use: the one it was granted on, else another of the same session.
     fn connection(&self) -> Option<Arc<Link>> {
-        let another = || self.session.upgrade()?.connections().into_iter().next();
-        self.own_connection().or_else(another)
+        let is_there = |link: &Arc<Link>| !link.is_gone();
+        let own = || self.link.upgrade().filter(|link| link.channel(self.session_id).is_some());
+        let another = || self.session.upgrade()?.connections().into_iter().find(is_there);
+        own().filter(is_there).or_else(another)
     }
 
     /// MS-SMB2 §3.3.4.7: of leases a client is told over its first connection, whatever it has opened
-    /// there: it may know its files by their keys alone. Another user's is not taken, for anybody can claim
-    /// to be this client, nor one where what has to be sealed could not be.
+    /// there: it may know its files by their keys alone.
     fn first_connection(&self) -> Option<Arc<Link>> {
         let session = self.session.upgrade()?;
         let near = self.connection()?;
-        let is_fit = |link: &Arc<Link>| {
-            let is_users = !session.encrypt_required && link.is_of(&session.identity);
-            is_users || link.channel(session.id).is_some()
-        };
-        near.core.clients.of(session.agreed.client_guid).into_iter().find(is_fit)
+        let links = near.core.clients.of(session.agreed.client_guid);
+        links.into_iter().find(|link| !link.is_gone() && leads_to(link, &session))
     }
+}
+
+// Whether a lease of this session can be asked back over a connection of its client. Another user's
+// is not taken, for anybody can claim to be this client, nor one where what has to be sealed could
+// not be.
+fn leads_to(link: &Link, session: &Session) -> bool {
+    let is_users = !session.encrypt_required && link.is_of(&session.identity);
+    is_users || link.channel(session.id).is_some()
 }
 
 /// Tells the holder of a break, once it has heard of what it is to give back.
@@ -76,31 +108,40 @@ pub(super) fn send(notice: Notice<Holder>) {
     }
 }
 
-/// Tells a silent holder of a lease over the connection it was granted on, if it was told over another:
-/// the client's first one may be dead, and nobody has noticed yet.
+/// Tells a silent holder of a lease over the connection it was granted on, if it was asked over
+/// another: that one may be dead, and nobody has noticed yet.
 pub(super) fn insist(notice: Notice<Holder>) {
-    let (first, near) = (notice.notify.first_connection(), notice.notify.connection());
-    let is_same = match (&first, &near) {
-        (Some(first), Some(near)) => Arc::ptr_eq(first, near),
-        _ => first.is_none(),
-    };
-    if !is_same {
+    let near = notice.notify.connection();
+    let asked = notice.notify.asked.link();
+    if near.as_ref().map(Arc::as_ptr) != asked.as_ref().map(Arc::as_ptr) {
         tell_where_granted(notice);
     }
 }
 
 fn tell(notice: Notice<Holder>) {
-    let first = || notice.notify.first_connection();
-    match first().filter(|_| notice.flavor != Flavor::Oplock) {
-        Some(link) => crate::dispatch::oplock_break::notify(&link, &notice),
-        None => tell_where_granted(notice),
+    let is_lease = notice.flavor != Flavor::Oplock;
+    while let Some(link) = notice.notify.first_connection().filter(|_| is_lease) {
+        if ask(&link, &notice) {
+            return;
+        }
     }
+    tell_where_granted(notice);
 }
 
 // Also what had to wait for the answer that granted it: it leaves behind that, and is not sent over
 // another connection, where it might come first.
 fn tell_where_granted(notice: Notice<Holder>) {
-    if let Some(link) = notice.notify.connection() {
-        crate::dispatch::oplock_break::notify(&link, &notice);
+    while let Some(link) = notice.notify.connection() {
+        if ask(&link, &notice) {
+            return;
+        }
     }
+}
+
+// False if the connection has ended meanwhile: then it may not have known that it was asked over.
+fn ask(link: &Arc<Link>, notice: &Notice<Holder>) -> bool {
+    notice.notify.asked.note(link);
+    link.note_asked();
+    crate::dispatch::oplock_break::notify(link, notice);
+    !link.is_gone()
 }

@@ -66,6 +66,8 @@ pub(crate) struct Link {
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     /// It has ended: nothing waits on its account.
     gone: AtomicBool,
+    /// Somebody was asked for caching over it.
+    asked: AtomicBool,
     next_async: AtomicU64,
     made: Instant,
     /// Milliseconds from then to the last frame.
@@ -131,6 +133,7 @@ impl Link {
             ended: Mutex::default(),
             pending: Mutex::default(),
             gone: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             next_async: AtomicU64::new(1),
             made: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -266,12 +269,23 @@ impl Link {
 
     /// Whether the connection has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// Somebody is asked for caching over it. Who then finds it [gone](Self::is_gone) asks over
+    /// another: its end may have missed this.
+    pub(crate) fn note_asked(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether anybody ever was, when it has ended.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
     }
 
     /// Lets go of everything that waits, when the connection has ended.
     pub(crate) fn cancel_all(&self) {
-        self.gone.store(true, Ordering::Release);
+        self.gone.store(true, Ordering::SeqCst);
         let pending = lock(&self.pending);
         let ends = |pending: &&Arc<Pending>| !pending.outlives.load(Ordering::Acquire);
         pending.values().filter(ends).for_each(|pending| pending.cancel());

@@ -143,7 +143,8 @@ impl NodeState {
             let holders = self.opens.iter().filter(ours).filter_map(|open| open.holder.as_ref());
             match holders.clone().find(is_there).or_else(|| holders.clone().next()) {
                 Some(holder) => {
-                    notice.notify = holder.clone();
+                    let asked = Arc::clone(&notice.notify.asked);
+                    notice.notify = Holder { asked, ..holder.clone() };
                     // Any of its opens may just be getting what is now asked back.
                     if let Some(untold) = holders.clone().find(|one| one.told.is_waiting()) {
                         notice.notify.told = Arc::clone(&untold.told);
@@ -351,22 +352,13 @@ impl Node {
         routed.notices.into_iter().for_each(holder::send);
     }
 
-    /// Asks `owner` again for what it owes, if the connection it was asked over has gone.
+    /// Asks `owner` again for what it owes, if the connection it was asked over leads to it no more.
     pub(crate) fn repeat_break(&self, owner: Owner) {
         let routed = {
             let state = self.lock();
-            let owed = state.leases.owed(owner).into_iter();
-            state.route(owed.filter(|notice| notice.notify.own_connection().is_none()).collect())
-        };
-        self.send(routed);
-    }
-
-    /// Asks `owner` again for what it owes of a lease: its client's first connection has gone.
-    pub(crate) fn repeat_lease_break(&self, owner: Owner) {
-        let routed = {
-            let state = self.lock();
-            let owed = state.leases.owed(owner).into_iter();
-            state.route(owed.filter(|notice| notice.flavor != Flavor::Oplock).collect())
+            let mut routed = state.route(state.leases.owed(owner).into_iter().collect());
+            routed.notices.retain(|notice| !notice.notify.is_asked(notice.flavor));
+            routed
         };
         self.send(routed);
     }

@@ -366,6 +366,7 @@ fn holder(call: &mut Call, open: &Open) -> Holder {
         file_id: (open.serial.0, open.volatile),
         lease_key,
         told,
+        asked: Arc::default(),
     }
 }
 
