@@ -98,6 +98,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let frame = Arc::clone(&call.frame);
     let inline = if durable { InlineIo::CachedReads } else { open.entry.inline_io() };
     let writes = Arc::clone(&open.node.writes);
+    let len = data_at.len();
     let work = move || {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
         let mut written = match open.begin_change() {
@@ -113,6 +114,11 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         call.blocking(inline, work).await?
     } else {
         let turn = writes.take(&call.link.core.runtime, work);
+        if len >= LONG {
+            // Where both share a core the worker goes first: the data is in its cache, and what is
+            // read next would drive it out.
+            std::thread::yield_now();
+        }
         turn.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
     };
     if let (Some(data), Some(memory)) = (pulled, call.link.remote_memory()) {
@@ -154,3 +160,6 @@ fn finish(written: usize, out: &mut Vec<u8>) -> Outcome {
     WriteResponse { count }.emit(out);
     Ok(NtStatus::SUCCESS)
 }
+
+/// Bytes of a WRITE, from the frame, of which a few fill the cache of a core.
+const LONG: usize = 256 * 1024;
