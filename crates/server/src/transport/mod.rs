@@ -10,6 +10,7 @@ use smb::NtStatus;
 
 pub(crate) mod admission;
 pub(crate) mod direct;
+mod input;
 mod low_water;
 pub(crate) mod tcp;
 mod write_buffer;

@@ -8,8 +8,6 @@
 //!  deadline: not authenticated in time: close
 //! ```
 //!
-//! Of a long frame a good part has to be there before the stream counts as readable.
-//!
 //! A request that can be answered now costs one read and one write on one task: no hop, no lock
 //! another connection can hold, no copy of the data beyond the kernel's. While a peer does not
 //! take its answers nothing more is read from it. The outbox needs no bound of its own: every
@@ -22,9 +20,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smb::frame_memory::{InFrame, Spares};
 use smb::framing;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -35,12 +32,12 @@ use tracing::{debug, info, warn};
 
 use super::Outbox;
 use super::admission::Admission;
-use super::low_water;
+use super::input::Input;
 use super::write_buffer::{self, WriteBuffer};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::service::Core;
 use crate::share::{Remainder, ShareError};
-use crate::state::{Connection, Frame, Link, Violation};
+use crate::state::{Connection, Link, Violation};
 
 /// Accepts connections until told to stop, then waits for them to end.
 pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
@@ -293,147 +290,6 @@ impl Peer {
     }
 }
 
-/// What has been read and not handled yet.
-#[derive(Debug)]
-struct Input {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    large: Option<Large>,
-    /// Another long frame is likely to come next.
-    follows_large: bool,
-    spares: Arc<Spares>,
-}
-
-/// A frame too long for the buffer, on its way into memory of its own.
-#[derive(Debug)]
-struct Large {
-    frame: InFrame,
-    filled: usize,
-    /// Bytes that have to come before the socket is readable.
-    mark: usize,
-}
-
-impl Large {
-    /// As [`Input::read`]; woken for a good part of what is missing, not for each segment.
-    async fn read(&mut self, stream: &TcpStream) -> io::Result<usize> {
-        loop {
-            match stream.try_read(&mut self.frame[self.filled..]) {
-                Ok(got) => {
-                    self.filled += got;
-                    if self.is_whole() {
-                        self.set_mark(stream, 1)?;
-                    }
-                    return Ok(got);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-            let missing = self.frame.len() - self.filled;
-            self.set_mark(stream, missing.min(LOW_WATER))?;
-            stream.readable().await?;
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        self.filled == self.frame.len()
-    }
-
-    fn set_mark(&mut self, stream: &TcpStream, mark: usize) -> io::Result<()> {
-        if self.mark != mark {
-            low_water::set(stream, mark)?;
-            self.mark = mark;
-        }
-        Ok(())
-    }
-}
-
-impl Input {
-    fn new() -> Self {
-        let (buffer, spares) = (vec![0; IDLE_BUFFER], Arc::default());
-        Self { buffer, start: 0, end: 0, large: None, follows_large: false, spares }
-    }
-
-    /// Whether [`Input::idle`] may give memory back.
-    fn is_large(&self) -> bool {
-        self.has_large_buffer() || !self.spares.is_empty()
-    }
-
-    fn has_large_buffer(&self) -> bool {
-        self.buffer.len() > IDLE_BUFFER && self.start == self.end
-    }
-
-    /// Nothing has come for a while.
-    fn idle(&mut self) {
-        self.spares.clear();
-        if self.has_large_buffer() {
-            *self = Self { large: self.large.take(), ..Self::new() };
-        }
-    }
-
-    /// Reads once. Cancel-safe: nothing is lost when another branch wins.
-    async fn read(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
-        if let Some(large) = &mut self.large {
-            return large.read(stream).await;
-        }
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && self.buffer.len() - self.end < READ_ROOM_MIN {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        // What is read of a long frame here has to be copied.
-        let room = &mut self.buffer[self.end..];
-        let most = if self.follows_large { room.len().min(LARGE_HEAD) } else { room.len() };
-        let got = stream.read(&mut room[..most]).await?;
-        self.end += got;
-        if self.end == self.buffer.len() && !self.follows_large {
-            // There is more where that came from.
-            self.grow();
-        }
-        Ok(got)
-    }
-
-    fn grow(&mut self) {
-        if self.buffer.len() < READ_BUFFER {
-            self.buffer.resize(READ_BUFFER, 0);
-        }
-    }
-
-    /// The next whole frame, or `None` until more is read.
-    fn next_frame(&mut self, limit: usize) -> Result<Option<Frame<'_>>, End> {
-        if let Some(large) = &self.large {
-            if !large.is_whole() {
-                return Ok(None);
-            }
-            return Ok(self.large.take().map(|large| Frame::Owned(large.frame)));
-        }
-        let held = &self.buffer[self.start..self.end];
-        let Some(&prefix) = held.first_chunk::<{ framing::PREFIX_LEN }>() else { return Ok(None) };
-        let len = framing::frame_len(prefix, limit).map_err(Violation::from)?;
-        let rest = &held[framing::PREFIX_LEN..];
-        if rest.len() >= len {
-            let at = self.start + framing::PREFIX_LEN;
-            self.start = at + len;
-            self.follows_large = false;
-            return Ok(Some(Frame::Borrowed(&mut self.buffer[at..at + len])));
-        }
-        if len > LARGE_FRAME {
-            let mut frame = self.spares.frame(len);
-            frame[..rest.len()].copy_from_slice(rest);
-            self.large = Some(Large { filled: rest.len(), frame, mark: 1 });
-            self.follows_large = true;
-            (self.start, self.end) = (0, 0);
-        } else {
-            self.follows_large = false;
-            if self.start + framing::PREFIX_LEN + len > self.buffer.len() {
-                self.grow();
-            }
-        }
-        Ok(None)
-    }
-}
-
 /// Why a conversation ended.
 #[derive(Debug, thiserror::Error)]
 enum End {
@@ -455,20 +311,6 @@ enum End {
     ServerStops,
 }
 
-/// Small frames are handled where they were read; one buffer holds many of them.
-const READ_BUFFER: usize = 64 * 1024;
-/// What a connection has for a start, and again when nothing has come for a while: most requests
-/// that are not WRITEs fit. A thousand idle ones hold 4 MiB that way and not 64.
-const IDLE_BUFFER: usize = 4 * 1024;
-/// Longer frames get memory of their own, which a worker can keep without a copy. Always smaller
-/// than the buffer less a prefix, so that what is shorter fits.
-const LARGE_FRAME: usize = 32 * 1024;
-/// Of a frame that follows a long one, read to see how long it is: no more than the smallest buffer.
-const LARGE_HEAD: usize = 4 * 1024;
-/// Of a long frame, what has to have come before it is worth a look.
-const LOW_WATER: usize = 256 * 1024;
-/// Rather move what is left to the front than read less than this.
-const READ_ROOM_MIN: usize = 40 * 1024;
 /// Answers gathered before they are written, in bytes.
 const WRITE_AT: usize = 128 * 1024;
 /// Of an answer that is read while it is sent: what stays in the cache of a core between.
