@@ -120,6 +120,26 @@ fn broken_key(wire: &mut Wire) -> (LeaseKey, LeaseState) {
     }
 }
 
+/// A file that its holder has to give back first.
+struct Wanted {
+    stranger: Wire,
+    waiting: u64,
+}
+
+/// The holder has a lease on file "f", with key 3, and another client waits for it.
+fn lease_somebody_wants(fixture: &Fixture, holder: &mut Wire) -> Wanted {
+    leased(holder, "f", 3);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    Wanted { stranger, waiting }
+}
+
+impl Wanted {
+    fn is_had(mut self) {
+        assert_eq!(self.stranger.finish_open(self.waiting).status, NtStatus::SUCCESS);
+    }
+}
+
 /// Answers the break that comes.
 fn give_back(wire: &mut Wire) {
     let (lease_key, state) = broken_key(wire);
@@ -134,14 +154,12 @@ fn a_client_is_told_of_its_leases_over_its_first_connection_while_that_lasts() {
     // One client, two connections with a session each; the first has nothing open.
     let mut first = fixture.client(1);
     let mut second = fixture.client(1);
-    leased(&mut second, "f", 3);
-    let mut stranger = fixture.client(2);
-    let waiting = stranger.start_open("f", |_| {});
+    let wanted = lease_somebody_wants(&fixture, &mut second);
     assert_eq!(broken_key(&mut first).0, LeaseKey([3; 16]));
     // It goes before it has answered: the next one is asked, and any of them may answer.
     drop(first);
     give_back(&mut second);
-    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+    wanted.is_had();
 }
 
 #[test]
@@ -149,11 +167,9 @@ fn a_first_connection_that_is_silent_does_not_keep_the_holder_from_hearing_of_th
     let fixture = Fixture::start();
     let _silent = fixture.client(1);
     let mut second = fixture.client(1);
-    leased(&mut second, "f", 3);
-    let mut stranger = fixture.client(2);
-    let waiting = stranger.start_open("f", |_| {});
+    let wanted = lease_somebody_wants(&fixture, &mut second);
     give_back(&mut second);
-    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+    wanted.is_had();
 }
 
 #[test]
@@ -163,13 +179,11 @@ fn an_older_connection_without_a_session_does_not_keep_a_break_from_being_repeat
     let mut first = fixture.again(1, &left);
     let mut second = joined(&fixture, &first);
     (second.session, second.tree) = (first.session, first.tree);
-    leased(&mut second, "f", 3);
-    let mut stranger = fixture.client(2);
-    let waiting = stranger.start_open("f", |_| {});
+    let wanted = lease_somebody_wants(&fixture, &mut second);
     assert_eq!(broken_key(&mut first).0, LeaseKey([3; 16]));
     drop(first);
     give_back(&mut second);
-    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+    wanted.is_had();
 }
 
 #[test]
@@ -177,14 +191,12 @@ fn a_holder_that_was_asked_over_a_connection_without_a_session_since_is_asked_ov
     let fixture = Fixture::start();
     let mut left = fixture.client(1);
     let mut second = fixture.client(1);
-    leased(&mut second, "f", 3);
-    let mut stranger = fixture.client(2);
-    let waiting = stranger.start_open("f", |_| {});
+    let wanted = lease_somebody_wants(&fixture, &mut second);
     assert_eq!(broken_key(&mut left).0, LeaseKey([3; 16]));
     let (header, _) = left.ask(Command::LOGOFF, |out| Empty.emit(out));
     assert_eq!(header.status, NtStatus::SUCCESS);
     give_back(&mut second);
-    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+    wanted.is_had();
 }
 
 #[test]
