@@ -135,7 +135,8 @@ fn lease_somebody_wants(fixture: &Fixture, holder: &mut Wire) -> Wanted {
 }
 
 impl Wanted {
-    fn is_had(mut self) {
+    /// The stranger's open, which waited, comes to its end.
+    fn opens_now(mut self) {
         assert_eq!(self.stranger.finish_open(self.waiting).status, NtStatus::SUCCESS);
     }
 }
@@ -159,7 +160,7 @@ fn a_client_is_told_of_its_leases_over_its_first_connection_while_that_lasts() {
     // It goes before it has answered: the next one is asked, and any of them may answer.
     drop(first);
     give_back(&mut second);
-    wanted.is_had();
+    wanted.opens_now();
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn a_first_connection_that_is_silent_does_not_keep_the_holder_from_hearing_of_th
     let mut second = fixture.client(1);
     let wanted = lease_somebody_wants(&fixture, &mut second);
     give_back(&mut second);
-    wanted.is_had();
+    wanted.opens_now();
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn an_older_connection_without_a_session_does_not_keep_a_break_from_being_repeat
     assert_eq!(broken_key(&mut first).0, LeaseKey([3; 16]));
     drop(first);
     give_back(&mut second);
-    wanted.is_had();
+    wanted.opens_now();
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn a_holder_that_was_asked_over_a_connection_without_a_session_since_is_asked_ov
     let (header, _) = left.ask(Command::LOGOFF, |out| Empty.emit(out));
     assert_eq!(header.status, NtStatus::SUCCESS);
     give_back(&mut second);
-    wanted.is_had();
+    wanted.opens_now();
 }
 
 #[test]
