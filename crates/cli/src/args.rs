@@ -68,6 +68,10 @@ pub(crate) struct Serve {
     /// a node, made by mknod, is then a file as long as the device. May be given many times
     #[arg(long = "device", value_name = "SHARE=PATH")]
     pub(crate) devices: Vec<String>,
+    /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
+    /// is signed or encrypted, and they get no push mode. May be given many times
+    #[arg(long = "guests", value_name = "SHARE=read|write")]
+    pub(crate) guests: Vec<String>,
     /// Account that may log on; may be given many times. Visible to other local users in the
     /// process list: prefer a config file on shared machines
     #[arg(long = "user", value_name = "NAME:PASSWORD")]
@@ -419,6 +423,8 @@ Examples:
       landfast serve /srv/data --user alice:secret --device data=/dev/dax0.0
   Tickets of a Kerberos realm (docs/kerberos.md says how to make the keytab):
       landfast serve /srv/data --keytab /etc/landfast/cifs.keytab --kerberos-user '*'
+  A directory that anybody may read and alice may change:
+      landfast serve /srv/data --user alice:secret --guests data=read
   Measure in memory (a power failure loses everything):
       landfast serve /dev/shm/x --user a:a --emulate-persistence
 
@@ -435,6 +441,10 @@ The config file holds the same settings:
   path = \"/srv/data\"
   users = [\"alice\"]
   readers = [\"bob\"]
+  guests = \"read\"
+  read_only = false
+  encrypt = false
+  persistent_opens = \"/var/lib/landfast/data.opens\"
   devices = [\"/dev/dax0.0\"]
   [kerberos]
   keytab = \"/etc/landfast/cifs.keytab\"

@@ -44,6 +44,8 @@ pub(crate) struct Share {
     pub(crate) users: Vec<String>,
     #[serde(default)]
     pub(crate) readers: Vec<String>,
+    /// What anybody may do without an account; nothing, if it is not said.
+    pub(crate) guests: Option<Guests>,
     /// Where opens that survive a crash of the server are written down.
     pub(crate) persistent_opens: Option<PathBuf>,
     /// Devices of persistent memory that nodes in the directory may stand for.
@@ -60,10 +62,19 @@ impl Share {
             encrypt: false,
             users: Vec::new(),
             readers: Vec::new(),
+            guests: None,
             persistent_opens: None,
             devices: Vec::new(),
         }
     }
+}
+
+/// What guests of a share may do.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Guests {
+    Read,
+    Write,
 }
 
 /// An account.
@@ -99,6 +110,9 @@ impl Settings {
         for text in &options.devices {
             device_argument(text, &mut shares)?;
         }
+        for text in &options.guests {
+            guests_argument(text, &mut shares)?;
+        }
         let mut users = file.user;
         for text in &options.users {
             users.push(user_argument(text)?);
@@ -111,10 +125,11 @@ impl Settings {
         let users_file = options.users_file.clone().or(file.users_file);
         let kerberos = kerberos(options, file.kerberos);
         let has_owners = kerberos.as_ref().is_some_and(|kerberos| !kerberos.users.is_empty());
-        if users.is_empty() && users_file.is_none() && !has_owners {
+        let has_guests = shares.iter().any(|share| share.guests.is_some());
+        if users.is_empty() && users_file.is_none() && !has_owners && !has_guests {
             return Err(Failure::ConfigMissing(
                 "nobody could log on: name an account with --user NAME:PASSWORD, or --users-file FILE, or \
-                 --keytab FILE with --kerberos-user NAME",
+                 --keytab FILE with --kerberos-user NAME, or let anybody in with --guests SHARE=read",
             ));
         }
         let rdma_threads = options.rdma_threads.or(file.rdma_threads).unwrap_or(1);
@@ -211,13 +226,29 @@ fn share_argument(text: &str) -> Result<Share, Failure> {
 fn device_argument(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
     let refused = |why| Failure::ConfigValue { what: "--device", value: text.into(), why };
     let (name, path) = text.split_once('=').ok_or_else(|| refused("write SHARE=PATH"))?;
-    let share = shares.iter_mut().find(|share| share.name.eq_ignore_ascii_case(name));
-    let share = share.ok_or_else(|| refused("there is no share of this name"))?;
+    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
     if path.is_empty() {
         return Err(refused("the path must be there"));
     }
     share.devices.push(path.into());
     Ok(())
+}
+
+fn guests_argument(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--guests", value: text.into(), why };
+    let (name, what) =
+        text.split_once('=').ok_or_else(|| refused("write SHARE=read or SHARE=write"))?;
+    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
+    share.guests = Some(match what {
+        "read" => Guests::Read,
+        "write" => Guests::Write,
+        _ => return Err(refused("guests may read or write")),
+    });
+    Ok(())
+}
+
+fn named<'a>(name: &str, shares: &'a mut [Share]) -> Option<&'a mut Share> {
+    shares.iter_mut().find(|share| share.name.eq_ignore_ascii_case(name))
 }
 
 fn user_argument(text: &str) -> Result<User, Failure> {
@@ -239,6 +270,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
+const NO_SHARE: &str = "there is no share of this name";
 // Unprivileged, and free on machines that already run a file server on 445.
 const SMB_PORT: u16 = 4450;
 // MS-SMBD's port for iWARP, whose ports share TCP's space.
@@ -301,6 +333,27 @@ mod tests {
         for wrong in ["/dev/dax1.0", "nowhere=/dev/dax1.0", "data="] {
             assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
         }
+    }
+
+    #[test]
+    fn guests_are_let_into_the_shares_that_say_so_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let text = "[[share]]\nname = \"shown\"\npath = \"/x\"\nguests = \"read\"\n\
+            [[share]]\nname = \"kept\"\npath = \"/y\"\n";
+        std::fs::write(&path, text).unwrap();
+        // With guests nobody has to have an account.
+        let file = ["--config", path.to_str().unwrap()];
+        let guests = |settings: Settings| {
+            settings.shares.iter().map(|share| share.guests).collect::<Vec<_>>()
+        };
+        assert_eq!(guests(gather(&file).unwrap()), [Some(Guests::Read), None]);
+        let with = |guests| gather(&[&file[..], &["--guests", guests]].concat());
+        assert_eq!(guests(with("KEPT=write").unwrap()), [Some(Guests::Read), Some(Guests::Write)]);
+        for wrong in ["kept", "kept=", "kept=full", "nowhere=read"] {
+            assert!(matches!(with(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
+        }
+        assert!(matches!(gather(&["/srv"]), Err(Failure::ConfigMissing(_))));
     }
 
     #[test]

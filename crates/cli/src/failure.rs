@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use rdma::EngineError;
+use smb::NtStatus;
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,10 @@ impl Failure {
             Self::ControlAmbiguous(_) => Some("name one of them with --control"),
             Self::Start(_) => Some(
                 "is another server on that address? choose others with --listen and --rdma-listen",
+            ),
+            Self::Remote(error) if error.status() == Some(NtStatus::LOGON_FAILURE) => Some(
+                "an account is named as in smb://USER:PASSWORD@HOST/SHARE, or the password in LANDFAST_PASSWORD; \
+                 without a name only guests get in, where a share takes them",
             ),
             Self::Lost(_) => Some("this must never happen: please report it with the output above"),
             _ => None,

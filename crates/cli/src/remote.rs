@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::ops::Range;
 
 use client::blocking::Client;
-use client::{ConnectOptions, OpenOptions, Region, RegionSettings, SmbUrl};
+use client::{ConnectOptions, OpenOptions, Protection, Region, RegionSettings, SmbUrl};
 use smb::push::{Durability, PushRequest, PushResponse, Rights};
 
 use crate::failure::Failure;
@@ -20,9 +20,13 @@ pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
     Ok(url)
 }
 
-/// Connects to the share of `url`.
+/// Connects to the share of `url`: without a user in it as a guest, who has no key to sign with.
 pub(crate) fn connect(url: &SmbUrl) -> Result<Client, Failure> {
-    Ok(Client::connect(url, &ConnectOptions::default())?)
+    let mut options = ConnectOptions::default();
+    if url.user.is_empty() {
+        options.signing = Protection::IfRequired;
+    }
+    Ok(Client::connect(url, &options)?)
 }
 
 /// Opens the file of `url` with a lease, and maps a range of it for reading, writing and commits.

@@ -3,12 +3,13 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use server::share::Admission;
 use server::{KerberosConfig, PushPolicy, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::args::{Serve, Signing};
-use crate::config::{Kerberos, Settings, Share};
+use crate::config::{Guests, Kerberos, Settings, Share};
 use crate::control::Control;
 use crate::failure::Failure;
 
@@ -26,6 +27,7 @@ async fn serve(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let failed = Failure::system("cannot listen for signals");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let running = Server::start(server_config(settings, options)?).await?;
+    warn_of_guests(settings);
     let port = running.tcp_address().port();
     let _control = Control::open(&settings.control, port, running.observer())?;
     announce(&running);
@@ -35,6 +37,27 @@ async fn serve(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     }
     running.shutdown().await;
     Ok(())
+}
+
+// What an operator may not expect of a share that takes guests.
+fn warn_of_guests(settings: &Settings) {
+    for share in settings.shares.iter().filter(|share| share.guests.is_some()) {
+        warn!(
+            share = share.name,
+            "anybody who reaches this server enters, unsigned and in the clear"
+        );
+        if share.encrypt {
+            warn!(
+                share = share.name,
+                "it requires encryption, which guests have not: none gets in"
+            );
+        } else if settings.signing == Signing::Always {
+            warn!(
+                "clients that keep to the specification are no guests of a server that requires signing: \
+                 --signing when-asked lets them in"
+            );
+        }
+    }
 }
 
 /// The one line that programs wait for.
@@ -56,6 +79,11 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         encrypt_required: share.encrypt,
         users: share.users.clone(),
         readers: share.readers.clone(),
+        guests: match share.guests {
+            Some(Guests::Write) => Admission::Full,
+            Some(Guests::Read) => Admission::Reading,
+            None => Admission::Refused,
+        },
         persistent_opens: share.persistent_opens.clone(),
         devices: share.devices.clone(),
         emulate_persistence: settings.emulate_persistence,

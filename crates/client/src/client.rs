@@ -25,7 +25,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the share of `url`; its path is not looked at.
+    /// Connects to the share of `url`; its path is not looked at. A URL without a user is a guest's,
+    /// who has no key: `options` must not insist on signing.
     ///
     /// # Errors
     /// The host's network, the server's refusal, or a policy of `options` that cannot be kept.
@@ -33,8 +34,9 @@ impl Client {
         let SmbUrl { host, port, share, .. } = url;
         let connecting = async {
             let transport = dial(host, *port).await?;
+            let user = if url.user.is_empty() { GUEST } else { &url.user };
             let mut initiator =
-                NtlmInitiator::with_password(&url.user, &url.domain, &url.password, host)?;
+                NtlmInitiator::with_password(user, &url.domain, &url.password, host)?;
             Self::over(transport, &mut initiator, host, share, options).await
         };
         let silent = ClientError::from(ConnectionError::HostIo(std::io::ErrorKind::TimedOut));
@@ -177,3 +179,6 @@ async fn dial(host: &str, port: u16) -> Result<Transport, ClientError> {
     }
     Err(last.into())
 }
+
+/// The name of who gives none: no account of ours, and what Windows and Samba call theirs.
+const GUEST: &str = "guest";

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 pub struct SmbUrl {
     /// Domain of the user; mostly empty.
     pub domain: String,
-    /// User name; empty for nobody.
+    /// User name; empty for nobody, who logs on by the name "guest".
     pub user: String,
     /// Password.
     pub password: Zeroizing<String>,
@@ -72,7 +72,8 @@ impl fmt::Display for SmbUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { user, host, port, share, path, .. } = self;
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "smb://{user}@{open}{host}{close}:{port}/{share}/{path}")
+        let at = if user.is_empty() { "" } else { "@" };
+        write!(f, "smb://{user}{at}{open}{host}{close}:{port}/{share}/{path}")
     }
 }
 

@@ -6,8 +6,10 @@
 mod fixture;
 mod support;
 
-use client::{Client, ConnectOptions, OpenOptions, Protection};
+use client::{Client, ClientError, ConnectOptions, OpenOptions, Protection, SmbUrl};
 use fixture::Fixture;
+use server::share::Admission;
+use smb::NtStatus;
 use smb::negotiate::Dialect;
 use support::{break_a_lease, exercise, exercise_every_algorithm, pattern};
 
@@ -68,5 +70,24 @@ fn large_files_go_there_and_back_in_many_requests_at_once() {
         assert_eq!(file.read_at(0, &mut out).await.unwrap(), data.len());
         assert!(out == data);
         file.close().await.unwrap();
+    });
+}
+
+#[test]
+fn who_names_nobody_is_a_guest_unless_everything_is_to_be_signed() {
+    let fixture = Fixture::start("/dev/shm", |config| {
+        config.shares[0].guests = Admission::Reading;
+    });
+    fixture.file(5);
+    let port = fixture.running.tcp_address().port();
+    let url: SmbUrl = format!("smb://127.0.0.1:{port}/share").parse().unwrap();
+    let options = ConnectOptions { signing: Protection::IfRequired, ..ConnectOptions::default() };
+    fixture.runtime.block_on(async {
+        let refused = Client::connect(&url, &ConnectOptions::default()).await.unwrap_err();
+        assert!(matches!(refused, ClientError::ConfigSigning), "{refused}");
+        let client = Client::connect(&url, &options).await.unwrap();
+        assert_eq!(client.stat("region").await.unwrap().len, 5);
+        let denied = client.open("region", &OpenOptions::read_write()).await.unwrap_err();
+        assert_eq!(denied.status(), Some(NtStatus::ACCESS_DENIED));
     });
 }

@@ -21,7 +21,7 @@ use smb::{FileTime, Guid};
 use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
-use crate::share::Share;
+use crate::share::{Admission, Share};
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;
 use crate::state::durable::Moving;
@@ -124,8 +124,15 @@ pub(crate) struct CoreParts {
 }
 
 impl Core {
-    /// The server as those who browse it see it; `caller` is who does.
-    pub(crate) fn host(&self, caller: &str) -> Host {
+    /// Whether anybody is let in without proof: where a share says so.
+    pub(crate) fn takes_guests(&self) -> bool {
+        self.shares.iter().any(|share| share.guests() != Admission::Refused)
+    }
+
+    /// The server as those who browse it see it. `caller` is who does; guests see what is theirs to enter.
+    pub(crate) fn host(&self, caller: Option<&str>) -> Host {
+        let is_seen =
+            |share: &&Arc<Share>| caller.is_some() || share.guests() != Admission::Refused;
         let directory = |share: &Arc<Share>| SharedResource {
             name: share.name().to_owned(),
             kind: SharedResource::DIRECTORY,
@@ -139,8 +146,8 @@ impl Core {
         Host {
             name: self.name.clone(),
             comment: COMMENT.to_owned(),
-            caller: caller.to_owned(),
-            shares: self.shares.iter().map(directory).chain([pipes]).collect(),
+            caller: caller.unwrap_or_default().to_owned(),
+            shares: self.shares.iter().filter(is_seen).map(directory).chain([pipes]).collect(),
         }
     }
 

@@ -164,7 +164,7 @@ fn span(seconds: u64) -> String {
     }
 }
 
-const NOBODY: &str = "(anonymous)";
+const NOBODY: &str = "(guest)";
 
 #[cfg(test)]
 mod tests {

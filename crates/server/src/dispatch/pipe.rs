@@ -81,10 +81,6 @@ pub(super) fn wait(call: &Call, input: &[u8]) -> Result<Vec<u8>, NtStatus> {
 fn create(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = CreateRequest::parse(call.pdu()).map_err(malformed)?;
     let tree = call.asker().tree()?;
-    // Windows has long refused lists to those who do not say who they are.
-    if call.session().identity == Identity::Anonymous {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
     let name = request.name.as_str().trim_start_matches('\\');
     let interface = Interface::of_pipe(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let serial = call.link.core.next_serial();
@@ -201,8 +197,8 @@ fn find(call: &mut Call, id: FileId) -> Result<Arc<Pipe>, NtStatus> {
 
 fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: &[u8]) -> Result<(), NtStatus> {
     let caller = match &call.session().identity {
-        Identity::User(user) if !call.session().is_anonymous() => user.as_str(),
-        Identity::User(_) | Identity::Anonymous => "",
+        Identity::User(user) if !call.session().is_unnamed() => Some(user.as_str()),
+        Identity::User(_) | Identity::Guest { .. } => None,
     };
     let host = call.link.core.host(caller);
     pipe.lock().write(bytes, &host).map_err(|error| {

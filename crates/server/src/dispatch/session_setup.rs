@@ -9,6 +9,9 @@
 //! A logon that takes the place of a session its client has lost is answered when that session is
 //! settled: nothing it was asked for changes a file from then on, and nothing it had open is there.
 //!
+//! Where a share takes guests, who says the name of no account, or none, gets a session without keys. A
+//! wrong password for an account is refused all the same.
+//!
 //! Who guesses passwords is answered later (`state/throttle.rs`): what comes of such an attempt happens when
 //! its time has come, in a task of its own, and other requests of the connection go on meanwhile.
 //!
@@ -308,8 +311,8 @@ fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
     let id = connection.link.core.new_session_id().map_err(Violation::HostRandom)?;
-    let acceptor = acceptor(connection, false)?;
     let (preauth, purpose) = (connection.preauth, Purpose::New);
+    let acceptor = acceptor(connection, &purpose)?;
     connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(id))
 }
@@ -328,8 +331,8 @@ fn join(
     {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
-    let acceptor = acceptor(connection, false)?;
     let (preauth, purpose) = (connection.preauth, Purpose::Join(session));
+    let acceptor = acceptor(connection, &purpose)?;
     connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(()))
 }
@@ -367,22 +370,27 @@ fn resume(
     if connection.is_busy_authenticating() {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES.into()));
     }
-    let acceptor = acceptor(connection, true)?;
-    let preauth = PreauthHash::new();
-    let going = Authentication { acceptor, preauth, purpose: Purpose::Again(existing) };
-    connection.authentications.insert(id, going);
+    let (preauth, purpose) = (PreauthHash::new(), Purpose::Again(existing));
+    let acceptor = acceptor(connection, &purpose)?;
+    connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(key))
 }
 
-fn acceptor(connection: &Connection, allow_anonymous: bool) -> Result<Logon, Violation> {
+fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violation> {
     let core = &connection.link.core;
+    let (allow_guests, allow_anonymous) = match purpose {
+        Purpose::New => (core.takes_guests(), core.takes_guests()),
+        Purpose::Join(_) => (false, false),
+        // Whoever it belongs to may take the name back.
+        Purpose::Again(channel) => (channel.session.identity.is_guest(), true),
+    };
     let mut challenge = [0; 8];
     getrandom::fill(&mut challenge).map_err(Violation::HostRandom)?;
     let config = AcceptorConfig {
         computer: COMPUTER_NAME.to_owned(),
         dns: COMPUTER_NAME.to_lowercase(),
         allow_anonymous,
-        allow_guests: false,
+        allow_guests,
     };
     let fresh = Freshness { challenge, now_filetime: now().0 };
     let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
@@ -402,13 +410,17 @@ fn finish(
     let Some(agreed) = link.agreed.get() else {
         return Leg::refused(NtStatus::INVALID_PARAMETER, id);
     };
-    let identity = match accepted.identity.kind {
+    let kind = accepted.identity.kind;
+    let identity = match kind {
         IdentityKind::User => Identity::User(accepted.identity.user.clone()),
-        IdentityKind::Guest | IdentityKind::Anonymous => Identity::Anonymous,
+        IdentityKind::Guest | IdentityKind::Anonymous => {
+            Identity::Guest { client: agreed.client_guid }
+        }
     };
     let flags_of = |session: &Session| {
         let mut flags = SessionFlags::empty();
-        flags.set(SessionFlags::NULL, session.is_anonymous());
+        flags.set(SessionFlags::GUEST, kind == IdentityKind::Guest);
+        flags.set(SessionFlags::NULL, kind == IdentityKind::Anonymous);
         flags.set(SessionFlags::ENCRYPT_DATA, session.encrypt_required);
         flags
     };
@@ -426,17 +438,18 @@ fn finish(
         Purpose::Again(channel) => {
             // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them. Who says no name keeps
             // what is open and gets nothing new, until it has said the old one again.
-            let is_anonymous = identity == Identity::Anonymous;
-            if channel.session.identity != identity && !is_anonymous {
+            let of_guest = channel.session.identity.is_guest();
+            let is_unnamed = kind == IdentityKind::Anonymous && !of_guest;
+            if channel.session.identity != identity && !is_unnamed {
                 link.remove_channel(id);
                 end_session_elsewhere(link, id);
                 return Leg::refused(NtStatus::ACCESS_DENIED, id);
             }
-            channel.session.set_anonymous(is_anonymous);
-            if !is_anonymous {
+            channel.session.set_unnamed(is_unnamed);
+            if !is_unnamed {
                 channel.session.set_expiry(accepted.expires);
             }
-            debug!(peer = %link.peer, session = id, is_anonymous, "authenticated again");
+            debug!(peer = %link.peer, session = id, is_unnamed, "authenticated again");
             return leg(&channel, accepted.token);
         }
         Purpose::Join(session) => {
@@ -474,7 +487,8 @@ fn finish(
     if !link.core.add_session(Arc::clone(&session)) {
         return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
     }
-    info!(peer = %link.peer, user = accepted.identity.user, dialect = %agreed.dialect, "logged on");
+    let (user, dialect) = (&accepted.identity.user, agreed.dialect);
+    info!(peer = %link.peer, user, ?kind, %dialect, "logged on");
     let channel = Arc::new(Channel::first(session));
     if channel.session.join(link, Arc::clone(&channel)).is_err() {
         return Leg::refused(NtStatus::USER_SESSION_DELETED, id);

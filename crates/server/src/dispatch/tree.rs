@@ -39,8 +39,9 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     let share = call.link.core.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
     let admission = match &call.session().identity {
-        Identity::User(user) if !call.session().is_anonymous() => share.admits(user),
-        Identity::User(_) | Identity::Anonymous => Admission::Refused,
+        Identity::User(_) if call.session().is_unnamed() => Admission::Refused,
+        Identity::User(user) => share.admits(user),
+        Identity::Guest { .. } => share.guests(),
     };
     if admission == Admission::Refused {
         return Err(NtStatus::ACCESS_DENIED);

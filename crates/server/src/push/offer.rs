@@ -19,8 +19,8 @@ use super::token::Bearer;
 use crate::dispatch::PushWish;
 use crate::dispatch::call::Call;
 use crate::share::Share;
+use crate::state::Open;
 use crate::state::caching::Caching;
-use crate::state::{Identity, Open};
 
 /// Answers the push context of a CREATE. A refusal never fails the CREATE.
 pub(crate) fn offer(
@@ -117,7 +117,7 @@ fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
     if call.link.dialect() < Dialect::SMB_3_0 {
         return Err(Refusal::DIALECT);
     }
-    if session.identity == Identity::Anonymous {
+    if session.identity.is_guest() {
         return Err(Refusal::GUEST);
     }
     if session.encrypt_required || open.tree.is_encrypt_required() {

@@ -96,6 +96,6 @@ fn channel(link: &Link) -> ChannelRow {
 pub(super) fn user(identity: &Identity) -> Option<String> {
     match identity {
         Identity::User(name) => Some(name.clone()),
-        Identity::Anonymous => None,
+        Identity::Guest { .. } => None,
     }
 }

@@ -83,6 +83,9 @@ pub struct ShareConfig {
     pub users: Vec<String>,
     /// Who may enter and only read.
     pub readers: Vec<String>,
+    /// What anybody may do who proves nothing: no account of that name, or no name. Their sessions have no
+    /// keys: nothing of them is signed or encrypted.
+    pub guests: Admission,
     /// Where the opens that survive a crash of the server are written down: then clients get
     /// persistent handles here. A file of this share alone, best outside of its directory.
     pub persistent_opens: Option<PathBuf>,
@@ -104,6 +107,7 @@ impl ShareConfig {
             encrypt_required: false,
             users: Vec::new(),
             readers: Vec::new(),
+            guests: Admission::Refused,
             persistent_opens: None,
             devices: Vec::new(),
             emulate_persistence: false,
@@ -123,6 +127,7 @@ pub struct Share {
     encrypt_required: bool,
     users: Vec<String>,
     readers: Vec<String>,
+    guests: Admission,
     emulate_persistence: bool,
     clones: bool,
     has_xattrs: bool,
@@ -167,6 +172,7 @@ impl Share {
             encrypt_required: config.encrypt_required,
             users: config.users.clone(),
             readers: config.readers.clone(),
+            guests: config.guests,
             emulate_persistence: config.emulate_persistence,
             clones,
             has_xattrs,
@@ -216,6 +222,11 @@ impl Share {
         } else {
             Admission::Refused
         }
+    }
+
+    /// What a guest may do here.
+    pub fn guests(&self) -> Admission {
+        self.guests
     }
 
     /// Refuses sessions that do not encrypt.

@@ -34,7 +34,7 @@ use thiserror::Error;
 
 use super::link::Link;
 use super::logon::Logon;
-use super::session::{Channel, Identity, Session};
+use super::session::{Channel, Session};
 use super::window::WindowError;
 use crate::dispatch::call::Asker;
 use crate::dispatch::frame::{self, FrameError};
@@ -346,8 +346,7 @@ impl Connection {
             // MS-SMB2 §3.3.5.7: in 3.1.1 the first thing done with a session proves its keys.
             Some(_)
                 if header.command == Command::TREE_CONNECT
-                    && self.link.dialect() == Dialect::SMB_3_1_1
-                    && channel.session.identity != Identity::Anonymous =>
+                    && self.link.dialect() == Dialect::SMB_3_1_1 =>
             {
                 return Err(NtStatus::ACCESS_DENIED);
             }

@@ -14,7 +14,9 @@ use std::time::Instant;
 
 use smb::auth::kerberos::KerberosAcceptor;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
-use smb::auth::{Accept, Acceptor, Credentials, DenyReason, SpnegoAcceptor, UserStore};
+use smb::auth::{
+    Accept, Acceptor, Credentials, DenyReason, IdentityKind, SpnegoAcceptor, UserStore,
+};
 
 use super::throttle::{Attempt, Held, Throttle, TooMany};
 use crate::kerberos::OneTicket;
@@ -105,10 +107,13 @@ impl Decision {
 
 fn settle(throttle: &Throttle, attempt: Attempt, accept: &Accept) {
     match accept {
-        Accept::Done(_) => throttle.succeeded(attempt, Instant::now()),
+        Accept::Done(accepted) if accepted.identity.kind == IdentityKind::User => {
+            throttle.succeeded(attempt, Instant::now());
+        }
         // The one that is left as it was taken: a failure.
         Accept::Denied(DenyReason::PeerCredentials) => {}
-        Accept::Denied(_) | Accept::Continue(_) => throttle.undecided(attempt),
+        // A guest has shown nothing that speaks for the address.
+        Accept::Done(_) | Accept::Denied(_) | Accept::Continue(_) => throttle.undecided(attempt),
     }
 }
 

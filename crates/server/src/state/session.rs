@@ -40,10 +40,17 @@ use crate::service::{Core, now};
 /// Who a session belongs to.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Identity {
-    /// Knows the password.
+    /// Knows the password, or has shown a ticket.
     User(String),
-    /// Sent no credentials at all.
-    Anonymous,
+    /// Has proved nothing, and comes from the machine that says it has this GUID: a guest, who may have said a
+    /// name or not. Where being the same user gives a right, guests of other machines have none.
+    Guest { client: [u8; 16] },
+}
+
+impl Identity {
+    pub(crate) fn is_guest(&self) -> bool {
+        matches!(self, Self::Guest { .. })
+    }
 }
 
 /// One authenticated user on one server.
@@ -81,7 +88,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) session: Arc<Session>,
-    /// None for anonymous sessions, which have no key.
+    /// None for guests, who have no key.
     pub(crate) signing: Option<Arc<SigningKey>>,
 }
 
@@ -317,13 +324,13 @@ impl Session {
         &self.work
     }
 
-    /// Whether nobody stands behind it, at the moment or at all.
-    pub(crate) fn is_anonymous(&self) -> bool {
-        self.identity == Identity::Anonymous || self.unnamed.load(Ordering::Acquire)
+    /// Whether its user has taken the name back: what is open stays, and nothing is added.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.unnamed.load(Ordering::Acquire)
     }
 
-    /// It has authenticated again, with a name or without.
-    pub(crate) fn set_anonymous(&self, unnamed: bool) {
+    /// Its user has authenticated again, with the name or without.
+    pub(crate) fn set_unnamed(&self, unnamed: bool) {
         self.unnamed.store(unnamed, Ordering::Release);
     }
 

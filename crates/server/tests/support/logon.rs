@@ -5,7 +5,9 @@ use std::io::Write as _;
 use smb::auth::{Initiate, Initiator as _, NtlmInitiator};
 use smb::crypto::{KeySchedule, Role, SessionKeys, SigningAlgorithm};
 use smb::negotiate::{Capabilities, SecurityMode};
-use smb::{Command, Empty, NtStatus, SessionId, SessionSetupRequest, SessionSetupResponse};
+use smb::{
+    Command, Empty, NtStatus, SessionFlags, SessionId, SessionSetupRequest, SessionSetupResponse,
+};
 
 use super::Wire;
 
@@ -84,6 +86,22 @@ impl Wire {
         status
     }
 
+    /// A logon that says no name, as `smbclient -N` does it. What it came to.
+    pub(crate) fn log_on_without_name(&mut self) -> NtStatus {
+        let mut status = NtStatus::SUCCESS;
+        self.session = 0;
+        for token in [NTLM_NEGOTIATE.to_vec(), ntlm_anonymous()] {
+            let request = session_setup(&token);
+            let (header, answer) = self.ask(Command::SESSION_SETUP, |out| request.emit(out));
+            self.session = header.session_id.0;
+            if header.status == NtStatus::SUCCESS {
+                self.flags = SessionSetupResponse::parse(&answer).unwrap().flags;
+            }
+            status = header.status;
+        }
+        status
+    }
+
     /// The legs of a SESSION_SETUP; bound and signed with the keys `of` a session, if there are.
     fn set_up(&mut self, user: &str, password: &str, of: Option<&SessionKeys>) -> NtStatus {
         let mut initiator = initiator(user, password);
@@ -111,6 +129,7 @@ impl Wire {
             let response = SessionSetupResponse::parse(&answer).unwrap();
             token = Some(response.token.to_vec());
             if header.status == NtStatus::SUCCESS {
+                self.flags = response.flags;
                 let _ = initiator.step(token.as_deref());
                 break;
             }
@@ -119,6 +138,10 @@ impl Wire {
             if let Some(keys) = of {
                 keys.signing.verify(&mut answer).expect("signed as the question was");
             }
+        }
+        if self.flags.intersects(SessionFlags::GUEST | SessionFlags::NULL) {
+            self.keys = None;
+            return NtStatus::SUCCESS;
         }
         let key = initiator.session_key().unwrap();
         let signing = SigningAlgorithm::AesCmac;
@@ -146,6 +169,17 @@ pub(crate) fn first_token(user: &str, password: &str) -> Vec<u8> {
     };
     token
 }
+
+// MS-NLMP §2.2.1.3: no user, no responses, and the two flags that say Unicode and anonymous.
+fn ntlm_anonymous() -> Vec<u8> {
+    let mut message = b"NTLMSSP\0\x03\0\0\0".to_vec();
+    message.resize(64, 0);
+    message[60..].copy_from_slice(&0x0000_0801_u32.to_le_bytes());
+    message
+}
+
+// MS-NLMP §2.2.1.1: what Windows 7 begins with, without names.
+const NTLM_NEGOTIATE: &[u8] = b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x06\x03\x80\x25\0\0\0\x0f";
 
 fn initiator(user: &str, password: &str) -> NtlmInitiator {
     NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap()

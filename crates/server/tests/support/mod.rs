@@ -26,8 +26,8 @@ use smb::negotiate::{
 use smb::{
     Channel, CloseRequest, Command, ControlCode, Empty, FileId, Guid, Header, IoctlRequest,
     IoctlResponse, MessageId, Name, NtStatus, OutputResponse, QueryInfoRequest, ReadFlags,
-    ReadRequest, ReadResponse, Route, SessionId, SetInfoRequest, TreeConnectRequest, TreeId,
-    WriteFlags, WriteRequest,
+    ReadRequest, ReadResponse, Route, SessionFlags, SessionId, SetInfoRequest, TreeConnectRequest,
+    TreeId, WriteFlags, WriteRequest,
 };
 use tempfile::TempDir;
 use tokio::runtime;
@@ -134,6 +134,8 @@ pub(crate) struct Wire {
     pub(crate) previous: u64,
     pub(crate) tree: u32,
     pub(crate) keys: Option<SessionKeys>,
+    /// What the server said of the session at the end of the last logon.
+    pub(crate) flags: SessionFlags,
     /// Sign requests.
     pub(crate) signs: bool,
     pub(crate) preauth: PreauthHash,
@@ -159,6 +161,7 @@ impl Wire {
             previous: 0,
             tree: 0,
             keys: None,
+            flags: SessionFlags::empty(),
             signs: true,
             preauth: PreauthHash::new(),
             unsolicited: Vec::new(),

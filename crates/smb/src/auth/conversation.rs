@@ -111,6 +111,31 @@ fn anonymous() -> Vec<u8> {
     message
 }
 
+/// The same with a name, as `smbclient -N` and `rpcclient -N` begin.
+fn without_response(user: &str) -> Vec<u8> {
+    let mut message = anonymous();
+    let name: Vec<u8> = user.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let len = u16::try_from(name.len()).unwrap().to_le_bytes();
+    message[36..44].copy_from_slice(&[len[0], len[1], len[0], len[1], 64, 0, 0, 0]);
+    message.extend(name);
+    message
+}
+
+#[test]
+fn a_name_without_a_response_is_as_good_as_a_wrong_password() {
+    for (user, allow_guests) in [("alice", false), ("alice", true), ("mallory", false)] {
+        let mut server = acceptor_with(|config| config.allow_guests = allow_guests);
+        server.step(&hex(NEGOTIATE));
+        let denied = server.step(&without_response(user));
+        assert!(matches!(denied, Accept::Denied(DenyReason::PeerCredentials)), "{user}");
+    }
+    let mut server = acceptor_with(|config| config.allow_guests = true);
+    server.step(&hex(NEGOTIATE));
+    let Accept::Done(accepted) = server.step(&without_response("mallory")) else { panic!() };
+    assert_eq!(accepted.identity.kind, IdentityKind::Guest);
+    assert!(accepted.session_key.is_none());
+}
+
 const NEGOTIATE: &str = "4e544c4d5353500001000000978208e2000000000000000000000000000000000603\
                          80250000000f";
 

@@ -57,7 +57,7 @@ use crate::state::{Open, Tree};
 /// Opens or creates a file or directory.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let tree = call.asker().tree()?;
-    if call.session().is_anonymous() {
+    if call.session().is_unnamed() {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let request = CreateRequest::parse(call.pdu()).map_err(malformed)?;
@@ -115,7 +115,9 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         && !is_directory
         && !open.entry.is_stream()
         && wish.path.is_presentable();
-    let durable = match asked.grant(granted, keeps) {
+    // A guest who came back could not show that it is theirs.
+    let may_come_back = !call.session().identity.is_guest();
+    let durable = match asked.grant(granted, keeps).filter(|_| may_come_back) {
         Some(durable) if durable.persistent => write_down(call, &open, durable, granted).await,
         durable => durable,
     };

@@ -103,7 +103,7 @@ impl NtlmAcceptor {
         granted: NtlmFlags,
     ) -> Result<Accepted, DenyReason> {
         let message = AuthenticateRepr::parse(token)?;
-        let Some(response) = message.response else { return self.anonymous(&message) };
+        let Some(response) = message.response else { return self.without_response(message) };
         let known = self.users.lookup(&message.user, &message.domain);
         let is_known = known.is_some();
         let hash = known.map_or_else(|| NtHash::new(self.decoy()), |user| user.nt_hash);
@@ -117,32 +117,40 @@ impl NtlmAcceptor {
             Some(mic) => verify_mic(&key, negotiate, challenge, token, &mic),
             None => true,
         };
-        let identity = |kind| Identity { user: message.user, domain: message.domain, kind };
         if !proven {
-            return match is_known || !self.config.allow_guests {
-                true => Err(DenyReason::PeerCredentials),
-                false => Ok(keyless(identity(IdentityKind::Guest))),
-            };
+            return self.unproven(message, is_known);
         }
         if !intact {
             return Err(DenyReason::PeerMessageAltered);
         }
         let session_key = Some(SessionKey::new(key.as_bytes()));
         self.key = Some(key);
-        let identity = identity(IdentityKind::User);
+        let identity = identity(message, IdentityKind::User);
         Ok(Accepted { token: Vec::new(), session_key, identity, expires: None })
     }
 
-    fn anonymous(&self, message: &AuthenticateRepr<'_>) -> Result<Accepted, DenyReason> {
-        // A user name without a response is a broken client, not an anonymous one.
+    // Without a name it is anonymous. With one it is no proof: Samba's programs begin so when they are not
+    // to ask for a password.
+    fn without_response(&self, message: AuthenticateRepr<'_>) -> Result<Accepted, DenyReason> {
         if !message.user.is_empty() {
-            return Err(DenyReason::PeerToken);
+            let is_known = self.users.lookup(&message.user, &message.domain).is_some();
+            return self.unproven(message, is_known);
         }
         if !self.config.allow_anonymous {
             return Err(DenyReason::ConfigAnonymous);
         }
-        let kind = IdentityKind::Anonymous;
-        Ok(keyless(Identity { user: String::new(), domain: message.domain.clone(), kind }))
+        Ok(keyless(identity(message, IdentityKind::Anonymous)))
+    }
+
+    fn unproven(
+        &self,
+        message: AuthenticateRepr<'_>,
+        is_known: bool,
+    ) -> Result<Accepted, DenyReason> {
+        if is_known || !self.config.allow_guests {
+            return Err(DenyReason::PeerCredentials);
+        }
+        Ok(keyless(identity(message, IdentityKind::Guest)))
     }
 
     /// A hash for unknown users: never accepted, only there to spend the same time.
@@ -193,6 +201,10 @@ impl From<NtlmError> for DenyReason {
             | NtlmError::PeerUnicode => Self::PeerToken,
         }
     }
+}
+
+fn identity(message: AuthenticateRepr<'_>, kind: IdentityKind) -> Identity {
+    Identity { user: message.user, domain: message.domain, kind }
 }
 
 fn keyless(identity: Identity) -> Accepted {
