@@ -97,7 +97,12 @@ blocks() {
     --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1 --output-format=terse)
 }
 
+refuses() {
+  ! "$@" 2> /dev/null
+}
+
 reach
+[ "$wire" = rdma ] && direct=rdma
 tree=/usr/lib/modules/$(uname -r)/kernel/crypto
 echo "kernel $(uname -r), $(mount.cifs -V)"
 for mode in "$@"; do
@@ -120,6 +125,11 @@ for mode in "$@"; do
   [ "$wire" = tcp ] && check "$mode loss of the first connection" loss
   check "$mode unmount of several" umount /mnt
 done
+# Who has no account reads what guests may read.
+check "mount of a guest" timeout 60 mount -t cifs "//$HOST/guests" /mnt -o "vers=3.1.1,guest,port=$port${direct:+,$direct}"
+check "what a guest reads" download
+check "a guest changes nothing" refuses touch /mnt/new
+check "unmount of a guest" umount /mnt
 check "mount before the restart" attach "$1"
 echo "restart the server"
 await restarted

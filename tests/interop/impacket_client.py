@@ -38,7 +38,7 @@ def connect(options, dialect, password=None):
         preferredDialect=dialect,
     )
     try:
-        client.login(options.user, password or options.password)
+        client.login(options.user, options.password if password is None else password)
     except Exception:
         client.close()
         raise

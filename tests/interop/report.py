@@ -52,6 +52,7 @@ def arguments(description):
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--share", required=True)
+    parser.add_argument("--guests", help="a share that guests may read")
     parser.add_argument("--user", required=True)
     options = parser.parse_args()
     options.password = os.environ["LANDFAST_PASSWORD"]

@@ -62,7 +62,9 @@ SHARE_ALL = (
 class Client:
     """One connection with one session and one tree."""
 
-    def __init__(self, options, encrypt=False, sign=True, password=None, **connect):
+    def __init__(
+        self, options, encrypt=False, sign=True, proven=True, password=None, **connect
+    ):
         self.connection = Connection(uuid.uuid4(), options.host, options.port, require_signing=sign)
         self.connection.connect(timeout=30, **connect)
         try:
@@ -72,7 +74,8 @@ class Client:
             )
             self.session.connect()
             self.tree = TreeConnect(self.session, rf"\\{options.host}\{options.share}")
-            self.tree.connect()
+            # Guests have no key by which the server could prove what was negotiated.
+            self.tree.connect(require_secure_negotiate=proven)
             # smbprotocol never asks for more credits than it spends: 1 MiB takes 16.
             self.connection.echo(sid=self.session.session_id, credit_request=64)
         except Exception:

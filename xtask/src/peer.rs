@@ -75,6 +75,16 @@ impl Peer {
         })
     }
 
+    /// The same, which guests may read as share [`GUESTS`]. It does not insist on signing: clients that
+    /// keep to the specification would not be its guests.
+    pub(crate) fn start_for_guests(against: Against, directory: &Path) -> Result<Self, Failure> {
+        let Against::Landfast = against else { return Self::start(against, directory) };
+        let guests = for_guests(directory);
+        let mut extra = vec!["--signing", "when-asked"];
+        extra.extend(guests.iter().map(String::as_str));
+        Ok(Self::Landfast(Landfast::start(directory, &extra)?))
+    }
+
     /// How to reach it.
     pub(crate) fn address(&self) -> &Address {
         match self {
@@ -94,6 +104,12 @@ impl Peer {
         Err(Failure::new(format!("the server ended by itself with {status}"))
             .remedy(format!("read {}", log.display())))
     }
+}
+
+/// What has our server serve a directory to guests too, who may read it, as share [`GUESTS`].
+pub(crate) fn for_guests(directory: &Path) -> [String; 4] {
+    let share = format!("{GUESTS}={}", directory.display());
+    ["--share".to_owned(), share, "--guests".to_owned(), format!("{GUESTS}=read")]
 }
 
 /// A loopback port nobody listens on at this moment. It is none that the system draws for connections,
@@ -139,6 +155,8 @@ pub(crate) const OTHER_USER: &str = "other";
 pub(crate) const OTHER_PASSWORD: &str = "Battery-Staple-8";
 /// The share of every run.
 pub(crate) const SHARE: &str = "share";
+/// The share that anybody may read, where there is one.
+pub(crate) const GUESTS: &str = "guests";
 /// A share that requires encryption, where a run asks for one.
 pub(crate) const SEALED: &str = "sealed";
 /// How long a server may take until it answers.

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::peer::{
-    Address, OTHER_PASSWORD, OTHER_USER, PASSWORD, SEALED, SHARE, USER, free_port, wait_for_port,
+    Address, GUESTS, OTHER_PASSWORD, OTHER_USER, PASSWORD, SEALED, SHARE, USER, free_port,
+    wait_for_port,
 };
 use crate::process::{Running, Step};
 use crate::workspace;
@@ -148,6 +149,7 @@ fn configure(state: &Path, share: &Path, port: u16, setup: Setup) -> Result<Path
         setup.of_the_share(),
     );
     let _ = write!(text, "[{SEALED}]\n  copy = {SHARE}\n  server smb encrypt = required\n",);
+    let _ = write!(text, "[{GUESTS}]\n  copy = {SHARE}\n  guest ok = yes\n  read only = yes\n");
     let config = state.join("smb.conf");
     fs::write(&config, text).map_err(Failure::io("writing", &config))?;
     Ok(config)
@@ -189,7 +191,7 @@ const GLOBAL: &str = "[global]
   strict sync = yes
   sync always = no
   log level = 0
-  map to guest = never
+  map to guest = bad user
 ";
 
 /// One of the modules that Debian packs apart, on the machines it is met on.

@@ -13,7 +13,7 @@ use crate::guest::machine::{Guest, Setup};
 use crate::interop::fpdus::{self, Moved, Side};
 use crate::interop::{glance, report};
 use crate::landfast::Landfast;
-use crate::peer::{PASSWORD, SHARE, USER};
+use crate::peer::{PASSWORD, SHARE, USER, for_guests};
 use crate::process::{Step, tail};
 use crate::workspace;
 
@@ -69,9 +69,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let _ = fs::remove_file(&pcap);
     let shown = pcap.display().to_string();
     // tests/guest/redirect.inc leads this address here.
-    let common = ["--signing", "when-asked", "--announce", "10.0.2.3,rss,rdma"];
+    let guests = for_guests(share.path());
+    let mut common = vec!["--signing", "when-asked", "--announce", "10.0.2.3,rss,rdma"];
+    common.extend(guests.iter().map(String::as_str));
     let extra = match options.wire {
-        Wire::Tcp => common.to_vec(),
+        Wire::Tcp => common.clone(),
         Wire::Rdma => [&common[..], &["--pcap", &shown]].concat(),
     };
     let mut server = Landfast::start(share.path(), &extra)?;

@@ -6,42 +6,48 @@ use std::time::Duration;
 use crate::deps;
 use crate::failure::{Outcome, Tally};
 use crate::interop::report;
-use crate::peer::{Against, PASSWORD, Peer, SHARE, USER};
+use crate::peer::{Against, GUESTS, PASSWORD, Peer, SHARE, USER};
 use crate::process::{Step, tail};
 use crate::workspace;
 
-/// All scripts, one after the other, against one server.
+/// All scripts, one after the other, against one server; that of the guests against one that takes them.
 pub(crate) fn run(against: Against) -> Outcome {
-    let interpreter = deps::python()?;
     let scratch = workspace::scratch()?;
-    let mut peer = Peer::start(against, scratch.path())?;
     let mut tally = Tally::default();
-    let (smb, rdma) = (peer.address().smb, peer.address().rdma);
+    let mut peer = Peer::start(against, scratch.path())?;
     for (script, port) in SCRIPTS {
-        let Some(server) = (match port {
-            Port::Smb => Some(smb),
-            Port::Rdma => rdma,
-        }) else {
-            tally.skipped.push(format!("{script}: this server has no RDMA port"));
-            continue;
-        };
-        let finished = Step::new(&interpreter)
-            .arg(workspace::root().join("tests/interop").join(script))
-            .args(["--host", &server.ip().to_string(), "--port", &server.port().to_string()])
-            .args(["--share", SHARE, "--user", USER])
-            .secret_env("LANDFAST_PASSWORD", PASSWORD)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .limit(Duration::from_secs(180))
-            .tee()?;
-        let found = report::read(&finished.stdout);
-        if !finished.status.success() && found.failed.is_empty() {
-            let evidence = format!("{}{}", finished.status, tail(&finished.stdout));
-            tally.count(script, Err(evidence));
-        }
-        tally.add(found);
-        peer.still_runs()?;
+        tally.add(carry_out(script, port, &mut peer)?);
     }
-    tally.note = format!("{} scripts", SCRIPTS.len());
+    drop(peer);
+    let mut peer = Peer::start_for_guests(against, scratch.path())?;
+    tally.add(carry_out("guests_client.py", Port::Smb, &mut peer)?);
+    tally.note = format!("{} scripts", SCRIPTS.len() + 1);
+    Ok(tally)
+}
+
+fn carry_out(script: &str, port: Port, peer: &mut Peer) -> Outcome {
+    let address = peer.address();
+    let Some(server) = (match port {
+        Port::Smb => Some(address.smb),
+        Port::Rdma => address.rdma,
+    }) else {
+        let mut tally = Tally::default();
+        tally.skipped.push(format!("{script}: this server has no RDMA port"));
+        return Ok(tally);
+    };
+    let finished = Step::new(deps::python()?)
+        .arg(workspace::root().join("tests/interop").join(script))
+        .args(["--host", &server.ip().to_string(), "--port", &server.port().to_string()])
+        .args(["--share", SHARE, "--guests", GUESTS, "--user", USER])
+        .secret_env("LANDFAST_PASSWORD", PASSWORD)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .limit(Duration::from_secs(180))
+        .tee()?;
+    let mut tally = report::read(&finished.stdout);
+    if !finished.status.success() && tally.failed.is_empty() {
+        tally.count(script, Err(format!("{}{}", finished.status, tail(&finished.stdout))));
+    }
+    peer.still_runs()?;
     Ok(tally)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Outcome, Tally};
 use crate::interop::samples::{self, Spread};
-use crate::peer::{Address, Against, Peer, SHARE};
+use crate::peer::{Address, Against, GUESTS, Peer, SHARE};
 use crate::process::Step;
 use crate::workspace;
 
@@ -38,6 +38,12 @@ pub(crate) fn run(against: Against, spread: Spread) -> Outcome {
         tally.add(part);
         peer.still_runs()?;
     }
+    drop(peer);
+    let mut peer = Peer::start_for_guests(against, &share)?;
+    for (who, name) in [("without a name", "%"), ("with a name of no account", "mallory%x")] {
+        tally.count(&format!("smbclient as a guest {who}"), guest(peer.address(), &source, name)?);
+    }
+    peer.still_runs()?;
     Ok(tally)
 }
 
@@ -165,6 +171,32 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// A guest reads a file of the share that is for guests, changes nothing there, and enters no other.
+fn guest(address: &Address, source: &Path, user: &str) -> Result<Result<(), String>, Failure> {
+    let sample = samples::name(0, 0);
+    fs::copy(source.join(&sample), address.directory.join("shown"))
+        .map_err(Failure::io("copying", source))?;
+    let ask = |share: &str, commands: &str| {
+        let finished = Step::new("smbclient")
+            .arg(format!("//{}/{share}", address.smb.ip()))
+            .args(["--port", &address.smb.port().to_string(), "--user", user])
+            .args(["--configfile", "/dev/null", "--command", commands])
+            .limit(SESSION_LIMIT)
+            .finish()?;
+        Ok::<_, Failure>(finished.stdout + &finished.stderr)
+    };
+    let back = address.directory.with_extension("of-a-guest");
+    let read = ask(GUESTS, &format!("get shown {}", back.display()))?;
+    let is_same = fs::read(&back).ok() == fs::read(source.join(&sample)).ok();
+    let refused = [ask(GUESTS, &format!("put {} new", back.display()))?, ask(SHARE, "ls")?];
+    let _ = fs::remove_file(&back);
+    Ok(match refused.iter().find(|text| !text.contains("NT_STATUS_ACCESS_DENIED")) {
+        _ if !is_same => Err(format!("what came back is not what is there: {read}")),
+        Some(text) => Err(format!("not refused: {text}")),
+        None => Ok(()),
+    })
 }
 
 /// Name and size of each line such as `  001-1.bin    A        1  Fri Nov 20 11:34:32 2026`.
