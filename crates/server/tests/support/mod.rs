@@ -6,7 +6,7 @@ pub(crate) mod compound;
 pub(crate) mod crash;
 pub(crate) mod logon;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -343,10 +343,18 @@ impl Wire {
 
     pub(crate) fn receive_frame(&mut self) -> Option<Vec<u8>> {
         let mut prefix = [0; 4];
-        self.stream.read_exact(&mut prefix).ok()?;
+        self.fill(&mut prefix)?;
         let mut frame = vec![0; u32::from_be_bytes(prefix) as usize];
-        self.stream.read_exact(&mut frame).ok()?;
+        self.fill(&mut frame)?;
         Some(frame)
+    }
+
+    // Silence is no end.
+    fn fill(&mut self, bytes: &mut [u8]) -> Option<()> {
+        let error = self.stream.read_exact(bytes).err();
+        let kind = error.map(|error| error.kind());
+        assert_ne!(kind, Some(ErrorKind::WouldBlock), "the server says nothing");
+        kind.is_none().then_some(())
     }
 
     pub(crate) fn receive(&mut self) -> Answer {
