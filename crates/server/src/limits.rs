@@ -14,6 +14,10 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections that have not authenticated yet. For one more the oldest is closed.
     pub unauthenticated_max: usize,
+    /// Connections over which guests alone have logged on. For one more the oldest is closed.
+    pub guest_connections_max: usize,
+    /// Files that guests have open, all together; one more is refused.
+    pub guest_opens_max: usize,
     /// From accepting a connection to its first authenticated session.
     pub authentication_timeout: Duration,
     /// Largest READ and WRITE, in bytes.
@@ -31,6 +35,9 @@ impl Default for Limits {
         Self {
             connections_max: 16_384,
             unauthenticated_max: 1_024,
+            guest_connections_max: 1_024,
+            // A quarter of the descriptors that dist/landfast.service asks for.
+            guest_opens_max: 16_384,
             authentication_timeout: Duration::from_secs(30),
             io_size_max: 8 << 20,
             // What Windows and Samba grant.
@@ -44,7 +51,7 @@ impl Default for Limits {
 
 /// Largest frame before authentication: NEGOTIATE with contexts and SPNEGO tokens stay under it.
 pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
-/// Credits before authentication, which takes a handful.
+/// Credits before authentication, which takes a handful, and of guests.
 pub(crate) const UNAUTHENTICATED_CREDITS_MAX: u16 = 512;
 /// Largest answer of QUERY_INFO, QUERY_DIRECTORY and IOCTL, and input of SET_INFO and IOCTL.
 pub(crate) const TRANSACT_SIZE_MAX: u32 = 8 << 20;
@@ -56,6 +63,8 @@ pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
 pub(crate) const PIPES_PER_SESSION_MAX: u32 = 64;
 /// Tree connects of one session.
 pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
+/// The same of a guest's.
+pub(crate) const TREES_PER_GUEST_MAX: usize = 64;
 /// Durable opens that wait for their client: of one user, and of all.
 pub(crate) const ORPHANS_PER_USER_MAX: usize = 4_096;
 pub(crate) const ORPHANS_MAX: usize = 65_536;
@@ -67,6 +76,8 @@ pub(crate) const DURABLE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
 pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// Sessions of one connection; Windows uses one per user.
 pub(crate) const SESSIONS_PER_CONNECTION_MAX: usize = 64;
+/// Those of them that are guests': clients try another name, or none.
+pub(crate) const GUESTS_PER_CONNECTION_MAX: usize = 4;
 /// Connections of one session, as many as Windows and Samba allow.
 pub(crate) const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// Sessions of the whole server.

@@ -25,6 +25,7 @@ use crate::share::{Admission, Share};
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;
 use crate::state::durable::Moving;
+use crate::state::guest_opens::GuestOpens;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::throttle::Throttle;
 use crate::state::work::Work;
@@ -51,6 +52,9 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) counters: Counters,
     pub(crate) waiting: WaitingRoom,
+    /// Connections of guests.
+    pub(crate) guests: WaitingRoom,
+    pub(crate) guest_opens: GuestOpens,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) started: Instant,
     pub(crate) orphans: Arc<Orphans>,
@@ -169,6 +173,8 @@ impl Core {
             runtime: parts.runtime,
             counters: Counters::default(),
             waiting: WaitingRoom::default(),
+            guests: WaitingRoom::default(),
+            guest_opens: GuestOpens::default(),
             throttle: Arc::new(Throttle::new()),
             started: Instant::now(),
             orphans,

@@ -12,7 +12,7 @@ use smb::create::{
     DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel,
 };
 use smb::push::{Durability, PushRequest, PushResponse, Refusal, Rights};
-use smb::{Guid, NtStatus, SessionFlags};
+use smb::{Command, Empty, Guid, NtStatus, SessionFlags};
 use support::{Fixture, Wire};
 
 /// Share "data" is for users alone; guests may read "shown", and write too in "drop".
@@ -192,4 +192,53 @@ fn guests_in_between_do_not_help_who_guesses_passwords() {
         guest(&fixture, 1);
     }
     assert_eq!(dial(&fixture, 1).try_password("user", "wrong").1, None, "answered later");
+}
+
+#[test]
+fn however_many_guests_come_they_are_in_the_way_of_guests_alone() {
+    let fixture = started_with(|config| config.limits.guest_connections_max = 2);
+    let mut user = fixture.client(1);
+    let [mut first, mut second, mut third] = [2, 3, 4].map(|number| guest(&fixture, number));
+    assert!(first.is_closed(), "the oldest makes room");
+    // Who logs off again is a guest still, and whoever then logs on with an account is none.
+    let (header, _) = second.ask(Command::LOGOFF, |out| Empty.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    second.session = 0;
+    third.session = 0;
+    third.log_on();
+    let _two_more = [5, 6].map(|number| guest(&fixture, number));
+    assert!(second.is_closed());
+    assert_eq!(third.enter("data"), NtStatus::SUCCESS);
+    assert_eq!(user.open("f", |_| {}).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn guests_have_a_bounded_number_of_files_open_all_together() {
+    let fixture = started_with(|config| config.limits.guest_opens_max = 2);
+    let [mut first, mut second] = [1, 2].map(|number| guest(&fixture, number));
+    first.enter("drop");
+    second.enter("drop");
+    let ids = ["a", "b"].map(|name| first.open(name, |_| {}).id);
+    assert_eq!(second.open("c", |_| {}).status, NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(fixture.client(3).open("c", |_| {}).status, NtStatus::SUCCESS);
+    assert_eq!(first.close(ids[0]), NtStatus::SUCCESS);
+    assert_eq!(second.open("c", |_| {}).status, NtStatus::SUCCESS);
+    assert_eq!(second.open("d", |_| {}).status, NtStatus::INSUFFICIENT_RESOURCES);
+}
+
+#[test]
+fn one_connection_has_few_sessions_of_guests() {
+    let fixture = started();
+    let mut wire = dial(&fixture, 1);
+    let mut log_on = || {
+        wire.session = 0;
+        wire.try_log_on_as("mallory", "x")
+    };
+    for _ in 0..4 {
+        assert_eq!(log_on(), NtStatus::SUCCESS);
+    }
+    assert_eq!(log_on(), NtStatus::INSUFFICIENT_RESOURCES);
+    wire.session = 0;
+    wire.log_on();
+    assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
 }

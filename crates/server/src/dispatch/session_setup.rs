@@ -34,7 +34,7 @@ use super::binding::{self, Refusal};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::kerberos::Tickets;
-use crate::limits::SESSIONS_PER_CONNECTION_MAX;
+use crate::limits::{GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
 use crate::state::work::Work;
@@ -459,6 +459,9 @@ fn finish(
                 Err(status) => Leg::refused(status, id),
             };
         }
+    }
+    if identity.is_guest() && link.guest_count() >= GUESTS_PER_CONNECTION_MAX {
+        return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
     }
     let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
     let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());

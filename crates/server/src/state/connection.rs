@@ -138,11 +138,6 @@ impl Connection {
         Arc::clone(&self.held)
     }
 
-    /// Whether the peer has proved who it is, here, at least once.
-    pub(crate) fn is_authenticated(&self) -> bool {
-        self.link.channel_count() > 0
-    }
-
     /// What the last answer lacks: it goes behind what [`Connection::handle`] appended, before
     /// anything else does.
     pub(crate) fn take_rest(&mut self) -> Option<Remainder> {

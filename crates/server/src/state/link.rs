@@ -174,7 +174,10 @@ impl Link {
     }
 
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
-        self.window().widen(self.core.limits.credits_max);
+        // A guest has as much under way as a stranger.
+        if !channel.session.identity.is_guest() {
+            self.window().widen(self.core.limits.credits_max);
+        }
         lock(&self.channels).insert(channel.session.id, channel);
     }
 
@@ -202,6 +205,17 @@ impl Link {
     /// Whether a session of this connection is that user's.
     pub(crate) fn is_of(&self, user: &Identity) -> bool {
         lock(&self.channels).values().any(|channel| channel.session.identity == *user)
+    }
+
+    /// Whether somebody has proved here who it is, and is still logged on.
+    pub(crate) fn has_user(&self) -> bool {
+        lock(&self.channels).values().any(|channel| !channel.session.identity.is_guest())
+    }
+
+    /// The sessions of guests.
+    pub(crate) fn guest_count(&self) -> usize {
+        let channels = lock(&self.channels);
+        channels.values().filter(|channel| channel.session.identity.is_guest()).count()
     }
 
     pub(crate) fn channel_count(&self) -> usize {

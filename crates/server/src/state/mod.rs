@@ -15,6 +15,7 @@ pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
+pub(crate) mod guest_opens;
 pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;

@@ -25,6 +25,7 @@ use std::time::Duration;
 use smb::create::{AccessMask, CreateAction};
 
 use super::creates::CreateKey;
+use super::guest_opens::GuestOpen;
 use super::lease::Owner;
 use super::lock_sequence::LockSequences;
 use super::locks::OpenSerial;
@@ -68,6 +69,7 @@ pub(crate) struct Open {
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
     life: AtomicU8,
+    _place: GuestOpen,
     /// Held by who changes the file for this open, whole by who ends it or hands it over.
     changes: RwLock<()>,
 }
@@ -131,6 +133,7 @@ pub(crate) struct OpenParts {
     pub(crate) session: Weak<Session>,
     pub(crate) volatile: u64,
     pub(crate) sequence: u16,
+    pub(crate) place: GuestOpen,
 }
 
 impl Open {
@@ -157,6 +160,7 @@ impl Open {
             lock_sequences: Mutex::default(),
             may_repeat,
             life: AtomicU8::new(HELD),
+            _place: parts.place,
             changes: RwLock::default(),
         }
     }
@@ -186,6 +190,7 @@ impl Open {
             lock_sequences: Mutex::new(old.lock_sequences().handed_over()),
             may_repeat: AtomicBool::new(old.may_repeat()),
             life: AtomicU8::new(HELD),
+            _place: GuestOpen::none(),
             changes: RwLock::default(),
         }
     }

@@ -18,6 +18,7 @@ use smb::create::{AccessMask, CreateAction};
 use tracing::{info, warn};
 
 use super::caching::{Caching, Flavor};
+use super::guest_opens::GuestOpen;
 use super::lease::{Granted, Owner};
 use super::locks::{LockRange, OpenSerial};
 use super::node::{NodeState, OpenRecord};
@@ -115,6 +116,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         session: Weak::new(),
         volatile: 0,
         sequence: 0,
+        place: GuestOpen::none(),
     }));
     let timeout = Duration::from_millis(u64::from(note.timeout_ms));
     let _ = open.durable.set(Durable { timeout, persistent: true });

@@ -33,7 +33,8 @@ use super::slab::{Full, Slab, SlabId};
 use super::tree::{Target, Tree};
 use super::work::{Work, Working};
 use crate::limits::{
-    CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_SESSION_MAX,
+    CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_GUEST_MAX,
+    TREES_PER_SESSION_MAX,
 };
 use crate::service::{Core, now};
 
@@ -196,7 +197,9 @@ impl Session {
         maximal_access: smb::create::AccessMask,
     ) -> Option<Arc<Tree>> {
         let mut trees = self.trees();
-        if trees.len() >= TREES_PER_SESSION_MAX || self.is_closed() {
+        let max =
+            if self.identity.is_guest() { TREES_PER_GUEST_MAX } else { TREES_PER_SESSION_MAX };
+        if trees.len() >= max || self.is_closed() {
             return None;
         }
         let id = loop {

@@ -1,15 +1,19 @@
 //! Places among the connections, and who has to go when strangers fill them.
 //!
 //! ```text
-//!   newcomer --ask--> waiting (not authenticated) --authenticated--> served
-//!                        | oldest, when one more comes than may wait
-//!                        v
+//!   newcomer --ask--> waiting (nobody has logged on) --a user logs on---------> served
+//!                        |      |                                                 ^
+//!                        |      +--a guest logs on--> guests --a user logs on ----+
+//!                        |                              |
+//!                        | oldest, when one more comes  | oldest, when one more comes
+//!                        v than may wait                v than there may be guests
 //!                     evicted: its connection is closed
 //! ```
 //!
 //! The oldest goes, not the newest: an honest client authenticates within milliseconds, so the one
 //! that has waited longest is the least likely to be one, and a flood of connections that never
-//! authenticate cannot keep newcomers out.
+//! authenticate cannot keep newcomers out. Guests prove nothing either: however many come, they take no
+//! places of users, and they are in the way of guests alone.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -19,8 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::service::Core;
+use crate::state::Link;
 
-/// The connections that have not authenticated, oldest first. A leaf of the lock order.
+/// Connections that may have to go, oldest first: those over which nobody has logged on, or guests alone. A
+/// leaf of the lock order.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingRoom(Mutex<Waiting>);
 
@@ -87,8 +93,16 @@ struct Entered {
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) core: Arc<Core>,
-    /// The place in the waiting room, until authenticated.
-    waiting: Option<u64>,
+    bell: Arc<dyn Bell>,
+    standing: Standing,
+}
+
+/// Who is known to be at the other end, and the place in the room for such.
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    Stranger(u64),
+    Guest(u64),
+    User,
 }
 
 impl Admission {
@@ -102,28 +116,55 @@ impl Admission {
             counters.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let Entered { id, evicted } = core.waiting.enter(bell, core.limits.unauthenticated_max);
-        if evicted {
-            counters.refused.fetch_add(1, Ordering::Relaxed);
+        let id = enter(core, &core.waiting, &bell, core.limits.unauthenticated_max);
+        Some(Self { core: Arc::clone(core), bell, standing: Standing::Stranger(id) })
+    }
+
+    /// Whether somebody still has to log on.
+    pub(super) fn is_stranger(&self) -> bool {
+        matches!(self.standing, Standing::Stranger(_))
+    }
+
+    /// Whether it goes when the bell rings.
+    pub(super) fn is_evictable(&self) -> bool {
+        !matches!(self.standing, Standing::User)
+    }
+
+    /// Looks who has logged on meanwhile. A connection that was a user's once stays so.
+    pub(super) fn look(&mut self, link: &Link) {
+        match self.standing {
+            Standing::User => {}
+            _ if link.has_user() => self.leave(),
+            Standing::Stranger(_) if link.channel_count() > 0 => {
+                self.leave();
+                let max = self.core.limits.guest_connections_max;
+                let id = enter(&self.core, &self.core.guests, &self.bell, max);
+                self.standing = Standing::Guest(id);
+            }
+            Standing::Stranger(_) | Standing::Guest(_) => {}
         }
-        Some(Self { core: Arc::clone(core), waiting: Some(id) })
     }
 
-    /// Whether the connection still has to authenticate.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.is_some()
-    }
-
-    pub(super) fn authenticated(&mut self) {
-        if let Some(id) = self.waiting.take() {
-            self.core.waiting.leave(id);
+    fn leave(&mut self) {
+        match std::mem::replace(&mut self.standing, Standing::User) {
+            Standing::Stranger(id) => self.core.waiting.leave(id),
+            Standing::Guest(id) => self.core.guests.leave(id),
+            Standing::User => {}
         }
     }
 }
 
+fn enter(core: &Core, room: &WaitingRoom, bell: &Arc<dyn Bell>, max: usize) -> u64 {
+    let Entered { id, evicted } = room.enter(Arc::clone(bell), max);
+    if evicted {
+        core.counters.refused.fetch_add(1, Ordering::Relaxed);
+    }
+    id
+}
+
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.authenticated();
+        self.leave();
         self.core.counters.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -171,10 +171,10 @@ impl Peer {
                     was_busy = true;
                     self.take_queue(outgoing).await?;
                 }
-                () = tokio::time::sleep_until(deadline), if self.admission.is_waiting() => {
+                () = tokio::time::sleep_until(deadline), if self.admission.is_stranger() => {
                     return Err(End::PeerSlowToAuthenticate);
                 }
-                () = self.evicted.notified(), if self.admission.is_waiting() => {
+                () = self.evicted.notified(), if self.admission.is_evictable() => {
                     return Err(End::Evicted);
                 }
                 () = &mut pause, if self.out.is_large() || self.input.is_large() => {
@@ -190,7 +190,7 @@ impl Peer {
     }
 
     async fn handle_input(&mut self) -> Result<(), End> {
-        let limit = if self.admission.is_waiting() {
+        let limit = if self.admission.is_stranger() {
             UNAUTHENTICATED_FRAME_MAX
         } else {
             let io_size = self.admission.core.limits.io_size_max;
@@ -207,7 +207,7 @@ impl Peer {
                 self.write().await?;
             }
         }
-        self.note_authentication();
+        self.admission.look(&self.connection.link);
         // What finished meanwhile travels with it.
         while let Ok(outgoing) = self.queue.try_recv() {
             match outgoing {
@@ -216,12 +216,6 @@ impl Peer {
             }
         }
         self.write().await
-    }
-
-    fn note_authentication(&mut self) {
-        if self.admission.is_waiting() && self.connection.is_authenticated() {
-            self.admission.authenticated();
-        }
     }
 
     async fn take_queue(&mut self, first: Outgoing) -> Result<(), End> {
@@ -242,7 +236,7 @@ impl Peer {
             next = self.queue.try_recv().ok();
         }
         // By an answer that was held back.
-        self.note_authentication();
+        self.admission.look(&self.connection.link);
         self.write().await
     }
 
@@ -297,7 +291,7 @@ enum End {
     Violation(#[from] Violation),
     #[error("peer did not authenticate in time")]
     PeerSlowToAuthenticate,
-    #[error("too many connections that have not authenticated: the oldest makes room")]
+    #[error("too many connections over which no user has logged on: the oldest makes room")]
     Evicted,
     #[error("peer does not take its answers")]
     PeerDoesNotRead,

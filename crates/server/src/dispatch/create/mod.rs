@@ -45,6 +45,7 @@ use crate::push::Region;
 use crate::share::{InlineIo, Metadata};
 use crate::state::caching::{Caching, Flavor};
 use crate::state::creates::{Begun, CreateKey};
+use crate::state::guest_opens::GuestOpen;
 use crate::state::holder::Holder;
 use crate::state::lease::{Granted, Owner};
 use crate::state::node::Node;
@@ -91,7 +92,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
             Begun::UnderWay => return Err(NtStatus::FILE_NOT_AVAILABLE),
         }
     }
-    let serial = call.link.core.next_serial();
+    let core = &call.link.core;
+    let place = core.guest_opens.take(&call.session().identity, core.limits.guest_opens_max);
+    let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+    let serial = core.next_serial();
     let wish = Arc::new(Wish::check(&request, &tree, client, &call.session().identity, serial)?);
     let created = match settle(call, &share, &wish).await {
         Err(NtStatus::STOPPED_ON_SYMLINK) => {
@@ -108,7 +112,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     };
     let is_directory = created.entry.is_directory();
     let (metadata, action) = (created.metadata, created.action);
-    let open = register(call, &tree, &wish, created, origin(action)).await?;
+    let open = register(call, &tree, &wish, created, origin(action), place).await?;
     let file_id = FileId { persistent: serial.0, volatile: open.volatile };
     let granted = grant(call, &wish, &open, metadata.allocation);
     let keeps = share.journal().is_some()
@@ -308,6 +312,7 @@ async fn register(
     wish: &Wish,
     created: Created,
     origin: Origin,
+    place: GuestOpen,
 ) -> Result<Arc<Open>, NtStatus> {
     let session = call.session();
     let access = match created.action {
@@ -327,6 +332,7 @@ async fn register(
         session: Arc::downgrade(session),
         volatile,
         sequence: call.header.channel_sequence(),
+        place,
     };
     let open = match session.add_open(|id| Arc::new(Open::new(parts(id.0)))) {
         Ok(open) => open,

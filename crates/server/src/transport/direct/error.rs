@@ -21,7 +21,7 @@ pub(super) enum End {
     #[error("peer did not authenticate in time")]
     PeerSlowToAuthenticate,
     /// One more connection than may wait for their first session.
-    #[error("too many connections that have not authenticated: the oldest makes room")]
+    #[error("too many connections over which no user has logged on: the oldest makes room")]
     Evicted,
     /// A message longer than an unauthenticated peer needs.
     #[error("peer sent a message of {0} bytes before it authenticated")]

@@ -38,7 +38,7 @@ pub(super) enum Item {
     Home(Box<Home>),
     /// Ends the connection when what is before it has left.
     Close,
-    /// Ends the connection at once if it has not authenticated: it makes room for a newcomer.
+    /// Ends the connection at once if no user has logged on: it makes room for a newcomer.
     Evicted,
 }
 

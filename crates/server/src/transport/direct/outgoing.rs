@@ -71,7 +71,7 @@ impl Peer {
                     outcome?;
                     self.note_authentication(turn)?;
                 }
-                Item::Evicted if !self.is_authenticated => return Err(End::Evicted),
+                Item::Evicted if self.is_evictable => return Err(End::Evicted),
                 Item::Evicted => {}
                 Item::Close => {
                     self.closing.get_or_insert(turn.now + CLOSING_GRACE);

@@ -41,6 +41,8 @@ pub(super) struct Peer {
     /// `None` while it is away on a task.
     pub(super) smb: Option<Box<Smb>>,
     pub(super) is_authenticated: bool,
+    /// No user has logged on: it makes room for others.
+    pub(super) is_evictable: bool,
     pub(super) mailbox: Arc<Mailbox>,
     /// From the mailbox, in order, not done yet.
     pub(super) items: VecDeque<Item>,
@@ -150,6 +152,7 @@ impl Peer {
             receives,
             smb: Some(smb),
             is_authenticated: false,
+            is_evictable: true,
             mailbox: parts.mailbox,
             items: VecDeque::new(),
             backlog: VecDeque::new(),
@@ -220,11 +223,12 @@ impl Peer {
 
     /// The peer has a session: it gets all the buffers it may have.
     pub(super) fn note_authentication(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
-        let Some(smb) = self.smb.as_mut().filter(|_| !self.is_authenticated) else {
+        let Some(smb) = self.smb.as_mut() else {
             return Ok(());
         };
-        if smb.connection.is_authenticated() {
-            smb.admission.authenticated();
+        smb.admission.look(&smb.connection.link);
+        self.is_evictable = smb.admission.is_evictable();
+        if !self.is_authenticated && !smb.admission.is_stranger() {
             self.is_authenticated = true;
             let added = self.receives.post_all(turn.engine)?;
             self.receives_posted(added);
