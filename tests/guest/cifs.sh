@@ -16,6 +16,11 @@ protected() {
   esac || { echo "$state" | tr '\n' ' '; return 1; }
 }
 
+# For `set -e` too, which a line that begins with ! does not end.
+refuses() {
+  ! "$@" 2> /dev/null
+}
+
 by_rdma() {
   [ "$wire" = tcp ] || grep -q 'RDMA\|SMBDirect' /proc/fs/cifs/DebugData
 }
@@ -84,10 +89,27 @@ operations() {
   touch -d '2001-02-03 04:05:06 UTC' "/mnt/place/ä ö +/eins"
   [ "$(stat -c %Y "/mnt/place/ä ö +/eins")" = 981173106 ]
   rmdir /mnt/place/a/b
-  ! rmdir /mnt/place 2> /dev/null
+  refuses rmdir /mnt/place
   [ "$(ls /mnt/place | wc -l)" = 2 ]
   [ "$(df --output=avail /mnt | tail -n 1)" -gt 1000 ]
   rm -r /mnt/place
+  set +e
+}
+
+# Of a lock that another process has, this one is told at once, and it gets it when it is given back.
+locks() {
+  local waiting
+  set -e
+  exec 8> /mnt/locked
+  flock -n 8
+  refuses flock -n /mnt/locked true
+  flock /mnt/locked true & waiting=$!
+  sleep 1
+  kill -0 $waiting
+  flock -u 8
+  wait $waiting
+  exec 8>&-
+  rm /mnt/locked
   set +e
 }
 
@@ -95,10 +117,6 @@ operations() {
 blocks() {
   (cd /mnt && fio --name=blocks --filename=blocks --size=4m --rw=randwrite --bsrange=4k-256k --iodepth=4 \
     --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1 --output-format=terse)
-}
-
-refuses() {
-  ! "$@" 2> /dev/null
 }
 
 reach
@@ -114,6 +132,7 @@ for mode in "$@"; do
   check "$mode sizes" sizes
   check "$mode operations" operations
   check "$mode large requests" large
+  check "$mode locks" locks
   check "$mode fio" blocks
   check "$mode unmount" umount /mnt
 done

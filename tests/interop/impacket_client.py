@@ -85,6 +85,7 @@ def main():
             client = connect(options, dialect)
             if dialect is not None:
                 expect(client.getDialect(), dialect, "dialect")
+            list_shares(client, options.share)
             life_of_a_file(client, options.share, f"impacket-{name}")
             client.logoff()
             client.close()
@@ -105,10 +106,6 @@ def main():
                 raise AssertionError("connected")
             finally:
                 client.close()
-    with report.check("impacket list shares"):
-        client = connect(options, None)
-        list_shares(client, options.share)
-        client.close()
     report.conclude()
 
 

@@ -2,13 +2,13 @@
 """smbprotocol against a server: every dialect, every signing and encryption algorithm it knows.
 
 Each combination logs in on a connection of its own, then creates, writes, reads, flushes, lists,
-renames and deletes. Run it by hand with the interpreter of target/interop-venv.
+renames, locks and deletes. Run it by hand with the interpreter of target/interop-venv.
 """
 
 import uuid
 
 from smbprotocol.connection import Ciphers, Connection, Dialects, SigningAlgorithms
-from smbprotocol.exceptions import LogonFailure, ObjectNameNotFound
+from smbprotocol.exceptions import LogonFailure, ObjectNameNotFound, SMBResponseException
 from smbprotocol.file_info import (
     FileDispositionInformation,
     FileInformationClass,
@@ -21,8 +21,10 @@ from smbprotocol.open import (
     FileAttributes,
     FilePipePrinterAccessMask,
     ImpersonationLevel,
+    LockFlags,
     Open,
     ShareAccess,
+    SMB2LockElement,
     SMB2SetInfoRequest,
 )
 from smbprotocol.session import Session
@@ -54,6 +56,8 @@ FILE_ACCESS = (
     | FilePipePrinterAccessMask.FILE_READ_ATTRIBUTES
     | FilePipePrinterAccessMask.DELETE
 )
+FILE_LOCK_CONFLICT = 0xC0000054
+LOCK_NOT_GRANTED = 0xC0000055
 SHARE_ALL = (
     ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE
 )
@@ -139,7 +143,7 @@ class Client:
 
 
 def life_of_a_file(client, directory):
-    """Creates, writes, reads back, lists, renames, deletes; the directory goes too."""
+    """Creates, writes, reads back, lists, renames, locks, deletes; the directory goes too."""
     folder = client.directory(directory, CreateDisposition.FILE_CREATE)
     name = rf"{directory}\grüße ☂.bin"
     handle = client.file(name, CreateDisposition.FILE_CREATE)
@@ -162,6 +166,7 @@ def life_of_a_file(client, directory):
     folder = client.directory(directory, CreateDisposition.FILE_OPEN)
     expect(client.names(folder), {".", "..", "renamed"}, "names after the rename")
 
+    locks(client, rf"{directory}\renamed")
     handle = client.file(rf"{directory}\renamed", CreateDisposition.FILE_OPEN)
     client.delete(handle)
     handle.close()
@@ -175,6 +180,44 @@ def life_of_a_file(client, directory):
     folder = client.directory(directory, CreateDisposition.FILE_OPEN, delete=True)
     client.delete(folder)
     folder.close()
+
+
+def locks(client, name):
+    """One of two handles locks a range; the other one is refused, and then waits for its turn."""
+    first, second = (client.file(name, CreateDisposition.FILE_OPEN) for _ in range(2))
+
+    def element(flags):
+        lock = SMB2LockElement()
+        lock["offset"], lock["length"], lock["flags"] = 3, 100, flags
+        return [lock]
+
+    now = LockFlags.SMB2_LOCKFLAG_FAIL_IMMEDIATELY
+    exclusive = LockFlags.SMB2_LOCKFLAG_EXCLUSIVE_LOCK
+    first.lock(element(exclusive | now))
+    refused(lambda: second.lock(element(exclusive | now)), LOCK_NOT_GRANTED)
+    refused(lambda: second.read(0, 10), FILE_LOCK_CONFLICT)
+    expect(len(second.read(103, 10)), 10, "bytes read behind the locked ones")
+
+    request, answer = second.lock(element(exclusive), send=False)
+    waiting = client.connection.send(
+        request, client.session.session_id, client.tree.tree_connect_id
+    )
+    first.lock(element(LockFlags.SMB2_LOCKFLAG_UNLOCK))
+    answer(waiting)
+    refused(lambda: first.write(b"x", offset=3), FILE_LOCK_CONFLICT)
+    second.lock(element(LockFlags.SMB2_LOCKFLAG_UNLOCK))
+    expect(first.write(b"x", offset=3), 1, "bytes written once it is unlocked")
+    first.close()
+    second.close()
+
+
+def refused(act, status):
+    try:
+        act()
+    except SMBResponseException as error:
+        expect(error.status, status, "status")
+    else:
+        raise AssertionError(f"not refused with {status:#x}")
 
 
 def main():

@@ -69,7 +69,8 @@ pub(crate) struct Serve {
     #[arg(long = "device", value_name = "SHARE=PATH")]
     pub(crate) devices: Vec<String>,
     /// Let anybody into a share who has no account, to read, or to write too. Nothing of their sessions
-    /// is signed or encrypted, and they get no push mode. May be given many times
+    /// is signed or encrypted, and they get no push mode; clients that keep to the specification come in
+    /// only with `--signing when-asked`. May be given many times
     #[arg(long = "guests", value_name = "SHARE=read|write")]
     pub(crate) guests: Vec<String>,
     /// Account that may log on; may be given many times. Visible to other local users in the
@@ -424,7 +425,7 @@ Examples:
   Tickets of a Kerberos realm (docs/kerberos.md says how to make the keytab):
       landfast serve /srv/data --keytab /etc/landfast/cifs.keytab --kerberos-user '*'
   A directory that anybody may read and alice may change:
-      landfast serve /srv/data --user alice:secret --guests data=read
+      landfast serve /srv/data --user alice:secret --guests data=read --signing when-asked
   Measure in memory (a power failure loses everything):
       landfast serve /dev/shm/x --user a:a --emulate-persistence
 
