@@ -96,19 +96,24 @@ operations() {
   set +e
 }
 
-# Of a lock that another process has, this one is told at once, and it gets it when it is given back.
+# Two mounts that share nothing: of a lock that one has the other is told by the server, and it gets the lock when
+# that is given back.
 locks() {
   local waiting
   set -e
+  mkdir -p /run/other
+  timeout 60 mount -t cifs "//$HOST/$share" /run/other -o "$(options "$1" nosharesock)"
   exec 8> /mnt/locked
   flock -n 8
-  refuses flock -n /mnt/locked true
-  flock /mnt/locked true & waiting=$!
+  refuses flock -n /run/other/locked true
+  flock /run/other/locked true & waiting=$!
+  # Long enough for it to ask; if it was not, the lock is had all the same.
   sleep 1
   kill -0 $waiting
   flock -u 8
   wait $waiting
   exec 8>&-
+  umount /run/other
   rm /mnt/locked
   set +e
 }
@@ -132,7 +137,7 @@ for mode in "$@"; do
   check "$mode sizes" sizes
   check "$mode operations" operations
   check "$mode large requests" large
-  check "$mode locks" locks
+  check "$mode locks" locks "$mode"
   check "$mode fio" blocks
   check "$mode unmount" umount /mnt
 done

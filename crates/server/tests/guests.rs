@@ -227,6 +227,16 @@ fn guests_have_a_bounded_number_of_files_open_all_together() {
 }
 
 #[test]
+fn a_guest_enters_a_bounded_number_of_shares() {
+    let fixture = started();
+    let mut wire = guest(&fixture, 1);
+    for _ in 0..64 {
+        assert_eq!(wire.enter("shown"), NtStatus::SUCCESS);
+    }
+    assert_eq!(wire.enter("shown"), NtStatus::INSUFFICIENT_RESOURCES);
+}
+
+#[test]
 fn one_connection_has_few_sessions_of_guests() {
     let fixture = started();
     let mut wire = dial(&fixture, 1);
