@@ -7,7 +7,7 @@
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
-//! [`throttle`], [`clients`]. Ids that peers hold are
+//! [`throttle`], [`clients`], and what those have who proved nothing: [`guest_opens`]. Ids that peers hold are
 //! generational ([`slab`]).
 
 pub(crate) mod caching;
