@@ -54,8 +54,15 @@ pub struct Credentials {
 pub trait UserStore: fmt::Debug + Send + Sync {
     /// The credentials of `user`, both names as the client wrote them.
     ///
-    /// `user` may be a user principal name (`name@realm`) with an empty domain.
+    /// `user` may be a user principal name (`name@realm`) with an empty domain. With an empty domain
+    /// a server asks as well whether a user who is logged on is still there.
     fn lookup(&self, user: &str, domain: &str) -> Option<Credentials>;
+
+    /// A number that differs once others may be users than before. A server asks for it every
+    /// second; it must not block for long.
+    fn revision(&self) -> u64 {
+        0
+    }
 }
 
 /// Users in memory, without regard to domain or to upper and lower case.

@@ -1,7 +1,7 @@
 //! The server's half of a Kerberos exchange: one token in, at most one out.
 //!
 //! ```text
-//!            AP-REQ: ticket, authenticator, times, replay, owner, throttle
+//!            AP-REQ: ticket, authenticator, times, owner, throttle, replay
 //!  +-------+ all good: AP-REP                                        +------+
 //!  | Fresh |-------------------------------------------------------->| Done |
 //!  +-------+                        anything else: denied            +------+
@@ -43,8 +43,8 @@ pub struct KerberosService {
     pub users: HashSet<String>,
     /// How far apart the client's clock and ours may be.
     pub skew: Duration,
-    /// What has been seen of late.
-    pub replays: ReplayCache,
+    /// What has been seen of late; shared with whatever takes the place of this.
+    pub replays: Arc<ReplayCache>,
 }
 
 impl KerberosService {
@@ -53,11 +53,12 @@ impl KerberosService {
 
     /// Takes tickets for every service of the keytab, from the users the server has.
     pub fn new() -> Self {
-        let (users, replays) = (HashSet::new(), ReplayCache::new());
+        let (users, replays) = (HashSet::new(), Arc::new(ReplayCache::new()));
         Self { principal: None, users, skew: Self::SKEW, replays }
     }
 
-    fn admits(&self, user: &str) -> bool {
+    /// Whether an owner comes in though the server has no password of that user.
+    pub fn admits(&self, user: &str) -> bool {
         self.users.contains("*") || self.users.contains(&user.to_lowercase())
     }
 }
@@ -133,9 +134,6 @@ impl KerberosAcceptor {
         let proof = open_authenticator(&request, key, &ticket).map_err(of_owner)?;
         let clock = Clock::new(fresh.now, self.service.skew);
         clock.check(&ticket, proof.time).map_err(of_owner)?;
-        let until = clock.now + 2 * clock.skew;
-        let sealed = request.authenticator.cipher;
-        self.service.replays.admit(sealed, clock.now, until).map_err(of_owner)?;
         let user = owner(&ticket.client, &request.ticket.service).map_err(of_owner)?;
         // Asked in any case: here the throttle says whether this user may try at all.
         let is_known = self.users.lookup(user, &ticket.client.realm).is_some();
@@ -149,6 +147,10 @@ impl KerberosAcceptor {
             }
             None => key.clone(),
         };
+        // The last check: whoever is not let in takes no room from those who are.
+        let until = clock.now + 2 * clock.skew;
+        let sealed = request.authenticator.cipher;
+        self.service.replays.admit(user, sealed, clock.now, until).map_err(of_owner)?;
         let (mut acceptor, mut sequence, mut token) = (None, proof.sequence, Vec::new());
         if request.options & ApReq::MUTUAL_REQUIRED != 0 {
             let subkey = initiator.sibling(&fresh.subkey);

@@ -268,6 +268,17 @@ fn an_owner_who_is_no_user_stays_outside_unless_listed() {
 }
 
 #[test]
+fn an_owner_who_is_not_let_in_takes_no_room_of_the_replay_cache() {
+    let token = recorded("aes256-cts request");
+    let service = Arc::new(KerberosService::new());
+    let nobody = Arc::new(UserList::new());
+    let refused = KerberosAcceptor::new(Arc::clone(&service), keytab(), nobody, fresh(0));
+    assert_eq!(fault(finish(refused, &token)), TicketFault::PeerUser);
+    finish(acceptor(&service, 0), &token).unwrap();
+    assert_eq!(fault(finish(acceptor(&service, 0), &token)), TicketFault::PeerReplay);
+}
+
+#[test]
 fn the_users_are_asked_for_every_genuine_ticket_and_for_no_other() {
     #[derive(Debug, Default)]
     struct Asked(std::sync::Mutex<Vec<String>>);
