@@ -203,6 +203,21 @@ impl Users {
         Arc::clone(&self.store)
     }
 
+    /// Whether there still is a user who has logged on by that name.
+    pub(crate) fn knows(&self, user: &str) -> bool {
+        let by_ticket = || self.tickets.as_ref().is_some_and(|tickets| tickets.admits(user));
+        self.store.lookup(user, "").is_some() || by_ticket()
+    }
+
+    /// These users in the place of others: what tickets those have seen counts here too.
+    pub(crate) fn succeeding(self, before: &Self) -> Self {
+        let tickets = match (&self.tickets, &before.tickets) {
+            (Some(ours), Some(theirs)) => Some(Arc::new(ours.sharing_replays(theirs))),
+            _ => self.tickets.clone(),
+        };
+        Self { tickets, ..self }
+    }
+
     /// How tickets are taken, if they are.
     pub(crate) fn tickets(&self) -> Option<&Tickets> {
         self.tickets.as_deref()

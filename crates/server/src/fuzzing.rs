@@ -126,7 +126,7 @@ impl Machine {
             encrypt_required: false,
         }));
         let enter = |target| session.connect_tree(target, AccessMask::FILE_ALL).expect("room").id;
-        let disk = enter(Target::Disk(Arc::clone(&self.core.shares[0])));
+        let disk = enter(Target::Disk(Arc::clone(&self.core.shares()[0])));
         let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
         assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");
         self.core.push.add_connection(session.id, EngineConnection(1));

@@ -82,6 +82,23 @@ impl Tickets {
         Ok(Self { path: config.keytab.clone(), service: Arc::new(service), read })
     }
 
+    /// Whether the owner of a ticket comes in though there is no password of that user here.
+    pub(crate) fn admits(&self, user: &str) -> bool {
+        self.service.admits(user)
+    }
+
+    /// The same, but a ticket that `other` has seen is not taken again.
+    pub(crate) fn sharing_replays(&self, other: &Self) -> Self {
+        let service = KerberosService {
+            principal: self.service.principal.clone(),
+            users: self.service.users.clone(),
+            skew: self.service.skew,
+            replays: Arc::clone(&other.service.replays),
+        };
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self { path: self.path.clone(), service: Arc::new(service), read: Mutex::new(read) }
+    }
+
     /// What the next logon takes.
     pub(crate) fn one(&self) -> Result<OneTicket, getrandom::Error> {
         let mut fresh = KerberosFreshness {

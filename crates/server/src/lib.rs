@@ -13,6 +13,7 @@
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
 //! | `host` | what the machine says of its network |
 //! | `kerberos` | the keytab's file |
+//! | `reload` | other users and shares while it serves |
 //! | [`users`] | users of a file, by NT hash |
 //! | [`report`] | what goes on, for whoever operates the server |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
@@ -26,6 +27,7 @@ mod host;
 mod kerberos;
 mod limits;
 mod push;
+mod reload;
 pub mod report;
 mod server;
 mod service;
@@ -37,6 +39,7 @@ pub mod users;
 pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};
 pub use kerberos::{KerberosConfig, KeytabFileError};
 pub use limits::Limits;
+pub use reload::{ReloadError, Reloaded};
 pub use report::{Observer, Report};
 pub use server::{Running, Server, StartError, Status};
 pub use share::ShareConfig;

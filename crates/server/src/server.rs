@@ -15,13 +15,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, Users};
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
 use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
+use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::share::{Share, ShareOpenError};
+use crate::share::{Share, ShareConfig, ShareOpenError};
 use crate::state::{durable, persistent};
 use crate::transport::tcp;
 
@@ -39,15 +40,10 @@ impl Server {
         raise_open_files();
         let mut shares: Vec<Arc<Share>> = Vec::with_capacity(config.shares.len());
         for wanted in &config.shares {
-            let mut share = Share::open(wanted)?;
-            if let Some(first) = shares.first() {
-                share.keep_names_with(first);
-            }
-            if shares.iter().any(|other| other.name().eq_ignore_ascii_case(share.name())) {
+            if shares.iter().any(|other| other.name().eq_ignore_ascii_case(&wanted.name)) {
                 return Err(StartError::ConfigDuplicateShare(wanted.name.clone()));
             }
-            announce(&share, &wanted.path);
-            shares.push(Arc::new(share));
+            shares.push(open_share(wanted, shares.first())?);
         }
         let listen_failed =
             |address| move |error| StartError::ConfigListen { address, source: error };
@@ -74,12 +70,13 @@ impl Server {
         }));
         let restoring = Arc::clone(&core);
         let restore = move || {
-            restoring.shares.iter().for_each(|share| persistent::restore(&restoring, share));
+            restoring.shares().iter().for_each(|share| persistent::restore(&restoring, share));
         };
         // Before the first client: what it wants may be somebody's.
         let _ = tokio::task::spawn_blocking(restore).await;
         let orphans = Arc::clone(&core.orphans);
         tokio::spawn(durable::scavenge(Arc::downgrade(&core), orphans));
+        tokio::spawn(reload::watch_users(Arc::downgrade(&core)));
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
         if engine.is_some() {
             tokio::spawn(push::sweep(Arc::downgrade(&core)));
@@ -134,6 +131,19 @@ fn raise_open_files() {
     }
 }
 
+/// Opens a share that is to be served beside `other`. May block.
+pub(crate) fn open_share(
+    wanted: &ShareConfig,
+    other: Option<&Arc<Share>>,
+) -> Result<Arc<Share>, ShareOpenError> {
+    let mut share = Share::open(wanted)?;
+    if let Some(other) = other {
+        share.keep_names_with(other);
+    }
+    announce(&share, &wanted.path);
+    Ok(Arc::new(share))
+}
+
 fn announce(share: &Share, path: &std::path::Path) {
     info!(share = share.name(), path = %path.display(), class = %share.class(), "exporting");
     if share.emulates_persistence() && share.class() == pmem::DurabilityClass::Volatile {
@@ -168,6 +178,24 @@ impl Running {
     /// What is going on.
     pub fn status(&self) -> Status {
         status_of(&self.core)
+    }
+
+    /// Goes on with other users and shares. What they do not allow any more ends: the sessions of
+    /// users that are gone, those that are in a share which lets them do less than before or is
+    /// not there any more, and the durable opens of both. When this returns they are closed, if
+    /// that takes no longer than [`crate::Limits::shutdown_grace`].
+    ///
+    /// A password that is another counts for the next logon. A share whose directory, devices or
+    /// persistent opens are others goes on with those it has, and is named in the result.
+    ///
+    /// # Errors
+    /// A share cannot be exported; then nothing has changed.
+    pub async fn reload(
+        &self,
+        users: Users,
+        shares: Vec<ShareConfig>,
+    ) -> Result<Reloaded, ReloadError> {
+        reload::reload(&self.core, users, shares).await
     }
 
     /// For whoever wants to know more, from other tasks and threads.
@@ -231,7 +259,7 @@ pub(crate) fn status_of(core: &Core) -> Status {
         leases: core.nodes.leases(),
         regions,
         push_connections,
-        directories_synced: core.shares.first().map_or(0, |one| one.directories_synced()),
+        directories_synced: core.shares().first().map_or(0, |one| one.directories_synced()),
     }
 }
 

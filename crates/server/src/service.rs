@@ -7,12 +7,13 @@
 //! 2. a session's trees, then its opens
 //! 3. one node (`state/node.rs`)
 //! 4. push tables (`push/`)
-//! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons
+//! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons;
+//!    the lists of shares and of users
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
 use smb::rpc::{Host, SharedResource};
@@ -28,16 +29,18 @@ use crate::state::durable::Moving;
 use crate::state::guest_opens::GuestOpens;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::throttle::Throttle;
+use crate::state::tree::maximal_access;
 use crate::state::work::Work;
-use crate::state::{Identity, Nodes, Open, OpenSerial, Orphans, Session};
+use crate::state::{Identity, Nodes, Open, OpenSerial, Orphans, Session, Tree};
 use crate::transport::admission::WaitingRoom;
 
 /// Everything connections share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) limits: Limits,
-    pub(crate) shares: Vec<Arc<Share>>,
-    pub(crate) users: Users,
+    /// Replaced, never changed: whoever looks sees one configuration.
+    shares: RwLock<Arc<[Arc<Share>]>>,
+    users: RwLock<Users>,
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
     pub(crate) guid: Guid,
@@ -130,7 +133,7 @@ pub(crate) struct CoreParts {
 impl Core {
     /// Whether anybody is let in without proof: where a share says so.
     pub(crate) fn takes_guests(&self) -> bool {
-        self.shares.iter().any(|share| share.guests() != Admission::Refused)
+        self.shares().iter().any(|share| share.guests() != Admission::Refused)
     }
 
     /// The server as those who browse it see it. `caller` is who does; guests see what is theirs to enter.
@@ -151,7 +154,7 @@ impl Core {
             name: self.name.clone(),
             comment: COMMENT.to_owned(),
             caller: caller.unwrap_or_default().to_owned(),
-            shares: self.shares.iter().filter(is_seen).map(directory).chain([pipes]).collect(),
+            shares: self.shares().iter().filter(is_seen).map(directory).chain([pipes]).collect(),
         }
     }
 
@@ -161,8 +164,8 @@ impl Core {
         Self {
             nodes: Nodes::new(limits.break_timeout, Arc::clone(&orphans)),
             limits,
-            shares,
-            users,
+            shares: RwLock::new(shares.into()),
+            users: RwLock::new(users),
             signing,
             encrypt_required,
             guid,
@@ -186,9 +189,47 @@ impl Core {
         }
     }
 
+    /// What is exported.
+    pub(crate) fn shares(&self) -> Arc<[Arc<Share>]> {
+        Arc::clone(&self.shares.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The share of that name, ignoring case.
-    pub(crate) fn share(&self, name: &str) -> Option<&Arc<Share>> {
-        self.shares.iter().find(|share| share.name().eq_ignore_ascii_case(name))
+    pub(crate) fn share(&self, name: &str) -> Option<Arc<Share>> {
+        self.shares().iter().find(|share| share.name().eq_ignore_ascii_case(name)).cloned()
+    }
+
+    /// Who may log on.
+    pub(crate) fn users(&self) -> Users {
+        self.users.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_shares(&self, shares: Vec<Arc<Share>>) {
+        *self.shares.write().unwrap_or_else(PoisonError::into_inner) = shares.into();
+    }
+
+    pub(crate) fn set_users(&self, users: Users) {
+        let mut now = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        *now = users.succeeding(&now);
+    }
+
+    /// Whether somebody may still be here at all.
+    pub(crate) fn is_welcome(&self, who: &Identity) -> bool {
+        match who {
+            Identity::User(user) => self.users().knows(user),
+            Identity::Guest { .. } => true,
+        }
+    }
+
+    /// Whether somebody may still have what was granted with a tree.
+    pub(crate) fn is_welcome_in(&self, who: &Identity, tree: &Tree) -> bool {
+        let Some(share) = tree.share() else { return true };
+        let is_exported = self.share(share.name()).is_some_and(|now| Arc::ptr_eq(&now, share));
+        // What came in unsealed may have regions mapped, which no encryption covers.
+        let is_as_secret = tree.entered_encrypted || !share.is_encrypt_required();
+        is_exported
+            && is_as_secret
+            && maximal_access(share, who).is_some_and(|now| now.contains(tree.maximal_access))
     }
 
     /// Names the next open.

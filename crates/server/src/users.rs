@@ -6,7 +6,8 @@
 //! ```
 //!
 //! An NT hash is as good as the password, so a file that others may read is refused. The file is looked at
-//! again whenever somebody logs on; what cannot be read then leaves the users as they were.
+//! again whenever somebody logs on and once a second: the sessions of a user who is not in it any more end.
+//! What cannot be read then leaves the users as they were.
 //!
 //! Spec: MS-NLMP §3.3.1 (NTOWFv1).
 
@@ -15,11 +16,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smb::auth::{Credentials, NtHash, UserList, UserStore};
 use thiserror::Error;
-use tracing::warn;
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 /// Users of a file, and some more.
@@ -27,7 +28,18 @@ use zeroize::Zeroizing;
 pub struct UsersFile {
     path: PathBuf,
     more: UserList,
-    read: Mutex<(Stamp, UserList)>,
+    read: Mutex<Read>,
+}
+
+/// The file as it was read last.
+#[derive(Debug)]
+struct Read {
+    stamp: Stamp,
+    users: UserList,
+    /// How often that was.
+    revision: u64,
+    /// The state in which it could not be read, which is said once.
+    unread: Option<Option<Stamp>>,
 }
 
 /// Tells one state of the file from another.
@@ -45,7 +57,8 @@ impl UsersFile {
     /// It cannot be read, is malformed, or others may read it.
     pub fn open(path: impl Into<PathBuf>, more: UserList) -> Result<Self, UsersFileError> {
         let path = path.into();
-        let read = Mutex::new(load(&path)?);
+        let (stamp, users) = load(&path)?;
+        let read = Mutex::new(Read { stamp, users, revision: 0, unread: None });
         Ok(Self { path, more, read })
     }
 
@@ -82,17 +95,37 @@ impl UsersFile {
     }
 }
 
-impl UserStore for UsersFile {
-    fn lookup(&self, user: &str, domain: &str) -> Option<Credentials> {
+impl UsersFile {
+    // What it says now, or what it said when it could be read last.
+    fn read_again(&self) -> MutexGuard<'_, Read> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = std::fs::metadata(&self.path).ok().map(|found| Stamp::of(&found));
-        if now != Some(read.0) {
+        if now != Some(read.stamp) {
             match load(&self.path) {
-                Ok(fresh) => *read = fresh,
-                Err(error) => warn!(%error, "the users stay as they were read before"),
+                Ok((stamp, users)) => {
+                    info!(path = %self.path.display(), "the users are read again");
+                    let revision = read.revision + 1;
+                    *read = Read { stamp, users, revision, unread: None };
+                }
+                Err(error) if read.unread != Some(now) => {
+                    warn!(%error, "the users stay as they were read before");
+                    read.unread = Some(now);
+                }
+                Err(_) => {}
             }
         }
-        read.1.lookup(user, domain).or_else(|| self.more.lookup(user, domain))
+        read
+    }
+}
+
+impl UserStore for UsersFile {
+    fn lookup(&self, user: &str, domain: &str) -> Option<Credentials> {
+        let found = self.read_again().users.lookup(user, domain);
+        found.or_else(|| self.more.lookup(user, domain))
+    }
+
+    fn revision(&self) -> u64 {
+        self.read_again().revision
     }
 }
 

@@ -223,7 +223,7 @@ fn capabilities(
         ours |= request.capabilities & Capabilities::MULTI_CHANNEL;
     }
     if dialect >= Dialect::SMB_3_0
-        && core.shares.iter().any(|share| share.journal().is_some())
+        && core.shares().iter().any(|share| share.journal().is_some())
         && request.capabilities.contains(Capabilities::PERSISTENT_HANDLES)
     {
         ours |= Capabilities::PERSISTENT_HANDLES;
@@ -263,7 +263,7 @@ fn response<'a>(
         system_time: now(),
         // The moment of the last start helps an attacker more than a client.
         start_time: smb::FileTime::ZERO,
-        token: if core.users.tickets().is_some() { KERBEROS_HINT } else { NEGOTIATE_HINT },
+        token: if core.users().tickets().is_some() { KERBEROS_HINT } else { NEGOTIATE_HINT },
         contexts,
     }
 }

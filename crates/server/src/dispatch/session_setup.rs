@@ -394,9 +394,10 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
     };
     let fresh = Freshness { challenge, now_filetime: now().0 };
     let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
-    let ticket = core.users.tickets().map(Tickets::one).transpose();
+    let users = core.users();
+    let ticket = users.tickets().map(Tickets::one).transpose();
     let ticket = ticket.map_err(Violation::HostRandom)?;
-    Ok(Logon::new(config, core.users.store(), fresh, ticket, throttle))
+    Ok(Logon::new(config, users.store(), fresh, ticket, throttle))
 }
 
 fn finish(
@@ -495,6 +496,11 @@ fn finish(
     let channel = Arc::new(Channel::first(session));
     if channel.session.join(link, Arc::clone(&channel)).is_err() {
         return Leg::refused(NtStatus::USER_SESSION_DELETED, id);
+    }
+    // Whoever takes a user away ends the sessions there are; this one may not have been yet.
+    if !link.core.is_welcome(&channel.session.identity) {
+        end_session_elsewhere(link, id);
+        return Leg::refused(NtStatus::LOGON_FAILURE, id);
     }
     let replaces = end_previous(link, previous, &channel.session);
     Leg { replaces, ..leg(&channel, accepted.token) }

@@ -13,9 +13,8 @@ use tracing::debug;
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
-use crate::share::Admission;
 use crate::state::Identity;
-use crate::state::tree::Target;
+use crate::state::tree::{Target, maximal_access};
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -38,23 +37,22 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Ok(NtStatus::SUCCESS);
     }
     let share = call.link.core.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    let admission = match &call.session().identity {
-        Identity::User(_) if call.session().is_unnamed() => Admission::Refused,
-        Identity::User(user) => share.admits(user),
-        Identity::Guest { .. } => share.guests(),
-    };
-    if admission == Admission::Refused {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let session = call.session();
+    let is_refused = matches!(session.identity, Identity::User(_)) && session.is_unnamed();
+    let access = maximal_access(&share, &session.identity).filter(|_| !is_refused);
+    let access = access.ok_or(NtStatus::ACCESS_DENIED)?;
     if share.is_encrypt_required() && call.session().sealing.is_none() {
         debug!(share = share.name(), "refused: the share requires encryption, the client has none");
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let reads_only = share.is_read_only() || admission == Admission::Reading;
-    let access = if reads_only { READ_ONLY } else { AccessMask::FILE_ALL };
-    let target = Target::Disk(Arc::clone(share));
+    let target = Target::Disk(Arc::clone(&share));
     let tree =
         call.session().connect_tree(target, access).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+    // Whoever takes rights away ends the sessions that are in; this one may not have been yet.
+    if !call.link.core.is_welcome_in(&call.session().identity, &tree) {
+        call.session().disconnect_tree(&call.link.core, tree.id);
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     debug!(share = share.name(), class = %share.class(), "share entered");
     call.chain_tree = Some(tree.id);
     let mut flags = ShareFlags::empty();
@@ -85,5 +83,3 @@ pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }
-
-const READ_ONLY: AccessMask = AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_EXECUTE);

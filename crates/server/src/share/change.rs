@@ -198,7 +198,7 @@ impl Share {
     }
 
     pub(super) fn writable(&self) -> Result<(), ShareError> {
-        if self.read_only { Err(ShareError::ConfigReadOnly) } else { Ok(()) }
+        if self.is_read_only() { Err(ShareError::ConfigReadOnly) } else { Ok(()) }
     }
 
     pub(super) fn parent_of(&self, path: &SharePath) -> Result<OwnedFd, ShareError> {

@@ -5,6 +5,7 @@
 //! * [`device`]: devices that are shown as files;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
+//! * [`policy`]: who may do what, which may be replaced while the share is served;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
@@ -24,6 +25,7 @@ mod metadata;
 mod name;
 mod names;
 mod pattern;
+mod policy;
 mod posix;
 mod ranges;
 mod remainder;
@@ -57,6 +59,8 @@ pub(crate) use name::SEPARATORS;
 pub use name::{Naming, SharePath};
 use names::Names;
 pub use pattern::Pattern;
+pub use policy::Admission;
+use policy::{Fixed, Policy};
 pub use ranges::{COPY_MAX, Span};
 pub use remainder::Remainder;
 pub use short::{is_short, short_name};
@@ -123,12 +127,8 @@ pub struct Share {
     root_key: FileKey,
     class: DurabilityClass,
     inline: InlineIo,
-    read_only: bool,
-    encrypt_required: bool,
-    users: Vec<String>,
-    readers: Vec<String>,
-    guests: Admission,
-    emulate_persistence: bool,
+    policy: Policy,
+    fixed: Fixed,
     clones: bool,
     has_xattrs: bool,
     unsynced: Arc<Unsynced>,
@@ -168,12 +168,8 @@ impl Share {
             root_key,
             class,
             inline,
-            read_only: config.read_only,
-            encrypt_required: config.encrypt_required,
-            users: config.users.clone(),
-            readers: config.readers.clone(),
-            guests: config.guests,
-            emulate_persistence: config.emulate_persistence,
+            policy: Policy::new(config),
+            fixed: Fixed::of(config),
             clones,
             has_xattrs,
             unsynced: Arc::default(),
@@ -206,34 +202,6 @@ impl Share {
         entry.device().map_or(self.class, |device| device.class())
     }
 
-    /// Refuses every change.
-    pub fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    /// What a user may do here, in any case of the name.
-    pub fn admits(&self, user: &str) -> Admission {
-        let user = user.split_once('@').map_or(user, |(name, _realm)| name).to_lowercase();
-        let is_in = |list: &[String]| list.iter().any(|name| name.to_lowercase() == user);
-        if is_in(&self.users) || (self.users.is_empty() && self.readers.is_empty()) {
-            Admission::Full
-        } else if is_in(&self.readers) {
-            Admission::Reading
-        } else {
-            Admission::Refused
-        }
-    }
-
-    /// What a guest may do here.
-    pub fn guests(&self) -> Admission {
-        self.guests
-    }
-
-    /// Refuses sessions that do not encrypt.
-    pub fn is_encrypt_required(&self) -> bool {
-        self.encrypt_required
-    }
-
     /// Where persistent opens are written down; without it there are none.
     pub(crate) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
@@ -246,7 +214,7 @@ impl Share {
 
     /// Whether push commits on volatile memory are answered all the same.
     pub fn emulates_persistence(&self) -> bool {
-        self.emulate_persistence
+        self.fixed.emulate_persistence
     }
 
     /// Whether files can share their blocks.
@@ -334,17 +302,6 @@ impl Share {
         let (node, device) = self.devices.behind_at(directory, name).ok()?;
         Metadata::of_device(node, device.len()).ok()
     }
-}
-
-/// What a user may do in a share.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Admission {
-    /// What the share allows.
-    Full,
-    /// Only read.
-    Reading,
-    /// Not enter.
-    Refused,
 }
 
 /// Which directions of data an open needs.

@@ -70,7 +70,7 @@ impl Share {
             | VolumeAttributes::UNICODE_ON_DISK
             | VolumeAttributes::SUPPORTS_SPARSE_FILES
             | VolumeAttributes::SUPPORTS_HARD_LINKS;
-        if self.read_only {
+        if self.is_read_only() {
             bits |= VolumeAttributes::READ_ONLY_VOLUME;
         }
         if self.has_xattrs {

@@ -70,6 +70,11 @@ impl Orphans {
         let Some(durable) = open.durable.get() else { return false };
         // docs/push-mode.md, "Recall": registrations end with the connection.
         crate::push::closing(core, open);
+        // Nobody comes back who may not log on, nor to more than is granted now.
+        let user = open.origin.user.clone();
+        if !core.is_welcome(&user) || !core.is_welcome_in(&user, &open.tree) {
+            return false;
+        }
         let mut node = open.node.lock();
         // MS-SMB2 §3.3.7.1: only with cached handles that nobody asks back.
         let kept = node.leases.is_held_with(open.owner, Caching::HANDLE);
@@ -77,7 +82,6 @@ impl Orphans {
             return false;
         }
         let deadline = Instant::now() + durable.timeout;
-        let user = open.origin.user.clone();
         open.set_orphan();
         if self.lock().table.insert(open.serial, user, deadline, Arc::clone(open)).is_err() {
             tracing::warn!(serial = open.serial.0, "a durable open is closed: there are too many");

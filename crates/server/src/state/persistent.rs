@@ -97,7 +97,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     };
     let key_claim = core.lease_keys.claim(owner, found.key).ok_or(ShareError::Exists)?;
     let node = core.nodes.node(found.key);
-    let tree = Tree { id: 0, target: Target::Disk(Arc::clone(share)), maximal_access: access };
+    let tree = Tree::new(0, Target::Disk(Arc::clone(share)), access);
     let open = Arc::new(Open::new(OpenParts {
         serial,
         tree: Arc::new(tree),

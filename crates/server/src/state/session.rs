@@ -209,7 +209,7 @@ impl Session {
                 break id;
             }
         };
-        let tree = Arc::new(Tree { id, target, maximal_access });
+        let tree = Arc::new(Tree::new(id, target, maximal_access));
         trees.insert(id, Arc::clone(&tree));
         Some(tree)
     }

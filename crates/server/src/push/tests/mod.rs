@@ -353,7 +353,7 @@ async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
 #[tokio::test]
 async fn a_mapped_file_keeps_its_name_through_a_crash_though_commits_know_none() {
     let rig = Rig::on("/var/tmp", Duration::from_secs(3600));
-    let share = Arc::clone(&rig.core.shares[0]);
+    let share = Arc::clone(&rig.core.shares()[0]);
     let file = share.create_file(&SharePath::parse("f").unwrap(), DosAttributes::default());
     file.unwrap().set_size(LEN).unwrap();
     let open = rig.open("f", 1).await;

@@ -54,7 +54,7 @@ pub(super) struct Rig {
 impl Rig {
     /// The client has lost its connection and set up another session.
     pub(super) fn reconnect(&mut self) {
-        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares[0]));
+        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
         let (session, tree) = log_on(&self.core, old + 1, share);
         self.core.dissolve_session(old);
         self.channel = Arc::new(Channel::first(session));

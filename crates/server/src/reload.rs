@@ -1,0 +1,163 @@
+//! Other users and other shares while the server serves, and the end of what they do not allow.
+//!
+//! ```text
+//!  open the new shares --> users, shares, policies --> sessions that lost something end --> closed
+//!      |  one fails              |                         ^
+//!      v                         +-- who logs on or enters a share from here on asks the new ones,
+//!  nothing has changed               also once more after having been let in
+//! ```
+//!
+//! Whoever was let in by the old users or shares either is in the table before the sessions are
+//! looked through, and ends there, or asks again afterwards and is turned away.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use thiserror::Error;
+use tracing::{info, warn};
+
+use crate::config::Users;
+use crate::server::open_share;
+use crate::service::Core;
+use crate::share::{Share, ShareConfig, ShareOpenError};
+use crate::state::work::Work;
+use crate::state::{Identity, Session, persistent};
+
+/// What came of [`crate::Running::reload`].
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Reloaded {
+    /// Shares that are new.
+    pub added: Vec<String>,
+    /// Shares that are not there any more.
+    pub removed: Vec<String>,
+    /// Shares whose directory, devices or persistent opens are others: they keep those they have
+    /// until the server starts again, with the new users and switches.
+    pub unchanged: Vec<String>,
+    /// Sessions that ended because something was taken away from them.
+    pub sessions_ended: usize,
+}
+
+/// Why users and shares stay as they were.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// A share cannot be exported.
+    #[error(transparent)]
+    ConfigShare(#[from] ShareOpenError),
+    /// Two shares of one name.
+    #[error("there are two shares named {0:?}; names are compared ignoring case")]
+    ConfigDuplicateShare(String),
+    /// The server is ending.
+    #[error("the server is ending")]
+    HostEnding,
+}
+
+pub(crate) async fn reload(
+    core: &Arc<Core>,
+    users: Users,
+    wanted: Vec<ShareConfig>,
+) -> Result<Reloaded, ReloadError> {
+    let replacing = Arc::clone(core);
+    let replace = move || replace(&replacing, users, &wanted);
+    let task = core.runtime.spawn_blocking(replace).await;
+    let mut reloaded = task.map_err(|_| ReloadError::HostEnding)??;
+    let ended = end_unwelcome(core);
+    reloaded.sessions_ended = ended.len();
+    let closed = async {
+        for work in ended {
+            work.settled().await;
+        }
+    };
+    if tokio::time::timeout(core.limits.shutdown_grace, closed).await.is_err() {
+        warn!("sessions that were ended are still busy with a file");
+    }
+    info!(?reloaded, "users and shares are replaced");
+    Ok(reloaded)
+}
+
+fn replace(
+    core: &Arc<Core>,
+    users: Users,
+    wanted: &[ShareConfig],
+) -> Result<Reloaded, ReloadError> {
+    let before = core.shares();
+    let named = |shares: &[Arc<Share>], name: &str| {
+        shares.iter().find(|share| share.name().eq_ignore_ascii_case(name)).cloned()
+    };
+    let mut reloaded = Reloaded::default();
+    let mut shares: Vec<Arc<Share>> = Vec::with_capacity(wanted.len());
+    let mut added = Vec::new();
+    for config in wanted {
+        if named(&shares, &config.name).is_some() {
+            return Err(ReloadError::ConfigDuplicateShare(config.name.clone()));
+        }
+        let share = match named(&before, &config.name) {
+            Some(share) => share,
+            None => {
+                let share = open_share(config, before.first().or_else(|| shares.first()))?;
+                added.push(Arc::clone(&share));
+                reloaded.added.push(config.name.clone());
+                share
+            }
+        };
+        shares.push(share);
+    }
+    for (share, config) in shares.iter().zip(wanted) {
+        if !share.is_of(config) {
+            warn!(share = share.name(), "goes on as it was opened until the server starts again");
+            reloaded.unchanged.push(share.name().to_owned());
+        }
+        share.set_policy(config);
+    }
+    let gone = before.iter().filter(|share| named(&shares, share.name()).is_none());
+    reloaded.removed = gone.map(|share| share.name().to_owned()).collect();
+    core.set_users(users);
+    // Before anybody can enter: what a client wants may be somebody's.
+    added.iter().for_each(|share| persistent::restore(core, share));
+    core.set_shares(shares);
+    Ok(reloaded)
+}
+
+/// Ends the sessions that something was taken away from, and gives up their durable opens. What
+/// ends of them is to be waited for.
+fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Work>> {
+    let is_welcome = |session: &Session| {
+        let trees = session.all_trees();
+        core.is_welcome(&session.identity)
+            && trees.iter().all(|tree| core.is_welcome_in(&session.identity, tree))
+    };
+    let mut ended = Vec::new();
+    for session in core.all_sessions().into_iter().filter(|session| !is_welcome(session)) {
+        let user = match &session.identity {
+            Identity::User(name) => name,
+            Identity::Guest { .. } => "a guest",
+        };
+        info!(user, session = session.id, "a session ends: what it was granted was taken away");
+        core.dissolve_session(session.id);
+        ended.push(Arc::clone(session.work()));
+    }
+    let orphans = core.orphans.all().into_iter().filter(|open| {
+        let user = &open.origin.user;
+        !core.is_welcome(user) || !core.is_welcome_in(user, &open.tree)
+    });
+    core.orphans.give_up(&orphans.map(|open| open.serial).collect::<Vec<_>>());
+    ended
+}
+
+/// Ends the sessions of users that are no longer in their file, as long as the server lives.
+pub(crate) async fn watch_users(core: Weak<Core>) {
+    let mut seen = None;
+    loop {
+        {
+            let Some(core) = core.upgrade() else { return };
+            let revision = core.users().store().revision();
+            if seen.replace(revision).is_some_and(|seen| seen != revision) {
+                drop(end_unwelcome(&core));
+            }
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// How long a user who was removed from the users' file may go on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
