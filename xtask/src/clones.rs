@@ -28,6 +28,7 @@ pub(crate) fn run() -> Outcome {
     };
     let mut tally = torture::all_pass_on(mounted.path(), TESTS)?;
     let ours = ["test", "--release", "--package", "landfast-server", "--test", "clones"];
+    Step::new("cargo").args(ours).arg("--no-run").dir(&workspace::root()).builds().run()?;
     let ours = Step::new("cargo")
         .args(ours)
         .env("LANDFAST_CLONES_DIR", mounted.path().display().to_string())

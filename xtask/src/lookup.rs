@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         std::fs::write(&path, []).map_err(Failure::io("creating", &path))?;
     }
     let build = ["build", "--release", "--package", "landfast-client", "--example", "lookup"];
-    Step::new("cargo").args(build).dir(&workspace::root()).run()?;
+    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
     let mut tally = Tally::default();
     println!("\n  microseconds, the middle of 300:");
     println!("  {:<10} {:>8} {:>8} {:>8} {:>8}", "", "first", "spelled", "cased", "absent");

@@ -26,7 +26,7 @@ pub(crate) struct Step {
     envs: Vec<(String, String)>,
     secrets: Vec<(String, String)>,
     dir: Option<PathBuf>,
-    limit: Duration,
+    limit: Option<Duration>,
     quiet: bool,
     holds_input: bool,
 }
@@ -51,7 +51,7 @@ impl Step {
             envs: Vec::new(),
             secrets: Vec::new(),
             dir: None,
-            limit: LIMIT_DEFAULT,
+            limit: Some(LIMIT_DEFAULT),
             quiet: false,
             holds_input: false,
         }
@@ -89,7 +89,13 @@ impl Step {
 
     /// Replaces the time limit.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Marks a build, which has no time limit: how long a compiler takes is the machine's affair.
+    pub(crate) fn builds(mut self) -> Self {
+        self.limit = None;
         self
     }
 
@@ -232,13 +238,17 @@ impl Running {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits for the end. A process still alive after `limit` is killed, which is a failure.
-    pub(crate) fn wait(&mut self, limit: Duration) -> Result<ExitStatus, Failure> {
-        match self.wait_until(Instant::now() + limit) {
+    /// Waits for the end. A process still alive after `limit`, if there is one, is killed, which is a failure.
+    pub(crate) fn wait(
+        &mut self,
+        limit: impl Into<Option<Duration>>,
+    ) -> Result<ExitStatus, Failure> {
+        let limit = limit.into();
+        match self.wait_until(limit.map(|limit| Instant::now() + limit)) {
             Some(status) => Ok(status),
             None => {
                 self.kill();
-                let seconds = limit.as_secs();
+                let seconds = limit.map_or(0, |limit| limit.as_secs());
                 Err(Failure::new(format!("`{}` was killed after {seconds} s", self.shown)))
             }
         }
@@ -260,12 +270,12 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Option<ExitStatus> {
         loop {
             if let Some(status) = self.ended() {
                 return Some(status);
             }
-            if Instant::now() >= deadline {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;
             }
             thread::sleep(POLL_INTERVAL);
@@ -277,7 +287,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.ended().is_none() {
             let _ = kill_process(self.pid(), Signal::TERM);
-            let _ = self.wait_until(Instant::now() + STOP_GRACE);
+            let _ = self.wait_until(Some(Instant::now() + STOP_GRACE));
         }
         // The group may hold children of a leader that has already gone.
         let _ = kill_process_group(self.pid(), Signal::KILL);
@@ -322,7 +332,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Longest a command may take that sets no limit of its own: a clean release build on 2 cores.
+/// Longest a command may take that sets no limit of its own and is no build.
 const LIMIT_DEFAULT: Duration = Duration::from_secs(15 * 60);
 /// How often a waiting parent looks; far below anything a step takes.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

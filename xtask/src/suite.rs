@@ -17,14 +17,24 @@ use crate::{
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Run only this step; may be given several times.
-    #[arg(long, value_parser = step_names())]
+    #[arg(long, value_parser = step_names(), conflicts_with = "quick")]
     step: Vec<String>,
+    /// For daily work: lints, all unit and story tests, the demo, a Python client, kill -9 and the model
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Options {
+    fn chooses(&self, step: &SuiteStep) -> bool {
+        let by_name = self.step.is_empty() || self.step.iter().any(|name| name == step.name);
+        by_name && (step.is_quick || !self.quick)
+    }
 }
 
 /// Runs the steps and prints the table.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let chosen = |name: &str| options.step.is_empty() || options.step.iter().any(|s| s == name);
-    let steps: Vec<_> = STEPS.iter().filter(|step| chosen(step.name)).collect();
+    let steps: Vec<_> = STEPS.iter().filter(|step| options.chooses(step)).collect();
+    let chosen = |name: &str| steps.iter().any(|step| step.name == name);
     let mut total = Tally::default();
     let mut rows = Vec::new();
     let mut begins_guest = chosen(GUEST);
@@ -40,6 +50,10 @@ pub(crate) fn run(options: &Options) -> Outcome {
             println!("  FAILED {fault}");
         }
         rows.push(row(step.name, &found, begin.elapsed()));
+        // The steps after it wait for peers more than they compute.
+        if step.name == TESTS && chosen(FUZZ) {
+            fuzz::begin();
+        }
         let stop = step.needed_by_all && !found.failed.is_empty();
         total.add(found);
         if stop {
@@ -91,7 +105,9 @@ fn broken(name: &str, failure: &Failure) -> Tally {
 /// All tests of the workspace, counted from what libtest prints.
 fn cargo_test() -> Outcome {
     let args = ["test", "--workspace", "--release", "--no-fail-fast"];
-    let finished = Step::new("cargo").args(args).dir(&workspace::root()).tee()?;
+    Step::new("cargo").args(args).arg("--no-run").dir(&workspace::root()).builds().run()?;
+    let run = Step::new("cargo").args(args).dir(&workspace::root()).limit(TESTS_LIMIT);
+    let finished = run.tee()?;
     let mut tally = count_tests(&finished.stdout);
     if !finished.status.success() && tally.failed.is_empty() {
         tally.failed.push(format!("`cargo {}` ended with {}", args.join(" "), finished.status));
@@ -135,6 +151,8 @@ struct SuiteStep {
     run: fn() -> Outcome,
     /// Whether nothing after it can be expected to work when it fails.
     needed_by_all: bool,
+    /// Whether `--quick` runs it.
+    is_quick: bool,
 }
 
 fn step_names() -> Vec<&'static str> {
@@ -142,7 +160,11 @@ fn step_names() -> Vec<&'static str> {
 }
 
 const DEPS: &str = "deps";
+const FUZZ: &str = "fuzz";
 const GUEST: &str = "guest";
+const TESTS: &str = "tests";
+/// Longest the tests may run: six times what they take on two quiet cores.
+const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
 const STEPS: [SuiteStep; 21] = [
     SuiteStep {
@@ -150,126 +172,147 @@ const STEPS: [SuiteStep; 21] = [
         about: "programs and Python packages the tests start",
         run: deps::run,
         needed_by_all: true,
+        is_quick: true,
     },
     SuiteStep {
         name: "check",
         about: "formatting, lints, the rules of the house",
         run: check::run,
         needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "build",
         about: "the product as it is shipped",
         run: || workspace::landfast().map(|_| Tally::passed("")),
         needed_by_all: true,
+        is_quick: true,
     },
     SuiteStep {
-        name: "tests",
+        name: TESTS,
         about: "cargo test, corpora and crash images included",
         run: cargo_test,
         needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "demo",
         about: "the README's first command",
         run: demo::run,
         needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "smbclient",
         about: "100 files with Debian's smbclient, encrypted and signed",
         run: || interop::smbclient::run(Against::Landfast, Spread::Short),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "smbtorture",
         about: "those of Samba's server tests that passed before",
         run: || torture::run(&torture::Options::known()),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "python",
         about: "smbprotocol and impacket",
         run: || interop::python::run(Against::Landfast),
         needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "pike",
         about: "the tests of pike-smb2",
         run: || interop::pike::run(Against::Landfast),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "kerberos",
         about: "logons by ticket, with Debian's KDC",
         run: interop::kerberos::run,
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "go",
         about: "go-smb2, signed and encrypted",
         run: || interop::go::run(Against::Landfast),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "tshark",
         about: "a capture of SMB Direct and push, dissected",
         run: interop::capture::run,
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "kill9",
         about: "SIGKILL in the middle of a stream of commits",
         run: || kill9::run(&kill9::Options { rounds: 5 }),
         needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "model",
         about: "clients that do anything, cut off and with the server killed, against a model",
         run: || model::run(&model::Options::short()),
         needed_by_all: false,
+        is_quick: true,
     },
     SuiteStep {
         name: "flood",
         about: "10,000 unfinished connections and one honest client",
         run: || flood::run(&flood::Options::short()),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
-        name: "fuzz",
+        name: FUZZ,
         about: "each fuzz target for a second, after an instrumented build",
         run: || fuzz::run(&fuzz::Options { seconds: 1, target: None }),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: GUEST,
         about: "a Linux kernel: its SMB client, its software iWARP, its persistent memory",
         run: guest::short,
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "latency",
         about: "ratios of push mode to the floor and to SMB (shown, not judged: a busy machine)",
         run: || latency::run(&latency::Options { rounds: 1, seconds: 0.5, assert: false }),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "bulk",
         about: "bytes per second of the software iWARP next to iperf3 (shown, not judged)",
         run: || bulk::run(&bulk::Options::short()),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "polling",
         about: "what each way of waiting costs (shown, not judged)",
         run: || polling::run(&polling::Options::short()),
         needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "compare-smbd",
         about: "4 KiB requests over TCP against Samba's smbd",
         run: || compare::run(&compare::Options::short()),
         needed_by_all: false,
+        is_quick: false,
     },
 ];
 

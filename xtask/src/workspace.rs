@@ -59,7 +59,7 @@ pub(crate) fn landfast() -> Result<PathBuf, Failure> {
         return Ok(binary.clone());
     }
     let build = ["build", "--release", "--package", "landfast", "--bin", "landfast"];
-    Step::new("cargo").args(build).dir(&root()).run()?;
+    Step::new("cargo").args(build).dir(&root()).builds().run()?;
     Ok(BUILT.get_or_init(|| target().join("release").join("landfast")).clone())
 }
 

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::guest::packages::Apt;
@@ -159,7 +158,7 @@ impl Build {
             .arg(format!("M={}", folder.display()))
             .args(["-j2", "modules"])
             .args(module.options)
-            .limit(BUILD_LIMIT)
+            .builds()
             .output()?;
         Ok(object)
     }
@@ -261,8 +260,6 @@ const SOURCES: [&str; 7] = [
 /// The package that names the newest kernel; 6.12 is the first whose rxe flushes.
 const HEADERS: &str = "linux-headers-6.12-amd64";
 const SOURCE: &str = "linux-source-6.12";
-/// Half a minute on two cores, on a machine that does other things too.
-const BUILD_LIMIT: Duration = Duration::from_secs(600);
 
 /// Changes when what is built changes, so that an older cache is not mistaken for it.
 pub(super) fn recipe() -> String {

@@ -64,7 +64,7 @@ fn build() -> Result<PathBuf, Failure> {
         // be removed.
         .env("GOTOOLCHAIN", "local")
         .env("GOFLAGS", "-mod=readonly -modcacherw")
-        .limit(Duration::from_secs(600))
+        .builds()
         .run()
         .map_err(|failure| failure.remedy("cargo xtask deps"))?;
     Ok(program)

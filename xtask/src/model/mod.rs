@@ -150,7 +150,7 @@ pub(crate) fn program() -> Result<PathBuf, Failure> {
     if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(program));
     }
-    Step::new("cargo").args(build).dir(&workspace::root()).run()?;
+    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
     Ok(workspace::target().join("release/examples/model"))
 }
 
