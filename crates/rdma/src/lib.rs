@@ -15,6 +15,10 @@ mod soft;
 mod verbs;
 mod wrap;
 
+// The tests of a module use the support of the tests beside it, which names the crate.
+#[cfg(test)]
+extern crate self as rdma;
+
 pub use choice::{ProviderChoice, UnknownProvider};
 pub use common::PollWindow;
 pub use ibverbs::VerbsProvider;

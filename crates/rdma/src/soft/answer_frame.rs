@@ -6,9 +6,11 @@ use iwarp::{FrameError, Framed};
 use pmem::MediumError;
 
 use super::fault::Fault;
+#[cfg(test)]
+use super::planted::Planted;
 use super::regions::AccessError;
 use super::responder::{Request, RequestKind};
-use super::scope::Scope;
+use super::scope::{Scope, Step};
 use crate::verbs::Access;
 
 /// What came of framing a part of a read.
@@ -24,13 +26,18 @@ pub(super) enum Segment {
     WouldBlock,
 }
 
-/// Frames the answer to anything but a read; `false` when that is not possible now.
-pub(super) fn answer(scope: &mut Scope<'_>, request: &Request, result: u64) -> bool {
+/// Frames the answer to anything but a read, whole or not at all.
+pub(super) fn answer(scope: &mut Scope<'_>, request: &Request, result: u64) -> Step {
     let copied = &mut scope.stats.bytes_copied;
-    let Some(out) = scope.transmit.room_of(ANSWER_MAX, copied) else { return false };
+    #[cfg(test)]
+    if Planted::ForgetsAFullBuffer.is_here() && scope.transmit.room() < ANSWER_MAX {
+        return Step::Rest;
+    }
+    // Nobody but TCP makes room, so whoever waits for it has to be asked again after a send.
+    let Some(out) = scope.transmit.room_of(ANSWER_MAX, copied) else { return Step::Full };
     let stream = &mut *scope.stream;
     let framed: Result<usize, FrameError<Infallible>> = match request.kind {
-        RequestKind::Read => return false,
+        RequestKind::Read => return Step::Rest,
         RequestKind::Flush { .. } => stream.frame_flush_response(out),
         RequestKind::AtomicWrite { .. } => stream.frame_atomic_write_response(out),
         RequestKind::Atomic(_) => stream.frame_atomic_response(out, result),
@@ -41,10 +48,15 @@ pub(super) fn answer(scope: &mut Scope<'_>, request: &Request, result: u64) -> b
     };
     // Answers are framed in the order the stream machine saw the requests, and it is the front
     // one's turn: what can be in the way is a message of ours that is not complete yet.
-    let Ok(size) = framed else { return false };
-    scope.transmit.commit(size);
-    scope.stats.frames_sent += 1;
-    true
+    match framed {
+        Ok(size) => {
+            scope.transmit.commit(size);
+            scope.stats.frames_sent += 1;
+            Step::Progress
+        }
+        Err(FrameError::NoRoom { .. }) => Step::Full,
+        Err(_) => Step::Rest,
+    }
 }
 
 /// Frames the next segment of a read, from `fetched` if there is any.
@@ -86,6 +98,7 @@ pub(super) fn read_segment(
         }
         Err(FrameError::Fill(FillError::Medium(error))) => Err(Fault::Medium(error)),
         Err(FrameError::Fill(FillError::Access(error))) => Err(Fault::RefusedLater(error.into())),
+        Err(FrameError::NoRoom { .. }) => Ok(Segment::NoRoom),
         Err(_) => Ok(Segment::Later),
     }
 }

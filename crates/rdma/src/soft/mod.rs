@@ -12,6 +12,7 @@
 //!     responder     the peer's operations     answer_frame -> frames
 //!     receive_queue posted receives
 //!     deferral      what may block, in order; batch, workers, lanes: where it blocks
+//!     serial        whose the result is
 //!   regions, keys   memory by steering tag
 //!   token, byte_queue, socket, and those of `common`: the tools
 //! ```
@@ -36,6 +37,8 @@ mod lanes;
 mod linger;
 mod link;
 mod newcomers;
+#[cfg(test)]
+mod planted;
 mod qp;
 mod receive;
 mod receive_queue;
@@ -44,8 +47,11 @@ mod requester;
 mod responder;
 mod round;
 mod scope;
+mod serial;
 mod socket;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod token;
 mod work_frame;
 mod workers;

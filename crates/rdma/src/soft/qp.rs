@@ -200,13 +200,19 @@ impl Halves<'_> {
         for operation in batch.operations.iter().take(batch.succeeded) {
             match operation.after {
                 After::Nothing => {}
-                After::Answer => self.responder.answer_ready(operation.result),
+                After::Answer(request) => {
+                    self.responder.answer_ready(request, operation.result);
+                }
                 After::Received(_) | After::ReceivedAndInvalidates(_) => {
                     deliver(&mut self.scope, operation.after)?;
                 }
-                After::ReadPlaced => self.requester.placed(),
-                After::FetchedForResponse => self.responder.fetched(batch.fetched(operation)),
-                After::FetchedForRequest => self.requester.fetched(batch.fetched(operation)),
+                After::ReadPlaced(read) => self.requester.placed(read),
+                After::FetchedForResponse(read) => {
+                    self.responder.fetched(read, batch.fetched(operation));
+                }
+                After::FetchedForRequest(entry) => {
+                    self.requester.fetched(entry, batch.fetched(operation));
+                }
             }
         }
         match batch.failure {

@@ -20,6 +20,7 @@ use super::batch::After;
 use super::byte_queue::ByteQueue;
 use super::fault::Fault;
 use super::scope::{Scope, Step};
+use super::serial::Serial;
 use super::work_frame::{self, Source};
 use crate::verbs::{
     Access, Event, Operation, Payload, PostError, QpId, WcOpcode, WcStatus, WorkCompletion,
@@ -39,11 +40,13 @@ pub(super) struct Requester {
     staging: ByteQueue,
     fetched: Vec<u8>,
     fetching: bool,
+    next: Serial,
 }
 
 /// One work request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
+    pub(super) serial: Serial,
     pub(super) wr_id: u64,
     pub(super) signaled: bool,
     pub(super) opcode: WcOpcode,
@@ -89,6 +92,7 @@ impl Requester {
             staging: ByteQueue::unallocated(STAGING_LEN),
             fetched: Vec::new(),
             fetching: false,
+            next: Serial::FIRST,
         }
     }
 
@@ -106,12 +110,14 @@ impl Requester {
         if self.queue.len() >= self.depth {
             return Err(PostError::QueueFull);
         }
-        let work = work_frame::Work::of(scope, &request.operation)?;
+        let serial = self.next;
+        let work = work_frame::Work::of(scope, &request.operation, serial)?;
         let inline = inline_of(&request.operation);
-        let entry = Entry::new(request, work);
+        let entry = Entry::new(serial, request, work);
         let fits = scope.transmit.room() >= work_frame::size_bound(scope.stream, &entry);
         let at_once = fits && !self.has_waiting() && entry.may_go(scope);
         self.queue.push_back(entry);
+        self.next.draw();
         if at_once && let Err(fault) = self.frame_next(scope, inline) {
             return Ok(Err(fault));
         }
@@ -170,8 +176,13 @@ impl Requester {
         Ok(Step::Progress)
     }
 
-    /// Bytes from a worker for the message that is being framed.
-    pub(super) fn fetched(&mut self, bytes: &[u8]) {
+    /// Bytes from a worker for a message that is being framed.
+    pub(super) fn fetched(&mut self, serial: Serial, bytes: &[u8]) {
+        let framed = self.queue.get(self.next_frame).map(|entry| entry.serial);
+        if !self.fetching || framed != Some(serial) {
+            debug_assert!(false, "{serial:?} is not being framed");
+            return;
+        }
         self.fetched.clear();
         self.fetched.extend_from_slice(bytes);
         self.fetching = false;
@@ -202,18 +213,26 @@ impl Requester {
         segment: &ReadResponseSegment<'_>,
     ) -> Result<(), Fault> {
         let ReadResponseSegment { stag: Stag(tag), tagged_offset, payload, last, .. } = *segment;
-        let placed = payload.is_empty() || place(scope, tag, tagged_offset, payload, last)?;
-        if last && let Some(entry) = self.open_front() {
+        // The stream machine has matched the segment with the oldest request that is open.
+        let Some(entry) = self.open_front() else { return Ok(()) };
+        let after = if last { After::ReadPlaced(entry.serial) } else { After::Nothing };
+        let placed = payload.is_empty() || place(scope, tag, tagged_offset, payload, after)?;
+        if last {
             entry.stage = if placed { Stage::Done } else { Stage::Placing };
         }
         Ok(())
     }
 
-    /// The oldest read whose bytes a worker was placing is complete.
-    pub(super) fn placed(&mut self) {
-        if let Some(entry) = self.queue.iter_mut().find(|entry| entry.stage == Stage::Placing) {
-            entry.stage = Stage::Done;
-        }
+    /// A read whose bytes a worker was placing is complete.
+    pub(super) fn placed(&mut self, serial: Serial) {
+        // Sorted: an entry that could not be taken leaves a gap at most.
+        let place = self.queue.binary_search_by_key(&serial, |entry| entry.serial);
+        let found = place.ok().and_then(|place| self.queue.get_mut(place));
+        let Some(entry) = found.filter(|entry| entry.stage == Stage::Placing) else {
+            debug_assert!(false, "{serial:?} is not being placed");
+            return;
+        };
+        entry.stage = Stage::Done;
     }
 
     /// Reports what is done, in order. `sent` is how far TCP has taken our bytes.
@@ -249,7 +268,7 @@ impl Requester {
 }
 
 impl Entry {
-    fn new(request: &WorkRequest<'_>, work: work_frame::Work) -> Self {
+    fn new(serial: Serial, request: &WorkRequest<'_>, work: work_frame::Work) -> Self {
         let len = match &request.operation {
             Operation::Send { payload, .. } | Operation::Write { payload, .. } => {
                 u32::try_from(payload.len()).expect("inline is bounded, a slice has 32 bits")
@@ -262,6 +281,7 @@ impl Entry {
             | Operation::CompareSwap { .. } => 8,
         };
         Self {
+            serial,
             wr_id: request.wr_id,
             signaled: request.signaled,
             opcode: request.operation.opcode(),
@@ -299,7 +319,7 @@ fn place(
     tag: u32,
     offset: u64,
     payload: &[u8],
-    last: bool,
+    after: After,
 ) -> Result<bool, Fault> {
     let len = u64::try_from(payload.len()).expect("a frame's length fits 64 bits");
     let region = scope
@@ -314,7 +334,6 @@ fn place(
             Err(_) => return Err(Fault::Local(WcStatus::LocalMedia)),
         }
     }
-    let after = if last { After::ReadPlaced } else { After::Nothing };
     scope.deferral.push_place(tag, &region.medium, offset, payload, after);
     Ok(false)
 }

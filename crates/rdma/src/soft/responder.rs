@@ -7,7 +7,8 @@
 //!
 //! Writes are placed as they arrive. A request (read, flush, verify, atomics) is carried out and
 //! answered at once when nothing is before it, which is the usual case and touches no queue.
-//! Otherwise it waits here: for the transmit buffer to drain, or for a worker. The peer may have
+//! Otherwise it waits here: for the transmit buffer to drain, or for a worker, whose result names
+//! it: a read at the front may be at work for its next bytes while one behind it is done. The peer may have
 //! at most IRD of them open, so the queue is bounded; a peer that asks and does not drain its
 //! answers fills it and gets no further. Writes and answers of such a peer are still taken: two
 //! peers that read from each other would otherwise wait for each other for ever.
@@ -23,22 +24,36 @@ use pmem::{AtomicOp, DurabilityClass, MediumError};
 use super::answer_frame;
 use super::batch::{After, Hash, Work};
 use super::fault::Fault;
+#[cfg(test)]
+use super::planted::Planted;
 use super::regions::Region;
 use super::scope::{Scope, Step};
+use super::serial::Serial;
 use super::work_frame::fetch_len;
 use crate::verbs::Access;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Responder {
+    /// Numbered without gaps, so that a number says where in the queue its request is.
     pending: VecDeque<Pending>,
-    /// Bytes a worker read for the response in transmission, and how many were framed.
-    fetched: Vec<u8>,
-    fetched_used: usize,
+    next: Serial,
+    fetched: Fetched,
+}
+
+/// Bytes that a worker read for the response in transmission.
+#[derive(Debug)]
+struct Fetched {
+    /// Whose they are.
+    read: Option<Serial>,
+    bytes: Vec<u8>,
+    /// How many were framed.
+    used: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    serial: Serial,
     request: Request,
     state: State,
 }
@@ -82,8 +97,8 @@ impl Responder {
     pub(super) fn new(ird: u8) -> Self {
         Self {
             pending: VecDeque::with_capacity(usize::from(ird) + 1),
-            fetched: Vec::new(),
-            fetched_used: 0,
+            next: Serial::FIRST,
+            fetched: Fetched { read: None, bytes: Vec::new(), used: 0 },
         }
     }
 
@@ -122,22 +137,24 @@ impl Responder {
         if scope.deferral.is_active() {
             // Behind one that waits for its turn, this one has to wait for its turn as well.
             let waits = self.pending.iter().any(|pending| pending.state == State::Waiting);
-            let state = if waits { State::Waiting } else { request.defer(scope)? };
-            self.pending.push_back(Pending { request, state });
+            let serial = self.next.draw();
+            let state = if waits { State::Waiting } else { request.defer(scope, serial)? };
+            self.pending.push_back(Pending { serial, request, state });
             return Ok(());
         }
-        let pending = Pending { request, state: State::Waiting };
-        if self.pending.is_empty() && request.kind != RequestKind::Read {
-            let state = request.carry_out(scope)?;
-            if let State::Ready(result) = state
-                && answer_frame::answer(scope, &request, result)
-            {
-                return Ok(());
-            }
-            self.pending.push_back(Pending { state, ..pending });
+        if !self.pending.is_empty() || request.kind == RequestKind::Read {
+            let (serial, state) = (self.next.draw(), State::Waiting);
+            self.pending.push_back(Pending { serial, request, state });
             return Ok(());
         }
-        self.pending.push_back(pending);
+        let serial = self.next.draw();
+        let state = request.carry_out(scope, serial)?;
+        if let State::Ready(result) = state
+            && answer_frame::answer(scope, &request, result) == Step::Progress
+        {
+            return Ok(());
+        }
+        self.pending.push_back(Pending { serial, request, state });
         Ok(())
     }
 
@@ -146,27 +163,27 @@ impl Responder {
         let Some(front) = self.pending.front_mut() else { return Ok(Step::Rest) };
         if front.state == State::Waiting {
             front.state = if scope.deferral.is_active() {
-                front.request.defer(scope)?
+                front.request.defer(scope, front.serial)?
             } else {
-                front.request.carry_out(scope)?
+                front.request.carry_out(scope, front.serial)?
             };
         }
         let State::Ready(result) = front.state else { return Ok(Step::Rest) };
         if matches!(front.request.kind, RequestKind::Read) {
             return self.stream_read(scope);
         }
-        if !answer_frame::answer(scope, &front.request, result) {
-            return Ok(Step::Rest);
+        let step = answer_frame::answer(scope, &front.request, result);
+        if step == Step::Progress {
+            self.pending.pop_front();
         }
-        self.pending.pop_front();
-        Ok(Step::Progress)
+        Ok(step)
     }
 
     /// Frames segments of the front read while there is room.
     fn stream_read(&mut self, scope: &mut Scope<'_>) -> Result<Step, Fault> {
         let mut step = Step::Rest;
         while let Some(front) = self.pending.front_mut() {
-            let fetched = self.fetched.get(self.fetched_used..).unwrap_or_default();
+            let fetched = self.fetched.of(front.serial);
             match answer_frame::read_segment(scope, &front.request, fetched)? {
                 answer_frame::Segment::NoRoom => {
                     step = step.or_full();
@@ -175,7 +192,7 @@ impl Responder {
                 answer_frame::Segment::Later => break,
                 answer_frame::Segment::Framed { payload, last } => {
                     step = Step::Progress;
-                    self.fetched_used += fetched.len().min(payload);
+                    self.fetched.used += fetched.len().min(payload);
                     front.request.advance(payload);
                     if last {
                         self.pending.pop_front();
@@ -183,7 +200,7 @@ impl Responder {
                     }
                 }
                 answer_frame::Segment::WouldBlock => {
-                    front.state = front.request.fetch(scope)?;
+                    front.state = front.request.fetch(scope, front.serial)?;
                     break;
                 }
             }
@@ -191,25 +208,43 @@ impl Responder {
         Ok(step)
     }
 
-    /// The oldest request that was at work is carried out.
-    pub(super) fn answer_ready(&mut self, result: u64) {
-        let oldest = self.pending.iter_mut().find(|pending| pending.state == State::AtWork);
-        if let Some(pending) = oldest {
-            pending.state = State::Ready(result);
-        }
+    /// A request that was at work is carried out.
+    pub(super) fn answer_ready(&mut self, serial: Serial, result: u64) {
+        let Some(pending) = self.named(serial).filter(|found| found.state == State::AtWork) else {
+            debug_assert!(false, "{serial:?} is not at work");
+            return;
+        };
+        pending.state = State::Ready(result);
     }
 
-    /// Bytes from a worker for the read in transmission.
-    pub(super) fn fetched(&mut self, bytes: &[u8]) {
-        self.fetched.clear();
-        self.fetched.extend_from_slice(bytes);
-        self.fetched_used = 0;
-        self.answer_ready(0);
+    fn named(&mut self, serial: Serial) -> Option<&mut Pending> {
+        #[cfg(test)]
+        if Planted::CreditsTheOldest.is_here() {
+            return self.pending.iter_mut().find(|pending| pending.state == State::AtWork);
+        }
+        let place = serial.since(self.pending.front()?.serial)?;
+        self.pending.get_mut(place)
+    }
+
+    /// Bytes from a worker for a read in transmission.
+    pub(super) fn fetched(&mut self, read: Serial, bytes: &[u8]) {
+        self.fetched.bytes.clear();
+        self.fetched.bytes.extend_from_slice(bytes);
+        (self.fetched.read, self.fetched.used) = (Some(read), 0);
+        self.answer_ready(read, 0);
     }
 
     /// Forgets everything: the connection is over.
     pub(super) fn forget(&mut self) {
         self.pending.clear();
+    }
+}
+
+impl Fetched {
+    /// The next bytes of a read, if they were fetched.
+    fn of(&self, read: Serial) -> &[u8] {
+        let bytes = if self.read == Some(read) { self.bytes.get(self.used..) } else { None };
+        bytes.unwrap_or_default()
     }
 }
 
@@ -243,7 +278,7 @@ impl Request {
     }
 
     /// Carries it out on this thread if that needs no waiting, else hands it to a worker.
-    fn carry_out(&self, scope: &mut Scope<'_>) -> Result<State, Fault> {
+    fn carry_out(&self, scope: &mut Scope<'_>, serial: Serial) -> Result<State, Fault> {
         let Some(region) = self.check(scope).map_err(Fault::RefusedLater)? else {
             return Ok(State::Ready(0));
         };
@@ -279,16 +314,16 @@ impl Request {
                 scope.stats.persists += persisted;
                 Ok(State::Ready(result))
             }
-            Err(MediumError::WouldBlock) => self.defer(scope),
+            Err(MediumError::WouldBlock) => self.defer(scope, serial),
             Err(error) => Err(Fault::Medium(error)),
         }
     }
 
     /// Queues it for a worker, behind everything queued already.
-    fn defer(&self, scope: &mut Scope<'_>) -> Result<State, Fault> {
+    fn defer(&self, scope: &mut Scope<'_>, serial: Serial) -> Result<State, Fault> {
         let work = match self.kind {
             RequestKind::Read | RequestKind::Flush { persistence: false, .. } => {
-                scope.deferral.push_mark(After::Answer);
+                scope.deferral.push_mark(After::Answer(serial));
                 return Ok(State::AtWork);
             }
             RequestKind::Flush { .. } => Work::Persist,
@@ -296,13 +331,13 @@ impl Request {
             RequestKind::AtomicWrite { value } => Work::Atomic(AtomicOp::Store(value)),
             RequestKind::Atomic(op) => Work::Atomic(op),
         };
-        self.push(scope, self.offset, u64::from(self.len), work, After::Answer)
+        self.push(scope, self.offset, u64::from(self.len), work, After::Answer(serial))
     }
 
     /// Asks a worker for the next bytes of a read.
-    fn fetch(&self, scope: &mut Scope<'_>) -> Result<State, Fault> {
+    fn fetch(&self, scope: &mut Scope<'_>, serial: Serial) -> Result<State, Fault> {
         let len = fetch_len(u64::from(self.len), scope.stream.mulpdu(), TaggedRepr::LEN);
-        self.push(scope, self.offset, len, Work::Fetch, After::FetchedForResponse)
+        self.push(scope, self.offset, len, Work::Fetch, After::FetchedForResponse(serial))
     }
 
     fn push(

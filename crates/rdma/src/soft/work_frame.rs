@@ -17,6 +17,7 @@ use super::fault::Fault;
 use super::regions::{AccessError, Regions};
 use super::requester::Entry;
 use super::scope::Scope;
+use super::serial::Serial;
 use crate::verbs::{
     Access, Lkey, LocalSlice, Operation, Payload, Placement, PostError, QpId, WcStatus,
 };
@@ -70,8 +71,12 @@ pub(super) enum Framing {
 }
 
 impl Work {
-    /// Checks what can be checked before anything is sent.
-    pub(super) fn of(scope: &Scope<'_>, operation: &Operation<'_>) -> Result<Self, PostError> {
+    /// Checks what can be checked before anything is sent. `serial` names the request.
+    pub(super) fn of(
+        scope: &Scope<'_>,
+        operation: &Operation<'_>,
+        serial: Serial,
+    ) -> Result<Self, PostError> {
         Ok(match *operation {
             Operation::Send { payload, invalidate, solicited } => {
                 let invalidate = invalidate.map(|rkey| Stag(rkey.0));
@@ -115,7 +120,8 @@ impl Work {
                 Self::Verify { stag: Stag(rkey.0), offset: remote_addr, length: len, expected }
             }
             Operation::FetchAdd { rkey, remote_addr, add, mask } => {
-                Self::atomic(rkey.0, remote_addr, AtomicOperation::FetchAdd { add, mask })?
+                let operation = AtomicOperation::FetchAdd { add, mask };
+                Self::atomic(rkey.0, remote_addr, operation, serial)?
             }
             Operation::CompareSwap {
                 rkey,
@@ -127,16 +133,21 @@ impl Work {
             } => {
                 let operation =
                     AtomicOperation::CompareSwap { compare, compare_mask, swap, swap_mask };
-                Self::atomic(rkey.0, remote_addr, operation)?
+                Self::atomic(rkey.0, remote_addr, operation, serial)?
             }
         })
     }
 
-    fn atomic(tag: u32, offset: u64, operation: AtomicOperation) -> Result<Self, PostError> {
+    fn atomic(
+        tag: u32,
+        offset: u64,
+        operation: AtomicOperation,
+        serial: Serial,
+    ) -> Result<Self, PostError> {
         check_aligned(offset)?;
-        // Answers come in order, so the identifier has nothing to tell apart.
-        let (stag, tagged_offset) = (Stag(tag), offset);
-        Ok(Self::Atomic(AtomicRequestRepr { operation, request_id: 0, stag, tagged_offset }))
+        // The stream machine takes no answer that repeats another identifier (RFC 7306 §5.2.2).
+        let (stag, tagged_offset, request_id) = (Stag(tag), offset, serial.low());
+        Ok(Self::Atomic(AtomicRequestRepr { operation, request_id, stag, tagged_offset }))
     }
 
     pub(super) fn source(&self) -> Option<Source> {
@@ -282,8 +293,8 @@ fn refused(
     error: FrameError<FillError>,
 ) -> Result<Framing, Fault> {
     match error {
-        FrameError::NoRoom { .. }
-        | FrameError::OrdExhausted { .. }
+        FrameError::NoRoom { .. } => Ok(Framing::NoRoom),
+        FrameError::OrdExhausted { .. }
         | FrameError::MessageOpen
         | FrameError::NotReady
         | FrameError::ReadyFirst => Ok(Framing::Later),
@@ -303,7 +314,7 @@ fn refused(
                 .check(scope.id, tag, offset, len, Access::empty())
                 .map_err(|_| Fault::Local(WcStatus::LocalProtection))?;
             let medium = Arc::clone(&region.medium);
-            let after = After::FetchedForRequest;
+            let after = After::FetchedForRequest(entry.serial);
             scope.deferral.push(tag, &medium, offset, len, WorkerJob::Fetch, after);
             *bytes.fetching = true;
             Ok(Framing::Fetching)

@@ -4,6 +4,7 @@
 //! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod cold;
 pub(crate) mod slow;
 
 use std::net::SocketAddr;

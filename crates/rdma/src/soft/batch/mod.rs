@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError};
 
 use super::fault::Fault;
+use super::serial::Serial;
 use crate::common::table::Key;
 use crate::verbs::{WcStatus, WorkCompletion};
 
@@ -85,18 +86,18 @@ pub(super) enum Work {
 pub(super) enum After {
     /// Nothing.
     Nothing,
-    /// The oldest request handed to workers gets its answer.
-    Answer,
+    /// This request of the peer's gets its answer.
+    Answer(Serial),
     /// A posted receive is complete.
     Received(WorkCompletion),
     /// A posted receive is complete and ends a region.
     ReceivedAndInvalidates(WorkCompletion),
-    /// The oldest read whose last bytes were being placed is complete.
-    ReadPlaced,
-    /// The read response in transmission goes on with what was fetched.
-    FetchedForResponse,
-    /// The work request in transmission goes on with what was fetched.
-    FetchedForRequest,
+    /// This read of ours, whose last bytes were being placed, is complete.
+    ReadPlaced(Serial),
+    /// This read of the peer's, in transmission, goes on with what was fetched.
+    FetchedForResponse(Serial),
+    /// This work request, in transmission, goes on with what was fetched.
+    FetchedForRequest(Serial),
 }
 
 /// Why an operation did not succeed.
@@ -197,8 +198,8 @@ impl Batch {
             Some(
                 After::Received(_)
                 | After::ReceivedAndInvalidates(_)
-                | After::ReadPlaced
-                | After::FetchedForRequest,
+                | After::ReadPlaced(_)
+                | After::FetchedForRequest(_),
             ) => Fault::Local(WcStatus::LocalMedia),
             _ => failure.into(),
         }

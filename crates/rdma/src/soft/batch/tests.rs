@@ -92,7 +92,7 @@ fn ran(operations: &[(&Arc<Scripted>, u64, Work)]) -> Batch {
     for (medium, offset, work) in operations {
         let medium: Arc<dyn Medium> = Arc::clone(medium) as _;
         let target = Target { tag: 1, medium, offset: *offset, len: 8 };
-        let (work, after) = (work.clone(), After::Answer);
+        let (work, after) = (work.clone(), After::Answer(Serial::FIRST));
         batch.operations.push(Deferred { target: Some(target), work, after, result: 0 });
     }
     batch.run(&AtomicBool::new(false));
