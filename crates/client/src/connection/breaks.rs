@@ -11,7 +11,8 @@
 //! Spec: MS-SMB2 §3.2.5.19.2.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smb::LeaseBreakNotification;
 use smb::create::{LeaseKey, LeaseState};
@@ -43,15 +44,33 @@ impl From<LeaseBreakNotification> for LeaseBreak {
 
 pub(crate) type BreakReceiver = mpsc::Receiver<LeaseBreak>;
 
+/// How many breaks of a lease have arrived, whether or not somebody has looked at them yet. A break
+/// that the server sent before an answer is counted before that answer is handed out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BreakCount(Arc<AtomicU64>);
+
+impl BreakCount {
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Debug)]
+struct Listener {
+    sender: mpsc::Sender<LeaseBreak>,
+    count: BreakCount,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Breaks(Mutex<HashMap<LeaseKey, mpsc::Sender<LeaseBreak>>>);
+pub(crate) struct Breaks(Mutex<HashMap<LeaseKey, Listener>>);
 
 impl Breaks {
     /// Listens for breaks of a key, before the lease is asked for.
-    pub(crate) fn listen(&self, key: LeaseKey) -> BreakReceiver {
+    pub(crate) fn listen(&self, key: LeaseKey) -> (BreakReceiver, BreakCount) {
         let (sender, receiver) = mpsc::channel(BREAKS_MAX);
-        self.lock().insert(key, sender);
-        receiver
+        let count = BreakCount::default();
+        self.lock().insert(key, Listener { sender, count: count.clone() });
+        (receiver, count)
     }
 
     /// Stops listening.
@@ -62,7 +81,10 @@ impl Breaks {
     /// Hands a break to its listener; `false` if there is none that could take it.
     pub(super) fn deliver(&self, found: LeaseBreak) -> bool {
         let mut listeners = self.lock();
-        let taken = listeners.get(&found.key).is_some_and(|sender| sender.try_send(found).is_ok());
+        let taken = listeners.get(&found.key).is_some_and(|listener| {
+            listener.count.0.fetch_add(1, Ordering::Release);
+            listener.sender.try_send(found).is_ok()
+        });
         if !taken {
             listeners.remove(&found.key);
         }
@@ -73,7 +95,7 @@ impl Breaks {
         self.lock().clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseKey, mpsc::Sender<LeaseBreak>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseKey, Listener>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,7 +33,7 @@ use std::time::Duration;
 use smb::{Command, Header, MessageId, Route, SessionId, TreeId};
 
 pub use breaks::LeaseBreak;
-pub(crate) use breaks::{BreakReceiver, Breaks};
+pub(crate) use breaks::{BreakCount, BreakReceiver, Breaks};
 use credits::Credits;
 pub use negotiate::Negotiated;
 pub(crate) use negotiate::{negotiate, validate_input};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use smb::create::{LeaseKey, LeaseState};
 use smb::{Command, LeaseBreakAck};
 
-use crate::connection::{BreakReceiver, LeaseBreak};
+use crate::connection::{BreakCount, BreakReceiver, LeaseBreak};
 use crate::error::{ClientError, ConnectionError};
 use crate::tree::Tree;
 
@@ -25,6 +25,7 @@ pub struct Lease {
     key: LeaseKey,
     state: LeaseState,
     breaks: BreakReceiver,
+    count: BreakCount,
 }
 
 impl Lease {
@@ -33,8 +34,8 @@ impl Lease {
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|_| ClientError::HostRandom)?;
         let key = LeaseKey(key);
-        let breaks = tree.connection().breaks().listen(key);
-        Ok(Self { tree: Arc::clone(tree), key, state: LeaseState::empty(), breaks })
+        let (breaks, count) = tree.connection().breaks().listen(key);
+        Ok(Self { tree: Arc::clone(tree), key, state: LeaseState::empty(), breaks, count })
     }
 
     pub(super) fn granted(mut self, state: LeaseState) -> Self {
@@ -50,6 +51,11 @@ impl Lease {
     /// What may be cached.
     pub fn state(&self) -> LeaseState {
         self.state
+    }
+
+    /// Counts its breaks from their arrival on.
+    pub(crate) fn break_count(&self) -> BreakCount {
+        self.count.clone()
     }
 
     /// Waits until the server takes rights back.

@@ -13,6 +13,7 @@
 //! the hand-overs.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -112,6 +113,11 @@ impl AsyncRegion {
         self.ask(|reply| Request::Path { reply }).await
     }
 
+    /// See [`Region::lost`].
+    pub async fn lost(&self) -> Result<Vec<Range<u64>>, RegionError> {
+        self.ask(|reply| Request::Lost { reply }).await
+    }
+
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<Result<T, RegionError>>) -> Request,
@@ -190,6 +196,9 @@ enum Request {
     Path {
         reply: Reply<Path>,
     },
+    Lost {
+        reply: Reply<Vec<Range<u64>>>,
+    },
     /// The server wants the region back.
     GiveBack,
 }
@@ -263,6 +272,7 @@ impl Driver {
                 answer(reply, region.atomic_write(offset, value));
             }
             Request::Path { reply } => answer(reply, Ok(region.path().clone())),
+            Request::Lost { reply } => answer(reply, Ok(region.lost().to_vec())),
             Request::GiveBack => self.give_back_if_recalled(),
         }
     }

@@ -26,8 +26,21 @@ pub(crate) trait Control: Debug + Send {
     /// Maps the region on an accepted push connection. From now on `recall` hears of recalls.
     fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError>;
 
-    /// Gives the registration back. Nothing happens where there is none.
+    /// Gives the registration back. Nothing happens where there is none. The lease stays ours, as
+    /// long as the grace allows, until [`Control::settle`].
     fn unmap(&mut self) -> Result<(), ClientError>;
+
+    /// Whether the lease has been ours, and unbroken, since the latest mapping: only then is
+    /// there nobody whose bytes a replay would undo. Asked after [`Control::unmap`].
+    fn may_replay(&mut self) -> bool;
+
+    /// SMB2 WRITE of bytes that were written under the latest mapping; `false`, and nothing is
+    /// written, once the lease was given away.
+    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError>;
+
+    /// Nothing of the latest mapping is left to be written: whoever waits for the lease may have
+    /// it.
+    fn settle(&mut self);
 
     /// SMB2 READ, whole or failed.
     fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError>;

@@ -27,6 +27,8 @@ impl Region {
         }
         if self.map_again.is_some_and(|when| when <= Instant::now()) {
             self.try_map();
+            // On the way in a flush may have failed.
+            self.check_unbroken()?;
         }
         Ok(())
     }
@@ -244,6 +246,7 @@ impl Region {
         let invitation = self.control.invite()?;
         let (mut channel, reply) = self.dial(&invitation)?;
         let connection = self.control.connection(&reply).ok_or(FallbackReason::PeerIncapable)?;
+        self.flush_before_mapping().map_err(|error| FallbackReason::of(&error))?;
         self.recall.grant(channel.waker());
         let mapping = self
             .control
@@ -252,6 +255,7 @@ impl Region {
         if let Err(reason) = channel.attach(&mapping, self.len) {
             // Nobody will use it. If that fails the server ends it with the connection.
             let _ = self.control.unmap();
+            self.control.settle();
             return Err(reason);
         }
         self.path = Path::Push {

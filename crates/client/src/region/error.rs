@@ -41,7 +41,8 @@ pub enum RegionError {
     /// Push had ended and SMB, the way that was left, failed too.
     #[error("the server failed: {0}")]
     Server(#[from] ClientError),
-    /// An earlier failure left writes unconfirmed; nothing may follow them. Open the file anew.
+    /// An earlier failure, or the loss of the lease, left writes unconfirmed; nothing may follow
+    /// them. [`super::Region::lost`] says which. Open the file anew.
     #[error("an earlier failure broke the region")]
     Broken,
 }

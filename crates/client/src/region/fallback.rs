@@ -1,4 +1,5 @@
-//! Leaving push mode: in good order after a recall, or with a replay after a loss.
+//! Leaving push mode: in good order after a recall, or with a replay after a loss, or with what
+//! was not confirmed lost where the lease is.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -6,8 +7,10 @@ use std::ops::Range;
 use tracing::debug;
 
 use super::channel::Channel;
-use super::journal::Sequence;
+use super::journal::{Sequence, merged};
 use super::path::{FallbackReason, Path};
+#[cfg(test)]
+use super::planted::Planted;
 use super::{Control, Kind, Pending, Region, RegionError, wide};
 use crate::error::ClientError;
 
@@ -17,13 +20,17 @@ impl Region {
     pub(super) fn retreat(&mut self) -> Result<(), RegionError> {
         self.await_pending(self.pending.len())?;
         self.commit_journal()?;
-        self.leave(FallbackReason::Recalled)
+        self.leave(FallbackReason::Recalled)?;
+        self.control.settle();
+        Ok(())
     }
 
-    /// The channel ended in disorder: what it had not answered is done again over SMB.
+    /// The channel ended in disorder: what it had not answered is done again over SMB, or ends.
     pub(super) fn retire(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
         self.leave(reason)?;
-        self.replay()
+        let replayed = self.replay();
+        self.control.settle();
+        replayed
     }
 
     /// Ends the channel. On return the server places nothing more that came through it: an UNMAP
@@ -40,17 +47,29 @@ impl Region {
         // first, this one waits. A second UNMAP is answered when the first is.
         self.recall.leave();
         let unmapped = self.control.unmap();
-        unmapped.map_err(|error| self.break_off(error.into()))
+        unmapped.map_err(|error| {
+            self.control.settle();
+            self.break_off(error.into())
+        })
     }
 
     /// Nothing can be confirmed any more: every operation without an outcome ends now, so that
     /// nobody waits for an answer that will not come.
     pub(super) fn break_off(&mut self, error: RegionError) -> RegionError {
-        self.is_broken = true;
+        self.mark_broken();
         for pending in self.pending.iter_mut().filter(|pending| pending.outcome.is_none()) {
             pending.outcome = Some(Err(RegionError::Broken));
         }
         error
+    }
+
+    fn mark_broken(&mut self) {
+        if !self.is_broken {
+            self.is_broken = true;
+            let mut ranges = self.journal.unconfirmed();
+            ranges.extend(self.unflushed.clone());
+            self.lost = merged(ranges);
+        }
     }
 
     /// Carries out the journal's writes and the unanswered operations, merged by sequence. The
@@ -71,7 +90,11 @@ impl Region {
         let mut next = 0;
         let unanswered = self.pending.iter().filter(|pending| pending.outcome.is_none());
         let unanswered: Vec<Sequence> = unanswered.map(|pending| pending.sequence).collect();
-        for (sequence, offset, pieces) in self.journal.replay(&unanswered) {
+        let writes = self.journal.replay(&unanswered);
+        if !writes.is_empty() && !may_replay(&mut *self.control) {
+            return Err(RegionError::Broken);
+        }
+        for (sequence, offset, pieces) in writes {
             let first = next;
             next = carry_out_before(&mut self.pending, next, sequence, |pending| {
                 over_smb(&mut *self.control, self.file_offset, pending)
@@ -79,11 +102,14 @@ impl Region {
             if self.pending.range(first..next).any(Pending::is_failed_commit) {
                 return Err(RegionError::Broken);
             }
-            match pieces {
-                [bytes, []] => self.control.write(self.file_offset + offset, bytes)?,
+            let is_ours = match pieces {
+                [bytes, []] => self.control.write_again(self.file_offset + offset, bytes)?,
                 // The ring's end is in the middle of it. Still one request: a store of eight
                 // bytes must not arrive by halves.
-                pieces => self.control.write(self.file_offset + offset, &pieces.concat())?,
+                pieces => self.control.write_again(self.file_offset + offset, &pieces.concat())?,
+            };
+            if !is_ours {
+                return Err(RegionError::Broken);
             }
         }
         Ok(self.control.flush()?)
@@ -91,17 +117,43 @@ impl Region {
 
     /// Carries out over SMB whatever has no outcome yet, in order.
     pub(super) fn carry_out_pending(&mut self) {
+        let mut is_flushed = false;
         carry_out_before(&mut self.pending, 0, Sequence(u64::MAX), |pending| {
-            over_smb(&mut *self.control, self.file_offset, pending)
+            over_smb(&mut *self.control, self.file_offset, pending);
+            is_flushed |=
+                matches!((&pending.kind, &pending.outcome), (Kind::Commit(_), Some(Ok(_))));
         });
         // What is asked from here on may rely on it.
-        self.is_broken |= self.pending.iter().any(Pending::is_failed_commit);
+        if self.pending.iter().any(Pending::is_failed_commit) {
+            self.mark_broken();
+        } else if is_flushed {
+            self.unflushed = None;
+        }
     }
 
     /// Writes over SMB, where no push is to be had.
     pub(super) fn write_over_smb(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        let end = offset + wide(bytes.len());
+        self.unflushed = Some(match &self.unflushed {
+            Some(range) => range.start.min(offset)..range.end.max(end),
+            None => offset..end,
+        });
         let written = self.control.write(self.file_offset + offset, bytes);
-        written.inspect_err(|_| self.is_broken = true)?;
+        written.inspect_err(|_| self.mark_broken())?;
+        Ok(())
+    }
+
+    /// Flushes what went over SMB: no commit of a mapped region says anything of it.
+    pub(super) fn flush_before_mapping(&mut self) -> Result<(), ClientError> {
+        #[cfg(test)]
+        if Planted::MapsUnflushed.is_here() {
+            return Ok(());
+        }
+        if self.unflushed.is_some() {
+            // A flush that failed is not tried again into a success.
+            self.control.flush().inspect_err(|_| self.mark_broken())?;
+            self.unflushed = None;
+        }
         Ok(())
     }
 
@@ -131,6 +183,15 @@ impl Region {
         }
         false
     }
+}
+
+/// Whether there is nobody whose bytes a replay would undo.
+fn may_replay(control: &mut dyn Control) -> bool {
+    #[cfg(test)]
+    if Planted::ReplaysWithoutLease.is_here() {
+        return true;
+    }
+    control.may_replay()
 }
 
 impl Pending {

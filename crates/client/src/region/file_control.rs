@@ -6,11 +6,13 @@
 //!   invite, map  --- registration --->    lease.next_break()  | WAIT_REGION_RECALL
 //!                                            |
 //!   Recall::ask  <---------------------------'
-//!   last commit, unmap --- gone ------->  waits half the grace for it, then unmaps itself
+//!   last commit, unmap, settle --------->  waits half the grace for it, then unmaps itself
 //!                                         acknowledges the lease break
 //! ```
 //!
 //! While nothing is mapped a break is acknowledged at once: whoever waits for it waits for no more.
+//! Between unmap and settle the owner writes again what a lost connection left open, and the break
+//! waits as long as for a mapping.
 //!
 //! A token opens one push connection. The first comes with the open itself; for a further one the
 //! file is opened once more under the same lease key, which breaks no lease of ours
@@ -35,6 +37,7 @@ use tracing::debug;
 use super::control::{Control, Invitation, Mapping};
 use super::path::FallbackReason;
 use super::recall::Recall;
+use super::tenure::Tenure;
 use crate::client::Client;
 use crate::connection::LeaseBreak;
 use crate::error::ClientError;
@@ -63,10 +66,25 @@ pub(crate) struct FileControl {
 struct Shared {
     /// The open that carries the registration.
     mapper: Mutex<Arc<File>>,
-    /// The registration in force.
-    registration: watch::Sender<Option<(RegistrationId, Generation)>>,
+    standing: watch::Sender<Standing>,
+    tenure: Tenure,
     /// Held by the watcher whose turn it is.
     lease: tokio::sync::Mutex<Option<Lease>>,
+}
+
+/// Where the mapping stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Standing {
+    Unmapped,
+    Mapped(RegistrationId, Generation),
+    /// Unmapped by the owner, who may have something left to write.
+    Settling,
+}
+
+impl Standing {
+    fn is_mapped(&self) -> bool {
+        matches!(self, Self::Mapped(..))
+    }
 }
 
 impl FileControl {
@@ -85,7 +103,8 @@ impl FileControl {
         let file = Arc::new(file);
         let shared = Shared {
             mapper: Mutex::new(Arc::clone(&file)),
-            registration: watch::Sender::new(None),
+            standing: watch::Sender::new(Standing::Unmapped),
+            tenure: Tenure::new(lease.as_ref().map(Lease::break_count)),
             lease: tokio::sync::Mutex::new(lease),
         };
         let control = Self {
@@ -103,7 +122,7 @@ impl FileControl {
         let shared = Arc::clone(&control.shared);
         control.while_alive(async move {
             if let Some(lease) = shared.lease.lock().await.as_mut() {
-                shared.acknowledge_while_unmapped(lease).await;
+                shared.acknowledge_while_unmapped(lease, Duration::ZERO).await;
             }
         });
         control
@@ -121,10 +140,11 @@ impl FileControl {
         Ok(grant)
     }
 
-    fn watch(&self, recall: &Arc<Recall>) {
+    fn watch(&self, recall: &Arc<Recall>, mapped: Standing) {
         let watcher = Watcher {
             shared: Arc::clone(&self.shared),
             recall: Arc::clone(recall),
+            mapped,
             grace: self.grace,
         };
         self.while_alive(watcher.run());
@@ -171,16 +191,42 @@ impl Control for FileControl {
         request.emit(&mut input);
         let mapper = Arc::clone(&self.shared.mapper());
         let code = ControlCode::MAP_REMOTE_REGION;
-        let output = self.runtime.block_on(mapper.ioctl(code, &input, MAP_OUTPUT_MAX))?;
+        let output = self.runtime.block_on(async {
+            self.shared.tenure.begin().await;
+            mapper.ioctl(code, &input, MAP_OUTPUT_MAX).await
+        })?;
         let mapped = MapResponse::parse(&output).map_err(malformed)?;
-        self.shared.registration.send_replace(Some((mapped.registration, mapped.generation)));
-        self.watch(recall);
+        let standing = Standing::Mapped(mapped.registration, mapped.generation);
+        self.shared.standing.send_replace(standing);
+        self.watch(recall, standing);
         let MapResponse { rights, capabilities, descriptors, .. } = mapped;
         Ok(Mapping { rights, capabilities, descriptors })
     }
 
     fn unmap(&mut self) -> Result<(), ClientError> {
-        self.runtime.block_on(self.shared.unmap())
+        self.runtime.block_on(self.shared.unmap(Standing::Settling))
+    }
+
+    fn may_replay(&mut self) -> bool {
+        self.runtime.block_on(self.shared.tenure.is_whole())
+    }
+
+    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
+        self.runtime.block_on(async {
+            // Whoever gives the lease away waits for the answer to what is under way.
+            let Some(_hold) = self.shared.tenure.hold().await else { return Ok(false) };
+            self.file.write_at(file_offset, bytes).await.map(|()| true)
+        })
+    }
+
+    fn settle(&mut self) {
+        self.shared.standing.send_if_modified(|standing| {
+            let is_settling = *standing == Standing::Settling;
+            if is_settling {
+                *standing = Standing::Unmapped;
+            }
+            is_settling
+        });
     }
 
     fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError> {
@@ -214,18 +260,20 @@ fn is_no_registration(status: NtStatus) -> bool {
 
 impl Shared {
     /// Gives the registration back; on return the server places nothing more through it.
-    async fn unmap(&self) -> Result<(), ClientError> {
-        let Some((registration, generation)) = *self.registration.borrow() else {
-            return Ok(());
-        };
+    async fn unmap(&self, then: Standing) -> Result<(), ClientError> {
+        let mapped = *self.standing.borrow();
+        let Standing::Mapped(registration, generation) = mapped else { return Ok(()) };
         let mut input = Vec::new();
         UnmapRequest { registration, generation }.emit(&mut input);
         let mapper = Arc::clone(&self.mapper());
         let answer = mapper.ioctl(ControlCode::UNMAP_REMOTE_REGION, &input, 0).await;
         // Owner and watcher may both ask; the region may be mapped anew when the later answer comes.
-        self.registration.send_if_modified(|present| {
-            let is_ours = *present == Some((registration, generation));
-            present.take_if(|_| is_ours).is_some()
+        self.standing.send_if_modified(|present| {
+            let is_ours = *present == mapped;
+            if is_ours {
+                *present = then;
+            }
+            is_ours
         });
         match answer {
             // The server has ended it before us: as good as unmapped.
@@ -235,9 +283,9 @@ impl Shared {
     }
 
     async fn commit(&self, range: Range<u64>) -> Result<(), ClientError> {
-        let present = *self.registration.borrow();
+        let present = *self.standing.borrow();
         let mapper = Arc::clone(&self.mapper());
-        let Some((registration, generation)) = present else {
+        let Standing::Mapped(registration, generation) = present else {
             return mapper.flush().await;
         };
         let range = CommitRange { file_offset: range.start, length: range.end - range.start };
@@ -249,15 +297,19 @@ impl Shared {
     }
 
     /// Answers breaks until the region is mapped again, which needs the lease for its watcher.
-    async fn acknowledge_while_unmapped(&self, lease: &mut Lease) {
-        let mut registration = self.registration.subscribe();
+    async fn acknowledge_while_unmapped(&self, lease: &mut Lease, patience: Duration) {
+        let mut standing = self.standing.subscribe();
         loop {
             let found = tokio::select! {
                 biased;
-                _ = registration.wait_for(Option::is_some) => return,
+                _ = standing.wait_for(Standing::is_mapped) => return,
                 found = lease.next_break() => found,
             };
             let Ok(found) = found else { return };
+            let settled = standing.wait_for(|standing| *standing != Standing::Settling);
+            if tokio::time::timeout(patience, settled).await.is_err() {
+                self.tenure.end().await;
+            }
             acknowledge(lease, found).await;
         }
     }
@@ -272,6 +324,7 @@ impl Shared {
 struct Watcher {
     shared: Arc<Shared>,
     recall: Arc<Recall>,
+    mapped: Standing,
     grace: Duration,
 }
 
@@ -280,32 +333,35 @@ impl Watcher {
         // A watcher of an earlier mapping may still be acknowledging its break.
         let mut lease = self.shared.lease.lock().await;
         let Some(lease) = lease.as_mut() else { return };
-        let mut registration = self.shared.registration.subscribe();
+        let mut standing = self.shared.standing.subscribe();
         let mapper = Arc::clone(&self.shared.mapper());
+        let mapped = self.mapped;
         let recalled = tokio::select! {
             // A conflict is announced both ways; this one wants an answer.
             biased;
             found = lease.next_break() => Some(found.ok()),
             // The lease break of the same conflict may be on its way.
             _ = wait_recall(&mapper) => Some(None),
-            _ = registration.wait_for(Option::is_none) => None,
+            _ = standing.wait_for(|standing| *standing != mapped) => None,
         };
         if let Some(found) = recalled {
             debug!(?found, "the server recalls the region");
             self.recall.ask();
-            let given_back = registration.wait_for(Option::is_none);
-            let given_back = tokio::time::timeout(self.grace / 2, given_back).await.is_ok();
-            if !given_back {
-                // An owner that makes no calls: the region goes back in its name. One that is
-                // about to give it back: the lease is not acknowledged before it has.
+            let is_over = |now: &Standing| *now != mapped && *now != Standing::Settling;
+            let given_back = standing.wait_for(is_over);
+            if tokio::time::timeout(self.grace / 2, given_back).await.is_err() {
+                // An owner that makes no calls: the region goes back in its name, and what it has
+                // not committed is not written again. One that is about to give it back: the lease
+                // is not acknowledged before it has.
                 self.recall.leave();
-                let _ = self.shared.unmap().await;
+                self.shared.tenure.end().await;
+                let _ = self.shared.unmap(Standing::Unmapped).await;
             }
             if let Some(found) = found {
                 acknowledge(lease, found).await;
             }
         }
-        self.shared.acknowledge_while_unmapped(lease).await;
+        self.shared.acknowledge_while_unmapped(lease, self.grace / 2).await;
     }
 }
 

@@ -10,7 +10,7 @@
 //! acknowledged, so that they can be written again over SMB. A durable write stays too while an
 //! older one is not durable: it says which bytes of the older one are replaced for good and must
 //! never be written again. Replaying a write that did arrive is harmless otherwise: same bytes,
-//! same place, under the same lease.
+//! same place, under the same lease ([`super::tenure`]).
 //!
 //! The bytes lie in one ring of fixed size: nothing is allocated per write.
 
@@ -125,6 +125,14 @@ impl Journal {
         writes
     }
 
+    /// Where the bytes lie that are not known to be durable, in order.
+    pub(crate) fn unconfirmed(&self) -> Vec<Range<u64>> {
+        let left = self.replay(&[]).into_iter();
+        let ranges = left
+            .map(|(_, start, [first, rest])| start..start + wide(first.len()) + wide(rest.len()));
+        merged(ranges.collect())
+    }
+
     /// Part of a write, in one or two pieces.
     fn bytes(&self, entry: &Entry, range: Range<u64>) -> [&[u8]; 2] {
         let len = usize::try_from(range.end - range.start)
@@ -152,6 +160,19 @@ fn without(range: Range<u64>, cut: &Range<u64>) -> impl Iterator<Item = Range<u6
     let before = range.start..range.end.min(cut.start);
     let after = range.start.max(cut.end)..range.end;
     [before, after].into_iter().filter(|piece| piece.start < piece.end)
+}
+
+/// The same bytes in as few ranges as possible, in order.
+pub(super) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 fn wide(len: usize) -> u64 {
@@ -207,6 +228,17 @@ mod tests {
         journal.committed(Sequence(3), &(0..50));
         assert_eq!(contents(&journal), [(100, b"bbbb".to_vec()), (0, b"cccc".to_vec())]);
         assert_eq!(journal.span(), Some(0..104));
+    }
+
+    #[test]
+    fn what_is_unconfirmed_is_named_in_order_and_once() {
+        let mut journal = Journal::new(64, 8);
+        journal.push(Sequence(1), 20, b"aaaa");
+        journal.push(Sequence(2), 0, b"bbbbbbbb");
+        journal.push(Sequence(3), 6, b"cccc");
+        journal.push(Sequence(4), 21, b"dd");
+        journal.committed(Sequence(5), &(21..23));
+        assert_eq!(journal.unconfirmed(), [0..10, 20..21, 23..24]);
     }
 
     #[test]

@@ -16,10 +16,13 @@
 //! empties the journal before the registration goes back. When it ends in disorder (the connection
 //! dies), what the server has done is unknown, so the journal's writes and the unanswered
 //! operations are carried out again over SMB, merged by sequence, and flushed, before anything
-//! newer starts. Writing the same bytes to the same place again changes nothing, and nobody else
-//! was promised the region meanwhile: the open's lease says so. Bytes that a newer write replaced
+//! newer starts. Writing the same bytes to the same place again changes nothing while nobody else
+//! was promised the region: while the lease is ours, unbroken since the mapping ([`tenure`]). Once
+//! it was given away or may have been, nothing is written again; what was not confirmed is lost,
+//! the region is broken and [`Region::lost`] names the bytes. Bytes that a newer write replaced
 //! are not written again: the newer one may be durable, and must not be undone even for a moment. An operation reports success only
-//! after its own way (the Flush Response, or SMB2 FLUSH) confirmed it.
+//! after its own way (the Flush Response, or SMB2 FLUSH) confirmed it. A Flush Response says
+//! nothing of bytes that went over SMB, so these are flushed before the region is mapped again.
 //!
 //! If the SMB side fails too, the region is broken and says so: what was acknowledged is durable,
 //! what was not is reported as failed.
@@ -33,9 +36,12 @@ mod fallback;
 mod file_control;
 mod journal;
 mod path;
+#[cfg(test)]
+mod planted;
 mod recall;
 mod settings;
 mod silence;
+mod tenure;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -77,6 +83,10 @@ pub struct Region {
     map_again: Option<Instant>,
     map_pause: Duration,
     is_broken: bool,
+    /// What was not confirmed when the region broke.
+    lost: Vec<Range<u64>>,
+    /// Holds what went over SMB since the last SMB2 FLUSH.
+    unflushed: Option<Range<u64>>,
     /// The runtime the control side lives on; last, so that it outlives everything above.
     _runtime: Option<Arc<Runtime>>,
 }
@@ -138,6 +148,8 @@ impl Region {
             map_again: None,
             map_pause: MAP_PAUSE_MIN,
             is_broken: false,
+            lost: Vec::new(),
+            unflushed: None,
             _runtime: None,
             settings,
         };
@@ -169,6 +181,13 @@ impl Region {
     /// the commits before it.
     pub fn orders_atomic_writes(&self) -> bool {
         self.channel.as_ref().is_some_and(Channel::orders_stores)
+    }
+
+    /// Where bytes lie that were written and that no commit had confirmed when the region broke, in
+    /// order: after [`RegionError::Broken`] they may be durable, in the file, or gone, and another
+    /// client may have written there since. Empty while the region is not broken.
+    pub fn lost(&self) -> &[Range<u64>] {
+        &self.lost
     }
 
     /// Submitted operations that [`Region::finish`] has not returned.

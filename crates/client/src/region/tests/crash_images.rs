@@ -2,15 +2,18 @@
 //!
 //! The server's medium is pmem's recorder, so every store, write-back, fence and flush that pushed
 //! writes and commits cause is on its tape; the client notes on the same tape when a commit came
-//! back. Then the power fails at each position, in many legal ways.
+//! back. Then the power fails at each position, in many legal ways. A second stream is recalled now
+//! and then, mapped again, and loses its lease to another client who writes where it has.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pmem::crash::{AckLog, Budget, CrashState, Recorder, Sabotage, Violation, check};
 
 use super::peer::Peer;
 use crate::region::Region;
+use crate::region::planted::Planted;
 
 /// Bytes of one record; the last of a page, so that records straddle lines and sectors.
 const RECORD: usize = 328;
@@ -68,6 +71,43 @@ fn stream(recorder: &Recorder, region: &mut Region) -> AckLog<Committed> {
     acks
 }
 
+/// The same slots, one commit at a time, by a client whose region comes and goes. What it writes
+/// over SMB waits in a page cache that no one-sided commit reaches.
+fn stream_through_changes(recorder: &Recorder, peer: &Arc<Peer>) -> AckLog<Committed> {
+    *peer.cache.lock().unwrap() = Some(Vec::new());
+    let mut region = peer.region();
+    let mut acks = AckLog::new();
+    for number in 1..=WRITES {
+        let slot = slot_of(number);
+        let offset = u64::try_from(slot * RECORD).unwrap();
+        let newer = number + u64::try_from(SLOTS).unwrap();
+        match number % 20 {
+            7 => {
+                peer.recall();
+                region.write(offset, &record_of(number)).unwrap();
+                region.map_again = Some(Instant::now());
+                region.commit(0, region.len()).unwrap();
+                assert!(super::is_push(&region), "{}", region.path());
+            }
+            14 if newer <= WRITES => {
+                region.write(offset, &record_of(number)).unwrap();
+                // Its answer says that the bytes are in the file.
+                region.read(0, &mut [0]).unwrap();
+                peer.take_the_lease();
+                peer.another_writes(offset, &record_of(newer));
+                acks.note(recorder.position(), Committed { slot, number: newer });
+                // Whether it notices or writes its own once more: the file is opened anew.
+                let _ = region.commit(0, region.len());
+                region = peer.region();
+                continue;
+            }
+            _ => region.write_commit(offset, &record_of(number)).unwrap(),
+        }
+        acks.note(recorder.position(), Committed { slot, number });
+    }
+    acks
+}
+
 /// Each word of a slot is that of its last acknowledged write or of a later one.
 fn nothing_is_lost(state: &CrashState<'_, Committed>) -> Result<(), String> {
     let mut promised = [0; SLOTS];
@@ -104,6 +144,34 @@ fn crash_everywhere(recorder: Recorder, states_per_point: u64) -> Result<u64, Vi
     drop(peer);
     let budget = Budget { states_per_point, seed: 11 };
     check(&recorder.log(), &acks, budget, |state| nothing_is_lost(&state))
+}
+
+fn crash_through_changes(recorder: Recorder) -> Result<u64, Violation<String>> {
+    let recorder = Arc::new(recorder);
+    let mapped = u64::try_from(START).unwrap()..u64::try_from(LEN).unwrap();
+    let peer = Peer::serving(Arc::clone(&recorder) as _, mapped);
+    let acks = stream_through_changes(&recorder, &peer);
+    drop(peer);
+    let budget = Budget { states_per_point: 32, seed: 12 };
+    check(&recorder.log(), &acks, budget, |state| nothing_is_lost(&state))
+}
+
+#[test]
+fn no_crash_loses_a_commit_through_recalls_and_lost_leases() {
+    for recorder in [Recorder::pmem(LEN), Recorder::storage(LEN)] {
+        let states = crash_through_changes(recorder).unwrap();
+        assert!(states >= 1000, "only {states} states were tried");
+    }
+}
+
+#[test]
+fn a_client_that_replays_without_lease_or_maps_unflushed_is_found_out() {
+    for fault in [Planted::ReplaysWithoutLease, Planted::MapsUnflushed] {
+        for recorder in [Recorder::pmem(LEN), Recorder::storage(LEN)] {
+            let found = fault.during(|| crash_through_changes(recorder));
+            assert!(found.is_err(), "{fault:?} went unnoticed");
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod addresses;
 mod asynchronous;
 mod crash_images;
+mod lease;
 mod ordering;
 mod peer;
 mod silent;

@@ -22,6 +22,9 @@ const FILE: u64 = 1 << 20;
 /// The part of the file that is mapped by default.
 const REGION: Range<u64> = 4096..4096 + 65536;
 
+/// Writes in order: where, and what.
+type Cached = Vec<(u64, Vec<u8>)>;
+
 /// What the server's engine thread is asked.
 pub(super) enum Ask {
     Register(Sender<BufferDescriptor>),
@@ -49,6 +52,12 @@ pub(super) struct Peer {
     pub(super) smb_fails: AtomicBool,
     pub(super) smb_writes_fail: AtomicBool,
     pub(super) flushes_fail: AtomicBool,
+    /// From now on the lease is not the client's.
+    pub(super) lease_gone: AtomicBool,
+    /// The lease goes with so many writes of a replay; 0 for never.
+    pub(super) lease_goes_after: AtomicU64,
+    /// SMB2 WRITEs wait here for an SMB2 FLUSH, as in a page cache that commits do not reach.
+    pub(super) cache: Mutex<Option<Cached>>,
     /// The so-manieth SMB2 FLUSH from now on fails, once; 0 for none.
     pub(super) failing_flush: AtomicU64,
     /// What MAP says the connection can do.
@@ -98,6 +107,9 @@ impl Peer {
             smb_fails: AtomicBool::new(false),
             smb_writes_fail: AtomicBool::new(false),
             flushes_fail: AtomicBool::new(false),
+            lease_gone: AtomicBool::new(false),
+            lease_goes_after: AtomicU64::new(0),
+            cache: Mutex::new(None),
             failing_flush: AtomicU64::new(0),
             capabilities: Mutex::new(Capabilities::all()),
             length_missing: AtomicU32::new(0),
@@ -133,6 +145,20 @@ impl Peer {
 
     pub(super) fn recall(&self) {
         self.recall.lock().unwrap().as_ref().unwrap().ask();
+    }
+
+    /// The lease is given back in the client's name, and the region with it.
+    pub(super) fn take_the_lease(&self) {
+        self.recall();
+        self.lease_gone.store(true, Ordering::SeqCst);
+        self.ask(Ask::Deregister);
+    }
+
+    /// What another client writes, and makes durable.
+    pub(super) fn another_writes(&self, offset: u64, bytes: &[u8]) {
+        let len = u64::try_from(bytes.len()).unwrap();
+        self.file.place(self.range.start + offset, bytes).unwrap();
+        self.file.persist(self.range.start + offset, len).unwrap();
     }
 
     pub(super) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
@@ -252,6 +278,7 @@ impl Control for Fake {
     }
 
     fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError> {
+        self.0.lease_gone.store(false, Ordering::SeqCst);
         *self.0.recall.lock().unwrap() = Some(Arc::clone(recall));
         let mut descriptor = self.0.ask(Ask::Register);
         descriptor.length -= self.0.length_missing.load(Ordering::SeqCst);
@@ -276,9 +303,28 @@ impl Control for Fake {
         self.works()?;
         fails(&self.0.smb_writes_fail)?;
         self.0.smb_writes.fetch_add(1, Ordering::SeqCst);
-        self.0.file.place(file_offset, bytes).unwrap();
+        match &mut *self.0.cache.lock().unwrap() {
+            Some(cache) => cache.push((file_offset, bytes.to_vec())),
+            None => self.0.file.place(file_offset, bytes).unwrap(),
+        }
         Ok(())
     }
+
+    fn may_replay(&mut self) -> bool {
+        !self.0.lease_gone.load(Ordering::SeqCst)
+    }
+
+    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
+        let (load, store) = (Ordering::SeqCst, Ordering::SeqCst);
+        let left = &self.0.lease_goes_after;
+        let left = left.fetch_update(store, load, |left| left.checked_sub(1));
+        if left == Ok(1) {
+            return Ok(false);
+        }
+        self.write(file_offset, bytes).map(|()| true)
+    }
+
+    fn settle(&mut self) {}
 
     fn commit(&mut self, _: Range<u64>) -> Result<(), ClientError> {
         self.flush()
@@ -288,6 +334,16 @@ impl Control for Fake {
         fails(&self.0.flushes_fail)?;
         let (load, store) = (Ordering::SeqCst, Ordering::SeqCst);
         let left = self.0.failing_flush.fetch_update(store, load, |left| left.checked_sub(1));
-        if left == Ok(1) { Err(ClientError::PeerNegotiation) } else { self.works() }
+        if left == Ok(1) {
+            return Err(ClientError::PeerNegotiation);
+        }
+        self.works()?;
+        if let Some(cache) = &mut *self.0.cache.lock().unwrap() {
+            for (offset, bytes) in cache.drain(..) {
+                self.0.file.place(offset, &bytes).unwrap();
+            }
+            self.0.file.persist(0, self.0.file.len()).unwrap();
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,33 @@
+//! Faults that a test plants, to see that it would find them.
+//!
+//! They hold for regions that the planting thread drives.
+
+use std::cell::Cell;
+
+/// A fault.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Planted {
+    /// What was written is written again whoever has the file by now.
+    ReplaysWithoutLease,
+    /// A region is mapped while bytes written over SMB are not flushed.
+    MapsUnflushed,
+}
+
+impl Planted {
+    /// Whether it is planted.
+    pub(super) fn is_here(self) -> bool {
+        PLANTED.get() == Some(self)
+    }
+
+    /// Runs `test` with the fault.
+    pub(super) fn during<T>(self, test: impl FnOnce() -> T) -> T {
+        PLANTED.set(Some(self));
+        let outcome = test();
+        PLANTED.set(None);
+        outcome
+    }
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+}
