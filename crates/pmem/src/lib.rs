@@ -35,4 +35,4 @@ pub use anonymous::{anonymous, anonymous_with};
 pub use atomic::AtomicOp;
 pub use commit_group::CommitGroup;
 pub use medium::{Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
-pub use open::{MapError, OpenOptions, classify, length, map_file};
+pub use open::{MapError, OpenOptions, classify, length, map_file, map_reserved};

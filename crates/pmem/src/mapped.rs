@@ -1,6 +1,17 @@
 //! A file as memory: persistent memory through MAP_SYNC or devdax, or tmpfs.
+//!
+//! ```text
+//!   chunks     |            |            |            |
+//!   reserved           |=========================|
+//!   fetched for x      |=x==|                               as much of the chunk as is reserved
+//!   fetched for y   |y|                                     the page alone
+//! ```
+//!
+//! To fetch a page of a sparse file is to give it a block. A page that was reserved has one; the
+//! page beside it has none, and on a full file system there is none to be had.
 
 use std::fs::File;
+use std::ops::Range;
 
 use rustix::io::Errno;
 
@@ -14,14 +25,36 @@ use crate::{AtomicOp, DirectMemory, MapError, MediumError, arch};
 pub(crate) struct MappedFile {
     mapping: Mapping,
     presence: Presence,
+    /// What may be fetched beside what is asked for: whole pages.
+    reserved: Range<usize>,
     /// Kept to ask the file's length when a page cannot be fetched.
     file: File,
 }
 
 impl MappedFile {
-    pub(crate) fn new(file: File, mapping: Mapping) -> Result<Self, MapError> {
+    /// `reserved` is what the file system has blocks for, as far as the caller knows.
+    pub(crate) fn new(
+        file: File,
+        mapping: Mapping,
+        reserved: Range<usize>,
+    ) -> Result<Self, MapError> {
         let presence = Presence::absent(mapping.len())?;
-        Ok(Self { mapping, presence, file })
+        let reserved = whole_pages(reserved, mapping.len());
+        Ok(Self { mapping, presence, reserved, file })
+    }
+
+    /// Fetches these pages and no others.
+    fn fetch(&self, pages: &Range<usize>, touch: Touch) -> Result<(), MediumError> {
+        let (first, len) = (pages.start, pages.end - pages.start);
+        match self.mapping.populate(first, len, touch == Touch::Write) {
+            Ok(()) => self.mapping.health(),
+            Err(Errno::FAULT) => Err(self.why_no_page(pages.end)),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn is_reserved(&self, offset: usize, len: usize) -> bool {
+        self.reserved.start <= offset && offset + len <= self.reserved.end
     }
 
     /// The kernel reports a page beyond the end of the file and a full file system alike.
@@ -46,21 +79,26 @@ impl Memory for MappedFile {
     }
 
     fn is_present(&self, offset: usize, len: usize, touch: Touch) -> bool {
-        self.presence.covers(offset, len, touch)
+        self.is_reserved(offset, len) && self.presence.covers(offset, len, touch)
     }
 
-    /// Fetches whole chunks, so that the next access nearby finds them.
+    /// Fetches whole chunks as far as they are reserved, so that the next access nearby finds them.
     fn populate(&self, offset: usize, len: usize, touch: Touch) -> Result<(), MediumError> {
-        let first = offset & !(CHUNK - 1);
+        let asked = whole_pages(offset..offset + len, self.mapping.len());
+        if !self.is_reserved(offset, len) {
+            return self.fetch(&asked, touch);
+        }
+        let first = (offset & !(CHUNK - 1)).max(self.reserved.start);
         // Up to isize::MAX, so the next multiple exists.
-        let end = (offset + len).next_multiple_of(CHUNK).min(self.mapping.len());
-        match self.mapping.populate(first, end - first, touch == Touch::Write) {
+        let end = (offset + len).next_multiple_of(CHUNK).min(self.reserved.end);
+        match self.fetch(&(first..end), touch) {
             Ok(()) => {
                 self.presence.note(first, end - first, touch);
-                self.mapping.health()
+                Ok(())
             }
-            Err(Errno::FAULT) => Err(self.why_no_page(end)),
-            Err(errno) => Err(errno.into()),
+            // Less is reserved than we were told: what is asked for may still be.
+            Err(MediumError::MediaIo(libc::ENOSPC)) => self.fetch(&asked, touch),
+            failed => failed,
         }
     }
 
@@ -91,4 +129,11 @@ impl Memory for MappedFile {
     fn atomic(&self, offset: usize, op: AtomicOp) -> u64 {
         self.mapping.window().atomic(offset, op)
     }
+}
+
+/// The pages that hold a range, up to the end of the mapping.
+fn whole_pages(range: Range<usize>, end: usize) -> Range<usize> {
+    let page = rustix::param::page_size();
+    let last = range.end.checked_next_multiple_of(page).unwrap_or(end);
+    range.start & !(page - 1)..last.min(end)
 }

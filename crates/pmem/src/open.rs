@@ -14,6 +14,7 @@
 //! Spec: mmap(2) MAP_SYNC, statfs(2); Linux Documentation/filesystems/dax.rst.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags};
@@ -44,6 +45,21 @@ pub struct OpenOptions {
 /// When `file` is shorter than `len`, is of a kind that has no durability class, is not open for
 /// reading, or the operating system refuses.
 pub fn map_file(file: &File, len: u64, options: OpenOptions) -> Result<Arc<dyn Medium>, MapError> {
+    map_reserved(file, 0..len, options)
+}
+
+/// [`map_file`] of everything before the end of `reserved`, for use within `reserved` above all:
+/// nothing outside is given a block of the file system before somebody places bytes there.
+///
+/// # Errors
+///
+/// As [`map_file`].
+pub fn map_reserved(
+    file: &File,
+    reserved: Range<u64>,
+    options: OpenOptions,
+) -> Result<Arc<dyn Medium>, MapError> {
+    let len = reserved.end;
     let kind = Kind::of(file)?;
     let size = kind.size(file)?;
     if len > size {
@@ -68,8 +84,10 @@ pub fn map_file(file: &File, len: u64, options: OpenOptions) -> Result<Arc<dyn M
             (Worth::Durable, MapHow { writable, synchronous: false, unit: align })
         }
     };
-    let mapped_len = usize::try_from(len).map_err(|_| MapError::ConfigTooLong { len })?;
-    let memory = MappedFile::new(own, Mapping::of_file(file, mapped_len, how)?)?;
+    let address = |offset| usize::try_from(offset).map_err(|_| MapError::ConfigTooLong { len });
+    let (start, mapped_len) = (address(reserved.start)?, address(len)?);
+    let mapping = Mapping::of_file(file, mapped_len, how)?;
+    let memory = MappedFile::new(own, mapping, start..mapped_len)?;
     Ok(Arc::new(LineMedium::new(memory, worth, writable)))
 }
 

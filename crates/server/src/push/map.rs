@@ -2,6 +2,7 @@
 //!
 //! Spec: docs/push-mode.md, "MAP_REMOTE_REGION".
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
@@ -166,7 +167,7 @@ async fn medium(
         let medium = match open.entry.device() {
             // It is mapped as long as its share is there.
             Some(device) => Arc::clone(device.medium()),
-            None => map_file(&open, offset + length, options)?,
+            None => map_file(&open, offset..offset + length, options)?,
         };
         check_class(promised, medium.class())?;
         if commits {
@@ -178,9 +179,13 @@ async fn medium(
     call.blocking(InlineIo::CachedReads, work).await?
 }
 
-fn map_file(open: &Open, end: u64, options: OpenOptions) -> Result<Arc<dyn Medium>, NtStatus> {
+fn map_file(
+    open: &Open,
+    reserved: Range<u64>,
+    options: OpenOptions,
+) -> Result<Arc<dyn Medium>, NtStatus> {
     let file = open.entry.duplicate()?;
-    pmem::map_file(&file, end, options).map_err(|error| {
+    pmem::map_reserved(&file, reserved, options).map_err(|error| {
         warn!(%error, "a file cannot be mapped");
         NtStatus::INSUFFICIENT_RESOURCES
     })

@@ -1,0 +1,94 @@
+//! Sparse files: only what is reserved or written takes blocks, and a full file system is an error.
+
+mod common;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions as Options};
+    use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    use pmem::{MediumError, OpenOptions, map_file, map_reserved};
+    use rustix::fs::FallocateFlags;
+
+    use super::common::volatile_file;
+
+    const PAGE: u64 = 4096;
+    const LEN: u64 = 128 << 10;
+    const EMULATED: OpenOptions = OpenOptions { emulate_persistence: true };
+    const NO_ROOM: MediumError = MediumError::MediaIo(libc::ENOSPC);
+    /// Where the test that runs in a name space of its own finds its file system.
+    const ROOM: &str = "LANDFAST_TEST_SMALL_FILE_SYSTEM";
+
+    fn reserve(file: &File, offset: u64, len: u64) {
+        rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len).unwrap();
+    }
+
+    fn bytes_taken(file: &File) -> u64 {
+        file.metadata().unwrap().blocks() * 512
+    }
+
+    #[test]
+    fn a_placement_in_a_reserved_page_takes_no_other() {
+        let file = volatile_file(LEN);
+        reserve(&file, LEN - PAGE, PAGE);
+        let medium = map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap();
+        medium.place(LEN - PAGE, &[7; 4096]).unwrap();
+        medium.persist(LEN - PAGE, PAGE).unwrap();
+        assert_eq!(bytes_taken(&file), PAGE);
+        medium.try_place(LEN - PAGE, &[8; 4096]).expect("it is known to be there");
+    }
+
+    #[test]
+    fn a_placement_outside_what_is_reserved_takes_its_own_pages() {
+        let file = volatile_file(LEN);
+        reserve(&file, LEN - PAGE, PAGE);
+        let medium = map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap();
+        assert_eq!(medium.try_place(0, &[1]), Err(MediumError::WouldBlock));
+        medium.place(0, &[1]).unwrap();
+        assert_eq!(bytes_taken(&file), 2 * PAGE);
+    }
+
+    #[test]
+    fn a_full_file_system_refuses_a_hole_and_takes_what_was_reserved() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = r#"mount -t tmpfs -o size=256k none "$1" && exec "$2" --exact --ignored "$3""#;
+        let mut child = Command::new("unshare");
+        child.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+        child.arg(folder.path()).arg(std::env::current_exe().unwrap());
+        child.arg("tests::child_that_fills_a_small_file_system").env(ROOM, folder.path());
+        match child.output() {
+            Ok(output) if output.status.success() => {}
+            Ok(output) if String::from_utf8_lossy(&output.stdout).contains("panicked") => {
+                panic!("{}", String::from_utf8_lossy(&output.stdout));
+            }
+            // No file systems of one's own are to be had on this machine.
+            _ => eprintln!("left out: unshare(1) and mount(8) cannot make a small file system"),
+        }
+    }
+
+    #[test]
+    #[ignore = "fills a file system; the test above runs it where it has one of its own"]
+    fn child_that_fills_a_small_file_system() {
+        let Some(folder) = std::env::var_os(ROOM) else { return };
+        let folder = Path::new(&folder);
+        let mut options = Options::new();
+        options.read(true).write(true).create_new(true);
+        let file = options.open(folder.join("file")).unwrap();
+        file.set_len(LEN).unwrap();
+        reserve(&file, LEN - PAGE, PAGE);
+        let mut filler = File::create(folder.join("filler")).unwrap();
+        while filler.write_all(&[1; 4096]).is_ok() {}
+        for medium in [
+            map_file(&file, LEN, EMULATED).unwrap(),
+            map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap(),
+        ] {
+            assert_eq!(medium.place(LEN - PAGE, &[7; 4096]), Ok(()));
+            assert_eq!(medium.place(0, &[7; 4096]), Err(NO_ROOM), "a hole");
+            assert_eq!(medium.place(LEN - PAGE, &[8; 4096]), Ok(()), "the error is not for good");
+            assert_eq!(medium.persist(LEN - PAGE, PAGE), Ok(()));
+        }
+    }
+}
