@@ -4,7 +4,13 @@
 //!   file A   [batch batch batch batch ...]   8 at work       lanes have their turns one after
 //!   file B   [batch]                         4 at work       the other; one has a turn only while
 //!   file C   []                              1 at work       more workers are free than it has
+//!
+//!   laid aside for a commit   [batch batch batch ...]   one worker commits for all of one file
 //! ```
+//!
+//! A batch that waits for a commit waits without a worker. The commit begins when all that waited
+//! for a worker as the first was laid aside have had one: they have their part in it. While it runs
+//! others are laid aside for the next, which alone counts for them: it begins after they came.
 //!
 //! So a file that hangs gets half of the workers at most, the next one half of what is left, and
 //! so on: however many connections wait for a slow file, there is a worker for another one.
@@ -13,6 +19,9 @@
 //! Switches" (1998), with workers in the place of buffers.
 
 use std::collections::VecDeque;
+use std::mem;
+
+use super::batch::Site;
 
 /// See the module. `B` is a batch.
 #[derive(Debug)]
@@ -28,11 +37,66 @@ struct Lane<B> {
     file: u64,
     waiting: VecDeque<B>,
     at_work: usize,
+    /// Wait for a commit of the file that is named.
+    aside: VecDeque<(Site, B)>,
+    is_committing: bool,
+    /// Memory for those of the next commit.
+    spare: Vec<B>,
+    /// How many of those waiting still have their part in the next commit.
+    ahead: usize,
+}
+
+/// What there is to do for a worker.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Job<B> {
+    /// A batch is to be carried out.
+    Run(B),
+    /// A file is to be committed for all these, which are one at least.
+    Commit(Vec<B>),
 }
 
 impl<B> Lane<B> {
     fn is_unused(&self) -> bool {
-        self.waiting.is_empty() && self.at_work == 0
+        self.waiting.is_empty() && self.at_work == 0 && self.aside.is_empty()
+    }
+
+    fn new(file: u64) -> Self {
+        let (waiting, aside) = (VecDeque::new(), VecDeque::new());
+        Self { file, waiting, at_work: 0, aside, is_committing: false, spare: Vec::new(), ahead: 0 }
+    }
+
+    fn is_commit_due(&self) -> bool {
+        !self.aside.is_empty()
+            && !self.is_committing
+            && (self.ahead == 0 || self.waiting.is_empty())
+    }
+
+    fn jobs(&self) -> usize {
+        let commits = usize::from(!self.aside.is_empty() && !self.is_committing);
+        self.waiting.len() + commits
+    }
+
+    fn take(&mut self) -> Option<Job<B>> {
+        if self.is_commit_due()
+            && let Some((site, _)) = self.aside.front()
+        {
+            let site = *site;
+            let mut group = mem::take(&mut self.spare);
+            for _ in 0..self.aside.len() {
+                let Some((of, batch)) = self.aside.pop_front() else { break };
+                // Of another file that shares the lane a commit says nothing.
+                if of == site {
+                    group.push(batch);
+                } else {
+                    self.aside.push_back((of, batch));
+                }
+            }
+            self.is_committing = true;
+            return Some(Job::Commit(group));
+        }
+        let batch = self.waiting.pop_front()?;
+        self.ahead = self.ahead.saturating_sub(1);
+        Some(Job::Run(batch))
     }
 }
 
@@ -47,45 +111,71 @@ impl<B> Lanes<B> {
 
     /// Queues a batch that waits for `file`.
     pub(super) fn push(&mut self, file: u64, batch: B) {
+        if let Some(lane) = self.lane(file) {
+            lane.waiting.push_back(batch);
+        }
+    }
+
+    /// Lays a batch aside until a commit of `site` that begins later.
+    pub(super) fn lay_aside(&mut self, site: Site, batch: B) {
+        if let Some(lane) = self.lane(site.file) {
+            if lane.aside.is_empty() {
+                lane.ahead = lane.waiting.len();
+            }
+            lane.aside.push_back((site, batch));
+        }
+    }
+
+    /// The lane of a file; a new one while there are few.
+    fn lane(&mut self, file: u64) -> Option<&mut Lane<B>> {
         let same = |lane: &Lane<B>| lane.file == file && !lane.is_unused();
         let index = self.lanes.iter().position(same);
         let index = index.or_else(|| self.lanes.iter().position(Lane::is_unused));
         let index = match index {
             Some(index) => index,
             None if self.lanes.len() < LANES_MAX => {
-                self.lanes.push(Lane { file, waiting: VecDeque::new(), at_work: 0 });
+                self.lanes.push(Lane::new(file));
                 self.lanes.len() - 1
             }
             // So many files at once share lanes, and with them the share of a lane.
             None => usize::try_from(file % LANES).expect("a small number"),
         };
-        if let Some(lane) = self.lanes.get_mut(index) {
-            if lane.is_unused() {
-                lane.file = file;
-            }
-            lane.waiting.push_back(batch);
+        let lane = self.lanes.get_mut(index)?;
+        if lane.is_unused() {
+            lane.file = file;
         }
+        Some(lane)
     }
 
-    /// The batch whose turn it is; `None` while nobody may have one.
-    pub(super) fn take(&mut self) -> Option<(LaneIndex, B)> {
+    /// What is to be done next; `None` while nobody may have a turn.
+    pub(super) fn take(&mut self) -> Option<(LaneIndex, Job<B>)> {
         let free = self.workers_max.saturating_sub(self.at_work);
         for step in 0..self.lanes.len() {
             let index = (self.turn + step) % self.lanes.len();
             let Some(lane) = self.lanes.get_mut(index).filter(|lane| lane.at_work < free) else {
                 continue;
             };
-            if let Some(batch) = lane.waiting.pop_front() {
+            if let Some(job) = lane.take() {
                 lane.at_work += 1;
                 self.at_work += 1;
                 self.turn = index + 1;
-                return Some((LaneIndex(index), batch));
+                return Some((LaneIndex(index), job));
             }
         }
         None
     }
 
-    /// A batch that was taken is done.
+    /// A commit that was taken has ended, and `group` is empty. [`Lanes::done`] is still to be told.
+    pub(super) fn committed(&mut self, LaneIndex(index): LaneIndex, group: Vec<B>) {
+        debug_assert!(group.is_empty(), "what was committed for has gone on");
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.spare = group;
+            lane.is_committing = false;
+            lane.ahead = lane.waiting.len();
+        }
+    }
+
+    /// A job that was taken is done.
     pub(super) fn done(&mut self, LaneIndex(index): LaneIndex) {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.at_work -= 1;
@@ -93,7 +183,7 @@ impl<B> Lanes<B> {
         }
     }
 
-    /// How many batches have been taken and are not done.
+    /// How many jobs have been taken and are not done.
     pub(super) fn at_work(&self) -> usize {
         self.at_work
     }
@@ -102,12 +192,15 @@ impl<B> Lanes<B> {
     pub(super) fn wanted(&self) -> usize {
         let free = self.workers_max.saturating_sub(self.at_work);
         let open = self.lanes.iter().filter(|lane| lane.at_work < free);
-        self.at_work + open.map(|lane| lane.waiting.len()).sum::<usize>()
+        self.at_work + open.map(Lane::jobs).sum::<usize>()
     }
 
     /// Forgets what waits.
     pub(super) fn clear(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.waiting.clear());
+        for lane in &mut self.lanes {
+            lane.waiting.clear();
+            lane.aside.clear();
+        }
     }
 }
 
@@ -119,9 +212,67 @@ const LANES: u64 = 64;
 mod tests {
     use super::*;
 
+    fn batch_of(job: Job<u64>) -> u64 {
+        match job {
+            Job::Run(batch) => batch,
+            Job::Commit(group) => panic!("{group:?} does not wait for a commit"),
+        }
+    }
+
+    const A: Site = Site { device: 1, file: 7 };
+
+    #[test]
+    fn all_who_arrive_during_a_commit_share_the_next() {
+        let mut lanes = Lanes::new(16);
+        lanes.lay_aside(A, 0);
+        let (lane, job) = lanes.take().unwrap();
+        assert_eq!(job, Job::Commit(vec![0]));
+        (1..1000).for_each(|batch| lanes.lay_aside(A, batch));
+        assert!(
+            lanes.take().is_none(),
+            "they hold no worker, and the commit under way is not theirs"
+        );
+        lanes.committed(lane, Vec::new());
+        lanes.done(lane);
+        let (_, job) = lanes.take().unwrap();
+        assert_eq!(job, Job::Commit((1..1000).collect()));
+    }
+
+    #[test]
+    fn those_waiting_for_a_worker_have_their_part_in_a_commit_and_no_more_than_they() {
+        let mut lanes = Lanes::new(1);
+        (0..5).for_each(|batch| lanes.push(A.file, batch));
+        let mut aside = 0;
+        let group = loop {
+            let (lane, job) = lanes.take().unwrap();
+            lanes.done(lane);
+            match job {
+                Job::Run(batch) => lanes.lay_aside(A, batch),
+                Job::Commit(group) => break group,
+            }
+            aside += 1;
+            // A stream of others puts the commit off no further.
+            lanes.push(A.file, 100 + aside);
+        };
+        assert_eq!(group.len(), 5);
+    }
+
+    #[test]
+    fn files_that_share_a_lane_share_no_commit() {
+        let mut lanes = Lanes::new(16);
+        lanes.lay_aside(A, 1);
+        lanes.lay_aside(Site { device: 2, ..A }, 2);
+        lanes.lay_aside(A, 3);
+        let (lane, job) = lanes.take().unwrap();
+        assert_eq!(job, Job::Commit(vec![1, 3]));
+        lanes.committed(lane, Vec::new());
+        lanes.done(lane);
+        assert_eq!(lanes.take().unwrap().1, Job::Commit(vec![2]));
+    }
+
     /// Takes what may be taken; the files it came from.
     fn taken(lanes: &mut Lanes<u64>) -> Vec<u64> {
-        std::iter::from_fn(|| lanes.take().map(|(_, file)| file)).collect()
+        std::iter::from_fn(|| lanes.take().map(|(_, job)| batch_of(job))).collect()
     }
 
     #[test]
@@ -147,10 +298,10 @@ mod tests {
             lanes.push(batch, batch);
         }
         let mut order = Vec::new();
-        while let Some((lane, file)) = lanes.take() {
+        while let Some((lane, job)) = lanes.take() {
             assert!(lanes.take().is_none());
             lanes.done(lane);
-            order.push(file);
+            order.push(batch_of(job));
         }
         assert_eq!(order, [1, 2, 3, 1, 1]);
     }
@@ -160,8 +311,8 @@ mod tests {
         let mut lanes = Lanes::new(4);
         for file in 0..1000 {
             lanes.push(file, file);
-            let (lane, batch) = lanes.take().unwrap();
-            assert_eq!(batch, file);
+            let (lane, job) = lanes.take().unwrap();
+            assert_eq!(batch_of(job), file);
             lanes.done(lane);
         }
         assert_eq!(lanes.lanes.len(), 1);

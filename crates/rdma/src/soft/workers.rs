@@ -19,8 +19,8 @@ use std::thread;
 
 use pmem::MediumError;
 
-use super::batch::{Batch, Failure, Site};
-use super::lanes::Lanes;
+use super::batch::{Batch, Failure, Pause, Site};
+use super::lanes::{Job, LaneIndex, Lanes};
 use crate::verbs::Waker;
 
 /// One engine's workers.
@@ -99,11 +99,12 @@ impl Workers {
         // Nobody else takes it: it is alone there.
         let mut state = lock(&pool.jobs.state);
         match state.lanes.take() {
-            Some((lane, batch)) => {
+            Some((lane, Job::Run(batch))) => {
                 state.lanes.done(lane);
                 Err(batch)
             }
-            None => Ok(()),
+            // Nothing was laid aside without a worker.
+            Some((_, Job::Commit(_))) | None => Ok(()),
         }
     }
 
@@ -175,7 +176,7 @@ impl Drop for Workers {
 fn work(jobs: &Jobs, done: &Done) {
     let mut state = lock(&jobs.state);
     while !done.stop.load(Ordering::Acquire) {
-        let Some((lane, mut batch)) = state.lanes.take() else {
+        let Some((lane, job)) = state.lanes.take() else {
             state.idle += 1;
             state = jobs.available.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
@@ -187,15 +188,59 @@ fn work(jobs: &Jobs, done: &Done) {
             // A batch that is done may let more than one begin.
             jobs.available.notify_one();
         }
-        batch.run(&done.stop);
-        {
-            let mut batches = lock(&done.batches);
-            batches.push_back(batch);
-            done.any.store(true, Ordering::Release);
-        }
-        done.waker.nudge();
-        state = lock(&jobs.state);
+        state = match job {
+            Job::Run(batch) => run(batch, jobs, done),
+            Job::Commit(group) => commit(group, lane, jobs, done),
+        };
         state.lanes.done(lane);
+    }
+}
+
+/// Carries out a batch, up to a commit if it needs one.
+fn run<'a>(mut batch: Box<Batch>, jobs: &'a Jobs, done: &Done) -> MutexGuard<'a, State> {
+    match batch.run(&done.stop) {
+        Pause::Over => {
+            done.push([batch]);
+            lock(&jobs.state)
+        }
+        Pause::Commit(site) => {
+            let mut state = lock(&jobs.state);
+            state.lanes.lay_aside(site, batch);
+            state
+        }
+    }
+}
+
+/// Commits a file for all batches that were laid aside for it before. None of them is carried on
+/// with here: the others would wait for it.
+#[expect(clippy::vec_box, reason = "a batch moves from queue to queue, and is large")]
+fn commit<'a>(
+    mut group: Vec<Box<Batch>>,
+    lane: LaneIndex,
+    jobs: &'a Jobs,
+    done: &Done,
+) -> MutexGuard<'a, State> {
+    let outcome = group.first_mut().map_or(Ok(()), |first| first.commit(&done.stop));
+    group.iter_mut().for_each(|batch| batch.committed(outcome));
+    let unfinished: Vec<_> = group.extract_if(.., |batch| !batch.ends(&done.stop)).collect();
+    done.push(group.drain(..));
+    let mut state = lock(&jobs.state);
+    state.lanes.committed(lane, group);
+    for batch in unfinished {
+        state.lanes.push(batch.site().file, batch);
+    }
+    state
+}
+
+impl Done {
+    /// Hands batches back to the engine.
+    fn push(&self, batches: impl IntoIterator<Item = Box<Batch>>) {
+        {
+            let mut done = lock(&self.batches);
+            done.extend(batches);
+            self.any.store(true, Ordering::Release);
+        }
+        self.waker.nudge();
     }
 }
 

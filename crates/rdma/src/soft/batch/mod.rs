@@ -12,9 +12,13 @@
 //! atomic, a verify, or the end of the batch. A failed operation ends the batch: nothing behind
 //! it is carried out or answered.
 //!
+//! A flush of storage is one of the whole file, whoever asks. So the batch is laid aside for it
+//! ([`Pause::Commit`]) and holds no worker while it waits: one worker flushes for all that are.
+//!
 //! Each device has workers of its own. Where the next operation of a batch is another device's,
 //! this one's workers are done with the batch and those of the other go on with it.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,6 +41,8 @@ pub(super) struct Batch {
     pub(super) payload: Vec<u8>,
     /// The first operation that nobody has looked at yet.
     next: usize,
+    /// How the operations before it ended, while flushes of theirs are open.
+    ran: Option<Result<Stop, (usize, Failure)>>,
     /// How many operations succeeded, counted from the first.
     pub(super) succeeded: usize,
     /// Why the next one did not.
@@ -113,6 +119,24 @@ pub(super) enum Failure {
     Stopped,
 }
 
+/// Why a worker is done with a batch for now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pause {
+    /// There is nothing left, or the rest is another device's.
+    Over,
+    /// A file has to be flushed before anything else of the batch happens.
+    Commit(Site),
+}
+
+/// Where operations stopped without a failure.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stop {
+    /// At the end, or at an operation of another device.
+    End,
+    /// At one that waits for the flushes before it.
+    Barrier,
+}
+
 /// Where an operation may have to wait.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Site {
@@ -129,6 +153,7 @@ impl Batch {
             operations: Vec::with_capacity(OPERATIONS_MAX),
             payload: Vec::new(),
             next: 0,
+            ran: None,
             succeeded: 0,
             failure: None,
             persists: 0,
@@ -141,6 +166,7 @@ impl Batch {
         self.operations.clear();
         self.payload.clear();
         self.next = 0;
+        self.ran = None;
         self.succeeded = 0;
         self.failure = None;
         self.persists = 0;
@@ -171,16 +197,55 @@ impl Batch {
         (self.succeeded, self.failure) = (self.next, Some(failure));
     }
 
-    /// Carries out everything that succeeds, up to the first operation of another device. Called
-    /// on a worker; blocks. A medium that panics costs the connection whose batch it is, not the
-    /// worker. Once `stop` is set no operation begins.
-    pub(super) fn run(&mut self, stop: &AtomicBool) {
+    /// Carries out everything that succeeds, up to a flush of storage or the first operation of
+    /// another device. Called on a worker; blocks. A medium that panics costs the connection whose
+    /// batch it is, not the worker. Once `stop` is set no operation begins.
+    pub(super) fn run(&mut self, stop: &AtomicBool) -> Pause {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.run_and_settle(stop)));
         (self.succeeded, self.failure) = match outcome {
-            Ok(Ok(())) => (self.next, None),
+            Ok(Ok(Pause::Commit(site))) => return Pause::Commit(site),
+            Ok(Ok(Pause::Over)) => (self.next, None),
             Ok(Err((index, failure))) => (index, Some(failure)),
             Err(_) => (0, Some(Failure::Panicked)),
         };
+        Pause::Over
+    }
+
+    /// Flushes the file that the batch waits for. Blocks. It counts for every batch that was laid
+    /// aside for the same file before the call.
+    pub(super) fn commit(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
+        let Some(Flush { medium, start, end, .. }) = self.flushes.first() else { return Ok(()) };
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::Stopped);
+        }
+        self.persists += 1;
+        let persist = || medium.persist(*start, end - start);
+        let outcome = catch_unwind(AssertUnwindSafe(persist));
+        match outcome {
+            Ok(persisted) => persisted.map_err(Failure::Medium),
+            Err(_) => Err(Failure::Panicked),
+        }
+    }
+
+    /// The file that the batch waits for is flushed, or not. A failure counts against the first
+    /// flush that needed it, and ends the others unflushed: after it nothing is flushed into
+    /// success.
+    pub(super) fn committed(&mut self, outcome: Result<(), Failure>) {
+        let Some(Flush { first_index, .. }) = self.flushes.take_first() else { return };
+        if let Err(failure) = outcome {
+            self.flushes.clear();
+            let succeeded = if failure == Failure::Panicked { 0 } else { first_index };
+            (self.succeeded, self.failure) = (succeeded, Some(failure));
+        }
+    }
+
+    /// Ends a batch that was committed if no operation of it is left here; `false`: one is.
+    pub(super) fn ends(&mut self, stop: &AtomicBool) -> bool {
+        if self.failure.is_none() && self.flushes.is_empty() && self.ran != Some(Ok(Stop::Barrier))
+        {
+            return self.run(stop) == Pause::Over;
+        }
+        self.failure.is_some()
     }
 
     /// What a [`Work::Fetch`] of this batch fetched.
@@ -207,13 +272,23 @@ impl Batch {
 
     /// A flush ahead of a failed operation succeeded only if it is settled. Behind a failed flush
     /// none is left to settle, so that none is ever tried again.
-    fn run_and_settle(&mut self, stop: &AtomicBool) -> Result<(), (usize, Failure)> {
-        let ran = self.run_in_order(stop);
-        self.flushes.settle(&mut self.persists, stop)?;
-        ran
+    fn run_and_settle(&mut self, stop: &AtomicBool) -> Result<Pause, (usize, Failure)> {
+        loop {
+            let ran = match self.ran.take() {
+                Some(ran) => ran,
+                None => self.run_in_order(stop),
+            };
+            if let Some(site) = self.flushes.settle(&mut self.persists, stop)? {
+                self.ran = Some(ran);
+                return Ok(Pause::Commit(site));
+            }
+            if ran? == Stop::End {
+                return Ok(Pause::Over);
+            }
+        }
     }
 
-    fn run_in_order(&mut self, stop: &AtomicBool) -> Result<(), (usize, Failure)> {
+    fn run_in_order(&mut self, stop: &AtomicBool) -> Result<Stop, (usize, Failure)> {
         let home = self.site().device;
         while let Some(operation) = self.operations.get_mut(self.next) {
             let index = self.next;
@@ -222,12 +297,13 @@ impl Batch {
                 continue;
             };
             if site_of(target).device != home {
-                return Ok(());
+                return Ok(Stop::End);
+            }
+            let waits = matches!(operation.work, Work::Atomic(_) | Work::Hash(_));
+            if waits && !self.flushes.is_empty() {
+                return Ok(Stop::Barrier);
             }
             self.next += 1;
-            if matches!(operation.work, Work::Atomic(_) | Work::Hash(_)) {
-                self.flushes.settle(&mut self.persists, stop)?;
-            }
             if stop.load(Ordering::Relaxed) {
                 return Err((index, Failure::Stopped));
             }
@@ -259,14 +335,14 @@ impl Batch {
                 }
             }
         }
-        Ok(())
+        Ok(Stop::End)
     }
 }
 
 /// Ranges that were asked to be durable and are not yet known to be.
 #[derive(Debug, Default)]
 struct Flushes {
-    ranges: Vec<Flush>,
+    ranges: VecDeque<Flush>,
 }
 
 #[derive(Debug)]
@@ -297,7 +373,7 @@ impl Flushes {
                 flush.start = flush.start.min(start);
                 flush.end = flush.end.max(end);
             }
-            None => self.ranges.push(Flush {
+            None => self.ranges.push_back(Flush {
                 first_index: index,
                 medium: Arc::clone(&target.medium),
                 start,
@@ -306,27 +382,57 @@ impl Flushes {
         }
     }
 
-    /// Makes all of them durable. A failure counts against the first flush that needed the range,
-    /// and ends the others unflushed: after it nothing is flushed into success.
-    fn settle(&mut self, persists: &mut u64, stop: &AtomicBool) -> Result<(), (usize, Failure)> {
-        for Flush { first_index, medium, start, end } in self.ranges.drain(..) {
-            if stop.load(Ordering::Relaxed) {
-                return Err((first_index, Failure::Stopped));
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    fn first(&self) -> Option<&Flush> {
+        self.ranges.front()
+    }
+
+    fn take_first(&mut self) -> Option<Flush> {
+        self.ranges.pop_front()
+    }
+
+    /// Makes them durable, up to the first of a file on storage, and says which that is. A failure
+    /// counts against the first flush that needed the range, and ends the others unflushed: after
+    /// it nothing is flushed into success.
+    fn settle(
+        &mut self,
+        persists: &mut u64,
+        stop: &AtomicBool,
+    ) -> Result<Option<Site>, (usize, Failure)> {
+        while let Some(Flush { first_index, medium, start, end }) = self.ranges.front() {
+            if medium.class() == DurabilityClass::Storage {
+                return Ok(Some(site_of_medium(medium)));
             }
-            *persists += 1;
-            medium
-                .persist(start, end - start)
-                .map_err(|error| (first_index, Failure::Medium(error)))?;
+            let persisted = if stop.load(Ordering::Relaxed) {
+                Err((*first_index, Failure::Stopped))
+            } else {
+                *persists += 1;
+                let persisted = medium.persist(*start, end - start);
+                persisted.map_err(|error| (*first_index, Failure::Medium(error)))
+            };
+            self.ranges.pop_front();
+            if persisted.is_err() {
+                self.ranges.clear();
+            }
+            persisted?;
         }
-        Ok(())
+        Ok(None)
     }
 }
 
 fn site_of(target: &Target) -> Site {
-    match target.medium.backing() {
+    site_of_medium(&target.medium)
+}
+
+/// Two media on storage that have a site in common are one file: a flush of either is of both.
+fn site_of_medium(medium: &Arc<dyn Medium>) -> Site {
+    match medium.backing() {
         Some(Backing { device, file }) => Site { device, file },
         None => {
-            let address = Arc::as_ptr(&target.medium).cast::<()>().addr();
+            let address = Arc::as_ptr(medium).cast::<()>().addr();
             Site { device: 0, file: u64::try_from(address).expect("addresses have 64 bits") }
         }
     }

@@ -95,7 +95,7 @@ fn ran(operations: &[(&Arc<Scripted>, u64, Work)]) -> Batch {
         let (work, after) = (work.clone(), After::Answer(Serial::FIRST));
         batch.operations.push(Deferred { target: Some(target), work, after, result: 0 });
     }
-    batch.run(&AtomicBool::new(false));
+    assert_eq!(batch.run(&AtomicBool::new(false)), Pause::Over);
     batch
 }
 
