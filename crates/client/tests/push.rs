@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{FallbackReason, OpenOptions, Path, RegionSettings};
+use client::{FallbackReason, OpenOptions, Path, RegionError, RegionSettings};
 use fixture::{Fixture, bytes_at, provider, pushing, server_provider, settings};
 use pmem::DurabilityClass;
 use rdma::ProviderChoice;
@@ -206,6 +206,33 @@ fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
     assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
     assert_eq!(bytes_at(&path, 0, 100), [3; 100]);
     assert_eq!(bytes_at(&path, 4096, 4096), [2; 4096]);
+}
+
+#[test]
+fn what_an_idle_holder_did_not_commit_undoes_nothing_of_the_next() {
+    let fixture = Fixture::start("/dev/shm", |config| {
+        config.push.grace = Duration::from_millis(100);
+    });
+    let path = fixture.file(1 << 20);
+    let holder = fixture.client();
+    let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
+    region.write(0, b"the holder's older bytes").unwrap();
+    // Its answer says that the bytes are in the file.
+    region.read(0, &mut [0; 8]).unwrap();
+    let other = fixture.client();
+    let file = other.open("region", &OpenOptions::read_write()).unwrap();
+    file.write_at(0, b"the other's newer bytes!").unwrap();
+    file.flush().unwrap();
+    file.close().unwrap();
+    let elsewhere = region.write_commit(8192, b"elsewhere");
+    assert!(matches!(elsewhere, Err(RegionError::Broken)), "{elsewhere:?}");
+    assert_eq!(bytes_at(&path, 0, 24), b"the other's newer bytes!");
+    assert_eq!(region.lost().first(), Some(&(0..24)));
+    // Whoever opens the file anew goes on.
+    drop(region);
+    let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
+    region.write_commit(8192, b"elsewhere").unwrap();
+    assert_eq!(bytes_at(&path, 8192, 9), b"elsewhere");
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub struct EngineConfig {
     /// Registered regions at once, over all queue pairs.
     pub regions_max: u32,
     /// Threads for operations that may block, for each device. Started when first needed. A file
-    /// gets one only while more are free than it has, so a slow one has half of them at most.
+    /// gets one only while more are free than it has, so a slow one has half of them at most;
+    /// its commits take one, whoever waits for them.
     pub workers_max: u16,
     /// How long a peer may take for its half of a handshake, and the owner to answer a request.
     pub handshake_timeout: Duration,
