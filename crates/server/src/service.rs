@@ -155,6 +155,9 @@ impl Core {
             comment: COMMENT.to_owned(),
             caller: caller.unwrap_or_default().to_owned(),
             shares: self.shares().iter().filter(is_seen).map(directory).chain([pipes]).collect(),
+            accounts: caller.is_some().then(|| self.users().store()),
+            now: now(),
+            uptime: self.started.elapsed(),
         }
     }
 

@@ -16,9 +16,9 @@ use crate::header::Header;
 use crate::parse_error::{Field, ParseError};
 use crate::wire;
 
-/// PDUs one frame may carry. Windows clients chain at most a handful; the bound keeps one frame
-/// from queueing unbounded work.
-pub const COMPOUND_PDUS_MAX: usize = 64;
+/// PDUs one frame may carry: as many as a connection has credits at most, since each costs one. Clients that
+/// look at a whole directory chain three for each file in it.
+pub const COMPOUND_PDUS_MAX: usize = 8_192;
 
 /// The PDUs of a frame, in order, each from its header to the next one, padding included.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@
 pub mod auth;
 mod change_notify;
 mod channel;
+mod civil;
 mod close;
 mod command;
 pub mod compound;
@@ -63,6 +64,7 @@ mod write;
 
 pub use change_notify::{ChangeNotifyRequest, NotifyAction, NotifyEntry};
 pub use channel::Channel;
+pub use civil::Civil;
 pub use close::{CloseAttributes, CloseRequest, CloseResponse};
 pub use command::Command;
 pub use create::{CreateRequest, CreateResponse};

@@ -123,17 +123,24 @@ impl Offer {
 }
 
 fn contexts<'a>(options: &ConnectOptions, salt: &'a [u8], host: &str) -> Vec<NegotiateContext<'a>> {
-    let ciphers = options.ciphers.iter().map(|cipher| wire::CipherId(cipher.id())).collect();
+    let ciphers: Vec<_> =
+        options.ciphers.iter().map(|cipher| wire::CipherId(cipher.id())).collect();
     let signing = options.signing_algorithms.iter();
-    let signing = signing.map(|algorithm| wire::SigningId(algorithm.id())).collect();
+    let signing: Vec<_> = signing.map(|algorithm| wire::SigningId(algorithm.id())).collect();
     let hashes = vec![HashId::SHA_512];
-    let mut contexts = vec![
-        NegotiateContext::PreauthIntegrity { hashes, salt },
-        NegotiateContext::Encryption(ciphers),
-        NegotiateContext::Signing(signing),
-    ];
+    let mut contexts = vec![NegotiateContext::PreauthIntegrity { hashes, salt }];
+    // MS-SMB2 §2.2.3.1.2, §2.2.3.1.7: a list of none is not sent.
+    if !ciphers.is_empty() {
+        contexts.push(NegotiateContext::Encryption(ciphers));
+    }
+    if !signing.is_empty() {
+        contexts.push(NegotiateContext::Signing(signing));
+    }
     if let Ok(host) = Name::try_from(host) {
         contexts.push(NegotiateContext::Netname(host));
+    }
+    if options.posix {
+        contexts.push(NegotiateContext::Posix(NegotiateContext::POSIX_VERSION));
     }
     contexts
 }

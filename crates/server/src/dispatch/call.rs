@@ -35,7 +35,7 @@ impl Asker<'_> {
     /// The open a request names, if it belongs to the session and the tree it names.
     pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
         let session = &self.channel.session;
-        let open = session.open(id.persistent, id.volatile).ok_or(NtStatus::FILE_CLOSED)?;
+        let open = session.open(id.persistent, id.volatile).ok_or_else(|| self.no_open())?;
         if self.header.tree_id().map(|tree| tree.0) != Some(open.tree.id) {
             return Err(NtStatus::NETWORK_NAME_DELETED);
         }
@@ -43,6 +43,17 @@ impl Asker<'_> {
         open.set_used(&self.link.core);
         self.check_sequence(&open)?;
         Ok(open)
+    }
+
+    // MS-SMB2 §3.3.5.2.11: the tree is looked for before the open. Here it is looked for when there is
+    // no open, which spares those that have one a lock: the opens of a tree go with it.
+    fn no_open(&self) -> NtStatus {
+        if self.has_tree() { NtStatus::FILE_CLOSED } else { NtStatus::NETWORK_NAME_DELETED }
+    }
+
+    /// Whether the tree that a request names is there.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.header.tree_id().is_some_and(|id| self.channel.session.tree(id.0).is_some())
     }
 
     // MS-SMB2 §3.3.5.2.10.

@@ -100,6 +100,9 @@ pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if is_expired(&call.header, &call.channel) {
         return Err(NtStatus::NETWORK_SESSION_EXPIRED);
     }
+    if is_of_a_tree(call.header.command) && !call.asker().has_tree() {
+        return Err(NtStatus::NETWORK_NAME_DELETED);
+    }
     if pipe::is_meant(call) {
         return pipe::handle(call, out);
     }
@@ -130,6 +133,13 @@ pub(crate) fn without_session(header: &Header, pdu: &[u8], out: &mut Vec<u8>) ->
         Command::ECHO => echo(pdu, out),
         _ => Err(NtStatus::USER_SESSION_DELETED),
     }
+}
+
+// MS-SMB2 §3.3.5.2.11: which commands concern a tree connect. A lease is its client's, whichever tree its
+// acknowledgement names; that of an oplock finds no open without the tree.
+fn is_of_a_tree(command: Command) -> bool {
+    let without = [Command::LOGOFF, Command::TREE_CONNECT, Command::ECHO, Command::OPLOCK_BREAK];
+    !without.contains(&command)
 }
 
 // Counts a request among those that a session which takes the place of this one waits for. What

@@ -143,14 +143,32 @@ impl Choice {
             posix: false,
         };
         let mut hashes_offered = None;
+        let mut ciphers_offered = false;
         for context in &request.contexts {
             match context {
                 // MS-SMB2 §3.3.5.4: two of a kind are refused.
                 NegotiateContext::PreauthIntegrity { .. } if hashes_offered.is_some() => {
                     return Err(NtStatus::INVALID_PARAMETER);
                 }
+                NegotiateContext::Encryption(_) if ciphers_offered => {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                NegotiateContext::Signing(_) if choice.signing_context => {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                // MS-SMB2 §2.2.3.1.1, §2.2.3.1.2, §2.2.3.1.7: a list names at least one.
+                NegotiateContext::PreauthIntegrity { hashes, .. } if hashes.is_empty() => {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                NegotiateContext::Encryption(ciphers) if ciphers.is_empty() => {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                NegotiateContext::Signing(algorithms) if algorithms.is_empty() => {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
                 NegotiateContext::PreauthIntegrity { hashes, .. } => hashes_offered = Some(hashes),
                 NegotiateContext::Encryption(ciphers) => {
+                    ciphers_offered = true;
                     let offered = |cipher: &Cipher| ciphers.iter().any(|id| id.0 == cipher.id());
                     choice.cipher = Cipher::PREFERENCE.into_iter().find(offered);
                 }

@@ -63,6 +63,11 @@ pub trait UserStore: fmt::Debug + Send + Sync {
     fn revision(&self) -> u64 {
         0
     }
+
+    /// Shows the name of each user. Stores that cannot tell whom they have show nobody.
+    fn each(&self, show: &mut dyn FnMut(&str)) {
+        let _ = show;
+    }
 }
 
 /// Users in memory, without regard to domain or to upper and lower case.
@@ -90,6 +95,10 @@ impl UserStore for UserList {
     fn lookup(&self, user: &str, _domain: &str) -> Option<Credentials> {
         let name = user.split_once('@').map_or(user, |(name, _realm)| name);
         self.0.get(&name.to_lowercase()).cloned()
+    }
+
+    fn each(&self, show: &mut dyn FnMut(&str)) {
+        self.0.keys().for_each(|name| show(name));
     }
 }
 

@@ -16,8 +16,8 @@
 //!  0x100 POSIX:         16-byte version GUID
 //! ```
 //!
-//! A type we do not know is kept as opaque bytes: MS-SMB2 §3.3.5.4 has it ignored, and every
-//! cifs.ko sends one.
+//! A type we do not know is kept as opaque bytes: MS-SMB2 §3.3.5.4 has it ignored, however many there are, and
+//! every cifs.ko sends one.
 //!
 //! Spec: MS-SMB2 §2.2.3.1 and §2.2.4.1.
 
@@ -94,7 +94,8 @@ impl<'a> NegotiateContext<'a> {
             return Err(outside);
         }
         let mut rest = pdu.get(start..).ok_or(outside)?;
-        let mut contexts = Vec::with_capacity(count);
+        // No more than the bytes there are can hold.
+        let mut contexts = Vec::with_capacity(count.min(rest.len().div_ceil(HEADER_LEN)));
         for _ in 0..count {
             let mut reader = Reader::new(rest);
             let kind = reader.u16()?;
@@ -231,8 +232,9 @@ fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Contexts of one message. Ten are defined; the rest is room for private ones.
-pub const CONTEXTS_MAX: usize = 32;
+/// Contexts of one message: as many as the largest frame before a logon, 64 KiB, has room for. Ten are
+/// defined; the rest is room for others' own.
+pub const CONTEXTS_MAX: usize = 8_192;
 /// Algorithms of one context.
 pub const ALGORITHMS_MAX: usize = 64;
 /// Bytes of salt; everyone sends 32.

@@ -1,7 +1,13 @@
 //! What the calls tell of the server.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::FileTime;
+use crate::auth::UserStore;
+
 /// A server, as those who browse it see it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Host {
     /// Its NetBIOS-like name, without backslashes.
     pub name: String,
@@ -11,6 +17,12 @@ pub struct Host {
     pub caller: String,
     /// What it shares, in the order it is listed.
     pub shares: Vec<SharedResource>,
+    /// Its accounts, for who may ask for them.
+    pub accounts: Option<Arc<dyn UserStore>>,
+    /// What its clock shows.
+    pub now: FileTime,
+    /// For how long it has run.
+    pub uptime: Duration,
 }
 
 /// One line of a list of shares.

@@ -7,7 +7,8 @@
 //!                  count u32, ptr | [count, {kind u16, name, domain i32}, names] | mapped u32 | status u32
 //! ```
 //!
-//! Enough for clients that show who owns a file: nothing can be changed through it, and there are no accounts in it.
+//! Enough for clients that show who owns a file: nothing can be changed through it. LookupNames4 and LookupSids3
+//! belong to the secure channel of a domain, which there is none of.
 //!
 //! Spec: MS-LSAD §3.1.4.4 (policies), MS-LSAT §3.1.4 (lookups).
 
@@ -170,7 +171,7 @@ fn lookup_sids(
     } else if count != 0 {
         return Err(Fault::BAD_STUB_DATA);
     }
-    let found: Vec<_> = sids.iter().map(|sid| names::name_of(sid, &host.name)).collect();
+    let found = names::names_of(&sids, host);
     let domains = Domains::of(&found, host);
     domains.emit(output);
     list(output, sids.len(), |output| {
@@ -207,7 +208,7 @@ fn lookup_names(
     let mut found = Vec::new();
     for is_there in are_there {
         let name = if is_there { input.string()? } else { String::new() };
-        found.push(names::sid_of(&name, &host.name));
+        found.push(names::sid_of(&name, host));
     }
     let domains = Domains::of(&found, host);
     domains.emit(output);
@@ -281,7 +282,7 @@ impl Domains {
 
     fn domain(named: &Named, host: &Host) -> (String, Sid) {
         let is_host = named.kind == Kind::Domain && named.domain.is_empty();
-        let name = if is_host { host.name.clone() } else { named.domain.to_owned() };
+        let name = if is_host { host.name.clone() } else { named.domain.to_string() };
         (name, named.split().0)
     }
 

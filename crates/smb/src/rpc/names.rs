@@ -1,12 +1,17 @@
 //! Which SIDs have names here, and the other way round.
 //!
-//! Those that security descriptors of this server hold, those that Windows shows beside them, and the server
-//! itself. Users have no SIDs.
+//! Those that security descriptors of this server hold, those that Windows shows beside them, the server
+//! itself, and its accounts: their numbers are made from their names, so they stay the same without being kept
+//! anywhere. Nothing is granted by a SID; two names may share one, by a chance of one in a thousand million.
 //!
 //! Spec: MS-DTYP §2.4.2.4 (well-known SIDs), MS-LSAT §2.2.13 (kinds).
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use aws_lc_rs::digest;
 
+use super::host::Host;
 use crate::info::security::Sid;
 
 /// A SID and what it is called.
@@ -14,7 +19,7 @@ use crate::info::security::Sid;
 pub(super) struct Named {
     pub(super) sid: Sid,
     pub(super) name: String,
-    pub(super) domain: &'static str,
+    pub(super) domain: Cow<'static, str>,
     pub(super) kind: Kind,
 }
 
@@ -47,32 +52,73 @@ pub(super) fn machine(server: &str) -> Sid {
     Sid::new(5, &[21, a, b, c]).expect("four are not many")
 }
 
-/// What a SID is called.
-pub(super) fn name_of(sid: &Sid, server: &str) -> Option<Named> {
-    all(server).find(|named| named.sid == *sid)
+/// What SIDs are called. Goes through the accounts once, however many are asked for.
+pub(super) fn names_of(sids: &[Sid], host: &Host) -> Vec<Option<Named>> {
+    let server = machine(&host.name);
+    let number_of = |sid: &Sid| match sid.split() {
+        Some((domain, number)) if domain == server && number >= ACCOUNTS_FROM => Some(number),
+        _ => None,
+    };
+    let mut accounts: HashMap<u32, Option<Named>> =
+        sids.iter().filter_map(number_of).map(|number| (number, None)).collect();
+    if let Some(store) = host.accounts.as_ref().filter(|_| !accounts.is_empty()) {
+        let mut show = |name: &str| {
+            if let Some(found) = accounts.get_mut(&account_number(name)) {
+                *found = Some(account(name, host));
+            }
+        };
+        store.each(&mut show);
+        // Who shows tickets may have no password here.
+        show(&host.caller);
+    }
+    let name_of = |sid: &Sid| {
+        let known = all(&host.name).find(|named| named.sid == *sid);
+        known.or_else(|| accounts.get(&number_of(sid)?)?.clone())
+    };
+    sids.iter().map(name_of).collect()
 }
 
 /// Which SID has that name, with or without its domain in front.
-pub(super) fn sid_of(name: &str, server: &str) -> Option<Named> {
+pub(super) fn sid_of(name: &str, host: &Host) -> Option<Named> {
     let (domain, name) = match name.split_once('\\') {
         Some((domain, name)) => (Some(domain), name),
         None => (None, name),
     };
-    all(server).find(|named| {
-        named.name.eq_ignore_ascii_case(name)
-            && domain.is_none_or(|domain| named.domain.eq_ignore_ascii_case(domain))
+    let is_meant = |of: &str| domain.is_none_or(|domain| of.eq_ignore_ascii_case(domain));
+    let known = all(&host.name)
+        .find(|named| named.name.eq_ignore_ascii_case(name) && is_meant(&named.domain));
+    known.or_else(|| {
+        // Who asks without a name is told nothing of accounts.
+        let accounts =
+            host.accounts.as_ref().filter(|_| !name.is_empty() && is_meant(&host.name))?;
+        let is_caller = host.caller.to_lowercase() == name.to_lowercase();
+        let is_one = is_caller || accounts.lookup(name, "").is_some();
+        is_one.then(|| account(name, host))
     })
+}
+
+fn account(name: &str, host: &Host) -> Named {
+    let sid = machine(&host.name).join(account_number(name)).expect("five are not many");
+    let domain = Cow::Owned(host.name.clone());
+    Named { sid, name: name.to_owned(), domain, kind: Kind::User }
+}
+
+// FNV-1a, 32 bits, folded to 30: numbers below 1,000 are Windows's own.
+fn account_number(name: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = name.to_lowercase().bytes().fold(0x811c_9dc5, step);
+    ACCOUNTS_FROM + ((hash >> 30) ^ (hash & 0x3fff_ffff))
 }
 
 fn all(server: &str) -> impl Iterator<Item = Named> {
     let known = KNOWN.iter().map(|&(authority, numbers, name, domain, kind)| Named {
         sid: Sid::new(authority, numbers).expect("few"),
         name: name.to_owned(),
-        domain,
+        domain: Cow::Borrowed(domain),
         kind,
     });
-    let itself =
-        Named { sid: machine(server), name: server.to_owned(), domain: "", kind: Kind::Domain };
+    let (name, domain) = (server.to_owned(), Cow::Borrowed(""));
+    let itself = Named { sid: machine(server), name, domain, kind: Kind::Domain };
     known.chain([itself])
 }
 
@@ -96,22 +142,67 @@ const KNOWN: &[Row] = &[
 ];
 
 const AUTHORITY: &str = "NT AUTHORITY";
+// Where those of accounts begin on every Windows.
+const ACCOUNTS_FROM: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
+    use crate::FileTime;
+    use crate::auth::UserList;
+
+    fn host(caller: &str) -> Host {
+        let mut accounts = UserList::new();
+        accounts.add_password("bob", "hidden");
+        Host {
+            name: "FILES".into(),
+            comment: String::new(),
+            caller: caller.into(),
+            shares: Vec::new(),
+            accounts: (!caller.is_empty()).then(|| Arc::new(accounts) as _),
+            now: FileTime(0),
+            uptime: Duration::ZERO,
+        }
+    }
+
+    fn name_of(sid: &Sid, host: &Host) -> Option<Named> {
+        names_of(std::slice::from_ref(sid), host).remove(0)
+    }
 
     #[test]
     fn names_are_found_by_sid_and_sids_by_name() {
+        let host = host("alice");
         for named in all("FILES") {
-            assert_eq!(name_of(&named.sid, "FILES"), Some(named.clone()));
+            assert_eq!(name_of(&named.sid, &host), Some(named.clone()));
             let full = format!("{}\\{}", named.domain, named.name.to_lowercase());
-            assert_eq!(sid_of(&full, "FILES"), Some(named));
+            assert_eq!(sid_of(&full, &host), Some(named));
         }
-        assert_eq!(name_of(&Sid::unix_user(0), "FILES").unwrap().domain, "Unix User");
-        assert_eq!(sid_of("everyone", "FILES").unwrap().sid, Sid::everyone());
-        assert_eq!(sid_of("OTHER\\Everyone", "FILES"), None);
-        assert_eq!(name_of(&Sid::unix_user(7), "FILES"), None);
+        assert_eq!(name_of(&Sid::unix_user(0), &host).unwrap().domain, "Unix User");
+        assert_eq!(sid_of("everyone", &host).unwrap().sid, Sid::everyone());
+        assert_eq!(sid_of("OTHER\\Everyone", &host), None);
+        assert_eq!(name_of(&Sid::unix_user(7), &host), None);
+    }
+
+    #[test]
+    fn accounts_have_sids_of_the_server_for_who_has_logged_on() {
+        let host_of_alice = host("alice");
+        for name in ["bob", "BOB", "files\\Bob", "alice", "FILES\\Alice"] {
+            let found = sid_of(name, &host_of_alice).unwrap();
+            assert_eq!((found.kind, &*found.domain), (Kind::User, "FILES"));
+            assert_eq!(found.split().0, machine("FILES"));
+            let back = name_of(&found.sid, &host_of_alice).unwrap();
+            assert!(back.name.eq_ignore_ascii_case(&found.name));
+        }
+        assert_ne!(sid_of("bob", &host_of_alice), sid_of("alice", &host_of_alice));
+        for name in ["carol", "OTHER\\bob", ""] {
+            assert_eq!(sid_of(name, &host_of_alice), None, "{name}");
+        }
+        let bob = sid_of("bob", &host_of_alice).unwrap();
+        assert_eq!(sid_of("bob", &host("")), None, "a guest asks");
+        assert_eq!(name_of(&bob.sid, &host("")), None);
     }
 
     #[test]

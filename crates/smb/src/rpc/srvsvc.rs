@@ -22,6 +22,7 @@ pub(super) fn call(opnum: u16, stub: &[u8], host: &Host) -> Result<Vec<u8>, Faul
         SHARE_ENUM | SHARE_ENUM_STICKY => share_enum(&mut input, host),
         SHARE_GET_INFO => share_get_info(&mut input, host),
         SERVER_GET_INFO => server_get_info(&mut input, host),
+        REMOTE_TOD => remote_tod(&mut input, host),
         _ => Err(Fault::NO_SUCH_CALL),
     }
 }
@@ -105,6 +106,31 @@ fn server_get_info(input: &mut Input<'_>, host: &Host) -> Result<Vec<u8>, Fault>
     Ok(output.into_bytes())
 }
 
+// MS-SRVS §3.1.4.21: what `net time` asks for.
+fn remote_tod(input: &mut Input<'_>, host: &Host) -> Result<Vec<u8>, Fault> {
+    input.optional_string()?;
+    let at = host.now.civil();
+    let seconds = host.now.to_unix_ns().max(0) / 1_000_000_000;
+    let mut output = Output::default();
+    output.pointer();
+    // MS-SRVS §2.2.4.105. Counters go round.
+    output.u32(low(seconds.unsigned_abs()));
+    output.u32(low(host.uptime.as_millis()));
+    [at.hour, at.minute, at.second, at.hundredth]
+        .into_iter()
+        .for_each(|n| output.u32(low(n.into())));
+    // All of this is UTC, and so says the zone.
+    output.u32(0);
+    output.u32(CLOCK_TICK);
+    [at.day, at.month, at.year, at.weekday].into_iter().for_each(|n| output.u32(low(n.into())));
+    output.u32(SUCCESS);
+    Ok(output.into_bytes())
+}
+
+fn low(number: u128) -> u32 {
+    u32::try_from(number & u128::from(u32::MAX)).expect("masked")
+}
+
 /// MS-SRVS §2.2.4.22 to §2.2.4.26: the fixed part, its strings deferred.
 fn entry(output: &mut Output, level: u32, share: &SharedResource) {
     output.string_pointer(&share.name);
@@ -140,6 +166,7 @@ fn readable(level: u32) -> u32 {
 const SHARE_ENUM: u16 = 15;
 const SHARE_GET_INFO: u16 = 16;
 const SERVER_GET_INFO: u16 = 21;
+const REMOTE_TOD: u16 = 28;
 const SHARE_ENUM_STICKY: u16 = 36;
 
 // MS-ERREF §2.2.
@@ -148,6 +175,8 @@ const ACCESS_DENIED: u32 = 5;
 const INVALID_LEVEL: u32 = 124;
 const NO_SUCH_SHARE: u32 = 2310;
 
+// In units of 0.1 ms: what Windows and Samba say.
+const CLOCK_TICK: u32 = 310;
 // MS-SRVS §2.2.2.4: SHI_USES_UNLIMITED.
 const UNLIMITED: u32 = u32::MAX;
 // MS-SRVS §2.2.2.6 and §2.2.2.7.

@@ -1,6 +1,9 @@
 //! Remote procedure calls: whatever is written to a pipe, in whatever pieces, what is read from it
 //! is whole fragments.
 
+use std::time::Duration;
+
+use smb::FileTime;
 use smb::rpc::{Association, Host, Interface, SharedResource};
 
 use crate::Input;
@@ -23,6 +26,9 @@ pub(crate) fn rpc(data: &[u8]) {
         comment: String::new(),
         caller: "user".to_owned(),
         shares: (0..100).map(|number| share(&format!("share-{number}"))).collect(),
+        accounts: None,
+        now: FileTime(0),
+        uptime: Duration::ZERO,
     };
     let mut association = Association::new(interface);
     while !input.is_empty() {

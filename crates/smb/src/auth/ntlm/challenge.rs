@@ -57,7 +57,9 @@ impl ChallengeRepr<'_> {
         out.extend(self.fresh.challenge);
         out.extend([0; 8]);
         put_field(&mut out, &info, FIXED + computer.len());
-        out.extend(VERSION);
+        // MS-NLMP §2.2.1.2: zeros where no version was negotiated.
+        let version = if self.flags.contains(NtlmFlags::VERSION) { VERSION } else { [0; 8] };
+        out.extend(version);
         out.extend(computer);
         out.extend(info);
         out

@@ -88,6 +88,15 @@ impl Sid {
         Some((Self { authority: self.authority, sub_authorities: before.to_vec() }, *last))
     }
 
+    /// Its member of that number, as a domain.
+    pub fn join(&self, number: u32) -> Option<Self> {
+        let sub_authorities: Vec<u32> =
+            self.sub_authorities.iter().copied().chain([number]).collect();
+        let authority = self.authority;
+        (sub_authorities.len() <= SUB_AUTHORITIES_MAX)
+            .then_some(Self { authority, sub_authorities })
+    }
+
     /// Splits `bytes` into a SID and the rest.
     ///
     /// # Errors

@@ -1,5 +1,17 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::*;
+use crate::FileTime;
+use crate::auth::UserList;
 use crate::rpc::SharedResource;
+
+fn accounts() -> UserList {
+    let mut accounts = UserList::new();
+    accounts.add_password("alice", "secret");
+    accounts.add_password("bob", "hidden");
+    accounts
+}
 
 fn host() -> Host {
     let share = |name: &str, kind| SharedResource { name: name.into(), kind, comment: "".into() };
@@ -11,6 +23,10 @@ fn host() -> Host {
             share("data", SharedResource::DIRECTORY),
             share("IPC$", SharedResource::PIPES),
         ],
+        accounts: Some(Arc::new(accounts())),
+        // 2026-11-20 13:14:15.16, a Friday.
+        now: FileTime::from_unix_ns(1_795_180_455_160_000_000),
+        uptime: Duration::from_millis(5_678),
     }
 }
 
@@ -302,4 +318,55 @@ fn who_asks_is_told_its_name() {
     assert_eq!(answer, expected);
     let answer = call(&mut association, 45, &words(&[0, 0, 0])).unwrap();
     assert_eq!(answer[answer.len() - 8..], [0; 8], "no domain, success");
+}
+
+#[test]
+fn the_time_of_day_is_told_in_utc() {
+    let mut association = bound();
+    let answer = call(&mut association, 28, &words(&[0])).unwrap();
+    // MS-SRVS §2.2.4.105: since 1970 and since the start, time of day, zone, tick, date, weekday; then the result.
+    let mut expected = words(&[0x2_0004, 1_795_180_455, 5_678, 13, 14, 15, 16, 0, 310]);
+    expected.extend(words(&[20, 11, 2026, 5, 0]));
+    assert_eq!(answer, expected);
+    let server = [words(&[0x2_0000, 5, 0, 5]), utf16("\\\\lf\0"), vec![0; 2]].concat();
+    assert_eq!(call(&mut association, 28, &server).unwrap(), expected);
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+#[test]
+fn accounts_have_sids_in_each_form_that_is_asked_for() {
+    let (mut association, handle) = policy();
+    // As rpcclient's lookupnames: one name, no answers yet, level 1, none mapped.
+    let bob = [words(&[1, 1, 0x0006_0006, 1, 3, 0, 3]), utf16("bob"), vec![0; 2]].concat();
+    let question =
+        |more: &[u32]| [handle.clone(), bob.clone(), words(&[0, 0, 1, 0]), words(more)].concat();
+    let short = call(&mut association, 14, &question(&[])).unwrap();
+    let end = &short[short.len() - 32..];
+    let number = u32::from_le_bytes(end[12..16].try_into().unwrap());
+    // A user of the first domain; one is known; success.
+    assert_eq!(*end, words(&[1, 0x2_0014, 1, 1, number, 0, 1, 0])[..]);
+    assert!(number >= 1000);
+    // With flags behind the domain.
+    let flagged = call(&mut association, 58, &question(&[0, 2])).unwrap();
+    assert_eq!(flagged[flagged.len() - 36..], words(&[1, 0x2_0014, 1, 1, number, 0, 0, 1, 0]));
+    // With the SID instead of its number.
+    let whole = call(&mut association, 68, &question(&[0, 2])).unwrap();
+    let end = &whole[whole.len() - 68..];
+    assert_eq!(
+        *end,
+        [words(&[1, 0x2_0014, 1, 1, 0x2_0018, 0, 0, 5]), end[32..60].to_vec(), words(&[1, 0])]
+            .concat()[..]
+    );
+    assert_eq!((end[32..34].to_vec(), &end[56..60]), (vec![1, 5], &number.to_le_bytes()[..]));
+    // And back.
+    let sid = [words(&[5]), end[32..60].to_vec()].concat();
+    let question = [handle, words(&[1, 1, 1, 1]), sid, words(&[0, 0, 1, 0])].concat();
+    let answer = call(&mut association, 15, &question).unwrap();
+    let name = [words(&[1, 0x0006_0006]), Vec::new()].concat();
+    assert!(answer.windows(8).any(|window| window == name), "a user with a name of three letters");
+    assert!(answer.windows(6).any(|window| window == utf16("bob")));
+    assert_eq!(answer[answer.len() - 8..], words(&[1, 0]));
 }
