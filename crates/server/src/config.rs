@@ -19,6 +19,8 @@ use crate::users::{UsersFile, UsersFileError};
 pub struct ServerConfig {
     /// Where TCP clients connect; port 0 chooses one.
     pub listen: SocketAddr,
+    /// A socket that listens already, to be used instead of one on `listen`.
+    pub listener: Option<Arc<std::net::TcpListener>>,
     /// Where RDMA clients connect (SMB Direct and push), if at all.
     pub rdma_listen: Option<SocketAddr>,
     /// The addresses clients are told of when they look for more channels; none: those this machine
@@ -53,6 +55,7 @@ impl ServerConfig {
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
+            listener: None,
             rdma_listen: None,
             announced: Vec::new(),
             rdma_provider: ProviderChoice::Soft,

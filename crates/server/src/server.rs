@@ -47,8 +47,14 @@ impl Server {
         }
         let listen_failed =
             |address| move |error| StartError::ConfigListen { address, source: error };
-        let listener =
-            TcpListener::bind(config.listen).await.map_err(listen_failed(config.listen))?;
+        let listener = match &config.listener {
+            Some(open) => open.try_clone().and_then(|open| {
+                open.set_nonblocking(true)?;
+                TcpListener::from_std(open)
+            }),
+            None => TcpListener::bind(config.listen).await,
+        };
+        let listener = listener.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
         let open = |listen| open_engine(listen, &config);
         let engine = config.rdma_listen.map(open).transpose()?;

@@ -11,7 +11,7 @@ use super::ids::{ConnectionId, Lkey, QpId, Rkey};
 #[non_exhaustive]
 pub enum EngineError {
     /// The host refused a system call.
-    #[error("{call}: host error {errno}")]
+    #[error("{call}: {}", std::io::Error::from_raw_os_error(*errno))]
     HostIo {
         /// The call.
         call: &'static str,

@@ -101,6 +101,27 @@ pub enum DisconnectReason {
     HostAdapter(AdapterFault),
 }
 
+impl fmt::Display for DisconnectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed at this end"),
+            Self::PeerClosed => f.write_str("the other end closed it"),
+            Self::PeerTerminated(code) => {
+                write!(f, "the other end refused an operation, Terminate {code}")
+            }
+            Self::PeerViolation(code) => {
+                write!(f, "the other end broke the protocol, Terminate {code}")
+            }
+            Self::MediaFailed(code) => write!(f, "a medium of this end failed, Terminate {code}"),
+            Self::LocalFault(code) => write!(f, "memory of this end failed, Terminate {code}"),
+            Self::HostIo { errno } => {
+                write!(f, "network: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+            Self::HostAdapter(fault) => write!(f, "the adapter failed: {fault:?}"),
+        }
+    }
+}
+
 /// What an adapter said that ended a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AdapterFault {

@@ -299,7 +299,7 @@ fn conclude(link: &Arc<Link>, ending: Ending, accept: Accept) -> Leg {
         end_session_elsewhere(link, session_id);
     }
     link.core.counters.logons_failed.fetch_add(1, Ordering::Relaxed);
-    warn!(peer = %link.peer, %reason, "logon refused");
+    warn!(peer = %link.peer, user = going.acceptor.name(), %reason, "logon refused");
     Leg::refused(reason.status(), session_id).signed_by(signer)
 }
 

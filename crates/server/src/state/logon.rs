@@ -64,7 +64,8 @@ impl Logon {
         ticket: Option<OneTicket>,
         (throttle, source): (Arc<Throttle>, IpAddr),
     ) -> Self {
-        let users = Arc::new(Throttled { users, throttle, source, asked: Mutex::default() });
+        let (asked, name) = (Mutex::default(), Mutex::default());
+        let users = Arc::new(Throttled { users, throttle, source, asked, name });
         let store = Arc::clone(&users) as Arc<dyn UserStore>;
         let mut acceptor = SpnegoAcceptor::new(Arc::new(config), Arc::clone(&store), fresh);
         if let Some((service, keytab, fresh)) = ticket {
@@ -72,6 +73,11 @@ impl Logon {
             acceptor = acceptor.with_kerberos(kerberos);
         }
         Self { acceptor, users }
+    }
+
+    /// Who the client says it is, fit for a log; empty if it has not said so.
+    pub(crate) fn name(&self) -> String {
+        self.users.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes the client's next token.
@@ -97,6 +103,15 @@ impl Logon {
         let throttle = Arc::clone(throttle);
         Decision::Later(Later { answer_at, accept, attempt, throttle, _held: held })
     }
+}
+
+/// What a client wrote, on one line, without control characters, and short.
+fn loggable(text: &str) -> String {
+    let mut shown: String = text.chars().take(LOGGED_MAX).flat_map(char::escape_debug).collect();
+    if text.chars().nth(LOGGED_MAX).is_some() {
+        shown.push_str("...");
+    }
+    shown
 }
 
 impl Decision {
@@ -125,12 +140,34 @@ struct Throttled {
     source: IpAddr,
     /// What the throttle said in this step.
     asked: Mutex<Option<Result<Attempt, TooMany>>>,
+    /// Who the client last said it was, fit for a log.
+    name: Mutex<String>,
 }
 
 impl UserStore for Throttled {
     fn lookup(&self, user: &str, domain: &str) -> Option<Credentials> {
+        *self.name.lock().unwrap_or_else(PoisonError::into_inner) = loggable(user);
         let answer = self.throttle.begin(self.source, user, Instant::now());
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
         answer.ok().and_then(|_| self.users.lookup(user, domain))
+    }
+}
+
+// Longer than any account's name; a client may send 64 KiB.
+const LOGGED_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_the_log_is_one_short_line_without_controls() {
+        assert_eq!(loggable("alice"), "alice");
+        assert_eq!(
+            loggable("a\nlogon by root\u{1b}[2J\u{202e}"),
+            "a\\nlogon by root\\u{1b}[2J\\u{202e}"
+        );
+        assert_eq!(loggable(&"x".repeat(70_000)).len(), LOGGED_MAX + 3);
+        assert_eq!(loggable(&"x".repeat(LOGGED_MAX)).len(), LOGGED_MAX);
     }
 }
