@@ -96,9 +96,14 @@ pub(crate) struct Serve {
     /// Address for SMB over TCP [default: 127.0.0.1:4450]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Address for SMB Direct and push mode [default: 127.0.0.1:5445]
+    /// Address for SMB Direct and push mode [default: port 5445 of the address of --listen]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) rdma_listen: Option<SocketAddr>,
+    /// User to serve as, where root starts the server: it binds the port of --listen, and everything else is done
+    /// with that user's rights and no others, reading config, users file and keytab included. A name of
+    /// /etc/passwd, or UID:GID
+    #[arg(long, value_name = "USER")]
+    pub(crate) run_as: Option<String>,
     /// Address that clients looking for more channels are told, where the machine does not know it
     /// itself (containers, translated addresses); `rss`: several connections to it are worth while,
     /// `rdma`: it leads to the RDMA listener too. May be given many times
@@ -187,6 +192,7 @@ pub(crate) struct Status {
 
 /// Options of `landfast get`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = GET_NOTES)]
 pub(crate) struct Get {
     /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH
     pub(crate) url: String,
@@ -196,6 +202,7 @@ pub(crate) struct Get {
 
 /// Options of `landfast put`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = PUT_NOTES)]
 pub(crate) struct Put {
     /// File to send; "-" is standard input
     pub(crate) local: PathBuf,
@@ -434,6 +441,7 @@ The config file holds the same settings:
   rdma_listen = \"127.0.0.1:5445\"
   rdma_threads = 1
   control = \"/run/landfast/files.sock\"
+  run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"
   users_file = \"/etc/landfast/users\"
@@ -456,7 +464,19 @@ The config file holds the same settings:
   name = \"alice\"
   password = \"secret\"
 
-SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed.";
+SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed. SIGHUP has it read the
+config file again: accounts change at once, and the log says what needs a restart. A mistake in it changes nothing.";
+
+const GET_NOTES: &str = "\
+The local file appears whole or not at all: what was there stays until everything has arrived and is on the medium.
+It keeps its mode; a symbolic link is followed. A file that changes while it is copied is an error. A pipe or device is
+written to as it is.";
+
+const PUT_NOTES: &str = "\
+The remote file appears whole or not at all: what was there stays until everything has arrived and is on the medium.
+What replaces a file gets its owner, mode, access list, attributes and time of creation where the server lets that be
+set; its streams, extended attributes and other hard links stay with the old file. A directory takes the file under its
+own name.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

@@ -11,9 +11,10 @@ use server::Announced;
 use crate::args::{Serve, Signing};
 use crate::control::Place;
 use crate::failure::Failure;
+use crate::run_as::Account;
 
 /// What `landfast serve` was told, from all sources.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) rdma_listen: SocketAddr,
@@ -28,10 +29,12 @@ pub(crate) struct Settings {
     pub(crate) users: Vec<User>,
     pub(crate) users_file: Option<PathBuf>,
     pub(crate) kerberos: Option<Kerberos>,
+    /// Who serves, where root has started the server.
+    pub(crate) run_as: Option<Account>,
 }
 
 /// A directory under a name.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
     pub(crate) name: String,
@@ -78,7 +81,7 @@ pub(crate) enum Guests {
 }
 
 /// An account.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -86,7 +89,7 @@ pub(crate) struct User {
 }
 
 /// Logons by ticket.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kerberos {
     pub(crate) keytab: PathBuf,
@@ -151,15 +154,18 @@ impl Settings {
             })?,
             (None, None) => ProviderChoice::default(),
         };
+        let listen = options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT));
+        let run_as = options.run_as.clone().or(file.run_as);
         Ok(Self {
             rdma_provider,
             rdma_threads,
             announced,
-            listen: options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT)),
+            listen,
             rdma_listen: options
                 .rdma_listen
                 .or(file.rdma_listen)
-                .unwrap_or_else(|| loopback(RDMA_PORT)),
+                .unwrap_or_else(|| SocketAddr::new(listen.ip(), RDMA_PORT)),
+            run_as: run_as.as_deref().map(Account::find).transpose()?,
             emulate_persistence: options.emulate_persistence || file.emulate_persistence,
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
@@ -169,6 +175,37 @@ impl Settings {
             users_file,
             kerberos,
         })
+    }
+}
+
+impl Settings {
+    /// Takes over from `before` what a running server cannot change, and names it where it is another.
+    pub(crate) fn keep_until_restart(&mut self, before: &Self) -> Vec<&'static str> {
+        let mut kept = Vec::new();
+        keep(&mut kept, "listen", &mut self.listen, &before.listen);
+        keep(&mut kept, "rdma_listen", &mut self.rdma_listen, &before.rdma_listen);
+        keep(&mut kept, "rdma_provider", &mut self.rdma_provider, &before.rdma_provider);
+        keep(&mut kept, "rdma_threads", &mut self.rdma_threads, &before.rdma_threads);
+        keep(&mut kept, "announce", &mut self.announced, &before.announced);
+        keep(&mut kept, "signing", &mut self.signing, &before.signing);
+        keep(&mut kept, "recall_grace_ms", &mut self.recall_grace, &before.recall_grace);
+        keep(&mut kept, "control", &mut self.control, &before.control);
+        keep(&mut kept, "run_as", &mut self.run_as, &before.run_as);
+        let emulates = &mut self.emulate_persistence;
+        keep(&mut kept, "emulate_persistence", emulates, &before.emulate_persistence);
+        kept
+    }
+}
+
+fn keep<T: Clone + PartialEq>(
+    kept: &mut Vec<&'static str>,
+    name: &'static str,
+    now: &mut T,
+    before: &T,
+) {
+    if now != before {
+        now.clone_from(before);
+        kept.push(name);
     }
 }
 
@@ -189,6 +226,7 @@ struct File {
     users_file: Option<PathBuf>,
     kerberos: Option<Kerberos>,
     control: Option<PathBuf>,
+    run_as: Option<String>,
     #[serde(default)]
     share: Vec<Share>,
     #[serde(default)]
@@ -299,6 +337,19 @@ mod tests {
         assert_eq!(settings.rdma_threads, 1);
         assert!(!settings.emulate_persistence);
         assert_eq!(settings.signing, Signing::Always);
+    }
+
+    #[test]
+    fn rdma_is_where_smb_is_unless_it_is_told_another_place() {
+        let rdma = |line: &[&str]| {
+            gather(&[&["/srv", "--user", "a:b"], line].concat()).unwrap().rdma_listen.to_string()
+        };
+        assert_eq!(rdma(&["--listen", "0.0.0.0:445"]), "0.0.0.0:5445");
+        assert_eq!(rdma(&["--listen", "[::]:445"]), "[::]:5445");
+        assert_eq!(
+            rdma(&["--listen", "192.0.2.1:445", "--rdma-listen", "127.0.0.1:1"]),
+            "127.0.0.1:1"
+        );
     }
 
     #[test]

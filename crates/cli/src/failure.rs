@@ -3,8 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use rdma::EngineError;
-use smb::NtStatus;
+use client::{ClientError, SmbUrl};
+
+use crate::interrupt::Stop;
+use crate::{start_hints, words};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +18,7 @@ pub(crate) enum Failure {
     #[error("config file {}: {source}", path.display())]
     ConfigSyntax { path: PathBuf, source: Box<toml::de::Error> },
     /// A value on the command line or in the config file makes no sense.
-    #[error("{what} \"{value}\": {why}")]
+    #[error("{what}{}: {why}", quoted(value))]
     ConfigValue { what: &'static str, value: String, why: &'static str },
     /// Something the operator must name is missing.
     #[error("{0}")]
@@ -30,6 +32,9 @@ pub(crate) enum Failure {
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),
+    /// Users and shares stay as they were.
+    #[error(transparent)]
+    Reload(#[from] server::ReloadError),
     /// A directory cannot be used as a share.
     #[error(transparent)]
     Share(#[from] server::share::ShareOpenError),
@@ -37,23 +42,46 @@ pub(crate) enum Failure {
     #[error("nothing was removed: {0}")]
     Sweep(#[from] server::share::SweepError),
     /// No server to ask.
-    #[error("no server of this user has a control socket in {}", .0.display())]
-    ControlNobody(PathBuf),
+    #[error("no server has a control socket in {}", list(.0))]
+    ControlNobody(Vec<PathBuf>),
+    /// There may be one, of somebody else.
+    #[error("{} may not be looked into by this user", .0.display())]
+    ControlForbidden(PathBuf),
     /// Several servers to ask.
     #[error("several servers run here: {}", list(.0))]
     ControlAmbiguous(Vec<PathBuf>),
     /// The answer on the control socket.
     #[error("the server at {}: {why}", path.display())]
     ControlAnswer { path: PathBuf, why: String },
+    /// Something of a server could not be used.
+    #[error("{action} {url}: {}", words::of(source))]
+    RemoteFile { action: &'static str, url: String, source: Box<ClientError> },
     /// The remote end, or the way to it, failed.
-    #[error(transparent)]
-    Remote(#[from] client::ClientError),
+    #[error("{}", words::of(.0))]
+    Remote(#[from] ClientError),
+    /// A file is there and not fit for what is wanted.
+    #[error("{action} {what}: {why}")]
+    Unfit { action: &'static str, what: String, why: &'static str },
+    /// A file was written to while it was copied.
+    #[error("{0} was changed while it was copied: nothing was replaced")]
+    Changed(String),
+    /// A signal ended the command.
+    #[error("stopped by a signal before it was done: nothing was replaced")]
+    Stopped(Stop),
     /// A region failed.
     #[error(transparent)]
     Region(#[from] client::RegionError),
     /// Push mode was asked for and is not in force.
     #[error("not in push mode: {0}")]
     NotPush(String),
+    /// Commits were to be measured where there are none.
+    #[error(
+        "the file lies in memory that a power failure erases (tmpfs): its server refuses commits"
+    )]
+    NotDurable,
+    /// The user to serve as cannot be had.
+    #[error("run_as: {0}")]
+    RunAs(&'static str),
     /// A system call failed.
     #[error("{action}: {source}")]
     System { action: &'static str, source: io::Error },
@@ -70,32 +98,47 @@ impl Failure {
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::ConfigMissing(_) => Some("see landfast serve --help for examples"),
-            Self::Start(server::StartError::ConfigRdmaListen {
-                source:
-                    EngineError::HostNoLibrary { .. }
-                    | EngineError::HostOldLibrary { .. }
-                    | EngineError::HostNoDevice
-                    | EngineError::ConfigWireHook,
-                ..
-            }) => None,
-            Self::Start(server::StartError::ConfigRdmaListen {
-                source: EngineError::ConfigNoDeviceAt(_),
-                ..
-            }) => Some("give an address of an RDMA device to --rdma-listen"),
+            Self::Start(error) => start_hints::of(error),
+            Self::Share(error) => start_hints::of_share(error),
             Self::ControlNobody(_) => Some(
                 "is one running, as this user, and not with --control off? a socket elsewhere is named with --control",
             ),
+            Self::ControlForbidden(_) => Some(
+                "a server of another user may run there: ask as that user or as root (sudo landfast status)",
+            ),
+            Self::NotDurable => Some(
+                "start the server with --emulate-persistence to measure without durability, or put the share on a \
+                 disk; reads alone (-w 0) need neither",
+            ),
             Self::ControlAmbiguous(_) => Some("name one of them with --control"),
-            Self::Start(_) => Some(
-                "is another server on that address? choose others with --listen and --rdma-listen",
-            ),
-            Self::Remote(error) if error.status() == Some(NtStatus::LOGON_FAILURE) => Some(
-                "an account is named as in smb://USER:PASSWORD@HOST/SHARE, or the password in LANDFAST_PASSWORD; \
-                 without a name only guests get in, where a share takes them",
-            ),
+            Self::Remote(error) => words::hint(error),
+            Self::RemoteFile { source, .. } => words::hint(source),
+            Self::Changed(_) => Some("try again when nobody writes to it"),
             Self::Lost(_) => Some("this must never happen: please report it with the output above"),
             _ => None,
         }
+    }
+
+    /// What a shell is told.
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self {
+            Self::Stopped(stop) => stop.exit_status(),
+            _ => 1,
+        }
+    }
+
+    /// Names what an error of the client is about, where nothing else does.
+    pub(crate) fn about(self, action: &'static str, url: &SmbUrl) -> Self {
+        match self {
+            Self::Remote(error) => Self::remote(action, url)(error),
+            other => other,
+        }
+    }
+
+    /// Wraps an error of the client.
+    pub(crate) fn remote(action: &'static str, url: &SmbUrl) -> impl FnOnce(ClientError) -> Self {
+        let url = url.to_string();
+        move |source| Self::RemoteFile { action, url, source: Box::new(source) }
     }
 
     /// Wraps an error of the local file system.
@@ -111,6 +154,10 @@ impl Failure {
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
     }
+}
+
+fn quoted(value: &str) -> String {
+    if value.is_empty() { String::new() } else { format!(" \"{value}\"") }
 }
 
 fn list(paths: &[PathBuf]) -> String {

@@ -7,12 +7,16 @@ mod control;
 mod demo;
 mod failure;
 mod files;
+mod interrupt;
 mod manual;
 mod passwd;
 mod remote;
+mod run_as;
 mod serve;
+mod start_hints;
 mod status;
 mod sweep;
+mod words;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -32,7 +36,7 @@ fn main() -> ExitCode {
             if let Some(hint) = failure.hint() {
                 eprintln!("  hint: {hint}");
             }
-            ExitCode::FAILURE
+            ExitCode::from(failure.exit_status())
         }
     }
 }
@@ -41,8 +45,8 @@ fn run(command: Command) -> Result<(), failure::Failure> {
     match command {
         Command::Serve(serve) => serve::run(&serve),
         Command::Ls(path) => files::list(&path),
-        Command::Get(get) => files::get(&get),
-        Command::Put(put) => files::put(&put),
+        Command::Get(get) => files::get::run(&get),
+        Command::Put(put) => files::put::run(&put),
         Command::Rm(path) => files::remove(&path),
         Command::Stat(path) => files::stat(&path),
         Command::Status(status) => status::run(&status),

@@ -1,30 +1,85 @@
 //! `landfast passwd`: accounts in a users file.
+//!
+//! At a terminal the password is asked for twice and not shown; from a pipe it is one line.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use server::users::UsersFile;
 
 use crate::args::Passwd;
 use crate::failure::Failure;
+use crate::files::off_thread;
+use crate::interrupt::{self, Stops};
 
-/// Sets a password, read from standard input, or removes an account.
+/// Sets a password or removes an account.
 pub(crate) fn run(options: &Passwd) -> Result<(), Failure> {
     if options.remove {
         return Ok(UsersFile::change(&options.file, &options.user, None)?);
     }
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() {
-        eprint!("Password of {} (it is shown as you type): ", options.user);
-        // A prompt that cannot be shown is not missed.
-        let _ = std::io::stderr().flush();
+    let set = |password: &str| Ok(UsersFile::change(&options.file, &options.user, Some(password))?);
+    if !io::stdin().is_terminal() {
+        return set(&given(line().map_err(Failure::system(READING))?)?);
     }
-    let mut line = String::new();
-    stdin.lock().read_line(&mut line).map_err(Failure::system("cannot read the password"))?;
-    let password = line.strip_suffix('\n').unwrap_or(&line);
-    let password = password.strip_suffix('\r').unwrap_or(password);
-    if password.is_empty() {
-        let (value, why) = (String::new(), "write it to standard input, on one line");
-        return Err(Failure::ConfigValue { what: "password", value, why });
-    }
-    Ok(UsersFile::change(&options.file, &options.user, Some(password))?)
+    interrupt::run(async |stops| set(&ask_twice(stops, &options.user).await?))
 }
+
+async fn ask_twice(stops: &mut Stops, user: &str) -> Result<String, Failure> {
+    let _hidden = Hidden::begin().map_err(Failure::system("cannot hide what is typed"))?;
+    let password = given(ask(stops, &format!("Password of {user}: ")).await?)?;
+    match ask(stops, "The same again: ").await? == password {
+        true => Ok(password),
+        false => Err(refused("the two are not the same: nothing was changed")),
+    }
+}
+
+async fn ask(stops: &mut Stops, prompt: &str) -> Result<String, Failure> {
+    eprint!("{prompt}");
+    // A prompt that cannot be shown is not missed.
+    let _ = io::stderr().flush();
+    let asked = stops.or(async { off_thread(line).await?.map_err(Failure::system(READING)) }).await;
+    // The key that ended the line was not shown either.
+    eprintln!();
+    asked
+}
+
+fn line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let end = line.trim_end_matches(['\n', '\r']).len();
+    line.truncate(end);
+    Ok(line)
+}
+
+fn given(password: String) -> Result<String, Failure> {
+    if password.is_empty() { Err(refused("an empty one is no password")) } else { Ok(password) }
+}
+
+fn refused(why: &'static str) -> Failure {
+    Failure::ConfigValue { what: "password", value: String::new(), why }
+}
+
+/// A terminal that does not show what is typed, until this is dropped.
+struct Hidden {
+    before: Termios,
+}
+
+impl Hidden {
+    fn begin() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // What was typed before it was asked for is forgotten: it was shown.
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        // A terminal that has gone shows nothing.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+const READING: &str = "cannot read the password";

@@ -22,11 +22,21 @@ pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
 
 /// Connects to the share of `url`: without a user in it as a guest, who has no key to sign with.
 pub(crate) fn connect(url: &SmbUrl) -> Result<Client, Failure> {
+    Client::connect(url, &options(url)).map_err(Failure::remote(CONNECTING, url))
+}
+
+/// [`connect`] on the caller's runtime, as one who understands modes and owners.
+pub(crate) async fn connect_async(url: &SmbUrl) -> Result<client::Client, Failure> {
+    let options = ConnectOptions { posix: true, ..options(url) };
+    client::Client::connect(url, &options).await.map_err(Failure::remote(CONNECTING, url))
+}
+
+fn options(url: &SmbUrl) -> ConnectOptions {
     let mut options = ConnectOptions::default();
     if url.user.is_empty() {
         options.signing = Protection::IfRequired;
     }
-    Ok(Client::connect(url, &options)?)
+    options
 }
 
 /// Opens the file of `url` with a lease, and maps a range of it for reading, writing and commits.
@@ -35,12 +45,14 @@ pub(crate) fn map(
     range: Range<u64>,
     settings: RegionSettings,
 ) -> Result<Region, Failure> {
-    Ok(connect(url)?.map(&url.path, &pushed(), range, settings)?)
+    let mapped = connect(url)?.map(&url.path, &pushed(), range, settings);
+    mapped.map_err(Failure::remote("cannot map", url))
 }
 
 /// Where the server of `url` takes RDMA connections, as it says when a file is opened for push.
 pub(crate) fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
-    let file = connect(url)?.open(&url.path, &pushed())?;
+    let opened = connect(url)?.open(&url.path, &pushed());
+    let file = opened.map_err(Failure::remote("cannot open", url))?;
     let grant = match file.inner().push() {
         Some(PushResponse::Granted(grant)) => grant,
         Some(PushResponse::Refused(refusal)) => return Err(Failure::NotPush(refusal.to_string())),
@@ -76,4 +88,5 @@ pub(crate) fn address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
     })
 }
 
+const CONNECTING: &str = "cannot enter";
 const PASSWORD_VARIABLE: &str = "LANDFAST_PASSWORD";

@@ -1,42 +1,114 @@
-//! `landfast serve`: start, say where, serve until told to stop.
+//! `landfast serve`: start, say where, serve until told to stop, and read the config again when told to.
 
 use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use server::share::Admission;
-use server::{KerberosConfig, PushPolicy, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
+use server::{
+    KerberosConfig, PushPolicy, Running, Server, ServerConfig, ShareConfig, SigningPolicy, Users,
+};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::args::{Serve, Signing};
 use crate::config::{Guests, Kerberos, Settings, Share};
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::run_as;
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let settings = Settings::gather(options)?;
+    // Before there is a thread that would stay root's.
+    let listener = match settings.run_as {
+        Some(account) => run_as::become_user(account, settings.listen, &settings.control)?,
+        None => None,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Failure::system("cannot start the runtime"))?;
-    runtime.block_on(serve(&settings, options))
+    runtime.block_on(serve(settings, options, listener))
 }
 
-async fn serve(settings: &Settings, options: &Serve) -> Result<(), Failure> {
-    let failed = Failure::system("cannot listen for signals");
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let running = Server::start(server_config(settings, options)?).await?;
-    warn_of_guests(settings);
+async fn serve(
+    mut settings: Settings,
+    options: &Serve,
+    listener: Option<Arc<TcpListener>>,
+) -> Result<(), Failure> {
+    let listen = |kind| signal(kind).map_err(Failure::system("cannot listen for signals"));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut hangup = listen(SignalKind::hangup())?;
+    let config = ServerConfig { listener, ..server_config(&settings, options)? };
+    let running = Server::start(config).await?;
+    warn_of_root();
+    warn_of_guests(&settings);
+    warn_of_loopback(&settings);
     let port = running.tcp_address().port();
     let _control = Control::open(&settings.control, port, running.observer())?;
     announce(&running);
-    tokio::select! {
-        _ = terminate.recv() => info!("SIGTERM: stopping"),
-        _ = tokio::signal::ctrl_c() => info!("SIGINT: stopping"),
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => break info!("SIGINT: stopping"),
+            _ = hangup.recv() => match reload(&settings, options, &running).await {
+                Ok(now) => settings = now,
+                Err(failure) => error!("SIGHUP: {failure}; the server goes on as it was"),
+            },
+        }
     }
     running.shutdown().await;
     Ok(())
+}
+
+// Accounts and shares change; the rest is read for the sake of who would otherwise believe it did.
+async fn reload(
+    before: &Settings,
+    options: &Serve,
+    running: &Running,
+) -> Result<Settings, Failure> {
+    let mut now = Settings::gather(options)?;
+    let reloaded = running.reload(users(&now)?, shares(&now)).await?;
+    warn!(
+        accounts = now.users.len(),
+        added = ?reloaded.added,
+        removed = ?reloaded.removed,
+        sessions_ended = reloaded.sessions_ended,
+        "SIGHUP: the config is read again"
+    );
+    warn_of_guests(&now);
+    let kept = now.keep_until_restart(before);
+    if !kept.is_empty() {
+        warn!("SIGHUP: changed, and in force with the next start: {}", kept.join(", "));
+    }
+    if !reloaded.unchanged.is_empty() {
+        let names = reloaded.unchanged.join(", ");
+        warn!(
+            "SIGHUP: path, devices and persistent_opens change with the next start: shares {names}"
+        );
+    }
+    Ok(now)
+}
+
+// Discretionary access is the kernel's, and the kernel lets root do everything.
+fn warn_of_root() {
+    if geteuid().is_root() {
+        warn!(
+            "served as root: whoever enters a share reads and writes files of any owner in it, guests included where \
+             they are let in; --run-as USER serves with that user's rights alone"
+        );
+    }
+}
+
+fn warn_of_loopback(settings: &Settings) {
+    let (smb, rdma) = (settings.listen.ip(), settings.rdma_listen.ip());
+    if rdma.is_loopback() && !smb.is_loopback() {
+        warn!(%rdma, %smb, "other machines reach SMB here, and neither SMB Direct nor push mode: see --rdma-listen");
+    }
 }
 
 // What an operator may not expect of a share that takes guests.
@@ -61,7 +133,7 @@ fn warn_of_guests(settings: &Settings) {
 }
 
 /// The one line that programs wait for.
-fn announce(running: &server::Running) {
+fn announce(running: &Running) {
     let rdma = running.rdma_address().map(|address| format!(" rdma={address}"));
     let mut out = std::io::stdout();
     // Whoever closed our output does not want to know.
@@ -74,6 +146,25 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
     if let Some(grace) = settings.recall_grace {
         push.grace = grace;
     }
+    Ok(ServerConfig {
+        signing: match settings.signing {
+            Signing::Always => SigningPolicy::Required,
+            Signing::WhenAsked => SigningPolicy::WhenAsked,
+        },
+        rdma_listen: Some(settings.rdma_listen),
+        announced: settings.announced.clone(),
+        rdma_provider: settings.rdma_provider,
+        rdma_threads: usize::from(settings.rdma_threads),
+        rdma_polling: options.poll.policy(),
+        rdma_capture: options.pcap.clone(),
+        shares: shares(settings),
+        users: users(settings)?,
+        push,
+        ..ServerConfig::new(settings.listen)
+    })
+}
+
+fn shares(settings: &Settings) -> Vec<ShareConfig> {
     let share = |share: &Share| ShareConfig {
         read_only: share.read_only,
         encrypt_required: share.encrypt,
@@ -89,30 +180,18 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         emulate_persistence: settings.emulate_persistence,
         ..ShareConfig::new(share.name.clone(), share.path.clone())
     };
+    settings.shares.iter().map(share).collect()
+}
+
+fn users(settings: &Settings) -> Result<Users, Failure> {
     let users = settings.users.iter().map(|user| (user.name.as_str(), user.password.as_str()));
     let users = match &settings.users_file {
         Some(path) => Users::in_file(path, users)?,
         None => Users::with_passwords(users),
     };
-    let users = match &settings.kerberos {
+    Ok(match &settings.kerberos {
         Some(kerberos) => users.with_kerberos(&kerberos_config(kerberos))?,
         None => users,
-    };
-    Ok(ServerConfig {
-        signing: match settings.signing {
-            Signing::Always => SigningPolicy::Required,
-            Signing::WhenAsked => SigningPolicy::WhenAsked,
-        },
-        rdma_listen: Some(settings.rdma_listen),
-        announced: settings.announced.clone(),
-        rdma_provider: settings.rdma_provider,
-        rdma_threads: usize::from(settings.rdma_threads),
-        rdma_polling: options.poll.policy(),
-        rdma_capture: options.pcap.clone(),
-        shares: settings.shares.iter().map(share).collect(),
-        users,
-        push,
-        ..ServerConfig::new(settings.listen)
     })
 }
 

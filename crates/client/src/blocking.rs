@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use smb::info::DirectoryEntry;
+use smb::info::{DirectoryEntry, FileInfoClass};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::connection::LeaseBreak;
@@ -181,6 +181,14 @@ impl File {
     /// The server's status.
     pub fn stat(&self) -> Result<FileStat, ClientError> {
         self.runtime.block_on(self.inner.stat())
+    }
+
+    /// See [`crate::File::query_info`].
+    ///
+    /// # Errors
+    /// The server's status.
+    pub fn query_info(&self, class: FileInfoClass, len_max: u32) -> Result<Vec<u8>, ClientError> {
+        self.runtime.block_on(self.inner.query_info(class, len_max))
     }
 
     /// See [`crate::File::set_len`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smb::auth::{Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
-use smb::info::{DirectoryEntry, Disposition, FileInfoClass, Rename, RenameFlags};
+use smb::info::DirectoryEntry;
 use smb::{Command, Empty, Name};
 use tokio::time::timeout;
 
@@ -133,9 +133,7 @@ impl Client {
     /// The server's status.
     pub async fn delete(&self, path: &str) -> Result<(), ClientError> {
         let file = self.open(path, &for_delete()).await?;
-        let mut buffer = Vec::new();
-        Disposition { delete: true }.emit(&mut buffer);
-        file.set_info(FileInfoClass::DISPOSITION, &buffer).await?;
+        file.delete_on_close(true).await?;
         file.close().await
     }
 
@@ -145,10 +143,7 @@ impl Client {
     /// The server's status; `OBJECT_NAME_COLLISION` if `to` exists and `replace` is not set.
     pub async fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
         let file = self.open(from, &for_delete()).await?;
-        let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::empty() };
-        let mut buffer = Vec::new();
-        Rename { flags, name: share_path(to)? }.emit(&mut buffer);
-        file.set_info(FileInfoClass::RENAME, &buffer).await?;
+        file.rename(to, replace).await?;
         file.close().await
     }
 }
@@ -168,9 +163,9 @@ pub(crate) fn share_path(path: &str) -> Result<Name, ClientError> {
 
 /// Dials the addresses of a host, one after the other.
 async fn dial(host: &str, port: u16) -> Result<Transport, ClientError> {
-    let addresses: Vec<SocketAddr> =
-        tokio::net::lookup_host((host, port)).await.map_err(ConnectionError::from)?.collect();
-    let mut last = ConnectionError::HostIo(std::io::ErrorKind::NotFound);
+    let found = tokio::net::lookup_host((host, port)).await;
+    let addresses: Vec<SocketAddr> = found.map_err(|_| ConnectionError::HostName)?.collect();
+    let mut last = ConnectionError::HostName;
     for address in addresses {
         match transport::connect(address).await {
             Ok(transport) => return Ok(transport),

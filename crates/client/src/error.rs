@@ -94,6 +94,9 @@ pub enum ConnectionError {
     /// The host's network failed.
     #[error("network: {}", io::Error::from(*.0))]
     HostIo(io::ErrorKind),
+    /// No address is known of the server's name.
+    #[error("the host's name has no address")]
+    HostName,
     /// The server closed.
     #[error("the server closed the connection")]
     PeerClosed,
@@ -142,7 +145,7 @@ pub enum ConnectionError {
     #[error("RDMA connection: {0:?}")]
     RdmaDial(rdma::ConnectFailure),
     /// The RDMA connection ended.
-    #[error("RDMA connection: {0:?}")]
+    #[error("RDMA connection: {0}")]
     RdmaLost(rdma::DisconnectReason),
     /// An RDMA operation failed, and the connection with it.
     #[error("RDMA operation: {0:?}")]

@@ -17,6 +17,9 @@ pub struct ConnectOptions {
     pub ciphers: Vec<smb::crypto::Cipher>,
     /// Signing algorithms to offer, best first.
     pub signing_algorithms: Vec<smb::crypto::SigningAlgorithm>,
+    /// Tell a server of 3.1.1 that modes and owners are understood: where it knows the POSIX extensions
+    /// too, security descriptors carry them.
+    pub posix: bool,
     /// How long connecting and authenticating may take.
     pub connect_timeout: Duration,
     /// How long the server may say nothing at all while it owes an answer, before the connection
@@ -39,6 +42,7 @@ impl Default for ConnectOptions {
             encryption: Protection::IfRequired,
             ciphers: smb::crypto::Cipher::PREFERENCE.to_vec(),
             signing_algorithms: smb::crypto::SigningAlgorithm::PREFERENCE.to_vec(),
+            posix: false,
             connect_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
         }

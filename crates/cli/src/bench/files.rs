@@ -17,7 +17,8 @@ pub(crate) fn run(options: &BenchFiles) -> Result<(), Failure> {
     if url.path.is_empty() {
         url.path = DIRECTORY.into();
     }
-    let phases = runtime()?.block_on(measure(&url, options))?;
+    let phases = runtime()?.block_on(measure(&url, options));
+    let phases = phases.map_err(|failure| failure.about("cannot measure", &url))?;
     if options.json {
         println!("{:#}", report(options, &phases));
     } else {

@@ -52,6 +52,14 @@ pub(crate) fn run(options: &Bench) -> Result<(), Failure> {
 
 /// Runs the benchmark.
 pub(crate) fn measure(options: &Bench) -> Result<Report, Failure> {
+    let named = |failure: Failure| match remote::url(&options.url) {
+        Ok(url) => failure.about("cannot measure", &url),
+        Err(_) => failure,
+    };
+    measure_unnamed(options).map_err(named)
+}
+
+fn measure_unnamed(options: &Bench) -> Result<Report, Failure> {
     let plan = Plan::new(options)?;
     let mut url = remote::url(&options.url)?;
     if url.path.is_empty() {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use client::{Region, RegionSettings, SmbUrl};
+use pmem::DurabilityClass;
 
 use super::arm::{Arm, Recording};
 use super::pace::Pace;
@@ -16,6 +17,8 @@ use crate::remote;
 pub(crate) struct Push {
     region: Region,
     pace: Pace,
+    /// It will ask for commits.
+    writes: bool,
     payload: Vec<u8>,
     answer: Vec<u8>,
     issued: VecDeque<Instant>,
@@ -34,6 +37,7 @@ impl Push {
         let region = remote::map(url, 0..plan.file_size, settings)?;
         let push = Self {
             region,
+            writes: plan.write_percent > 0,
             pace: Pace::new(plan.outstanding, plan.think),
             payload: vec![0x5a; plan.block],
             answer: vec![0; plan.block],
@@ -45,6 +49,11 @@ impl Push {
 
     fn insist(&self) -> Result<(), Failure> {
         match self.region.path() {
+            client::Path::Push { class: DurabilityClass::Volatile, is_emulated: false, .. }
+                if self.writes =>
+            {
+                Err(Failure::NotDurable)
+            }
             client::Path::Push { .. } => Ok(()),
             other => Err(Failure::NotPush(other.to_string())),
         }

@@ -6,11 +6,17 @@
 //!  neither               $XDG_RUNTIME_DIR/landfast/PORT.sock, or /run/landfast/PORT.sock
 //! ```
 //!
-//! PORT is the server's SMB port, so that several servers of one user do not meet.
+//! PORT is the server's SMB port, so that several servers of one user do not meet. A server that a system's manager
+//! starts has no XDG_RUNTIME_DIR, and who logs on has one: `landfast status` looks in both places, and in
+//! /run/user/UID where it has none itself.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
@@ -43,29 +49,49 @@ pub(super) fn customary_directory() -> PathBuf {
     runtime.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("landfast")
 }
 
-/// The socket of the one server this user runs.
+/// The socket of the one server that this user may ask.
 pub(crate) fn only_socket() -> Result<PathBuf, Failure> {
-    among(&customary_directory())
+    let of_logon = PathBuf::from(format!("/run/user/{}/landfast", geteuid().as_raw()));
+    let mut directories = vec![customary_directory(), of_logon, PathBuf::from(RUN_DIRECTORY)];
+    directories.dedup();
+    among(&directories)
 }
 
-fn among(directory: &Path) -> Result<PathBuf, Failure> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+fn among(directories: &[PathBuf]) -> Result<PathBuf, Failure> {
     let is_socket = |path: &PathBuf| path.metadata().is_ok_and(|of| of.file_type().is_socket());
-    // What a killed server has left answers nobody.
-    let is_live = |path: &PathBuf| is_socket(path) && UnixStream::connect(path).is_ok();
-    let mut live: Vec<PathBuf> =
-        entries.take(SOCKETS_MAX).map(|entry| entry.path()).filter(is_live).collect();
-    live.sort();
-    match live.pop() {
-        Some(only) if live.is_empty() => Ok(only),
-        Some(another) => {
-            live.push(another);
-            Err(Failure::ControlAmbiguous(live))
+    let mut live = BTreeSet::new();
+    let mut forbidden = None;
+    for directory in directories {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries.flatten().take(SOCKETS_MAX),
+            Err(error) => {
+                if error.kind() == ErrorKind::PermissionDenied {
+                    forbidden = Some(directory.clone());
+                }
+                continue;
+            }
+        };
+        for path in entries.map(|entry| entry.path()).filter(is_socket) {
+            match UnixStream::connect(&path) {
+                Ok(_) => drop(live.insert(path)),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => forbidden = Some(path),
+                // What a killed server has left answers nobody.
+                Err(_) => {}
+            }
         }
-        None => Err(Failure::ControlNobody(directory.into())),
+    }
+    match (live.pop_first(), forbidden) {
+        (Some(only), _) if live.is_empty() => Ok(only),
+        (Some(another), _) => {
+            Err(Failure::ControlAmbiguous(std::iter::once(another).chain(live).collect()))
+        }
+        (None, Some(forbidden)) => Err(Failure::ControlForbidden(forbidden)),
+        (None, None) => Err(Failure::ControlNobody(directories.to_vec())),
     }
 }
 
+/// Where servers have their sockets that no logon started.
+pub(crate) const RUN_DIRECTORY: &str = "/run/landfast";
 // Ports of one machine that anybody would serve on.
 const SOCKETS_MAX: usize = 4_096;
 
@@ -77,16 +103,17 @@ mod tests {
 
     #[test]
     fn the_only_server_that_lives_is_found_and_of_two_one_has_to_be_named() {
-        let directory = tempfile::tempdir().unwrap();
+        let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = |name: &str| directory.path().join(name);
-        assert!(matches!(among(directory.path()), Err(Failure::ControlNobody(_))));
+        let among = || super::among(&[directory.path().to_path_buf(), elsewhere.path().into()]);
+        assert!(matches!(among(), Err(Failure::ControlNobody(_))));
         std::fs::write(path("notes.sock"), "no socket").unwrap();
         drop(UnixListener::bind(path("1.sock")).unwrap());
-        assert!(matches!(among(directory.path()), Err(Failure::ControlNobody(_))), "a dead one");
+        assert!(matches!(among(), Err(Failure::ControlNobody(_))), "a dead one");
         let _one = UnixListener::bind(path("2.sock")).unwrap();
-        assert_eq!(among(directory.path()).unwrap(), path("2.sock"));
-        let _two = UnixListener::bind(path("3.sock")).unwrap();
-        let error = among(directory.path()).unwrap_err();
+        assert_eq!(among().unwrap(), path("2.sock"));
+        let _two = UnixListener::bind(elsewhere.path().join("3.sock")).unwrap();
+        let error = among().unwrap_err();
         assert!(error.to_string().contains("3.sock"), "{error}");
     }
 

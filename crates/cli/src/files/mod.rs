@@ -1,22 +1,26 @@
 //! `landfast ls|get|put|rm|stat`: files of a share from the command line.
 
-use std::fs;
+pub(crate) mod get;
+pub(crate) mod put;
+
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use client::OpenOptions;
-use client::blocking::File;
-use smb::FileTime;
+use client::blocking::Client;
+use client::{ClientError, OpenOptions};
+use smb::create::CreateOptions;
+use smb::info::FileInfoClass;
+use smb::{Civil, FileTime, NtStatus};
 
-use crate::args::{Get, Put, Remote};
+use crate::args::Remote;
 use crate::failure::Failure;
 use crate::remote;
 
 /// Lists a directory, one entry a line: kind, size, time of the last write (UTC), name.
 pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
-    let entries = remote::connect(&url)?.list(&url.path)?;
+    let entries = remote::connect(&url)?.list(&url.path);
+    let entries = entries.map_err(Failure::remote("cannot list", &url))?;
     let mut out = io::stdout().lock();
     for entry in entries.iter().filter(|entry| !matches!(entry.name.as_str(), "." | "..")) {
         let kind =
@@ -28,77 +32,41 @@ pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies a remote file here.
-pub(crate) fn get(options: &Get) -> Result<(), Failure> {
-    let url = remote::url(&options.url)?;
-    let client = remote::connect(&url)?;
-    let file = client.open(&url.path, &OpenOptions::read())?;
-    let local = options.local.clone().unwrap_or_else(|| last_name(&url.path));
-    let mut target: Box<dyn Write> = if is_pipe(&local) {
-        Box::new(io::stdout().lock())
-    } else {
-        Box::new(fs::File::create(&local).map_err(Failure::local("cannot write", &local))?)
-    };
-    let len = file.stat()?.len;
-    let mut buffer = vec![0; CHUNK];
-    let mut at = 0;
-    while at < len {
-        let taken = file.read_at(at, &mut buffer)?;
-        if taken == 0 {
-            break;
-        }
-        target.write_all(&buffer[..taken]).map_err(Failure::local("cannot write", &local))?;
-        at += wide(taken);
-        progress(at, len);
-    }
-    target.flush().map_err(Failure::local("cannot write", &local))?;
-    file.close()?;
-    Ok(())
-}
-
-/// Copies a local file there, and returns when the server has it on its medium.
-pub(crate) fn put(options: &Put) -> Result<(), Failure> {
-    let url = remote::url(&options.url)?;
-    let failed = || Failure::local("cannot read", &options.local);
-    let (mut source, len): (Box<dyn Read>, u64) = if is_pipe(&options.local) {
-        (Box::new(io::stdin().lock()), 0)
-    } else {
-        let file = fs::File::open(&options.local).map_err(failed())?;
-        let len = file.metadata().map_err(failed())?.len();
-        (Box::new(file), len)
-    };
-    let client = remote::connect(&url)?;
-    let file = client.open(&url.path, &OpenOptions::create())?;
-    let mut buffer = vec![0; CHUNK];
-    let mut at = 0;
-    loop {
-        let taken = fill(&mut source, &mut buffer).map_err(failed())?;
-        if taken == 0 {
-            break;
-        }
-        file.write_at(at, &buffer[..taken])?;
-        at += wide(taken);
-        progress(at, len);
-    }
-    finish(file)
-}
-
-fn finish(file: File) -> Result<(), Failure> {
-    file.flush()?;
-    file.close()?;
-    Ok(())
-}
-
-/// Removes a file or an empty directory.
+/// Removes a file or an empty directory, and looks whether it has gone.
 pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
-    Ok(remote::connect(&url)?.delete(&url.path)?)
+    let failed = || Failure::remote("cannot remove", &url);
+    let client = remote::connect(&url)?;
+    let removed = identity(&client, &url.path).map_err(failed())?;
+    client.delete(&url.path).map_err(failed())?;
+    let refused = |why| Failure::Unfit { action: "not removed:", what: url.to_string(), why };
+    match identity(&client, &url.path) {
+        // Somebody may have put another in its place.
+        Ok(there) if there == removed => {
+            Err(refused("the server said it was, and it is still there"))
+        }
+        Err(error) if error.status() == Some(NtStatus::DELETE_PENDING) => {
+            Err(refused("others have it open; it goes when the last of them closes it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file system's number of a file. Of a link, and not of what it points to.
+fn identity(client: &Client, path: &str) -> Result<Vec<u8>, ClientError> {
+    let looking =
+        OpenOptions { options: CreateOptions::OPEN_REPARSE_POINT, ..OpenOptions::attributes() };
+    let file = client.open(path, &looking)?;
+    let number = file.query_info(FileInfoClass::INTERNAL, INTERNAL_LEN)?;
+    file.close()?;
+    Ok(number)
 }
 
 /// Shows what the server knows of a file.
 pub(crate) fn stat(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
-    let stat = remote::connect(&url)?.stat(&url.path)?;
+    let stat = remote::connect(&url)?.stat(&url.path);
+    let stat = stat.map_err(Failure::remote("cannot look at", &url))?;
     println!("kind        {}", if stat.is_directory() { "directory" } else { "file" });
     println!("length      {}", stat.len);
     println!("allocated   {}", stat.allocation_size);
@@ -121,6 +89,14 @@ fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
+/// Runs what blocks on a thread of its own, so that a signal is seen meanwhile.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Failure::System { action: "a thread ended", source: error.into() })
+}
+
 fn is_pipe(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -139,29 +115,10 @@ fn progress(done: u64, total: u64) {
     }
 }
 
-/// `2026-11-20T12:34:56Z`, from the days of the civil calendar.
+/// `2026-11-20T12:34:56Z`.
 fn utc(time: FileTime) -> String {
-    let ns = u64::try_from(time.to_unix_ns()).unwrap_or(0);
-    let since: SystemTime = UNIX_EPOCH + Duration::from_nanos(ns);
-    let seconds = since.duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    let Civil { year, month, day, hour, minute, second, .. } = time.civil();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Year, month and day of a number of days since 1970, by eras of 400 years that begin in March.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
 }
 
 fn wide(len: usize) -> u64 {
@@ -171,17 +128,12 @@ fn wide(len: usize) -> u64 {
 // One request of the largest size every server takes.
 const CHUNK: usize = 1 << 20;
 const PROGRESS_FROM: u64 = 64 << 20;
+// MS-FSCC §2.4.22.
+const INTERNAL_LEN: u32 = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_become_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(20_777), (2026, 11, 20));
-    }
 
     #[test]
     fn a_get_without_a_local_name_takes_the_remote_one() {

@@ -2,13 +2,17 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.8, §3.2.4.9, §3.2.4.20.
 
-use smb::info::{EndOfFile, FileInfoClass, InfoType, NetworkOpen, SecurityInformation};
+use smb::info::{
+    Disposition, EndOfFile, FileInfoClass, InfoType, NetworkOpen, Rename, RenameFlags,
+    SecurityInformation,
+};
 use smb::{
     Command, ControlCode, IoctlRequest, IoctlResponse, OutputResponse, QueryInfoRequest,
     SetInfoRequest, SetInfoResponse,
 };
 
 use super::{File, FileStat};
+use crate::client::share_path;
 use crate::error::ClientError;
 
 impl File {
@@ -40,6 +44,48 @@ impl File {
         self.set_info(FileInfoClass::END_OF_FILE, &buffer).await
     }
 
+    /// Says whether the file goes with its last open, also when that open ends with its connection. The
+    /// last word counts. It takes the right to delete.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn delete_on_close(&self, delete: bool) -> Result<(), ClientError> {
+        let mut buffer = Vec::new();
+        Disposition { delete }.emit(&mut buffer);
+        self.set_info(FileInfoClass::DISPOSITION, &buffer).await
+    }
+
+    /// Gives the file another path on its share. It takes the right to delete.
+    ///
+    /// # Errors
+    /// The server's status; `OBJECT_NAME_COLLISION` if `to` exists and `replace` is not set.
+    pub async fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
+        let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::empty() };
+        let mut buffer = Vec::new();
+        Rename { flags, name: share_path(to)? }.emit(&mut buffer);
+        self.set_info(FileInfoClass::RENAME, &buffer).await
+    }
+
+    /// Reads parts of the security descriptor as it lies on the wire.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub async fn security(&self, parts: SecurityInformation) -> Result<Vec<u8>, ClientError> {
+        self.query(InfoType::SECURITY, 0, parts, SECURITY_LEN_MAX).await
+    }
+
+    /// Sets parts of the security descriptor.
+    ///
+    /// # Errors
+    /// The server's status; `NOT_SUPPORTED` where it keeps none.
+    pub async fn set_security(
+        &self,
+        parts: SecurityInformation,
+        descriptor: &[u8],
+    ) -> Result<(), ClientError> {
+        self.set(InfoType::SECURITY, 0, parts, descriptor).await
+    }
+
     /// Reads a class of file information as it lies on the wire.
     ///
     /// # Errors
@@ -49,11 +95,21 @@ impl File {
         class: FileInfoClass,
         len_max: u32,
     ) -> Result<Vec<u8>, ClientError> {
+        self.query(InfoType::FILE, class.0, SecurityInformation::empty(), len_max).await
+    }
+
+    async fn query(
+        &self,
+        info_type: InfoType,
+        class: u8,
+        additional: SecurityInformation,
+        len_max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
         let request = QueryInfoRequest {
-            info_type: InfoType::FILE,
-            class: class.0,
+            info_type,
+            class,
             output_length_max: len_max,
-            additional: SecurityInformation::empty(),
+            additional,
             flags: 0,
             file_id: self.id,
             input: &[],
@@ -69,13 +125,17 @@ impl File {
     /// # Errors
     /// The server's status.
     pub async fn set_info(&self, class: FileInfoClass, buffer: &[u8]) -> Result<(), ClientError> {
-        let request = SetInfoRequest {
-            info_type: InfoType::FILE,
-            class: class.0,
-            additional: SecurityInformation::empty(),
-            file_id: self.id,
-            buffer,
-        };
+        self.set(InfoType::FILE, class.0, SecurityInformation::empty(), buffer).await
+    }
+
+    async fn set(
+        &self,
+        info_type: InfoType,
+        class: u8,
+        additional: SecurityInformation,
+        buffer: &[u8],
+    ) -> Result<(), ClientError> {
+        let request = SetInfoRequest { info_type, class, additional, file_id: self.id, buffer };
         let response =
             self.tree.call(Command::SET_INFO, buffer.len(), |out| request.emit(out)).await?;
         response.parse(SetInfoResponse::parse).map(drop)
@@ -109,3 +169,5 @@ impl File {
 }
 
 const NETWORK_OPEN_LEN: u32 = 56;
+// An access list is at most 64 KiB long; owner and group are short.
+const SECURITY_LEN_MAX: u32 = 65_536;

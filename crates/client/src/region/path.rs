@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pmem::DurabilityClass;
-use rdma::{ConnectFailure, DisconnectReason, EngineError};
+use rdma::{ConnectFailure, DisconnectReason, EngineError, TerminateCode};
 use smb::NtStatus;
 use smb::push::Refusal;
 
@@ -92,7 +92,13 @@ impl fmt::Display for FallbackReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recalled => f.write_str("the server recalled the region"),
-            Self::Disconnected(reason) => write!(f, "the push connection ended ({reason:?})"),
+            Self::Disconnected(reason) => {
+                write!(f, "the push connection ended: {reason}")?;
+                match reason {
+                    DisconnectReason::PeerTerminated(ACCESS) => f.write_str(FORGETS),
+                    _ => Ok(()),
+                }
+            }
             Self::Unreachable(failure) => write!(f, "no push connection ({failure:?})"),
             Self::Silent => f.write_str("the server was silent on the push connection"),
             Self::NotGranted(refusal) => write!(f, "the server does not push this file: {refusal}"),
@@ -106,6 +112,10 @@ impl fmt::Display for FallbackReason {
     }
 }
 
+/// RFC 5040 §4.8: a region does not allow the operation. So a server answers commits of memory that forgets.
+const ACCESS: TerminateCode = TerminateCode { layer: 0, etype: 1, code: 2 };
+const FORGETS: &str = " (commits of files in memory, as on tmpfs, are refused unless the server runs with \
+                       --emulate-persistence)";
 /// A commit that the adapters at both ends carry out.
 const COMMIT_NATIVE: &str = "native RDMA Flush";
 /// A commit that the RDMA connection carries itself.
@@ -118,6 +128,16 @@ mod tests {
     use smb::{Command, ParseError};
 
     use super::*;
+
+    #[test]
+    fn a_refused_commit_names_the_option_that_would_allow_it() {
+        let reason = FallbackReason::Disconnected(DisconnectReason::PeerTerminated(ACCESS));
+        let text = reason.to_string();
+        assert!(
+            text.contains("--emulate-persistence") && !text.contains("TerminateCode"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn an_answer_that_makes_no_sense_is_not_called_a_lost_connection() {

@@ -1,0 +1,166 @@
+//! `landfast get`: a file of a share to here, whole or not at all.
+//!
+//! ```text
+//!  read --> DIRECTORY/.landfast-XXXX --> fsync --> renamed to its name --> the directory's fsync
+//! ```
+//!
+//! Until the rename the local file is what it was. Its mode stays, and where it is a symbolic link the file that it
+//! points to is replaced. A pipe or device is written to as it is, and then what came before a failure stays.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::{FileStat, OpenOptions, SmbUrl};
+use rustix::fs::{Gid, Uid, fchown};
+use tempfile::TempPath;
+
+use super::{CHUNK, is_pipe, last_name, off_thread, progress, wide};
+use crate::args::Get;
+use crate::failure::Failure;
+use crate::interrupt::{self, Stops};
+use crate::remote;
+
+/// Copies a remote file here, and returns when it is on the medium.
+pub(crate) fn run(options: &Get) -> Result<(), Failure> {
+    let url = remote::url(&options.url)?;
+    interrupt::run(async |stops| get(stops, &url, options.local.as_deref()).await)
+}
+
+async fn get(stops: &mut Stops, url: &SmbUrl, local: Option<&Path>) -> Result<(), Failure> {
+    let failed = || Failure::remote("cannot read", url);
+    let client = stops.or(remote::connect_async(url)).await?;
+    let opening = async { client.open(&url.path, &OpenOptions::read()).await.map_err(failed()) };
+    let file = stops.or(opening).await?;
+    let target = Target::open(local, &last_name(&url.path))?;
+    let reading = async {
+        let before = file.stat().await.map_err(failed())?;
+        let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+        while at < before.len {
+            let left = usize::try_from(before.len - at).unwrap_or(usize::MAX).min(CHUNK);
+            let taken = file.read_at(at, &mut buffer[..left]).await.map_err(failed())?;
+            if taken == 0 {
+                break;
+            }
+            buffer = target.write(buffer, taken).await?;
+            at += wide(taken);
+            progress(at, before.len);
+        }
+        let after = file.stat().await.map_err(failed())?;
+        if at != before.len || has_changed(&before, &after) {
+            return Err(Failure::Changed(url.to_string()));
+        }
+        target.persist_bytes().await
+    };
+    stops.or(reading).await?;
+    file.close().await.map_err(failed())?;
+    target.finish()
+}
+
+fn has_changed(before: &FileStat, after: &FileStat) -> bool {
+    let facts = |stat: &FileStat| (stat.len, stat.last_write_time, stat.change_time);
+    facts(before) != facts(after)
+}
+
+/// Where the bytes go.
+struct Target {
+    path: PathBuf,
+    out: Out,
+}
+
+enum Out {
+    /// Removed when dropped.
+    Beside {
+        file: Arc<File>,
+        part: TempPath,
+    },
+    /// A device, a pipe.
+    There(Arc<File>),
+    Stdout,
+}
+
+impl Target {
+    /// `name`: what the file is called where `local` does not say.
+    fn open(local: Option<&Path>, name: &Path) -> Result<Self, Failure> {
+        if local.is_some_and(is_pipe) {
+            return Ok(Self { path: "-".into(), out: Out::Stdout });
+        }
+        let mut path = local.unwrap_or(name).to_path_buf();
+        if local.is_some() && path.is_dir() {
+            path.push(name);
+        }
+        let failed = || Failure::local("cannot write", &path);
+        let there = match fs::metadata(&path) {
+            Ok(there) => Some(there),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed()(error)),
+        };
+        if there.as_ref().is_some_and(fs::Metadata::is_dir) {
+            return Err(failed()(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        if there.as_ref().is_some_and(|there| !there.is_file()) {
+            let file = File::options().write(true).open(&path).map_err(failed())?;
+            return Ok(Self { path, out: Out::There(Arc::new(file)) });
+        }
+        if there.is_some() {
+            // Who may not write to it may not replace it.
+            drop(File::options().write(true).open(&path).map_err(failed())?);
+        }
+        let link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
+        let path = if link { fs::canonicalize(&path).map_err(failed())? } else { path };
+        let mut builder = tempfile::Builder::new();
+        // As the shell's umask has it: what is not there yet has no mode to keep.
+        builder.prefix(".landfast-").permissions(Permissions::from_mode(0o666));
+        let failed = || Failure::local("cannot write", &path);
+        let (file, part) = builder.tempfile_in(parent(&path)).map_err(failed())?.into_parts();
+        if let Some(there) = there {
+            // Only root can, and nobody else has to.
+            let _ =
+                fchown(&file, Some(Uid::from_raw(there.uid())), Some(Gid::from_raw(there.gid())));
+            let mode = Permissions::from_mode(there.mode() & 0o7777);
+            file.set_permissions(mode).map_err(failed())?;
+        }
+        Ok(Self { path, out: Out::Beside { file: Arc::new(file), part } })
+    }
+
+    async fn write(&self, buffer: Vec<u8>, len: usize) -> Result<Vec<u8>, Failure> {
+        let file = match &self.out {
+            Out::Beside { file, .. } | Out::There(file) => Some(Arc::clone(file)),
+            Out::Stdout => None,
+        };
+        let work = move || {
+            let written = match file {
+                Some(file) => (&*file).write_all(&buffer[..len]),
+                None => io::stdout().write_all(&buffer[..len]),
+            };
+            (buffer, written)
+        };
+        let (buffer, written) = off_thread(work).await?;
+        written.map_err(Failure::local("cannot write", &self.path)).map(|()| buffer)
+    }
+
+    async fn persist_bytes(&self) -> Result<(), Failure> {
+        let Out::Beside { file, .. } = &self.out else {
+            return io::stdout().flush().map_err(Failure::local("cannot write", &self.path));
+        };
+        let file = Arc::clone(file);
+        let synced = off_thread(move || file.sync_all()).await?;
+        synced.map_err(Failure::local("cannot write", &self.path))
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        let Self { path, out } = self;
+        let Out::Beside { part, .. } = out else { return Ok(()) };
+        let failed = || Failure::local("cannot write", &path);
+        part.persist(&path).map_err(|error| failed()(error.error))?;
+        let directory = File::open(parent(&path)).map_err(failed())?;
+        directory.sync_all().map_err(failed())
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or_else(|| Path::new("."))
+}

@@ -1,0 +1,311 @@
+//! `landfast put`: a local file to a share, whole or not at all.
+//!
+//! ```text
+//!  read  --> DIRECTORY/.landfast-XXXX.part --> flushed --> renamed to its name --> the name flushed
+//!            goes by itself with the connection            what was there is replaced
+//! ```
+//!
+//! Until the rename the file of that name is what it was. The part file is marked for deletion while it is written,
+//! so the server removes it whenever the connection ends, however it ends. What replaces a file gets its
+//! owner, mode and access list, its attributes and its time of creation; its streams, extended attributes and further
+//! hard links stay with the old one.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use client::{Client, ClientError, File, FileStat, OpenOptions, SmbUrl};
+use smb::create::{AccessMask, CreateDisposition, CreateOptions, ShareAccess};
+use smb::info::{Basic, FileAttributes, FileInfoClass, SecurityInformation};
+use smb::{FileTime, NtStatus};
+use tokio::time::timeout;
+
+use super::{CHUNK, fill, is_pipe, off_thread, progress, wide};
+use crate::args::Put;
+use crate::failure::Failure;
+use crate::interrupt::{self, Stops};
+use crate::remote;
+
+/// Copies a local file there, and returns when the server has it, under its name, on its medium.
+pub(crate) fn run(options: &Put) -> Result<(), Failure> {
+    let url = remote::url(&options.url)?;
+    let source = Source::open(options)?;
+    interrupt::run(async |stops| put(stops, url, source).await)
+}
+
+async fn put(stops: &mut Stops, mut url: SmbUrl, mut source: Source) -> Result<(), Failure> {
+    let client = stops.or(remote::connect_async(&url)).await?;
+    let replaced = stops.or(look(&client, &mut url, &source)).await?;
+    let part = stops.or(Part::create(&client, &url, replaced.as_ref())).await?;
+    let sent = stops.or(part.fill(&mut source)).await;
+    match sent {
+        // Not to be interrupted: it is short, and afterwards the file is there or it is not.
+        Ok(()) => part.finish(&url).await,
+        Err(failure) => {
+            part.discard().await;
+            Err(failure)
+        }
+    }
+}
+
+/// What is sent.
+struct Source {
+    /// Away while it is read from.
+    reader: Option<Box<dyn Read + Send>>,
+    path: PathBuf,
+    /// Of a regular file, to see whether it changes.
+    before: Option<(fs::File, Stamp)>,
+}
+
+/// Length and time of the last write.
+type Stamp = (u64, Option<SystemTime>);
+
+impl Source {
+    fn open(options: &Put) -> Result<Self, Failure> {
+        let path = options.local.clone();
+        if is_pipe(&path) {
+            return Ok(Self { reader: Some(Box::new(io::stdin())), path, before: None });
+        }
+        let failed = || Failure::local("cannot read", &path);
+        let file = fs::File::open(&path).map_err(failed())?;
+        let metadata = file.metadata().map_err(failed())?;
+        if metadata.is_dir() {
+            return Err(failed()(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let before = match metadata.is_file() {
+            true => Some((file.try_clone().map_err(failed())?, stamp(&metadata))),
+            false => None,
+        };
+        Ok(Self { reader: Some(Box::new(file)), path, before })
+    }
+
+    fn len(&self) -> u64 {
+        self.before.as_ref().map_or(0, |(_, (len, _))| *len)
+    }
+
+    /// The name it has here, if it has one.
+    fn name(&self) -> Option<String> {
+        let name = self.path.file_name().filter(|_| !is_pipe(&self.path))?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
+    async fn next(&mut self, mut buffer: Vec<u8>) -> Result<(Vec<u8>, usize), Failure> {
+        let mut reader = self.reader.take().expect("one read at a time");
+        let work = move || {
+            let taken = fill(&mut *reader, &mut buffer);
+            (reader, buffer, taken)
+        };
+        let (reader, buffer, taken) = off_thread(work).await?;
+        self.reader = Some(reader);
+        Ok((buffer, taken.map_err(Failure::local("cannot read", &self.path))?))
+    }
+
+    fn check_unchanged(&self, sent: u64) -> Result<(), Failure> {
+        let Some((file, before)) = &self.before else { return Ok(()) };
+        let now = file.metadata().map_err(Failure::local("cannot read", &self.path))?;
+        if stamp(&now) != *before || (before.0 != 0 && sent != before.0) {
+            return Err(Failure::Changed(self.path.display().to_string()));
+        }
+        Ok(())
+    }
+}
+
+fn stamp(metadata: &fs::Metadata) -> Stamp {
+    (metadata.len(), metadata.modified().ok())
+}
+
+/// What a file gives to the one that takes its place.
+struct Replaced {
+    stat: FileStat,
+    security: Option<(SecurityInformation, Vec<u8>)>,
+}
+
+/// Looks at what is there. What names a directory comes to name a file in it.
+async fn look(
+    client: &Client,
+    url: &mut SmbUrl,
+    source: &Source,
+) -> Result<Option<Replaced>, Failure> {
+    let mut found = Replaced::at(client, url).await?;
+    if found.as_ref().is_some_and(|found| found.stat.is_directory()) {
+        let name = source.name().ok_or_else(|| Failure::Unfit {
+            action: "cannot write",
+            what: url.to_string(),
+            why: "it is a directory, and standard input has no name to go in under",
+        })?;
+        url.path = if url.path.is_empty() { name } else { format!("{}/{name}", url.path) };
+        found = Replaced::at(client, url).await?;
+    }
+    let Some(replaced) = &found else { return Ok(None) };
+    let refused = |why| Failure::Unfit { action: "cannot replace", what: url.to_string(), why };
+    if replaced.stat.is_directory() {
+        return Err(refused("it is a directory"));
+    }
+    if replaced.stat.attributes.contains(FileAttributes::READONLY) {
+        return Err(refused("it is marked read-only"));
+    }
+    Ok(found)
+}
+
+impl Replaced {
+    async fn at(client: &Client, url: &SmbUrl) -> Result<Option<Self>, Failure> {
+        let attributes = OpenOptions::attributes();
+        let reading =
+            OpenOptions { access: attributes.access | AccessMask::READ_CONTROL, ..attributes };
+        let mut opened = client.open(&url.path, &reading).await;
+        if status(&opened) == Some(NtStatus::ACCESS_DENIED) {
+            opened = client.open(&url.path, &OpenOptions::attributes()).await;
+        }
+        if status(&opened) == Some(NtStatus::OBJECT_NAME_NOT_FOUND) {
+            return Ok(None);
+        }
+        let file = opened.map_err(Failure::remote("cannot write", url))?;
+        let stat = file.opened_as();
+        let mut security = None;
+        for parts in [OWNERS.union(SecurityInformation::DACL), SecurityInformation::DACL] {
+            if security.is_none() {
+                security = file.security(parts).await.ok().map(|bytes| (parts, bytes));
+            }
+        }
+        file.close().await.map_err(Failure::remote("cannot write", url))?;
+        Ok(Some(Self { stat, security }))
+    }
+}
+
+/// The file while it is written.
+struct Part {
+    file: File,
+    url: SmbUrl,
+}
+
+impl Part {
+    async fn create(
+        client: &Client,
+        url: &SmbUrl,
+        replaced: Option<&Replaced>,
+    ) -> Result<Self, Failure> {
+        let failed = || Failure::remote("cannot write", url);
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|_| failed()(ClientError::HostRandom))?;
+        let name = format!(".landfast-{:016x}.part", u64::from_le_bytes(random));
+        let path = match url.path.rsplit_once(['/', '\\']) {
+            Some((directory, _)) => format!("{directory}/{name}"),
+            None => name,
+        };
+        let mut options = OpenOptions {
+            access: AccessMask::FILE_GENERIC_WRITE
+                | AccessMask::READ_ATTRIBUTES
+                | AccessMask::DELETE,
+            share: ShareAccess::empty(),
+            disposition: CreateDisposition::CREATE,
+            options: CreateOptions::NON_DIRECTORY_FILE,
+            ..OpenOptions::read()
+        };
+        let plain = options.clone();
+        if replaced.is_some_and(|replaced| replaced.security.is_some()) {
+            options.access |= AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
+        }
+        let mut opened = client.open(&path, &options).await;
+        if status(&opened) == Some(NtStatus::ACCESS_DENIED) {
+            opened = client.open(&path, &plain).await;
+        }
+        let file = opened.map_err(failed())?;
+        let part = Self { file, url: SmbUrl { path, ..url.clone() } };
+        part.file.delete_on_close(true).await.map_err(failed())?;
+        if let Some(replaced) = replaced {
+            part.inherit(url, replaced).await?;
+        }
+        Ok(part)
+    }
+
+    // Before there is a byte in it that others must not read.
+    async fn inherit(&self, url: &SmbUrl, replaced: &Replaced) -> Result<(), Failure> {
+        let basic = Basic {
+            creation_time: replaced.stat.creation_time,
+            last_access_time: FileTime::ZERO,
+            last_write_time: FileTime::ZERO,
+            change_time: FileTime::ZERO,
+            attributes: replaced.stat.attributes & KEPT,
+        };
+        let mut buffer = Vec::new();
+        basic.emit(&mut buffer);
+        let set = self.file.set_info(FileInfoClass::BASIC, &buffer).await;
+        unless_refused(set).map_err(Failure::remote("cannot write", url))?;
+        let Some((parts, descriptor)) = &replaced.security else { return Ok(()) };
+        let mut kept = false;
+        for parts in [*parts, SecurityInformation::DACL] {
+            if !kept {
+                let set = self.file.set_security(parts, descriptor).await;
+                kept = unless_refused(set).map_err(Failure::remote("cannot write", url))?;
+            }
+        }
+        if !kept {
+            tracing::info!(%url, "the server sets no owner, mode or access list: the new file has its own");
+        }
+        Ok(())
+    }
+
+    /// All of the source, on the server's medium.
+    async fn fill(&self, source: &mut Source) -> Result<(), Failure> {
+        let failed = || Failure::remote("cannot write", &self.url);
+        let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+        loop {
+            let (filled, taken) = source.next(buffer).await?;
+            buffer = filled;
+            if taken == 0 {
+                break;
+            }
+            self.file.write_at(at, &buffer[..taken]).await.map_err(failed())?;
+            at += wide(taken);
+            progress(at, source.len());
+        }
+        source.check_unchanged(at)?;
+        self.file.flush().await.map_err(failed())
+    }
+
+    /// Gives it its name.
+    async fn finish(self, url: &SmbUrl) -> Result<(), Failure> {
+        let failed = || Failure::remote("cannot write", url);
+        self.file.delete_on_close(false).await.map_err(failed())?;
+        if let Err(error) = self.file.rename(&url.path, true).await {
+            let _ = self.file.delete_on_close(true).await;
+            self.discard().await;
+            return Err(Failure::remote("cannot replace", url)(error));
+        }
+        // The name too.
+        self.file.flush().await.map_err(failed())?;
+        self.file.close().await.map_err(failed())
+    }
+
+    /// Waits until it is gone, but not for ever: where the connection is lost the server sees to it.
+    async fn discard(self) {
+        let Self { file, url } = self;
+        let closed = timeout(PATIENCE, file.close()).await;
+        if !matches!(closed, Ok(Ok(()))) {
+            tracing::info!(%url, "the server removes it when it sees that the connection has ended");
+        }
+    }
+}
+
+fn status<T>(outcome: &Result<T, ClientError>) -> Option<NtStatus> {
+    outcome.as_ref().err().and_then(ClientError::status)
+}
+
+/// Whether it was done; a server may say that it does not do such things.
+fn unless_refused(outcome: Result<(), ClientError>) -> Result<bool, ClientError> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(error) if error.status().is_some() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+const OWNERS: SecurityInformation = SecurityInformation::OWNER.union(SecurityInformation::GROUP);
+/// What says nothing about the data.
+const KEPT: FileAttributes = FileAttributes::HIDDEN
+    .union(FileAttributes::SYSTEM)
+    .union(FileAttributes::ARCHIVE)
+    .union(FileAttributes::NOT_CONTENT_INDEXED);
+// A server that is there needs milliseconds.
+const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,0 +1,271 @@
+//! Copies are whole or have not happened, whatever stops them.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::fs::Permissions;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use smb::info::FileInfoClass;
+use support::{Fixture, Served, names, program, said, signal, status_of, until};
+
+/// A `put` from standard input that has sent a part of it.
+fn half_done(fixture: &Fixture, target: &str) -> Child {
+    let mut put = fixture.program(&["put", "-", &fixture.url(target)]);
+    put.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut put = put.spawn().unwrap();
+    put.stdin.as_mut().unwrap().write_all(&vec![b'n'; 3 << 20]).unwrap();
+    until("a part is sent", || {
+        let parts = names(fixture.share.path());
+        let part = parts.iter().find(|name| name.ends_with(".part"));
+        part.is_some_and(|name| fixture.remote(name).metadata().is_ok_and(|of| of.len() > 1 << 20))
+    });
+    put
+}
+
+#[test]
+fn a_put_that_a_signal_ends_leaves_the_old_file_and_no_part() {
+    for (stop, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let fixture = Fixture::start();
+        std::fs::write(fixture.remote("f"), "old").unwrap();
+        let put = half_done(&fixture, "f");
+        signal(&put, stop);
+        // Its input is open still.
+        let output = put.wait_with_output().unwrap();
+        assert_eq!(status_of(&output), status, "{}", said(&output));
+        assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
+        assert_eq!(names(fixture.share.path()), ["f"]);
+    }
+}
+
+#[test]
+fn a_put_that_is_killed_leaves_the_old_file_and_soon_no_part() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    let mut put = half_done(&fixture, "f");
+    put.kill().unwrap();
+    put.wait().unwrap();
+    until("the server removes the part", || names(fixture.share.path()) == ["f"]);
+    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
+}
+
+#[test]
+fn a_put_whose_source_cannot_be_read_leaves_the_old_file() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    std::fs::create_dir(fixture.local("directory")).unwrap();
+    // The last one is opened, and fails when it is read.
+    for source in ["missing", "directory", "/proc/self/mem"] {
+        let output = fixture.run(&["put", source, &fixture.url("f")]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(source), "{}", said(&output));
+        assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
+        assert_eq!(names(fixture.share.path()), ["f"]);
+    }
+}
+
+#[test]
+fn a_put_onto_a_full_disk_leaves_the_old_file_and_no_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=2m none {0} && echo old > {0}/f && exec \"$0\" serve {0} --user alice:secret \
+         --listen 127.0.0.1:0 --rdma-listen 127.0.0.1:0 --control off",
+        directory.path().display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", &script, env!("CARGO_BIN_EXE_landfast")]);
+    let mut server = Served::start(command);
+    if !server.line.starts_with("listening") {
+        eprintln!("SKIPPED: no mount namespace on this machine: {}", server.end());
+        return;
+    }
+    let url = |name: &str| format!("smb://alice:secret@{}/data/{name}", server.smb());
+    let mut put = program(&["put", "-", &url("f")]);
+    let mut put = put.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It may have ended before it has taken everything.
+    let _ = put.stdin.take().unwrap().write_all(&vec![b'n'; 8 << 20]);
+    let output = put.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("the server's disk is full"), "{}", said(&output));
+    let got = program(&["get", &url("f"), "-"]).output().unwrap();
+    assert_eq!((got.status.code(), &*got.stdout), (Some(0), &b"old\n"[..]));
+    let listed = program(&["ls", &url("")]).output().unwrap();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 1, "only the file");
+    server.child.kill().unwrap();
+}
+
+#[test]
+fn a_put_replaces_a_file_and_keeps_its_owner_mode_and_attributes() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    std::fs::set_permissions(fixture.remote("f"), Permissions::from_mode(0o640)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(fixture.remote("f"), Some(1234), Some(2345)).unwrap();
+    } else {
+        eprintln!("SKIPPED in part: only root gives files away");
+    }
+    let before = fixture.remote("f").metadata().unwrap();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    let output = fixture.run(&["put", "new", &fixture.url("f")]);
+    assert!(output.status.success(), "{}", said(&output));
+    let after = fixture.remote("f").metadata().unwrap();
+    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "new");
+    assert_eq!(after.mode() & 0o7777, 0o640);
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    assert_ne!(after.ino(), before.ino(), "it has been replaced and not emptied");
+    assert_eq!(names(fixture.share.path()), ["f"]);
+}
+
+#[test]
+fn a_put_of_nothing_and_one_into_a_directory_arrive() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("notes"), "").unwrap();
+    std::fs::create_dir(fixture.remote("below")).unwrap();
+    for target in ["", "below", "below/", "else"] {
+        let output = fixture.run(&["put", "notes", &fixture.url(target)]);
+        assert!(output.status.success(), "{target}: {}", said(&output));
+    }
+    assert_eq!(names(fixture.share.path()), ["below", "else", "notes"]);
+    assert_eq!(names(&fixture.remote("below")), ["notes"]);
+}
+
+#[test]
+fn a_put_onto_a_file_marked_read_only_is_refused_with_the_reason() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    let held = fixture.client().open("f", &client::OpenOptions::read_write()).unwrap();
+    let mut basic = vec![0; 40];
+    basic[32] = 1;
+    let marking = held.inner().set_info(FileInfoClass::BASIC, &basic);
+    fixture.runtime.block_on(marking).unwrap();
+    held.close().unwrap();
+    let output = fixture.run(&["put", "new", &fixture.url("f")]);
+    assert!(said(&output).contains("/data/f: it is marked read-only"), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
+    assert_eq!(names(fixture.share.path()), ["f"]);
+}
+
+#[test]
+fn a_put_onto_a_file_that_others_have_open_leaves_it_and_no_part() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    let held = fixture.client().open("f", &client::OpenOptions::read()).unwrap();
+    let output = fixture.run(&["put", "new", &fixture.url("f")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("cannot replace"), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
+    assert_eq!(names(fixture.share.path()), ["f"]);
+    held.close().unwrap();
+}
+
+#[test]
+fn a_get_of_a_file_that_is_cut_meanwhile_fails() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), vec![b'n'; 8 << 20]).unwrap();
+    let mut get = fixture.program(&["get", &fixture.url("f"), "-"]);
+    let mut get = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It waits for its reader.
+    let mut begin = [0; 4096];
+    get.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
+    std::fs::File::options().write(true).open(fixture.remote("f")).unwrap().set_len(4).unwrap();
+    let output = get.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("changed while it was copied"), "{}", said(&output));
+}
+
+#[test]
+fn a_get_of_a_file_that_is_written_to_meanwhile_fails() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), vec![b'n'; 8 << 20]).unwrap();
+    let mut get = fixture.program(&["get", &fixture.url("f"), "-"]);
+    let mut get = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut begin = [0; 4096];
+    get.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
+    // The same length, elsewhere.
+    let file = std::fs::File::options().write(true).open(fixture.remote("f")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"other", 0).unwrap();
+    let output = get.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+}
+
+#[test]
+fn a_get_that_fails_leaves_the_old_local_file_and_no_part() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("f"), "old").unwrap();
+    std::fs::create_dir(fixture.remote("directory")).unwrap();
+    for missing in ["missing", "directory", "a/b"] {
+        let output = fixture.run(&["get", &fixture.url(missing), "f"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(&format!("/data/{missing}: ")), "{}", said(&output));
+        assert!(!said(&output).contains("secret"), "{}", said(&output));
+    }
+    assert_eq!(std::fs::read_to_string(fixture.local("f")).unwrap(), "old");
+    assert_eq!(names(fixture.here.path()), ["f"]);
+}
+
+#[test]
+fn a_get_that_a_signal_ends_leaves_the_old_local_file_and_no_part() {
+    let fixture = Fixture::start();
+    let file = std::fs::File::create(fixture.remote("f")).unwrap();
+    // Sparse, and longer than can be read at once.
+    file.set_len(4 << 30).unwrap();
+    std::fs::write(fixture.local("f"), "old").unwrap();
+    let mut get = fixture.program(&["get", &fixture.url("f")]);
+    let get = get.stderr(Stdio::piped()).spawn().unwrap();
+    until("a part is there", || names(fixture.here.path()).len() == 2);
+    signal(&get, Signal::INT);
+    let output = get.wait_with_output().unwrap();
+    assert_eq!(status_of(&output), 130, "{}", said(&output));
+    assert_eq!(names(fixture.here.path()), ["f"]);
+    assert_eq!(std::fs::read_to_string(fixture.local("f")).unwrap(), "old");
+}
+
+#[test]
+fn a_get_keeps_the_mode_of_the_file_it_replaces_and_follows_its_link() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "new").unwrap();
+    std::fs::write(fixture.local("real"), "old").unwrap();
+    std::fs::set_permissions(fixture.local("real"), Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("real", fixture.local("link")).unwrap();
+    let output = fixture.run(&["get", &fixture.url("f"), "link"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.local("real")).unwrap(), "new");
+    assert_eq!(fixture.local("real").metadata().unwrap().mode() & 0o7777, 0o600);
+    assert!(fixture.local("link").is_symlink());
+    // A directory takes it under its own name.
+    std::fs::create_dir(fixture.local("into")).unwrap();
+    assert!(fixture.run(&["get", &fixture.url("f"), "into"]).status.success());
+    assert_eq!(std::fs::read_to_string(fixture.local("into/f")).unwrap(), "new");
+}
+
+#[test]
+fn a_get_onto_a_full_device_fails() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "new").unwrap();
+    let output = fixture.run(&["get", &fixture.url("f"), "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("/dev/full: No space left"), "{}", said(&output));
+}
+
+#[test]
+fn a_rm_says_success_only_when_the_name_has_gone() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "kept").unwrap();
+    let held = fixture.client().open("f", &client::OpenOptions::read()).unwrap();
+    let output = fixture.run(&["rm", &fixture.url("f")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("when the last of them closes it"), "{}", said(&output));
+    held.close().unwrap();
+    assert_eq!(names(fixture.share.path()), [""; 0]);
+    std::fs::write(fixture.remote("f"), "kept").unwrap();
+    assert!(fixture.run(&["rm", &fixture.url("f")]).status.success());
+    assert_eq!(names(fixture.share.path()), [""; 0]);
+    let output = fixture.run(&["rm", &fixture.url("f")]);
+    assert!(said(&output).contains("there is no such file"), "{}", said(&output));
+}
