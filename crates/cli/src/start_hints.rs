@@ -57,6 +57,7 @@ pub(crate) fn of_share(error: &ShareOpenError) -> Option<&'static str> {
         ShareOpenError::ConfigJournal { .. } => Some(
             "persistent_opens names a file outside of the share that the server's user may write",
         ),
+        _ => None,
     }
 }
 

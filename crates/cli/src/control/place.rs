@@ -105,15 +105,15 @@ mod tests {
     fn the_only_server_that_lives_is_found_and_of_two_one_has_to_be_named() {
         let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = |name: &str| directory.path().join(name);
-        let among = || super::among(&[directory.path().to_path_buf(), elsewhere.path().into()]);
-        assert!(matches!(among(), Err(Failure::ControlNobody(_))));
+        let search = || among(&[directory.path().to_path_buf(), elsewhere.path().into()]);
+        assert!(matches!(search(), Err(Failure::ControlNobody(_))));
         std::fs::write(path("notes.sock"), "no socket").unwrap();
         drop(UnixListener::bind(path("1.sock")).unwrap());
-        assert!(matches!(among(), Err(Failure::ControlNobody(_))), "a dead one");
+        assert!(matches!(search(), Err(Failure::ControlNobody(_))), "a dead one");
         let _one = UnixListener::bind(path("2.sock")).unwrap();
-        assert_eq!(among().unwrap(), path("2.sock"));
+        assert_eq!(search().unwrap(), path("2.sock"));
         let _two = UnixListener::bind(elsewhere.path().join("3.sock")).unwrap();
-        let error = among().unwrap_err();
+        let error = search().unwrap_err();
         assert!(error.to_string().contains("3.sock"), "{error}");
     }
 

@@ -6,6 +6,8 @@ use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -107,6 +109,8 @@ pub(crate) struct Served {
     pub(crate) child: Child,
     /// What it said first.
     pub(crate) line: String,
+    log: Arc<Mutex<Vec<u8>>>,
+    reading: Option<JoinHandle<()>>,
 }
 
 impl Served {
@@ -118,7 +122,20 @@ impl Served {
         while !line.ends_with('\n') && output.read(&mut byte).unwrap() == 1 {
             line.push(char::from(byte[0]));
         }
-        Self { child, line }
+        let log = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut errors, into) = (child.stderr.take().unwrap(), Arc::clone(&log));
+        let reading = std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(len @ 1..) = errors.read(&mut piece) {
+                into.lock().unwrap().extend_from_slice(&piece[..len]);
+            }
+        });
+        Self { child, line, log, reading: Some(reading) }
+    }
+
+    /// What it has said on standard error until now.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
     }
 
     /// Where it takes SMB.
@@ -127,12 +144,11 @@ impl Served {
         field.unwrap_or_else(|| panic!("it said {:?}", self.line))
     }
 
-    /// Ends it, and returns what it said on standard error.
+    /// Ends it, and returns all that it said on standard error.
     pub(crate) fn end(mut self) -> String {
         let _ = self.child.kill();
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        said
+        self.reading.take().unwrap().join().unwrap();
+        self.said()
     }
 }
 

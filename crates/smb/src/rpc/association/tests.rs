@@ -345,7 +345,7 @@ fn accounts_have_sids_in_each_form_that_is_asked_for() {
         |more: &[u32]| [handle.clone(), bob.clone(), words(&[0, 0, 1, 0]), words(more)].concat();
     let short = call(&mut association, 14, &question(&[])).unwrap();
     let end = &short[short.len() - 32..];
-    let number = u32::from_le_bytes(end[12..16].try_into().unwrap());
+    let number = u32::from_le_bytes(end[16..20].try_into().unwrap());
     // A user of the first domain; one is known; success.
     assert_eq!(*end, words(&[1, 0x2_0014, 1, 1, number, 0, 1, 0])[..]);
     assert!(number >= 1000);

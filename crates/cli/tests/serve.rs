@@ -1,0 +1,217 @@
+//! Serving: what is said at the start, what SIGHUP does, and as whom.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::fs::Permissions;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::Path;
+
+use rustix::process::{Signal, geteuid};
+use support::{Served, program, said, signal, until};
+
+const LOOPBACK: [&str; 4] = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"];
+
+fn serve(more: &[&str]) -> std::process::Command {
+    program(&[&["serve"], &LOOPBACK[..], &["--control", "off"], more].concat())
+}
+
+fn secret(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+fn config(share: &Path, users: &[&str], more: &str) -> String {
+    let mut text = format!("{more}\n[[share]]\nname = \"data\"\npath = \"{}\"\n", share.display());
+    for user in users {
+        text.push_str(&format!("[[user]]\nname = \"{user}\"\npassword = \"secret\"\n"));
+    }
+    text
+}
+
+fn lists(server: &Served, user: &str, share: &str) -> bool {
+    let url = format!("smb://{user}:secret@{}/{share}", server.smb());
+    program(&["ls", &url]).output().unwrap().status.success()
+}
+
+#[test]
+fn sighup_replaces_accounts_and_shares_and_a_mistake_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    std::fs::create_dir(&share).unwrap();
+    secret(&file, &config(&share, &["alice"], ""));
+    let server = Served::start(serve(&["--config", file.to_str().unwrap()]));
+    assert!(lists(&server, "alice", "data") && !lists(&server, "bob", "data"));
+    // A mistake.
+    secret(&file, "[[share]\n");
+    signal(&server.child, Signal::HUP);
+    until("the mistake is seen", || server.said().contains("the server goes on as it was"));
+    assert!(lists(&server, "alice", "data"), "it goes on as it was");
+    // Other accounts, one more share, and something that needs a restart.
+    let more = format!("\n[[share]]\nname = \"more\"\npath = \"{}\"\n", share.display());
+    secret(&file, &(config(&share, &["bob"], "rdma_threads = 2") + &more));
+    signal(&server.child, Signal::HUP);
+    until("bob may log on", || lists(&server, "bob", "more"));
+    assert!(!lists(&server, "alice", "data"));
+    let said = server.end();
+    for part in ["landfast.toml", "next start: rdma_threads", "more"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn sighup_of_a_server_without_a_config_does_not_end_it() {
+    let share = tempfile::tempdir().unwrap();
+    let server = Served::start(serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]));
+    for _ in 0..3 {
+        signal(&server.child, Signal::HUP);
+    }
+    assert!(lists(&server, "alice", "data"));
+}
+
+#[test]
+fn a_refused_logon_is_logged_with_the_name() {
+    let share = tempfile::tempdir().unwrap();
+    let server = Served::start(serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]));
+    assert!(!lists(&server, "mallory%0Aroot", "data"));
+    let said = server.end();
+    assert!(
+        said.contains("user=\"mallory\\\\nroot\"") || said.contains("mallory\\nroot"),
+        "{said}"
+    );
+    assert!(said.contains("logon refused"), "{said}");
+}
+
+#[test]
+fn each_failed_start_has_a_hint_of_its_own() {
+    let share = tempfile::tempdir().unwrap();
+    let path = share.path().to_str().unwrap();
+    let file = share.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let user = ["--user", "alice:secret"];
+    for (line, parts) in [
+        (vec!["/nowhere"], ["cannot export /nowhere", "make the directory"]),
+        (vec![file.to_str().unwrap()], ["cannot export", "a share is a directory"]),
+        (vec![path, "--listen", &taken], ["cannot listen on", "another with --listen"]),
+        (
+            vec![path, "--rdma-listen", &taken],
+            ["cannot listen for RDMA", "another with --rdma-listen"],
+        ),
+        (vec![path, "--listen", "192.0.2.1:4450"], ["cannot listen on", "ip address"]),
+        (vec![path, "--run-as", "nobody at all"], ["no user of that name", "run_as"]),
+    ] {
+        let arguments = ["serve", "--control", "off"].into_iter().chain(user);
+        let has = |option: &str| line.contains(&option);
+        let mut command: Vec<&str> = arguments.chain(line.iter().copied()).collect();
+        if !has("--listen") {
+            command.extend(["--listen", "127.0.0.1:0"]);
+        }
+        if !has("--rdma-listen") {
+            command.extend(["--rdma-listen", "127.0.0.1:0"]);
+        }
+        let output = program(&command).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line:?}");
+        for part in parts {
+            assert!(said(&output).contains(part), "{line:?}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn rdma_on_loopback_beside_a_public_smb_address_is_warned_of() {
+    let share = tempfile::tempdir().unwrap();
+    let server = |rdma: &str| {
+        let mut command =
+            program(&["serve", share.path().to_str().unwrap(), "--user", "alice:secret"]);
+        command.args(["--control", "off", "--listen", "0.0.0.0:0", "--rdma-listen", rdma]);
+        Served::start(command).end()
+    };
+    assert!(server("127.0.0.1:0").contains("neither SMB Direct nor push mode"));
+    assert!(!server("0.0.0.0:0").contains("neither SMB Direct nor push mode"));
+}
+
+#[test]
+fn served_with_run_as_nothing_is_done_as_root() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: only root can serve as another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let share = directory.path().join("share");
+    std::fs::create_dir(&share).unwrap();
+    chown(&share, Some(USER), Some(GROUP)).unwrap();
+    let private = share.join("private");
+    secret(&private, "of root");
+    let config_file = directory.path().join("landfast.toml");
+    secret(&config_file, &config(&share, &["alice"], &format!("run_as = \"{USER}:{GROUP}\"")));
+    // Read by the user itself, also on SIGHUP.
+    chown(&config_file, Some(USER), Some(GROUP)).unwrap();
+    let server = Served::start(serve(&["--config", config_file.to_str().unwrap()]));
+    if server.line.is_empty() {
+        panic!("{}", server.end());
+    }
+    for task in std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let line = |name: &str| {
+            let found = status.lines().find_map(|line| line.strip_prefix(name));
+            found.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (user, group) = (USER.to_string(), GROUP.to_string());
+        assert!(line("Uid:").iter().all(|uid| *uid == user), "{status}");
+        assert!(line("Gid:").iter().all(|gid| *gid == group), "{status}");
+        assert!(line("Groups:").is_empty(), "{status}");
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(line(set), ["0000000000000000"], "{set}");
+        }
+        assert_eq!(line("NoNewPrivs:"), ["1"]);
+    }
+    let url = |name: &str| format!("smb://alice:secret@{}/data/{name}", server.smb());
+    let output = program(&["get", &url("private"), "-"]).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", said(&output));
+    let mut put = program(&["put", "-", &url("new")]);
+    let mut put = put.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(b"new").unwrap();
+    assert!(put.wait().unwrap().success());
+    let made = share.join("new").metadata().unwrap();
+    assert_eq!((made.uid(), made.gid()), (USER, GROUP));
+    signal(&server.child, Signal::HUP);
+    assert!(lists(&server, "alice", "data"));
+    let said = server.end();
+    assert!(!said.contains("served as root"), "{said}");
+}
+
+#[test]
+fn served_as_root_is_warned_of() {
+    let share = tempfile::tempdir().unwrap();
+    let server = Served::start(serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]));
+    let warned = server.end().contains("served as root");
+    assert_eq!(warned, geteuid().is_root());
+}
+
+#[test]
+fn status_finds_a_server_that_was_started_without_a_logon() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: /run/landfast is root's");
+        return;
+    }
+    let (share, logon) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // As a system's manager starts it, and as it is asked by who has logged on.
+    let mut command = program(&["serve", share.path().to_str().unwrap(), "--user", "alice:secret"]);
+    command.args(LOOPBACK).env_remove("XDG_RUNTIME_DIR");
+    let server = Served::start(command);
+    let port = server.smb().rsplit_once(':').unwrap().1.to_owned();
+    let mut status = program(&["status", "--json"]);
+    let output = status.env("XDG_RUNTIME_DIR", logon.path()).output().unwrap();
+    // Another server of this machine may be there as well: then both are named.
+    let found =
+        output.status.success() || said(&output).contains(&format!("/run/landfast/{port}.sock"));
+    assert!(found, "{}", said(&output));
+}
+
+// Nobody's, on Debian.
+const USER: u32 = 65_534;
+const GROUP: u32 = 65_534;
