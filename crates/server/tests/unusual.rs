@@ -81,7 +81,7 @@ fn grow_credits(wire: &mut Wire, wanted: usize) {
 }
 
 #[test]
-fn an_ntlm_negotiate_of_names_without_a_version_is_answered_and_logs_on() {
+fn an_ntlm_negotiate_of_names_without_a_version_gets_a_challenge_without() {
     let fixture = Fixture::start();
     let mut wire = fixture.dial();
     wire.negotiate(1);
