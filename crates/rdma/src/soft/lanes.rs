@@ -175,6 +175,14 @@ impl<B> Lanes<B> {
         }
     }
 
+    /// Who was laid aside while a commit ran, for the fault that counts them in.
+    #[cfg(test)]
+    pub(super) fn latecomers(&mut self, LaneIndex(index): LaneIndex, group: &mut Vec<B>) {
+        if let Some(lane) = self.lanes.get_mut(index) {
+            group.extend(lane.aside.drain(..).map(|(_, batch)| batch));
+        }
+    }
+
     /// A job that was taken is done.
     pub(super) fn done(&mut self, LaneIndex(index): LaneIndex) {
         if let Some(lane) = self.lanes.get_mut(index) {

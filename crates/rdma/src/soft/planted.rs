@@ -1,6 +1,6 @@
 //! Faults that a test plants, to see that it would find them.
 //!
-//! They hold for engines that the planting thread drives.
+//! They hold for engines that the planting thread opens and drives.
 
 use std::cell::Cell;
 
@@ -11,6 +11,8 @@ pub(super) enum Planted {
     CreditsTheOldest,
     /// Who finds no room for an answer is not asked again.
     ForgetsAFullBuffer,
+    /// A commit counts for those too who were laid aside while it ran.
+    CommitsForLatecomers,
 }
 
 impl Planted {

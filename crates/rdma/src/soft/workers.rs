@@ -60,6 +60,8 @@ struct Done {
     waker: Waker,
     /// The engine is gone.
     stop: AtomicBool,
+    #[cfg(test)]
+    counts_latecomers: bool,
 }
 
 impl Workers {
@@ -70,6 +72,8 @@ impl Workers {
             any: AtomicBool::new(false),
             waker,
             stop: AtomicBool::new(false),
+            #[cfg(test)]
+            counts_latecomers: super::planted::Planted::CommitsForLatecomers.is_here(),
         };
         Self {
             pools: Vec::new(),
@@ -221,6 +225,10 @@ fn commit<'a>(
     done: &Done,
 ) -> MutexGuard<'a, State> {
     let outcome = group.first_mut().map_or(Ok(()), |first| first.commit(&done.stop));
+    #[cfg(test)]
+    if done.counts_latecomers {
+        lock(&jobs.state).lanes.latecomers(lane, &mut group);
+    }
     group.iter_mut().for_each(|batch| batch.committed(outcome));
     let unfinished: Vec<_> = group.extract_if(.., |batch| !batch.ends(&done.stop)).collect();
     done.push(group.drain(..));

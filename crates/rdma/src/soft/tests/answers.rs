@@ -1,9 +1,6 @@
 //! Whatever waits for whatever, each request gets its own answer; and a responder that mixes them
 //! up, or forgets one, is found out.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 
-use self::support::{Pair, bytes_of, flush, memory, pattern, write};
-use super::planted::Planted;
+use super::super::planted::Planted;
+use super::support::{Pair, bytes_of, flush, memory, pattern, write};
 use crate::{LocalSlice, Operation, WorkCompletion};
 
 /// Storage of which at any time some is cached and some is not.
