@@ -39,7 +39,7 @@ pub(crate) struct Channel {
     posted: Sequence,
     completed: Sequence,
     /// What the verifies among the completed requests brought, oldest first.
-    hashes: VecDeque<u32>,
+    hashes: VecDeque<(Sequence, u32)>,
     /// How long an owner that looks has heard nothing it waits for.
     silence: Silence,
     answer_timeout: Duration,
@@ -222,9 +222,10 @@ impl Channel {
         self.completed
     }
 
-    /// The hash that the oldest completed verify brought and nobody took yet.
-    pub(crate) fn take_hash(&mut self) -> Option<u32> {
-        self.hashes.pop_front()
+    /// The hash that a completed verify brought; asked for oldest first.
+    pub(crate) fn take_hash(&mut self, verify: Sequence) -> Option<u32> {
+        let (_, hash) = self.hashes.pop_front_if(|(sequence, _)| *sequence == verify)?;
+        Some(hash)
     }
 
     /// Lets the engine work once without waiting.
@@ -296,7 +297,7 @@ impl Channel {
         match event {
             Event::Completion(completion) if completion.is_success() => {
                 self.completed = Sequence(completion.wr_id);
-                self.hashes.extend(completion.hash);
+                self.hashes.extend(completion.hash.map(|hash| (self.completed, hash)));
             }
             Event::Disconnected { reason, .. } => {
                 self.ended = Some(FallbackReason::Disconnected(*reason));

@@ -187,7 +187,7 @@ impl Region {
                     0
                 }
                 Kind::Read { range, .. } => range.end - range.start,
-                Kind::Verify(_) => match channel.take_hash() {
+                Kind::Verify(_) => match channel.take_hash(pending.sequence) {
                     Some(hash) => u64::from(hash),
                     None => return self.retire(FallbackReason::PeerIncapable),
                 },

@@ -170,6 +170,12 @@ impl Receives {
         self.queue.push_back(wr_id);
     }
 
+    /// Takes out the one with this number, which has to be the oldest: a device fills them in the
+    /// order in which they were posted.
+    pub(super) fn pop_named(&mut self, number: u64) -> Option<u64> {
+        if number == self.first { self.pop() } else { None }
+    }
+
     pub(super) fn pop(&mut self) -> Option<u64> {
         let wr_id = self.queue.pop_front()?;
         self.first += 1;
@@ -230,6 +236,17 @@ mod tests {
         }
         assert_eq!(over, [(10, false), (11, false), (12, true)]);
         assert!(sends.pop_until(2).is_none(), "a completion counts once");
+    }
+
+    #[test]
+    fn a_receive_is_complete_by_its_own_number_alone() {
+        let mut receives = Receives::default();
+        receives.push(10);
+        receives.push(11);
+        assert_eq!(receives.pop_named(1), None, "the one before it is not");
+        assert_eq!(receives.pop_named(0), Some(10));
+        assert_eq!(receives.pop_named(0), None, "a completion counts once");
+        assert_eq!(receives.pop_named(1), Some(11));
     }
 
     #[test]

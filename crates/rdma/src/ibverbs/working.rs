@@ -243,7 +243,11 @@ impl Connection {
     /// Tells of one completion, and of the unsignaled requests in front of it.
     fn ended(&mut self, one: Ended, qp: QpId, events: &mut Vec<Event>) {
         if one.id & RECEIVE != 0 {
-            let Some(wr_id) = self.receives.pop() else { return };
+            let Some(wr_id) = self.receives.pop_named(one.id & !RECEIVE) else {
+                // Nobody knows whose bytes came: nothing of the connection counts any more.
+                self.fault.get_or_insert(DisconnectReason::HostIo { errno: libc::EIO });
+                return;
+            };
             let status = self.judge(one.status, true);
             let mut completion = WorkCompletion::new(qp, wr_id, WcOpcode::Recv, status, one.len);
             if let Some(rkey) = one.invalidated {
