@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use smb::Guid;
-use smb::create::AccessMask;
 use smb::crypto::{SigningAlgorithm, SigningKey};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 
+use crate::access::Rights;
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
 use crate::push::Push;
@@ -125,7 +125,7 @@ impl Machine {
             signing_required: true,
             encrypt_required: false,
         }));
-        let enter = |target| session.connect_tree(target, AccessMask::FILE_ALL).expect("room").id;
+        let enter = |target| session.connect_tree(target, Rights::ALL).expect("room").id;
         let disk = enter(Target::Disk(Arc::clone(&self.core.shares()[0])));
         let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
         assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");

@@ -5,6 +5,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `access` | who may do what: one decision per object and operation |
 //! | [`share`] | a directory tree that cannot be left, with Windows names and metadata |
 //! | `state` | connections, sessions, trees, opens, files, leases, locks: no sockets |
 //! | `service` | what all connections share; the lock order |
@@ -18,6 +19,7 @@
 //! | [`report`] | what goes on, for whoever operates the server |
 //! | `transport` | TCP on tokio; SMB Direct on an engine thread |
 
+mod access;
 mod config;
 mod dispatch;
 mod engine;

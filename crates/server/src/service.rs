@@ -19,6 +19,7 @@ use std::time::Instant;
 use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
 
+use crate::access::Rights;
 use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
@@ -29,7 +30,6 @@ use crate::state::durable::Moving;
 use crate::state::guest_opens::GuestOpens;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::throttle::Throttle;
-use crate::state::tree::maximal_access;
 use crate::state::work::Work;
 use crate::state::{Identity, Nodes, Open, OpenSerial, Orphans, Session, Tree};
 use crate::transport::admission::WaitingRoom;
@@ -232,7 +232,7 @@ impl Core {
         let is_as_secret = tree.entered_encrypted || !share.is_encrypt_required();
         is_exported
             && is_as_secret
-            && maximal_access(share, who).is_some_and(|now| now.contains(tree.maximal_access))
+            && Rights::of(share, who).is_some_and(|now| now.may(tree.rights.mask()))
     }
 
     /// Names the next open.

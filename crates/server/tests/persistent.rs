@@ -115,6 +115,25 @@ fn what_was_closed_does_not_come_back() {
 }
 
 #[test]
+fn a_persistent_open_whose_user_lost_its_rights_stays_lost() {
+    let server = Writing::start();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    let user = || vec!["user".to_owned()];
+    let reads = server.crash_into(|config| config.shares[0].readers = user());
+    assert_eq!(reads.fixture.running.status().orphans, 0);
+    let mut again = reads.fixture.client(1);
+    assert!(take_back(&mut again, "f", opened.id).status.is_error());
+    let frozen = server.crash_into(|config| config.shares[0].read_only = true);
+    assert_eq!(frozen.fixture.running.status().orphans, 0);
+    let gone = server.crash_into(|config| config.shares[0].users = vec!["other".to_owned()]);
+    assert_eq!(gone.fixture.running.status().orphans, 0);
+    // The others would have it back.
+    let kept = server.crash_into(|config| config.shares[0].users = user());
+    assert_eq!(kept.fixture.running.status().orphans, 1);
+}
+
+#[test]
 fn a_renamed_file_is_found_again_and_one_put_in_its_place_is_not() {
     let server = Writing::start();
     let mut one = server.fixture.client(1);

@@ -6,7 +6,7 @@ mod support;
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
 };
-use smb::info::{Basic, Disposition, FileInfoClass, FullEa, RenameFlags, Stream};
+use smb::info::{Basic, Disposition, FileAttributes, FileInfoClass, FullEa, RenameFlags, Stream};
 use smb::{
     Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
     QueryDirectoryRequest,
@@ -216,7 +216,7 @@ fn a_change_time_that_was_set_stays_until_the_file_changes() {
     let file = wire.open("f", |_| {}).id;
     let time = FileTime(0x01d0_0000_0000_0000);
     let mut basic = Vec::new();
-    let (zero, attributes) = (FileTime::ZERO, smb::info::FileAttributes::empty());
+    let (zero, attributes) = (FileTime::ZERO, FileAttributes::empty());
     Basic {
         creation_time: zero,
         last_access_time: zero,
@@ -235,4 +235,90 @@ fn a_change_time_that_was_set_stays_until_the_file_changes() {
         assert_eq!(wire.write(file, b"changed"), NtStatus::SUCCESS);
     }
     assert!(seen(&mut wire) > time);
+}
+
+// Makes the stream `name` of its file the unnamed one.
+fn promote(wire: &mut Wire, name: &str) -> NtStatus {
+    let stream = wire.open(name, |open| {
+        open.disposition = CreateDisposition::OPEN;
+        open.desired_access = AccessMask::FILE_GENERIC_READ | AccessMask::DELETE;
+    });
+    assert_eq!(stream.status, NtStatus::SUCCESS);
+    let status = wire.rename(stream.id, "::$DATA", RenameFlags::REPLACE_IF_EXISTS);
+    assert_eq!(wire.close(stream.id), NtStatus::SUCCESS);
+    status
+}
+
+fn with_stream(wire: &mut Wire, name: &str) {
+    for (name, bytes) in [(name, b"the file"), (&format!("{name}:s"), b"a stream")] {
+        let id = wire.open(name, |_| {}).id;
+        assert_eq!(wire.write(id, bytes), NtStatus::SUCCESS);
+        assert_eq!(wire.close(id), NtStatus::SUCCESS);
+    }
+}
+
+#[test]
+fn a_stream_takes_the_place_of_a_file_that_is_free_alone() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    let holds = |name: &str| std::fs::read(fixture.dir.path().join(name)).unwrap();
+    with_stream(&mut one, "f");
+
+    // Somebody has the file open, alone or not, and locks it.
+    let alone = one.open("f", |open| open.share_access = ShareAccess::empty()).id;
+    assert_eq!(promote(&mut two, "f:s"), NtStatus::ACCESS_DENIED);
+    assert_eq!(one.close(alone), NtStatus::SUCCESS);
+    let shared = one.open("f", |_| {}).id;
+    assert_eq!(promote(&mut two, "f:s"), NtStatus::ACCESS_DENIED);
+    assert_eq!(one.close(shared), NtStatus::SUCCESS);
+    assert_eq!(holds("f"), b"the file");
+
+    // Without leave to replace.
+    let stream = two.open("f:s", |_| {}).id;
+    let refused = two.rename(stream, "::$DATA", RenameFlags::empty());
+    assert_eq!(refused, NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(two.close(stream), NtStatus::SUCCESS);
+
+    with_stream(&mut one, "r");
+    let id = one.open("r", |open| open.desired_access = AccessMask::WRITE_ATTRIBUTES).id;
+    let leave = FileTime::ZERO;
+    let read_only = Basic {
+        creation_time: leave,
+        last_access_time: leave,
+        last_write_time: leave,
+        change_time: leave,
+        attributes: FileAttributes::READONLY,
+    };
+    let mut buffer = Vec::new();
+    read_only.emit(&mut buffer);
+    assert_eq!(one.set(id, FileInfoClass::BASIC, &buffer), NtStatus::SUCCESS);
+    assert_eq!(one.close(id), NtStatus::SUCCESS);
+    assert_eq!(promote(&mut two, "r:s"), NtStatus::ACCESS_DENIED);
+    assert_eq!(holds("r"), b"the file");
+
+    assert_eq!(promote(&mut two, "f:s"), NtStatus::SUCCESS);
+    assert_eq!(holds("f"), b"a stream");
+    assert_eq!(opens(&mut one, "f:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(opens(&mut one, "f"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_stream_that_is_open_is_not_replaced_by_another() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    for name in ["f:one", "f:two"] {
+        let id = one.open(name, |_| {}).id;
+        assert_eq!(one.write(id, name.as_bytes()), NtStatus::SUCCESS);
+        assert_eq!(one.close(id), NtStatus::SUCCESS);
+    }
+    let held = one.open("f:two", |_| {}).id;
+    let taker = two.open("f:one", |_| {}).id;
+    let replace = RenameFlags::REPLACE_IF_EXISTS;
+    assert_eq!(two.rename(taker, ":two", replace), NtStatus::ACCESS_DENIED);
+    assert_eq!(one.write(held, b"KEPT"), NtStatus::SUCCESS);
+    assert_eq!(one.close(held), NtStatus::SUCCESS);
+    let kept = one.open("f:two", |_| {}).id;
+    assert_eq!(one.read(kept, 100).1, b"KEPTo");
+    assert_eq!(one.close(kept), NtStatus::SUCCESS);
+    assert_eq!(two.rename(taker, ":two", replace), NtStatus::SUCCESS);
 }

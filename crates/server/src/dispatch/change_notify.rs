@@ -8,6 +8,7 @@ use smb::NtStatus;
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::access::{self, Look};
 
 /// Refuses, after the checks every server makes first.
 pub(super) fn handle(call: &mut Call) -> Outcome {
@@ -16,5 +17,6 @@ pub(super) fn handle(call: &mut Call) -> Outcome {
     if !open.entry.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
+    access::admit(&open, Look::Watch)?;
     Err(NtStatus::NOT_SUPPORTED)
 }

@@ -12,11 +12,11 @@ use pmem::MediumError;
 use smb::Empty;
 use smb::FlushRequest;
 use smb::NtStatus;
-use smb::create::AccessMask;
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
+use crate::access::{self, Look};
 use crate::push;
 use crate::share::InlineIo;
 use crate::state::Open;
@@ -92,7 +92,6 @@ pub(crate) fn persist_name(open: &Open) -> Result<(), NtStatus> {
 }
 
 fn check(open: Arc<Open>) -> Result<Arc<Open>, NtStatus> {
-    // MS-FSA §2.1.5.6: flushing takes the right to write or append.
-    let rights = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
-    if !open.may_any(rights) { Err(NtStatus::ACCESS_DENIED) } else { Ok(open) }
+    access::admit(&open, Look::Flush)?;
+    Ok(open)
 }

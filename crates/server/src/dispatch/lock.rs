@@ -13,6 +13,7 @@ use tracing::warn;
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::access::{self, Look};
 use crate::share::InlineIo;
 use crate::share::journal::{LockChange, LockNote};
 use crate::state::Open;
@@ -38,6 +39,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if first.flags.contains(LockFlags::UNLOCK) {
         unlock(call, &open, sequence, &request.locks).await?;
     } else {
+        access::admit(&open, Look::Lock)?;
         call.yield_caching(&open.node, open.owner, Intent::Modify).await?;
         lock(call, &open, sequence, &request.locks).await?;
     }

@@ -22,6 +22,7 @@ use tracing::debug;
 
 use super::call::Call;
 use super::malformed;
+use crate::access::{self, Set};
 use crate::limits::TRANSACT_SIZE_MAX;
 use crate::share::{Metadata, Naming, Share, ShareError, SharePath};
 use crate::state::Open;
@@ -87,7 +88,7 @@ pub(super) fn descriptor(open: &Open, parts: SecurityInformation) -> Result<Vec<
     let posix = open.entry.metadata()?.posix;
     let wants = |part| parts.contains(part);
     let mode = Ace::allow(AccessMask::empty(), Sid::unix_mode(posix.permissions));
-    let everyone = Ace::allow(open.tree.maximal_access, Sid::everyone());
+    let everyone = Ace::allow(open.tree.rights.mask(), Sid::everyone());
     let dacl = if wants(SecurityInformation::DACL) {
         Dacl::Aces(vec![mode, everyone])
     } else {
@@ -111,23 +112,19 @@ pub(super) async fn set_security(
     parts: SecurityInformation,
     buffer: &[u8],
 ) -> Result<(), NtStatus> {
-    let names_owner = parts.intersects(SecurityInformation::OWNER | SecurityInformation::GROUP);
-    let names_mode = parts.contains(SecurityInformation::DACL);
-    if parts.contains(SecurityInformation::SACL) || !(names_owner || names_mode) {
+    let settable =
+        SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::DACL;
+    if parts.contains(SecurityInformation::SACL) || !parts.intersects(settable) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    if (names_owner && !open.may(AccessMask::WRITE_OWNER))
-        || (names_mode && !open.may(AccessMask::WRITE_DAC))
-    {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let leave = access::admit(open, Set::Security(parts))?;
     let wish = SecurityWish::of(&SecurityDescriptor::parse(buffer).map_err(malformed)?, parts)?;
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     let (entry, inline) = (Arc::clone(&open.entry), open.entry.inline_io());
     let work = move || {
         // The owner first: chown(2) takes set-ID bits away.
-        share.set_owner(&entry, wish.uid, wish.gid)?;
-        wish.mode.map_or(Ok(()), |mode| share.set_permissions(&entry, mode))
+        share.set_owner(leave, &entry, wish.uid, wish.gid)?;
+        wish.mode.map_or(Ok(()), |mode| share.set_permissions(leave, &entry, mode))
     };
     let outcome = call.changing(open, inline, work).await?;
     if let Err(error) = &outcome {
@@ -222,10 +219,7 @@ pub(super) async fn set_reparse_point(
     if !is_posix(open) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    let writes = AccessMask::WRITE_DATA | AccessMask::WRITE_ATTRIBUTES;
-    if !open.may_any(writes) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let leave = access::admit(open, Set::ReparsePoint)?;
     let ReparsePoint::Symlink(link) = ReparsePoint::parse(input).map_err(malformed)? else {
         return Err(NtStatus::NOT_SUPPORTED);
     };
@@ -235,6 +229,6 @@ pub(super) async fn set_reparse_point(
     }
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     let (entry, path, inline) = (Arc::clone(&open.entry), open.path(), open.entry.inline_io());
-    let work = move || share.turn_into_link(&entry, &path, &link.substitute);
+    let work = move || share.turn_into_link(leave, &entry, &path, &link.substitute);
     Ok(call.changing(open, inline, work).await??)
 }

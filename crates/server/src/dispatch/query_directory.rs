@@ -4,7 +4,6 @@
 
 use std::sync::{Arc, PoisonError};
 
-use smb::create::AccessMask;
 use smb::fsctl::SYMLINK_TAG;
 use smb::info::{
     DirectoryEntry, DirectoryWriter, FileAttributes, FileInfoClass, PosixEntry, ShortName,
@@ -14,6 +13,7 @@ use smb::{FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDi
 use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, posix};
+use crate::access::{self, Look};
 use crate::share::{Enumeration, InlineIo, Listed, Naming, Pattern, is_short, short_name};
 use crate::state::Open;
 
@@ -36,9 +36,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(request.output_length_max)?;
-    if !open.may(AccessMask::READ_DATA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(&open, Look::List)?;
     let query = Query {
         class: request.class,
         flags: request.flags,

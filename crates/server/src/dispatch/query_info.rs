@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use smb::create::AccessMask;
 use smb::info::security::{Ace, Control, Dacl, SecurityDescriptor, Sid};
 use smb::info::{
     self, FileAttributes, FileInfoClass, FsAttributes, FsInfoClass, InfoType, SecurityInformation,
@@ -18,6 +17,7 @@ use smb::{
 use super::call::Call;
 use super::frame::Outcome;
 use super::{extended, malformed, posix};
+use crate::access::{self, Look};
 use crate::share::{InlineIo, Metadata, Share, short_name};
 use crate::state::Open;
 
@@ -120,17 +120,7 @@ fn is_known_of_open_files(class: FileInfoClass) -> bool {
 fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
     crate::push::settle_times(&open.node);
     let found = open.entry.metadata()?;
-    let reads_attributes = open.may(AccessMask::READ_ATTRIBUTES);
-    let guarded = [
-        FileInfoClass::BASIC,
-        FileInfoClass::ALL,
-        FileInfoClass::NETWORK_OPEN,
-        FileInfoClass::ATTRIBUTE_TAG,
-        FileInfoClass::POSIX,
-    ];
-    if guarded.contains(&class) && !reads_attributes {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(open, look(class))?;
     let mut bytes = Vec::new();
     let mut fixed = None;
     match class {
@@ -194,6 +184,19 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
     Ok(Answer { bytes, fixed, status: NtStatus::SUCCESS })
 }
 
+// MS-SMB2 §3.3.5.20.1.
+fn look(class: FileInfoClass) -> Look {
+    match class {
+        FileInfoClass::BASIC
+        | FileInfoClass::ALL
+        | FileInfoClass::NETWORK_OPEN
+        | FileInfoClass::ATTRIBUTE_TAG
+        | FileInfoClass::POSIX => Look::Attributes,
+        FileInfoClass::FULL_EA => Look::ExtendedAttributes,
+        _ => Look::Facts,
+    }
+}
+
 // FileFullEaInformation, from where the handle stands.
 fn attributes(
     open: &Open,
@@ -201,9 +204,7 @@ fn attributes(
     flags: u32,
     len_max: u32,
 ) -> Result<Answer, NtStatus> {
-    if !open.may(AccessMask::READ_EA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(open, Look::ExtendedAttributes)?;
     let there = open.entry.extended_attributes()?;
     let restarts =
         flags & extended::RESTART_SCAN != 0 || !wanted.names.is_empty() || !wanted.single;
@@ -231,7 +232,7 @@ fn basic(found: &Metadata) -> info::Basic {
 fn standard(open: &Open, found: &Metadata) -> info::Standard {
     let delete_pending = {
         let state = open.node.lock();
-        state.delete_pending
+        state.delete_pending.is_some()
     };
     info::Standard {
         allocation_size: found.allocation,
@@ -308,6 +309,7 @@ fn streams(open: &Open, out: &mut Vec<u8>) -> Result<(), NtStatus> {
 }
 
 fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, NtStatus> {
+    access::admit(open, Look::Volume)?;
     let share: &Share = open.tree.share().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     let mut bytes = Vec::new();
     let mut fixed = None;
@@ -392,18 +394,12 @@ fn security(
     parts: SecurityInformation,
     knows_posix: bool,
 ) -> Result<Answer, NtStatus> {
-    // Who asks for no part learns nothing.
-    if !open.may(AccessMask::READ_CONTROL) && !parts.is_empty() {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    if parts.contains(SecurityInformation::SACL) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(open, Look::Security(parts))?;
     if knows_posix {
         return Ok(Answer::whole(posix::descriptor(open, parts)?));
     }
     let wants = |part| parts.contains(part);
-    let everyone = Ace::allow(open.tree.maximal_access, Sid::everyone());
+    let everyone = Ace::allow(open.tree.rights.mask(), Sid::everyone());
     let dacl =
         if wants(SecurityInformation::DACL) { Dacl::Aces(vec![everyone]) } else { Dacl::Absent };
     let descriptor = SecurityDescriptor {

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use smb::Channel;
 use smb::NtStatus;
-use smb::create::AccessMask;
 use smb::{ReadRequest, ReadResponse};
 
 use super::call::{Asker, Call};
 use super::frame::{self, Outcome};
 use super::malformed;
+use crate::access::{self, Look};
 use crate::share::{Remainder, ShareError};
 use crate::state::Open;
 
@@ -157,9 +157,7 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    if !open.may_any(AccessMask::READ_DATA | AccessMask::EXECUTE) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(&open, Look::Read)?;
     let beyond = request.offset.checked_add(u64::from(request.length));
     if beyond.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
         return Err(NtStatus::INVALID_PARAMETER);

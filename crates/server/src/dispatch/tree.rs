@@ -6,48 +6,44 @@ use std::sync::Arc;
 
 use smb::Empty;
 use smb::NtStatus;
-use smb::create::AccessMask;
 use smb::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse};
 use tracing::debug;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
-use crate::state::Identity;
-use crate::state::tree::{Target, maximal_access};
+use crate::access::Rights;
+use crate::state::tree::Target;
 
 /// Enters a share.
 pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = TreeConnectRequest::parse(call.pdu()).map_err(malformed)?;
     let name = request.share();
     if name.eq_ignore_ascii_case("IPC$") {
-        let access = AccessMask::FILE_ALL;
+        let rights = Rights::ALL;
         let tree = call
             .session()
-            .connect_tree(Target::Pipes, access)
+            .connect_tree(Target::Pipes, rights)
             .ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         call.chain_tree = Some(tree.id);
         let response = TreeConnectResponse {
             share_type: ShareType::PIPE,
             flags: ShareFlags::NO_CACHING,
             capabilities: ShareCapabilities::empty(),
-            maximal_access: access,
+            maximal_access: rights.mask(),
         };
         response.emit(out);
         return Ok(NtStatus::SUCCESS);
     }
     let share = call.link.core.share(name).ok_or(NtStatus::BAD_NETWORK_NAME)?;
-    let session = call.session();
-    let is_refused = matches!(session.identity, Identity::User(_)) && session.is_unnamed();
-    let access = maximal_access(&share, &session.identity).filter(|_| !is_refused);
-    let access = access.ok_or(NtStatus::ACCESS_DENIED)?;
+    let rights = Rights::of_session(&share, call.session()).ok_or(NtStatus::ACCESS_DENIED)?;
     if share.is_encrypt_required() && call.session().sealing.is_none() {
         debug!(share = share.name(), "refused: the share requires encryption, the client has none");
         return Err(NtStatus::ACCESS_DENIED);
     }
     let target = Target::Disk(Arc::clone(&share));
     let tree =
-        call.session().connect_tree(target, access).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+        call.session().connect_tree(target, rights).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     // Whoever takes rights away ends the sessions that are in; this one may not have been yet.
     if !call.link.core.is_welcome_in(&call.session().identity, &tree) {
         call.session().disconnect_tree(&call.link.core, tree.id);
@@ -63,7 +59,7 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         share_type: ShareType::DISK,
         flags,
         capabilities,
-        maximal_access: access,
+        maximal_access: rights.mask(),
     };
     response.emit(out);
     Ok(NtStatus::SUCCESS)

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use smb::Channel;
 use smb::NtStatus;
-use smb::create::AccessMask;
 use smb::{WriteFlags, WriteRequest, WriteResponse};
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
+use crate::access;
 use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -139,10 +139,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    // Wherever it goes, as with Windows: who may append only was granted no less by anybody.
-    if !open.may_any(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(&open, access::Write::Bytes)?;
     let offset = request.offset;
     let end = offset.checked_add(u64::from(len));
     if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
-use smb::create::AccessMask;
 use smb::push::{
     Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
     PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
@@ -23,6 +22,7 @@ use super::region::{Region, RegionParts};
 use super::registrar::NotRegistered;
 use super::witness::Media;
 use super::{OpenPush, PushPeer};
+use crate::access::{self, Look};
 use crate::dispatch::call::Call;
 use crate::dispatch::flush;
 use crate::share::{InlineIo, Share, ShareError};
@@ -37,9 +37,7 @@ pub(crate) async fn control(
     input: &[u8],
     output_max: u32,
 ) -> Result<Vec<u8>, NtStatus> {
-    if !open.may(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(open, Look::Push)?;
     match code {
         ControlCode::MAP_REMOTE_REGION => {
             map(call, open, MapRequest::parse(input).map_err(refused)?, output_max).await
@@ -231,7 +229,7 @@ fn enter(
     }));
     let mut state = open.node.lock();
     // The whole lease, not being broken: nobody else can be reading or writing the file.
-    if !state.leases.is_held_whole(open.owner, RWH) || state.delete_pending {
+    if !state.leases.is_held_whole(open.owner, RWH) || state.delete_pending.is_some() {
         return Err(NtStatus::OPLOCK_NOT_GRANTED);
     }
     if state.resizing > 0 {

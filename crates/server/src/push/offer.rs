@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pmem::DurabilityClass;
-use smb::create::{AccessMask, CreateResponseContext};
+use smb::create::CreateResponseContext;
 use smb::negotiate::Dialect;
 use smb::push::{Capabilities, Durability, PushGrant, PushRequest, PushResponse, Refusal, Rights};
 use tracing::{debug, warn};
@@ -16,6 +16,7 @@ use super::map::REGION_LENGTH_MAX;
 use super::open::OpenPush;
 use super::recall::milliseconds;
 use super::token::Bearer;
+use crate::access::{self, Look};
 use crate::dispatch::PushWish;
 use crate::dispatch::call::Call;
 use crate::share::Share;
@@ -59,9 +60,7 @@ fn grant(
         return Err(Refusal::NOT_A_FILE);
     }
     // The control codes carry both access bits.
-    if !open.may(AccessMask::READ_DATA | AccessMask::WRITE_DATA) {
-        return Err(Refusal::ACCESS);
-    }
+    access::admit(open, Look::Push).map_err(|_| Refusal::ACCESS)?;
     if caching != RWH {
         return Err(Refusal::LEASE_REQUIRED);
     }

@@ -17,7 +17,6 @@ use pmem::{
 
 use super::region::Region;
 use crate::service;
-use crate::share::BasicChange;
 use crate::state::node::Node;
 
 /// What a region is made of.
@@ -140,9 +139,8 @@ impl Region {
     /// Sets the time of last write if bytes came since the last time. May block.
     pub(super) fn settle_time(&self) {
         if self.take_note() {
-            let change = BasicChange { write: Some(service::now().0), ..BasicChange::default() };
             // Times are advice; a file whose time cannot be set is served all the same.
-            let _ = self.entry.set_basic(change);
+            let _ = self.entry.note_written(service::now().0);
         }
     }
 

@@ -9,6 +9,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::access::{MayAdd, MayRemove};
+
 use super::Share;
 use super::attributes::{self, DosAttributes, Stored};
 use super::entry::Entry;
@@ -20,8 +22,9 @@ use super::streams::Binding;
 
 impl Share {
     /// Creates a file that must not exist and opens it for reading and writing.
-    pub fn create_file(
+    pub(crate) fn create_file(
         &self,
+        _leave: MayAdd,
         path: &SharePath,
         attributes: DosAttributes,
     ) -> Result<Entry, ShareError> {
@@ -37,8 +40,9 @@ impl Share {
     }
 
     /// Creates a directory that must not exist and opens it.
-    pub fn create_directory(
+    pub(crate) fn create_directory(
         &self,
+        _leave: MayAdd,
         path: &SharePath,
         attributes: DosAttributes,
     ) -> Result<Entry, ShareError> {
@@ -70,8 +74,28 @@ impl Share {
         Ok(Entry::new(fd, key, is_directory, self.inline))
     }
 
+    /// Takes back what was just made, of which its client did not get everything.
+    pub(crate) fn unmake(
+        &self,
+        _leave: MayAdd,
+        path: &SharePath,
+        made: &Entry,
+    ) -> Result<(), ShareError> {
+        self.take_away(path, made.key(), made.is_directory())
+    }
+
     /// Removes the name `path` if it still stands for the inode `key`.
-    pub fn remove(
+    pub(crate) fn remove(
+        &self,
+        _leave: MayRemove,
+        path: &SharePath,
+        key: FileKey,
+        is_directory: bool,
+    ) -> Result<(), ShareError> {
+        self.take_away(path, key, is_directory)
+    }
+
+    pub(super) fn take_away(
         &self,
         path: &SharePath,
         key: FileKey,
@@ -112,18 +136,21 @@ impl Share {
         (is_directory || stat.st_nlink == 1).then(|| Binding::of(&file)).flatten()
     }
 
-    /// Gives the inode `key` at `from` the name `to`, replacing what is there if `replace`.
-    pub fn rename(
+    /// Gives the inode `key` at `from` the name `to`, replacing what is there with leave to `replace`.
+    pub(crate) fn rename(
         &self,
+        _leave: MayRemove,
         from: &SharePath,
         to: &SharePath,
         key: FileKey,
-        replace: bool,
+        replace: Option<MayRemove>,
     ) -> Result<(), ShareError> {
         self.writable()?;
+        let replace = replace.is_some();
         let source = self.parent_of(from)?;
         let target = self.parent_of(to)?;
         verify(&source, from.leaf(), key)?;
+        let _linking = self.check_move(&source, from.leaf(), &target)?;
         let _changing = (self.changing(&source)?, self.changing(&target)?);
         let replaced = if replace { self.last_of(&target, to.leaf()) } else { None };
         let replaced = replaced.filter(|_| {
@@ -162,14 +189,21 @@ impl Share {
         Ok(())
     }
 
-    /// Gives an open file one more name.
-    pub fn link(&self, entry: &Entry, to: &SharePath, replace: bool) -> Result<(), ShareError> {
+    /// Gives an open file one more name, replacing what has it with leave to `replace`.
+    pub(crate) fn link(
+        &self,
+        _leave: MayAdd,
+        entry: &Entry,
+        to: &SharePath,
+        replace: Option<MayRemove>,
+    ) -> Result<(), ShareError> {
         self.writable()?;
         entry.not_on_devices()?;
         let target = self.parent_of(to)?;
+        let _linking = self.check_copy_of_link(entry, &target)?;
         let _changing = self.changing(&target)?;
         let source = attributes::proc_name(entry.as_fd());
-        if replace {
+        if replace.is_some() {
             spare_device(&target, to.leaf())?;
             match rustix::fs::unlinkat(&target, to.leaf(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}

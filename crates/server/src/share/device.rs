@@ -253,6 +253,7 @@ fn of_medium(error: MediumError) -> ShareError {
 
 #[cfg(test)]
 mod tests {
+    use crate::access::{MayAdd, MayRemove, MaySet, MayWrite};
     use pmem::crash::{AckLog, Budget, CrashState, Recorder, check};
     use rustix::fs::CWD;
 
@@ -286,13 +287,13 @@ mod tests {
 
     fn open(share: &Share, name: &str) -> Result<Entry, ShareError> {
         let found = share.locate(&path(name))?.found.ok_or(ShareError::NotFound)?;
-        share.open_found(&found, OpenMode { read: true, write: true })
+        share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) })
     }
 
     fn listed(share: &Share) -> Vec<(String, u64)> {
         let root = path("");
         let found = share.locate(&root).unwrap().found.unwrap();
-        let entry = share.open_found(&found, OpenMode { read: true, write: false }).unwrap();
+        let entry = share.open_found(&found, OpenMode { read: true, write: None }).unwrap();
         let mut cursor = Enumeration::start(&entry, Pattern::parse("*o*").unwrap()).unwrap();
         let step = || cursor.next(share, &entry, &root).unwrap();
         std::iter::from_fn(step).map(|listed| (listed.name, listed.metadata.size)).collect()
@@ -413,21 +414,28 @@ mod tests {
         let attributes = Some(DosAttributes::HIDDEN);
         assert_eq!(entry.set_size(0), unsupported);
         assert_eq!(entry.set_allocation(LEN), unsupported);
-        assert_eq!(entry.set_sparse(true), unsupported);
+        assert_eq!(entry.set_sparse(MaySet::TEST, true), unsupported);
         assert_eq!(entry.zero(span), unsupported);
         assert_eq!(entry.trim(span), unsupported);
-        assert_eq!(entry.set_basic(BasicChange { attributes, ..Default::default() }), unsupported);
         assert_eq!(
-            entry.set_basic(BasicChange { write: Some(1 << 60), ..Default::default() }),
+            entry.set_basic(MaySet::TEST, BasicChange { attributes, ..Default::default() }),
+            unsupported
+        );
+        assert_eq!(
+            entry.set_basic(
+                MaySet::TEST,
+                BasicChange { write: Some(1 << 60), ..Default::default() }
+            ),
             Ok(())
         );
         assert_eq!(entry.metadata().unwrap().write, 1 << 60);
         assert_eq!(entry.reserve(0, LEN), Ok(()));
         assert_eq!(entry.allocated(span, 1).unwrap().0, [span]);
         let found = share.locate(&path("log")).unwrap().found.unwrap();
-        let stream = share.create_stream(&found, &StreamName::parse("s").unwrap());
+        let stream = share.create_stream(MayAdd::TEST, &found, &StreamName::parse("s").unwrap());
         assert_eq!(stream.unwrap_err(), ShareError::PeerStreamUnsupported);
-        let file = share.create_file(&path("file"), DosAttributes::default()).unwrap();
+        let file =
+            share.create_file(MayAdd::TEST, &path("file"), DosAttributes::default()).unwrap();
         assert_eq!(entry.clone_from(&file, 0, 0, 1), unsupported);
         // By way of memory.
         file.copy_from(&entry, 0, 0, 4).unwrap();
@@ -437,11 +445,23 @@ mod tests {
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
         let before = names();
         let cannot = Err(ShareError::CannotDelete);
-        assert_eq!(share.remove(&path("log"), entry.key(), false), cannot);
-        assert_eq!(share.rename(&path("log"), &path("gol"), entry.key(), false), cannot);
-        assert_eq!(share.rename(&path("file"), &path("log"), file.key(), true), cannot);
-        assert_eq!(share.link(&file, &path("log"), true), cannot);
-        assert_eq!(share.link(&entry, &path("more"), false), unsupported);
+        assert_eq!(share.remove(MayRemove::TEST, &path("log"), entry.key(), false), cannot);
+        assert_eq!(
+            share.rename(MayRemove::TEST, &path("log"), &path("gol"), entry.key(), None),
+            cannot
+        );
+        assert_eq!(
+            share.rename(
+                MayRemove::TEST,
+                &path("file"),
+                &path("log"),
+                file.key(),
+                Some(MayRemove::TEST)
+            ),
+            cannot
+        );
+        assert_eq!(share.link(MayAdd::TEST, &file, &path("log"), Some(MayRemove::TEST)), cannot);
+        assert_eq!(share.link(MayAdd::TEST, &entry, &path("more"), None), unsupported);
         assert_eq!(names(), before);
         assert_eq!(open(&share, "log").unwrap().key(), entry.key());
     }

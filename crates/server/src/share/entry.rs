@@ -11,6 +11,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{FallocateFlags, FsWord, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::access::MaySet;
+
 use super::append;
 use super::attributes::{self, DosAttributes};
 use super::device::Device;
@@ -320,7 +322,21 @@ impl Entry {
     }
 
     /// Sets times and attributes; `None` leaves a field alone. Of a stream they are its file's.
-    pub fn set_basic(&self, change: BasicChange) -> Result<(), ShareError> {
+    pub(crate) fn set_basic(&self, _leave: MaySet, change: BasicChange) -> Result<(), ShareError> {
+        self.note(change)
+    }
+
+    /// Notes that bytes were written at this time, where no system call wrote them.
+    pub(crate) fn note_written(&self, at: u64) -> Result<(), ShareError> {
+        self.note(BasicChange { write: Some(at), ..BasicChange::default() })
+    }
+
+    /// Notes that the file was created when the one was that had its name.
+    pub(crate) fn inherit_creation(&self, at: u64) -> Result<(), ShareError> {
+        self.note(BasicChange { creation: Some(at), ..BasicChange::default() })
+    }
+
+    fn note(&self, change: BasicChange) -> Result<(), ShareError> {
         let fd = self.facts_fd();
         let notes = change.attributes.is_some() || change.creation.is_some();
         let notes = notes || change.change.is_some();

@@ -10,6 +10,8 @@ use std::os::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use crate::access::MaySet;
+
 use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
@@ -54,7 +56,7 @@ impl Entry {
     }
 
     /// Removes all extended attributes.
-    pub fn clear_extended_attributes(&self) -> Result<(), ShareError> {
+    pub(crate) fn clear_extended_attributes(&self, _leave: MaySet) -> Result<(), ShareError> {
         let path = proc_name(self.facts_fd());
         for name in own_names(&path)? {
             match rustix::fs::removexattr(&path, format!("{NAMESPACE}{name}")) {
@@ -66,7 +68,11 @@ impl Entry {
     }
 
     /// Sets and removes extended attributes, one after the other.
-    pub fn set_extended_attributes(&self, list: &[ExtendedAttribute]) -> Result<(), ShareError> {
+    pub(crate) fn set_extended_attributes(
+        &self,
+        _leave: MaySet,
+        list: &[ExtendedAttribute],
+    ) -> Result<(), ShareError> {
         if self.device().is_some() && !list.is_empty() {
             return Err(ShareError::EasUnsupported);
         }

@@ -20,6 +20,7 @@ mod entry;
 mod error;
 mod extended;
 pub(crate) mod journal;
+mod links;
 mod lookup;
 mod metadata;
 mod name;
@@ -29,6 +30,7 @@ mod policy;
 mod posix;
 mod ranges;
 mod remainder;
+mod removal;
 mod short;
 mod stream_name;
 pub(crate) mod streams;
@@ -44,6 +46,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
+
+use crate::access::MayWrite;
 
 pub use attributes::DosAttributes;
 pub use device::DeviceError;
@@ -138,6 +142,8 @@ pub struct Share {
     journal: Option<Journal>,
     /// Opens there were when the server ended, until somebody takes them.
     left_over: Mutex<Vec<OpenNote>>,
+    /// Held while a symbolic link is made or moved, and while a directory is moved up.
+    links: Mutex<()>,
 }
 
 impl Share {
@@ -178,6 +184,7 @@ impl Share {
             devices,
             journal,
             left_over: Mutex::new(left_over.unwrap_or_default()),
+            links: Mutex::default(),
         })
     }
 
@@ -244,8 +251,8 @@ impl Share {
     }
 
     /// Opens something that [`Share::locate`] found.
-    pub fn open_found(&self, found: &Found, mode: OpenMode) -> Result<Entry, ShareError> {
-        if mode.write && !found.is_directory {
+    pub(crate) fn open_found(&self, found: &Found, mode: OpenMode) -> Result<Entry, ShareError> {
+        if mode.write.is_some() && !found.is_directory {
             self.writable()?;
         }
         if let Some(device) = &found.device {
@@ -267,7 +274,7 @@ impl Share {
                 }
                 other => other?,
             }
-        } else if mode.write {
+        } else if mode.write.is_some() {
             // Both directions even for a writer: mapping and compare operations read too.
             open(OFlags::RDWR)
                 .or_else(|errno| if mode.read { Err(errno) } else { open(OFlags::WRONLY) })?
@@ -305,12 +312,12 @@ impl Share {
 }
 
 /// Which directions of data an open needs.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct OpenMode {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OpenMode {
     /// Bytes will be read.
-    pub read: bool,
-    /// Bytes will be written.
-    pub write: bool,
+    pub(crate) read: bool,
+    /// Bytes will be written: with leave.
+    pub(crate) write: Option<MayWrite>,
 }
 
 /// Why a share cannot be exported.

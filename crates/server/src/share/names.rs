@@ -221,6 +221,7 @@ const NEVER: Stamp = Stamp { modified: (i64::MIN, 0), changed: (i64::MIN, 0) };
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{MayAdd, MayRemove};
     use crate::share::{DosAttributes, Share, ShareConfig, SharePath};
 
     fn path(name: &str) -> SharePath {
@@ -237,7 +238,7 @@ mod tests {
         for number in 0..300 {
             let new = path(&format!("New {number}"));
             assert!(share.locate(&new).unwrap().found.is_none());
-            share.create_file(&new, DosAttributes::default()).unwrap();
+            share.create_file(MayAdd::TEST, &new, DosAttributes::default()).unwrap();
         }
         assert!(share.locate(&path("nEW 7")).unwrap().found.is_some());
         let there = share.locate(&path("there 299")).unwrap();
@@ -245,10 +246,10 @@ mod tests {
         assert_eq!(share.names.passes(), 1);
         // A name goes, by removing and by renaming, and comes back.
         let key = there.found.unwrap().key;
-        share.rename(&path("There 299"), &path("Elsewhere"), key, false).unwrap();
+        share.rename(MayRemove::TEST, &path("There 299"), &path("Elsewhere"), key, None).unwrap();
         assert!(share.locate(&path("THERE 299")).unwrap().found.is_none());
         assert!(share.locate(&path("ELSEWHERE")).unwrap().found.is_some());
-        share.remove(&path("Elsewhere"), key, false).unwrap();
+        share.remove(MayRemove::TEST, &path("Elsewhere"), key, false).unwrap();
         assert!(share.locate(&path("ELSEWHERE")).unwrap().found.is_none());
         assert_eq!(share.names.passes(), 1);
     }

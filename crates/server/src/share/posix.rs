@@ -13,16 +13,24 @@ use std::os::fd::AsFd as _;
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 
+use crate::access::MaySet;
+
 use super::Share;
 use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
-use super::lookup::{Found, open_beneath};
+use super::links;
+use super::lookup::Found;
 use super::name::SharePath;
 
 impl Share {
     /// Sets permission bits.
-    pub fn set_permissions(&self, entry: &Entry, permissions: u32) -> Result<(), ShareError> {
+    pub(crate) fn set_permissions(
+        &self,
+        _leave: MaySet,
+        entry: &Entry,
+        permissions: u32,
+    ) -> Result<(), ShareError> {
         self.writable()?;
         entry.not_on_devices()?;
         if !entry.is_directory() && permissions & SET_ID != 0 {
@@ -40,6 +48,7 @@ impl Share {
     /// from its parent (set-group-ID) stays.
     pub(crate) fn set_first_permissions(
         &self,
+        leave: MaySet,
         entry: &Entry,
         permissions: u32,
     ) -> Result<(), ShareError> {
@@ -47,13 +56,14 @@ impl Share {
             true => entry.metadata()?.posix.permissions & SET_ID,
             false => 0,
         };
-        self.set_permissions(entry, permissions & !SET_ID | inherited)
+        self.set_permissions(leave, entry, permissions & !SET_ID | inherited)
     }
 
     /// Sets owner and group; `None` leaves one alone. Needs a server that may (CAP_CHOWN), unless
     /// nothing changes.
-    pub fn set_owner(
+    pub(crate) fn set_owner(
         &self,
+        _leave: MaySet,
         entry: &Entry,
         uid: Option<u32>,
         gid: Option<u32>,
@@ -81,7 +91,7 @@ impl Share {
     pub fn link_target(&self, found: &Found, path: &SharePath) -> Result<String, ShareError> {
         let target = rustix::fs::readlinkat(&found.anchor, "", Vec::new())?;
         let target = target.into_string().map_err(|_| ShareError::AccessDenied)?;
-        if !path.may_hold_link_to(&target) {
+        if !links::leads_inside(path, &target) {
             return Err(ShareError::AccessDenied);
         }
         Ok(target)
@@ -89,17 +99,17 @@ impl Share {
 
     /// Puts a symbolic link in the place of a new, empty file or directory; the handle stands for the
     /// link from then on.
-    pub fn turn_into_link(
+    pub(crate) fn turn_into_link(
         &self,
+        _leave: MaySet,
         entry: &Entry,
         path: &SharePath,
         target: &str,
     ) -> Result<(), ShareError> {
         self.writable()?;
         entry.not_on_devices()?;
-        if !path.may_hold_link_to(target) {
-            return Err(ShareError::AccessDenied);
-        }
+        let parent = self.parent_of(path)?;
+        let _linking = self.check_new_link(&parent, target)?;
         let metadata = entry.metadata()?;
         if metadata.posix.is_link
             || metadata.size != 0
@@ -108,13 +118,7 @@ impl Share {
             return Err(ShareError::Unsupported);
         }
         // Only if it is still there, and empty.
-        self.remove(path, entry.key(), entry.is_directory())?;
-        let parent = open_beneath(
-            &self.root,
-            path.parent().for_system(),
-            OFlags::PATH | OFlags::DIRECTORY,
-            Mode::empty(),
-        )?;
+        self.take_away(path, entry.key(), entry.is_directory())?;
         let _changing = self.changing(&parent)?;
         let make = || Ok(rustix::fs::symlinkat(target, &parent, path.leaf())?);
         self.names.change(&parent, make, Some(path.leaf()), None)?;

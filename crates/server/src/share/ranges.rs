@@ -10,6 +10,8 @@ use std::os::fd::AsFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
+use crate::access::MaySet;
+
 use super::attributes;
 use super::entry::Entry;
 use super::error::ShareError;
@@ -30,7 +32,7 @@ impl Entry {
     }
 
     /// Marks the file as one that may have holes, or fills its holes and takes the mark away.
-    pub fn set_sparse(&self, sparse: bool) -> Result<(), ShareError> {
+    pub(crate) fn set_sparse(&self, _leave: MaySet, sparse: bool) -> Result<(), ShareError> {
         self.not_on_devices()?;
         let mut stored = attributes::load(self.as_fd());
         if stored.sparse == sparse {

@@ -54,13 +54,14 @@ impl Remainder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::MayAdd;
     use crate::share::{DosAttributes, Share, ShareConfig, SharePath};
 
     fn entry_in(directory: &str) -> (tempfile::TempDir, Arc<Entry>) {
         let dir = tempfile::tempdir_in(directory).unwrap();
         let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
         let path = SharePath::parse("f").unwrap();
-        let entry = share.create_file(&path, DosAttributes::default()).unwrap();
+        let entry = share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
         (dir, Arc::new(entry))
     }
 

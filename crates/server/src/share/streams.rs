@@ -25,6 +25,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 
+use crate::access::{MayAdd, MayRemove, MaySet};
+
 use super::attributes::proc_name;
 use super::entry::{Base, Entry};
 use super::error::{ShareError, from_resolution};
@@ -141,16 +143,16 @@ impl Share {
     }
 
     /// Opens a stream that [`Share::find_stream`] found.
-    pub fn open_stream(
+    pub(crate) fn open_stream(
         &self,
         file: &Found,
         stream: &FoundStream,
         mode: OpenMode,
     ) -> Result<Entry, ShareError> {
-        if mode.write {
+        if mode.write.is_some() {
             self.writable()?;
         }
-        let access = if mode.write { OFlags::RDWR } else { OFlags::RDONLY };
+        let access = if mode.write.is_some() { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::openat(&stream.home, stored(&stream.name), flags, Mode::empty())?;
         let (key, _) = identify(&fd)?;
@@ -161,7 +163,12 @@ impl Share {
     }
 
     /// Creates a stream that must not exist.
-    pub fn create_stream(&self, file: &Found, name: &StreamName) -> Result<Entry, ShareError> {
+    pub(crate) fn create_stream(
+        &self,
+        _leave: MayAdd,
+        file: &Found,
+        name: &StreamName,
+    ) -> Result<Entry, ShareError> {
         self.writable()?;
         if !self.has_xattrs || file.is_device() {
             return Err(ShareError::PeerStreamUnsupported);
@@ -209,24 +216,38 @@ impl Share {
     }
 
     /// Removes the stream an entry stands for. Who has it open keeps its bytes.
-    pub fn remove_stream(&self, entry: &Entry) -> Result<(), ShareError> {
+    pub(crate) fn remove_stream(&self, _leave: MayRemove, entry: &Entry) -> Result<(), ShareError> {
         self.writable()?;
         let (base, name) = current_name(entry)?;
         let _changing = self.changing(&base.home)?;
         Ok(rustix::fs::unlinkat(&base.home, stored(&name), AtFlags::empty())?)
     }
 
-    /// Gives the stream an entry stands for another name, replacing what has it if `replace`.
-    pub fn rename_stream(
+    /// Which inode holds the bytes of another stream of the file whose stream an entry stands for.
+    pub(crate) fn sibling(
         &self,
         entry: &Entry,
+        name: &StreamName,
+    ) -> Result<Option<FileKey>, ShareError> {
+        let base = entry.base().ok_or(ShareError::NotFound)?;
+        let Some(found) = names(&base.home)?.into_iter().find(|found| name.is(found)) else {
+            return Ok(None);
+        };
+        Ok(Some(identify_at(&base.home, stored(&found))?.0))
+    }
+
+    /// Gives the stream an entry stands for another name, replacing what has it with leave to `replace`.
+    pub(crate) fn rename_stream(
+        &self,
+        _leave: MayRemove,
+        entry: &Entry,
         to: &StreamName,
-        replace: bool,
+        replace: Option<MayRemove>,
     ) -> Result<(), ShareError> {
         self.writable()?;
         let (base, name) = current_name(entry)?;
         let taken = names(&base.home)?.into_iter().find(|found| to.is(found) && *found != name);
-        if taken.is_some() && !replace {
+        if taken.is_some() && replace.is_none() {
             return Err(ShareError::Exists);
         }
         let _changing = self.changing(&base.home)?;
@@ -239,25 +260,38 @@ impl Share {
         Ok(())
     }
 
-    /// Makes a stream the unnamed one of its file: its bytes move there and it is gone.
-    pub fn promote_stream(&self, entry: &Entry, replace: bool) -> Result<(), ShareError> {
+    /// Makes a stream the unnamed one of its file: its bytes move there and it is gone. Nobody else may have
+    /// the file open.
+    ///
+    /// # Durability
+    ///
+    /// The stream goes when its bytes are durable in the file.
+    pub(crate) fn promote_stream(
+        &self,
+        leave: MayRemove,
+        entry: &Entry,
+        replace: Option<MayRemove>,
+    ) -> Result<(), ShareError> {
         self.writable()?;
         let base = entry.base().ok_or(ShareError::NotFound)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(proc_name(&base.file), flags, Mode::empty())?;
         let file = Entry::new(file, base.key, false, self.inline_io());
-        if file.data_size()? > 0 && !replace {
+        if file.data_size()? > 0 && replace.is_none() {
             return Err(ShareError::Exists);
         }
-        file.set_size(0)?;
         let size = entry.data_size()?;
+        // Where the disk is full it is found out before anything has changed.
+        file.reserve(0, size)?;
         let mut at = 0;
         while at < size {
             let step = usize::try_from((size - at).min(COPY_MAX as u64)).expect("at most a MiB");
             file.copy_from(entry, at, at, step)?;
             at += step as u64;
         }
-        self.remove_stream(entry)
+        file.set_size(size)?;
+        rustix::fs::fsync(file.as_fd())?;
+        self.remove_stream(leave, entry)
     }
 
     /// The name of the stream an entry stands for.
@@ -266,7 +300,7 @@ impl Share {
     }
 
     /// Removes all streams of a file that is emptied.
-    pub fn clear_streams(&self, entry: &Entry) -> Result<(), ShareError> {
+    pub(crate) fn clear_streams(&self, _leave: MaySet, entry: &Entry) -> Result<(), ShareError> {
         let Some(home) = self.home(entry.as_fd())? else { return Ok(()) };
         let _changing = self.changing(&home)?;
         for name in names(&home)? {

@@ -250,6 +250,7 @@ const WALKS_MAX: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::MayAdd;
     use crate::share::{DosAttributes, ShareConfig, SharePath, StreamName, StreamPart};
 
     const NOW: Duration = Duration::ZERO;
@@ -263,9 +264,13 @@ mod tests {
 
     fn with_stream(share: &Share, name: &str) {
         let path = SharePath::parse(name).unwrap();
-        share.create_file(&path, DosAttributes::default()).unwrap();
+        share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
         let found = share.locate(&path).unwrap().found.unwrap();
-        share.create_stream(&found, &stream_name()).unwrap().write_at(&[7; 100], 0).unwrap();
+        share
+            .create_stream(MayAdd::TEST, &found, &stream_name())
+            .unwrap()
+            .write_at(&[7; 100], 0)
+            .unwrap();
     }
 
     fn has_stream(share: &Share, name: &str) -> bool {

@@ -1,5 +1,6 @@
 //! Whole shares on real directories.
 
+use crate::access::{MayAdd, MayRemove, MaySet, MayWrite};
 use std::os::unix::fs::symlink;
 
 use super::*;
@@ -17,7 +18,7 @@ fn path(text: &str) -> SharePath {
 fn names(share: &Share, directory: &str, pattern: &str) -> Vec<String> {
     let at = path(directory);
     let found = share.locate(&at).unwrap().found.unwrap();
-    let entry = share.open_found(&found, OpenMode { read: true, write: false }).unwrap();
+    let entry = share.open_found(&found, OpenMode { read: true, write: None }).unwrap();
     let mut cursor = Enumeration::start(&entry, Pattern::parse(pattern).unwrap()).unwrap();
     let mut names = Vec::new();
     while let Some(listed) = cursor.next(share, &entry, &at).unwrap() {
@@ -30,7 +31,8 @@ fn names(share: &Share, directory: &str, pattern: &str) -> Vec<String> {
 #[test]
 fn a_file_is_created_found_ignoring_case_and_removed() {
     let (_dir, share) = share();
-    let entry = share.create_file(&path("Report.TXT"), DosAttributes::HIDDEN).unwrap();
+    let entry =
+        share.create_file(MayAdd::TEST, &path("Report.TXT"), DosAttributes::HIDDEN).unwrap();
     entry.write_at(b"hello", 0).unwrap();
     let located = share.locate(&path("rEPORT.txt")).unwrap();
     assert_eq!(located.path.to_wire(), "Report.TXT");
@@ -39,7 +41,7 @@ fn a_file_is_created_found_ignoring_case_and_removed() {
     assert_eq!((metadata.size, metadata.is_directory), (5, false));
     assert!(metadata.attributes.contains(DosAttributes::HIDDEN));
     assert_eq!(metadata, entry.metadata().unwrap());
-    share.remove(&located.path, found.key, false).unwrap();
+    share.remove(MayRemove::TEST, &located.path, found.key, false).unwrap();
     assert!(share.locate(&path("report.txt")).unwrap().found.is_none());
 }
 
@@ -67,7 +69,7 @@ fn links_inside_the_share_work_and_links_out_of_it_do_not() {
         assert_eq!(refused, Err(ShareError::AccessDenied), "{escape}");
     }
     assert_eq!(names(&share, "", "*"), [".", "..", "good", "inner"]);
-    let created = share.create_file(&path("climbing"), DosAttributes::default());
+    let created = share.create_file(MayAdd::TEST, &path("climbing"), DosAttributes::default());
     assert_eq!(created.unwrap_err(), ShareError::Exists);
 }
 
@@ -116,20 +118,21 @@ fn a_listing_resumes_where_it_stopped() {
 #[test]
 fn a_rename_replaces_only_when_told_to() {
     let (dir, share) = share();
-    let entry = share.create_file(&path("new"), DosAttributes::default()).unwrap();
+    let entry = share.create_file(MayAdd::TEST, &path("new"), DosAttributes::default()).unwrap();
     std::fs::write(dir.path().join("old"), "old").unwrap();
-    let rename = |replace| share.rename(&path("new"), &path("old"), entry.key(), replace);
-    assert_eq!(rename(false), Err(ShareError::Exists));
-    assert_eq!(rename(true), Ok(()));
+    let rename =
+        |replace| share.rename(MayRemove::TEST, &path("new"), &path("old"), entry.key(), replace);
+    assert_eq!(rename(None), Err(ShareError::Exists));
+    assert_eq!(rename(Some(MayRemove::TEST)), Ok(()));
     assert_eq!(names(&share, "", "*"), [".", "..", "old"]);
-    let wrong = share.remove(&path("old"), FileKey { device: 0, inode: 0 }, false);
+    let wrong = share.remove(MayRemove::TEST, &path("old"), FileKey { device: 0, inode: 0 }, false);
     assert_eq!(wrong, Err(ShareError::NotFound), "another inode's name is left alone");
 }
 
 #[test]
 fn basic_information_is_kept() {
     let (_dir, share) = share();
-    let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
+    let entry = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap();
     let change = BasicChange {
         creation: Some(130_000_000_000_000_000),
         access: Some(131_000_000_000_000_000),
@@ -137,7 +140,7 @@ fn basic_information_is_kept() {
         change: None,
         attributes: Some(DosAttributes::READONLY),
     };
-    entry.set_basic(change).unwrap();
+    entry.set_basic(MaySet::TEST, change).unwrap();
     let metadata = entry.metadata().unwrap();
     assert_eq!(metadata.creation, 130_000_000_000_000_000);
     assert_eq!(metadata.access, 131_000_000_000_000_000);
@@ -148,7 +151,7 @@ fn basic_information_is_kept() {
 #[test]
 fn sizes_and_reservations_follow_requests() {
     let (_dir, share) = share();
-    let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
+    let entry = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap();
     entry.set_allocation(1 << 20).unwrap();
     let reserved = entry.metadata().unwrap();
     assert_eq!(reserved.size, 0);
@@ -166,15 +169,18 @@ fn a_read_only_share_changes_nothing() {
     let config = ShareConfig { read_only: true, ..ShareConfig::new("ro", dir.path()) };
     let share = Share::open(&config).unwrap();
     let found = share.locate(&path("f")).unwrap().found.unwrap();
-    let write = share.open_found(&found, OpenMode { read: true, write: true });
+    let write = share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) });
     assert_eq!(write.unwrap_err(), ShareError::ConfigReadOnly);
-    assert_eq!(share.remove(&path("f"), found.key, false), Err(ShareError::ConfigReadOnly));
+    assert_eq!(
+        share.remove(MayRemove::TEST, &path("f"), found.key, false),
+        Err(ShareError::ConfigReadOnly)
+    );
 }
 
 #[test]
 fn cached_reads_are_answered_inline_and_others_say_so() {
     let (_dir, share) = share();
-    let entry = share.create_file(&path("f"), DosAttributes::default()).unwrap();
+    let entry = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap();
     entry.write_at(&[7; 8192], 0).unwrap();
     let mut out = Vec::new();
     assert_eq!(entry.try_read_at(&mut out, 4096, 4096), Ok(4096));
@@ -192,7 +198,7 @@ fn cached_reads_are_answered_inline_and_others_say_so() {
 fn what_was_looked_up_before_is_at_hand_and_nothing_else() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
-    drop(share.create_file(&path("f"), DosAttributes::default()).unwrap());
+    drop(share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap());
     // On tmpfs nothing is asked, for nothing ever waits there.
     assert_eq!(share.has_at_hand(&path("f")), share.inline_io() == InlineIo::Cached);
     assert!(!share.has_at_hand(&path("F")), "found by reading the directory");
@@ -218,31 +224,32 @@ fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
         share.directories_synced() - before
     };
     let none = DosAttributes::default();
-    let outer = share.create_directory(&path("a"), none).unwrap();
-    share.create_directory(&path("a\\b"), none).unwrap();
-    let file = share.create_file(&path("a\\b\\f"), none).unwrap();
+    let outer = share.create_directory(MayAdd::TEST, &path("a"), none).unwrap();
+    share.create_directory(MayAdd::TEST, &path("a\\b"), none).unwrap();
+    let file = share.create_file(MayAdd::TEST, &path("a\\b\\f"), none).unwrap();
     assert_eq!(synced(&file), 3, "b, a and the top");
     assert_eq!(synced(&file), 0);
-    let other = share.create_file(&path("a\\b\\g"), none).unwrap();
+    let other = share.create_file(MayAdd::TEST, &path("a\\b\\g"), none).unwrap();
     assert_eq!((synced(&outer), synced(&other)), (0, 1));
-    share.rename(&path("a\\b\\f"), &path("a\\f"), file.key(), false).unwrap();
+    share.rename(MayRemove::TEST, &path("a\\b\\f"), &path("a\\f"), file.key(), None).unwrap();
     assert_eq!(synced(&file), 1, "where it went");
-    share.remove(&path("a\\b\\g"), other.key(), false).unwrap();
+    share.remove(MayRemove::TEST, &path("a\\b\\g"), other.key(), false).unwrap();
     assert_eq!(synced(&other), 0, "it has no name");
-    let third = share.create_file(&path("a\\b\\h"), none).unwrap();
+    let third = share.create_file(MayAdd::TEST, &path("a\\b\\h"), none).unwrap();
     assert_eq!(synced(&third), 1, "where it came from, changed three times");
     // A symbolic link leads to it, over a directory that is on no path.
-    let linked = share.create_file(&path("a\\b\\linked"), none).unwrap();
+    let linked = share.create_file(MayAdd::TEST, &path("a\\b\\linked"), none).unwrap();
     symlink("a/b/linked", dir.path().join("link")).unwrap();
     let found = share.locate(&path("link")).unwrap().found.unwrap();
-    let by_link = share.open_found(&found, OpenMode { read: true, write: true }).unwrap();
+    let by_link =
+        share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) }).unwrap();
     assert_eq!((synced(&by_link), synced(&linked)), (1, 0));
     // A local user moved it out of the directory, and then out of the share.
-    let moved = share.create_file(&path("a\\moved"), none).unwrap();
+    let moved = share.create_file(MayAdd::TEST, &path("a\\moved"), none).unwrap();
     std::fs::rename(dir.path().join("a/moved"), dir.path().join("a/b/moved")).unwrap();
     assert_eq!(synced(&moved), 1, "a is above it still");
     let elsewhere = tempfile::tempdir_in("/var/tmp").unwrap();
-    share.create_file(&path("a\\more"), none).unwrap();
+    share.create_file(MayAdd::TEST, &path("a\\more"), none).unwrap();
     std::fs::rename(dir.path().join("a/b/moved"), elsewhere.path().join("moved")).unwrap();
     assert_eq!(synced(&moved), 0);
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use pmem::CommitGroup;
+use smb::NtStatus;
 use tokio::sync::Notify;
 
 use super::caching::{Flavor, Intent};
@@ -24,6 +25,7 @@ use super::open::Open;
 use super::session::Identity;
 use super::sharing::Sharing;
 use super::turns::Turns;
+use crate::access::MayRemove;
 use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 /// One open as its node sees it.
@@ -34,7 +36,8 @@ pub(crate) struct OpenRecord {
     pub(crate) owner: Owner,
     pub(crate) share: Arc<Share>,
     pub(crate) path: SharePath,
-    pub(crate) delete_on_close: bool,
+    /// The file goes with this open, which was admitted to that.
+    pub(crate) delete_on_close: Option<MayRemove>,
     /// How the client is told of breaks; there once the open exists for it.
     pub(crate) holder: Option<Holder>,
     /// Its client has lost its connection; true if it is kept whatever others want.
@@ -94,13 +97,14 @@ pub(crate) struct NodeState {
     pub(crate) opens: Vec<OpenRecord>,
     pub(crate) leases: LeaseTable<Holder>,
     pub(crate) locks: LockTable,
-    pub(crate) delete_pending: bool,
+    /// The file goes with its last open, as somebody wished who was admitted to that.
+    pub(crate) delete_pending: Option<MayRemove>,
     /// The last open has gone and its file is being removed: who comes now waits for that.
     pub(crate) removing: bool,
     /// Streams of the file that are open, by nodes of their own.
     pub(crate) streams: Vec<StreamHold>,
     /// The last open of a file that is to go once its streams are closed too.
-    pub(crate) doomed: Option<OpenRecord>,
+    pub(crate) doomed: Option<(OpenRecord, MayRemove)>,
     /// Changes of the file's size under way: nothing is mapped meanwhile.
     pub(crate) resizing: usize,
     /// Regions mapped for push; whoever changes the file's shape ends them first.
@@ -169,11 +173,11 @@ impl NodeState {
         if !self.streams.is_empty() || !is_posix(last) || !self.opens.iter().all(is_posix) {
             return false;
         }
-        self.delete_pending = false;
+        self.delete_pending = None;
         let same = |open: &&mut OpenRecord| {
             Arc::ptr_eq(&open.share, &last.share) && open.path == last.path
         };
-        self.opens.iter_mut().filter(same).for_each(|open| open.delete_on_close = false);
+        self.opens.iter_mut().filter(same).for_each(|open| open.delete_on_close = None);
         true
     }
 
@@ -230,7 +234,7 @@ impl Node {
             opens: Vec::new(),
             leases: LeaseTable::new(break_timeout),
             locks: LockTable::default(),
-            delete_pending: false,
+            delete_pending: None,
             removing: false,
             streams: Vec::new(),
             doomed: None,
@@ -312,12 +316,27 @@ impl Node {
         }
     }
 
+    /// Takes a file that nobody has open, its streams aside: whoever comes waits until it is given back.
+    pub(crate) fn claim(node: &Arc<Self>) -> Result<Claimed, NtStatus> {
+        let mut state = node.lock();
+        if state.delete_pending.is_some() || state.doomed.is_some() {
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        if state.removing || !state.opens.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        state.removing = true;
+        Ok(Claimed(Arc::clone(node)))
+    }
+
     /// The name has been removed, or could not be: then the file stays and may be opened again.
     pub(crate) fn end_removal(&self) {
         let mut state = self.lock();
         state.removing = false;
         // By the rules of POSIX others have it open still, with wishes of their own.
-        state.delete_pending &= !state.opens.is_empty();
+        if state.opens.is_empty() {
+            state.delete_pending = None;
+        }
         drop(state);
         self.changed.notify_waiters();
     }
@@ -382,6 +401,16 @@ impl Node {
 
 /// How long the holder of a lease may say nothing before it is asked over another connection too.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A file that one request has to itself until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claimed(Arc<Node>);
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.0.end_removal();
+    }
+}
 
 /// A change of a file's size under way.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use super::guest_opens::GuestOpen;
 use super::lease::Owner;
 use super::lock_sequence::LockSequences;
 use super::locks::OpenSerial;
-use super::node::Node;
+use super::node::{Node, OpenRecord};
 use super::persistent;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
 use super::session::{Identity, Session};
@@ -311,6 +311,7 @@ impl Open {
         push::closing(core, self);
         self.set_used(core);
         self.forget_note();
+        let keeps = self.keeps_directory();
         let doomed = {
             let mut state = self.node.lock();
             let Some(at) = state.opens.iter().position(|open| open.serial == self.serial) else {
@@ -320,18 +321,21 @@ impl Open {
             state.locks.release(self.serial);
             state.leases.close(self.owner);
             // MS-FSA §2.1.5.4: the wish to delete passes from the handle to the file.
-            state.delete_pending |= record.delete_on_close;
+            let wish = record.delete_on_close.filter(|_| !keeps);
+            state.delete_pending = state.delete_pending.or(wish);
             let base = record.base.clone();
-            let is_doomed = state.delete_pending && state.opens.is_empty();
-            let goes_now = record.delete_on_close && !is_doomed && state.unlink(&record);
-            let doomed = if goes_now || (is_doomed && state.streams.is_empty()) {
-                state.removing = true;
-                Some(record)
-            } else {
-                if is_doomed {
-                    state.doomed = Some(record);
+            let last = state.delete_pending.filter(|_| state.opens.is_empty());
+            let now = wish.filter(|_| last.is_none() && state.unlink(&record));
+            let doomed = match (last, now) {
+                (Some(leave), _) if !state.streams.is_empty() => {
+                    state.doomed = Some((record, leave));
+                    None
                 }
-                None
+                (Some(leave), _) | (None, Some(leave)) => {
+                    state.removing = true;
+                    Some((record, leave))
+                }
+                (None, None) => None,
             };
             (doomed, base)
         };
@@ -340,12 +344,12 @@ impl Open {
         let (doomed, base) = doomed;
         // Who waits for this open to go finds the name gone too.
         let removed = match doomed {
-            Some(record) => {
+            Some((record, leave)) => {
                 let removed = if self.entry.is_stream() {
-                    record.share.remove_stream(&self.entry)
+                    record.share.remove_stream(leave, &self.entry)
                 } else {
                     let is_directory = self.entry.is_directory();
-                    record.share.remove(&record.path, self.node.key(), is_directory)
+                    record.share.remove(leave, &record.path, self.node.key(), is_directory)
                 };
                 drop(record);
                 self.node.end_removal();
@@ -358,6 +362,17 @@ impl Open {
         };
         let finished = base.map_or(Ok(()), |base| self.release_base(&base));
         removed.and(finished)
+    }
+
+    // MS-FSA §2.1.5.4: a directory with something in it does not go, and its name is not taken from others.
+    fn keeps_directory(&self) -> bool {
+        let wishes = |open: &OpenRecord| open.delete_on_close.is_some();
+        self.entry.is_directory()
+            && self.node.lock().record(self.serial).is_some_and(wishes)
+            && self
+                .tree
+                .share()
+                .is_none_or(|share| !share.is_empty_directory(&self.entry).unwrap_or(false))
     }
 
     /// Whether asking the kernel about the file waits for nothing. Times of mapped files are
@@ -377,9 +392,8 @@ impl Open {
             return false;
         }
         let state = self.node.lock();
-        let deletes =
-            state.opens.iter().any(|open| open.serial == self.serial && open.delete_on_close);
-        !deletes && !state.delete_pending
+        let deletes = state.record(self.serial).is_some_and(|open| open.delete_on_close.is_some());
+        !deletes && state.delete_pending.is_none()
     }
 
     /// Nothing of it comes back after a crash. Costs nothing the second time.
@@ -401,15 +415,15 @@ impl Open {
             state.removing |= doomed.is_some();
             doomed
         };
-        let Some(record) = doomed else {
+        let Some((record, leave)) = doomed else {
             base.changed.notify_waiters();
             return Ok(());
         };
         // A stream is kept of files and of directories.
         let share = &record.share;
         let removed = share
-            .remove(&record.path, base.key(), false)
-            .or_else(|_| share.remove(&record.path, base.key(), true));
+            .remove(leave, &record.path, base.key(), false)
+            .or_else(|_| share.remove(leave, &record.path, base.key(), true));
         drop(record);
         base.end_removal();
         removed

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A note leads back to its file by path and inode: a file that somebody replaced on the machine
-//! itself is not opened in its place. Leases come back as they were granted. Where several clients
+//! itself is not opened in its place. What its user may do is decided anew: who would not be granted as
+//! much today does not get the open back. Leases come back as they were granted. Where several clients
 //! have a file open none caches writes any more: what was broken after the note was written is not
 //! known, what may be shared is.
 //!
@@ -26,9 +27,10 @@ use super::open::{Durable, Open, OpenParts, Origin};
 use super::session::Identity;
 use super::sharing::{Kinds, Sharing};
 use super::tree::{Target, Tree};
+use crate::access::Regrant;
 use crate::service::Core;
 use crate::share::journal::OpenNote;
-use crate::share::{Found, OpenMode, Share, ShareError, SharePath};
+use crate::share::{Found, Share, ShareError, SharePath};
 
 /// What has to be written down of an open.
 pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {
@@ -87,9 +89,11 @@ pub(crate) fn forget(share: &Share, serial: u64) {
 fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), ShareError> {
     let (path, found) = find(share, &note)?;
     let access = AccessMask::from_bits_retain(note.access);
-    let reads = access.intersects(AccessMask::READ_DATA | AccessMask::EXECUTE);
-    let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
-    let entry = share.open_found(&found, OpenMode { read: reads, write: writes })?;
+    let user = Identity::User(note.user.clone());
+    let deletes = note.flags & DELETE_ON_CLOSE != 0;
+    let granted = Regrant::decide(share, &user, access, deletes);
+    let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(ShareError::AccessDenied)?;
+    let entry = share.open_found(&found, granted.mode)?;
     let serial = OpenSerial(note.serial);
     let owner = match note.flavor {
         OPLOCK => Owner::Open(serial),
@@ -97,7 +101,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     };
     let key_claim = core.lease_keys.claim(owner, found.key).ok_or(ShareError::Exists)?;
     let node = core.nodes.node(found.key);
-    let tree = Tree::new(0, Target::Disk(Arc::clone(share)), access);
+    let tree = Tree::new(0, Target::Disk(Arc::clone(share)), granted.rights);
     let open = Arc::new(Open::new(OpenParts {
         serial,
         tree: Arc::new(tree),
@@ -108,7 +112,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         mode: note.mode,
         write_through: note.flags & WRITE_THROUGH != 0,
         origin: Origin {
-            user: Identity::User(note.user.clone()),
+            user,
             client: note.client,
             create_guid: note.create_guid,
             action: CreateAction(note.action),
@@ -128,7 +132,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
             owner,
             share: Arc::clone(share),
             path,
-            delete_on_close: note.flags & DELETE_ON_CLOSE != 0,
+            delete_on_close: granted.delete,
             holder: None,
             orphan: Some(true),
             _key_claim: key_claim,
@@ -187,7 +191,7 @@ fn flags(record: &OpenRecord, write_through: bool) -> u8 {
         shares.write,
         shares.delete,
         write_through,
-        record.delete_on_close,
+        record.delete_on_close.is_some(),
     ];
     bits.iter().enumerate().fold(0, |flags, (bit, is_set)| flags | u8::from(*is_set) << bit)
 }

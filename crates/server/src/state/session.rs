@@ -194,7 +194,7 @@ impl Session {
     pub(crate) fn connect_tree(
         &self,
         target: Target,
-        maximal_access: smb::create::AccessMask,
+        rights: crate::access::Rights,
     ) -> Option<Arc<Tree>> {
         let mut trees = self.trees();
         let max =
@@ -209,7 +209,7 @@ impl Session {
                 break id;
             }
         };
-        let tree = Arc::new(Tree::new(id, target, maximal_access));
+        let tree = Arc::new(Tree::new(id, target, rights));
         trees.insert(id, Arc::clone(&tree));
         Some(tree)
     }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use smb::create::AccessMask;
-
-use super::session::Identity;
-use crate::share::{Admission, Share};
+use crate::access::Rights;
+use crate::share::Share;
 
 /// One session's way into one share.
 #[derive(Debug)]
@@ -13,7 +11,7 @@ pub(crate) struct Tree {
     pub(crate) id: u32,
     pub(crate) target: Target,
     /// The most any open of this tree is granted.
-    pub(crate) maximal_access: AccessMask,
+    pub(crate) rights: Rights,
     /// The share insisted on encryption when it was entered.
     pub(crate) entered_encrypted: bool,
 }
@@ -28,10 +26,10 @@ pub(crate) enum Target {
 }
 
 impl Tree {
-    pub(crate) fn new(id: u32, target: Target, maximal_access: AccessMask) -> Self {
+    pub(crate) fn new(id: u32, target: Target, rights: Rights) -> Self {
         let insists = |share: &Arc<Share>| share.is_encrypt_required();
         let entered_encrypted = matches!(&target, Target::Disk(share) if insists(share));
-        Self { id, target, maximal_access, entered_encrypted }
+        Self { id, target, rights, entered_encrypted }
     }
 
     /// The share, if it has files.
@@ -47,18 +45,3 @@ impl Tree {
         self.share().is_some_and(|share| share.is_encrypt_required())
     }
 }
-
-/// The most somebody may do in a share, as it is configured now; nothing: not enter.
-pub(crate) fn maximal_access(share: &Share, who: &Identity) -> Option<AccessMask> {
-    let admission = match who {
-        Identity::User(user) => share.admits(user),
-        Identity::Guest { .. } => share.guests(),
-    };
-    match admission {
-        Admission::Refused => None,
-        Admission::Full if !share.is_read_only() => Some(AccessMask::FILE_ALL),
-        Admission::Full | Admission::Reading => Some(READ_ONLY),
-    }
-}
-
-const READ_ONLY: AccessMask = AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_EXECUTE);

@@ -4,10 +4,11 @@ use std::os::unix::fs::symlink;
 
 use smb::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequestContext};
 use smb::fsctl::{ReparsePoint, SymlinkReparse};
-use smb::{ControlCode, ErrorResponse, Name, NtStatus, SymlinkError};
+use smb::info::{FileInfoClass, RenameFlags};
+use smb::{ControlCode, ErrorResponse, FileId, Name, NtStatus, SymlinkError};
 
 use crate::client::{NO_MODE, client, close, info, make, on_disk, open, open_as, unlink};
-use crate::support::{Fixture, Wire};
+use crate::support::{Fixture, Wire, new_name};
 
 fn make_link(wire: &mut Wire, name: &str, target: &str) -> NtStatus {
     make_link_as(wire, name, target, true)
@@ -110,4 +111,78 @@ fn only_something_new_and_empty_becomes_a_link() {
     let other = windows.open("w", |_| {}).id;
     let refused = windows.control(other, ControlCode::SET_REPARSE_POINT, &input).0;
     assert_eq!(refused, NtStatus::NOT_SUPPORTED);
+}
+
+fn open_link(wire: &mut Wire, name: &str) -> FileId {
+    let opened = open_as(wire, name, NO_MODE, |open| {
+        open.disposition = CreateDisposition::OPEN;
+        open.options = CreateOptions::OPEN_REPARSE_POINT;
+    });
+    assert_eq!(opened.status, NtStatus::SUCCESS, "{name}");
+    opened.id
+}
+
+fn make_directories(wire: &mut Wire, names: &[&str]) {
+    for name in names {
+        let made = open_as(wire, name, 0o755, |open| open.options = CreateOptions::DIRECTORY_FILE);
+        close(wire, made.id);
+    }
+}
+
+#[test]
+fn a_link_is_not_moved_to_where_it_leads_out() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    make_directories(&mut wire, &["p", "p/q", "p/q/r"]);
+    assert_eq!(make_link(&mut wire, "p/q/link", "../../f"), NtStatus::SUCCESS);
+    let link = open_link(&mut wire, "p/q/link");
+    let nothing = RenameFlags::empty();
+    for out in ["up", "p/up"] {
+        assert_eq!(wire.rename(link, out, nothing), NtStatus::ACCESS_DENIED, "{out}");
+        let linked = wire.set(link, FileInfoClass::LINK, &new_name(out, nothing));
+        assert_eq!(linked, NtStatus::ACCESS_DENIED, "{out}");
+        on_disk(&fixture, out).symlink_metadata().unwrap_err();
+    }
+    assert_eq!(wire.rename(link, "p/q/r/link", nothing), NtStatus::SUCCESS);
+    close(&mut wire, link);
+
+    // Nor with a directory it lies in.
+    for (directory, out) in [("p/q", "q"), ("p/q/r", "r")] {
+        let id = open(&mut wire, directory).id;
+        let moved = wire.rename(id, out, nothing);
+        let stays_inside = directory == "p/q";
+        let expected = if stays_inside { NtStatus::SUCCESS } else { NtStatus::ACCESS_DENIED };
+        assert_eq!(moved, expected, "{directory}");
+        if stays_inside {
+            assert_eq!(wire.rename(id, directory, nothing), NtStatus::SUCCESS);
+        }
+        close(&mut wire, id);
+    }
+    unlink(&mut wire, "p/q/r/link");
+    let id = open(&mut wire, "p/q/r").id;
+    assert_eq!(wire.rename(id, "r", nothing), NtStatus::SUCCESS);
+}
+
+#[test]
+fn no_link_leads_out_behind_another_link() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    make_directories(&mut wire, &["p", "p/q"]);
+    assert_eq!(make_link(&mut wire, "p/here", ".."), NtStatus::SUCCESS);
+    assert_eq!(make_link(&mut wire, "p/q/bad", "../here/../x"), NtStatus::ACCESS_DENIED);
+    // By its path it would lie three directories deep; by its place it lies in one.
+    assert_eq!(make_link(&mut wire, "p/here/p/bad", "../../x"), NtStatus::ACCESS_DENIED);
+    assert_eq!(make_link(&mut wire, "p/here/p/good", "../x"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn no_link_leads_to_where_streams_are_kept() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    let stream = fixture.client(2).open("f:s", |_| {});
+    assert_eq!(stream.status, NtStatus::SUCCESS);
+    make_directories(&mut wire, &["d"]);
+    for (name, target) in [("a", ".landfast-streams"), ("d/b", "../.landfast-streams/x")] {
+        assert_eq!(make_link(&mut wire, name, target), NtStatus::ACCESS_DENIED, "{target}");
+    }
 }

@@ -1,5 +1,6 @@
 //! A server that writes its persistent opens down. A crash is a copy of what is on disk at that moment.
 
+use server::ServerConfig;
 use tempfile::TempDir;
 
 use super::Fixture;
@@ -20,11 +21,18 @@ impl Writing {
 
     /// The server died, and another one serves what it left.
     pub(crate) fn crash(&self) -> Self {
+        self.crash_into(|_| {})
+    }
+
+    /// The same, and the other one is configured otherwise.
+    pub(crate) fn crash_into(&self, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let log = tempfile::tempdir().unwrap();
         let opens = log.path().join(OPENS);
         std::fs::copy(self.log.path().join(OPENS), &opens).unwrap();
-        let fixture =
-            self.fixture.another(|config| config.shares[0].persistent_opens = Some(opens));
+        let fixture = self.fixture.another(|config| {
+            config.shares[0].persistent_opens = Some(opens);
+            change(config);
+        });
         Self { fixture, log }
     }
 }

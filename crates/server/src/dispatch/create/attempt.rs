@@ -11,6 +11,7 @@ use smb::push::RecallReason;
 
 use super::stream;
 use super::wish::Wish;
+use crate::access::deletion::Doomed;
 use crate::service::Core;
 use crate::share::{
     BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Remembered, Share, ShareError,
@@ -56,8 +57,8 @@ pub(super) fn attempt(
     share: &Arc<Share>,
     wish: &Wish,
 ) -> Result<Attempt, NtStatus> {
-    if wish.overwrites() && !wish.may_add() && !share.is_read_only() {
-        return Err(NtStatus::ACCESS_DENIED);
+    if wish.overwrites() && !share.is_read_only() {
+        wish.may_overwrite()?;
     }
     if let StreamPart::Named(name) = &wish.stream {
         return stream::attempt(core, share, wish, name);
@@ -79,12 +80,7 @@ fn create_new(
     wish: &Wish,
     path: SharePath,
 ) -> Result<Attempt, NtStatus> {
-    if share.is_read_only() {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
-    if !wish.may_add() {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let leave = wish.may_add()?;
     if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
@@ -101,26 +97,26 @@ fn create_new(
         None => (path, None),
     };
     let created = if wish.wants_directory() {
-        share.create_directory(&path, wish.attributes)
+        share.create_directory(leave, &path, wish.attributes)
     } else {
-        share.create_file(&path, wish.attributes)
+        share.create_file(leave, &path, wish.attributes)
     };
     let entry = match created {
         Ok(entry) => entry,
         Err(ShareError::Exists) => return Ok(Attempt::Again),
         Err(error) => return Err(error.into()),
     };
-    if creation.is_some() {
+    if let Some(creation) = creation {
         // Where it cannot be kept the file was created now.
-        let _ = entry.set_basic(BasicChange { creation, ..BasicChange::default() });
+        let _ = entry.inherit_creation(creation);
     }
     if let Err(error) = furnish(share, &entry, wish) {
         // What the client did not get in full it does not get at all.
-        let _ = share.remove(&path, entry.key(), entry.is_directory());
-        return Err(error.into());
+        let _ = share.unmake(leave, &path, &entry);
+        return Err(error);
     }
     let node = core.nodes.node(entry.key());
-    let sharing = wish.sharing(wish.requested());
+    let sharing = wish.sharing(wish.grant.of_new());
     let record = new_record(core, wish, share, sharing, path, entry.key())?;
     {
         let mut state = node.lock();
@@ -136,14 +132,15 @@ fn create_new(
 }
 
 // What a new file has beside its name.
-fn furnish(share: &Share, entry: &Entry, wish: &Wish) -> Result<(), ShareError> {
+fn furnish(share: &Share, entry: &Entry, wish: &Wish) -> Result<(), NtStatus> {
+    let leave = wish.grant.may_furnish()?;
     if let Some(permissions) = wish.permissions {
-        share.set_first_permissions(entry, permissions)?;
+        share.set_first_permissions(leave, entry, permissions)?;
     }
     if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
         entry.set_allocation(allocation)?;
     }
-    entry.set_extended_attributes(&wish.extended)
+    Ok(entry.set_extended_attributes(leave, &wish.extended)?)
 }
 
 fn open_existing(
@@ -161,10 +158,14 @@ fn open_existing(
             return Err(NtStatus::ACCESS_DENIED);
         }
     }
+    if wish.overwrites() {
+        wish.may_overwrite()?;
+    }
     check_kind(wish, found)?;
     let metadata = share.metadata_of(found)?;
     check_attributes(wish, &metadata)?;
-    let access = wish.requested_on(metadata.attributes);
+    check_deletion(core, share, wish, found, &path)?;
+    let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = core.nodes.node(found.key);
     if evict(core, &node, wish)? {
@@ -184,7 +185,7 @@ fn open_existing(
         Err(error) => {
             node.lock().opens.retain(|open| open.serial != wish.serial);
             node.changed.notify_waiters();
-            Err(error.into())
+            Err(error)
         }
     }
 }
@@ -216,13 +217,8 @@ fn evict(core: &Arc<Core>, node: &Node, wish: &Wish) -> Result<bool, NtStatus> {
 
 fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {
     // A device has one length, and its name is the operator's. Before others are asked to yield.
-    if found.is_device() && wish.stream != StreamPart::Index {
-        if wish.overwrites() {
-            return Err(NtStatus::NOT_SUPPORTED);
-        }
-        if wish.deletes_on_close() {
-            return Err(NtStatus::CANNOT_DELETE);
-        }
+    if found.is_device() && wish.stream != StreamPart::Index && wish.overwrites() {
+        return Err(NtStatus::NOT_SUPPORTED);
     }
     if found.is_directory
         && wish.stream != StreamPart::Unnamed
@@ -245,10 +241,10 @@ fn check_kind(wish: &Wish, found: &Found) -> Result<(), NtStatus> {
 fn check_attributes(wish: &Wish, metadata: &Metadata) -> Result<(), NtStatus> {
     let is_read_only =
         metadata.attributes.contains(DosAttributes::READONLY) && !metadata.is_directory;
-    if is_read_only && wish.deletes_on_close() {
+    if wish.deletes_on_close() && is_read_only {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    if is_read_only && (wish.insists_on_writing() || wish.overwrites()) {
+    if is_read_only && (wish.grant.insists_on_writing() || wish.overwrites()) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     // MS-FSA §2.1.5.1.2: hidden and system files are not overwritten by accident.
@@ -260,6 +256,25 @@ fn check_attributes(wish: &Wish, metadata: &Metadata) -> Result<(), NtStatus> {
         }
     }
     Ok(())
+}
+
+// Whoever deletes on close learns now that it will not happen.
+fn check_deletion(
+    core: &Core,
+    share: &Share,
+    wish: &Wish,
+    found: &Found,
+    path: &SharePath,
+) -> Result<(), NtStatus> {
+    let Some(leave) = wish.grant.deletes_on_close() else { return Ok(()) };
+    let doomed = Doomed {
+        path,
+        key: found.key,
+        is_read_only: false,
+        is_device: found.is_device(),
+        is_stream: false,
+    };
+    doomed.check(core, share, leave)
 }
 
 /// What entering an open in its node came to.
@@ -282,7 +297,7 @@ pub(super) fn enter(
     if state.removing {
         return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
     }
-    if state.delete_pending {
+    if state.delete_pending.is_some() {
         return Err(NtStatus::DELETE_PENDING);
     }
     if state.leases.expire(now) {
@@ -334,17 +349,19 @@ fn finish_opening(
     wish: &Wish,
     found: &Found,
     access: smb::create::AccessMask,
-) -> Result<(Entry, Metadata, CreateAction), ShareError> {
-    let entry = share.open_found(found, wish.open_mode(access))?;
+) -> Result<(Entry, Metadata, CreateAction), NtStatus> {
+    let entry = share.open_found(found, wish.grant.open_mode(access))?;
     let mut action = CreateAction::OPENED;
     if wish.overwrites() {
+        let leave = wish.may_overwrite()?;
         entry.set_size(0)?;
         // MS-FSA §2.1.5.1.2.1: the other streams go, and what is said of the file begins anew.
-        share.clear_streams(&entry)?;
-        entry.clear_extended_attributes()?;
-        entry.set_extended_attributes(&wish.extended)?;
+        share.clear_streams(leave, &entry)?;
+        entry.clear_extended_attributes(leave)?;
+        entry.set_extended_attributes(leave, &wish.extended)?;
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
-        entry.set_basic(BasicChange { attributes: Some(attributes), ..BasicChange::default() })?;
+        let change = BasicChange { attributes: Some(attributes), ..BasicChange::default() };
+        entry.set_basic(leave, change)?;
         action = wish.overwriting_action();
         if let Some(allocation) = wish.allocation {
             entry.set_allocation(allocation)?;
@@ -371,7 +388,7 @@ pub(super) fn new_record(
         owner: wish.owner,
         share: Arc::clone(share),
         path,
-        delete_on_close: wish.deletes_on_close(),
+        delete_on_close: wish.grant.deletes_on_close(),
         base: None,
         holder: None,
         orphan: None,

@@ -145,7 +145,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
     }
     if wish.wants_maximal_access {
-        let access = wish.maximal_access(metadata.attributes);
+        let access = wish.grant.maximal_access(metadata.attributes);
         let status = NtStatus::SUCCESS;
         contexts.push(CreateResponseContext::MaximalAccess { status, access });
     }
@@ -316,8 +316,8 @@ async fn register(
 ) -> Result<Arc<Open>, NtStatus> {
     let session = call.session();
     let access = match created.action {
-        CreateAction::CREATED => wish.requested(),
-        _ => wish.requested_on(created.metadata.attributes),
+        CreateAction::CREATED => wish.grant.of_new(),
+        _ => wish.grant.of(created.metadata.attributes),
     };
     let parts = |volatile| OpenParts {
         serial: wish.serial,

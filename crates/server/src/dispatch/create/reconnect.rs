@@ -91,7 +91,7 @@ pub(super) async fn repeat(
         (Owner::Open(_), None) => true,
         _ => false,
     };
-    if !same_holder || !same_share(&open, tree) {
+    if !same_holder || !same_share(&open, tree) || !tree.rights.may(open.access) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let open = if open.is_orphan() {
@@ -168,7 +168,7 @@ fn check(
         (Owner::Open(_), None) => {}
         _ => return Err(unknown),
     }
-    if open.origin.user != call.session().identity {
+    if open.origin.user != call.session().identity || !tree.rights.may(open.access) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     Ok(())

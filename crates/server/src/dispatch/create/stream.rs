@@ -31,9 +31,6 @@ pub(super) fn attempt(
     let located = share.locate(&wish.path)?;
     let creates =
         !matches!(wish.disposition, CreateDisposition::OPEN | CreateDisposition::OVERWRITE);
-    if creates && !wish.may_add() {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
     let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
     let Some(file) = located.found else {
         if !creates {
@@ -43,7 +40,7 @@ pub(super) fn attempt(
             return Err(NtStatus::INVALID_PARAMETER);
         }
         // The file comes first, as an empty one; then there is something to have a stream.
-        return match share.create_file(&located.path, wish.attributes) {
+        return match share.create_file(wish.may_add()?, &located.path, wish.attributes) {
             Ok(_) | Err(ShareError::Exists) => Ok(Attempt::Again),
             Err(error) => Err(error.into()),
         };
@@ -54,8 +51,14 @@ pub(super) fn attempt(
     }
     let metadata = share.metadata_of(&file)?;
     let is_read_only = metadata.attributes.contains(DosAttributes::READONLY);
-    if is_read_only && !metadata.is_directory && (wish.insists_on_writing() || wish.overwrites()) {
+    if is_read_only
+        && !metadata.is_directory
+        && (wish.grant.insists_on_writing() || wish.overwrites())
+    {
         return Err(NtStatus::ACCESS_DENIED);
+    }
+    if is_read_only && wish.deletes_on_close() {
+        return Err(NtStatus::CANNOT_DELETE);
     }
     match (share.find_stream(&file, name)?, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
@@ -64,7 +67,7 @@ pub(super) fn attempt(
         }
         (None, _) if !creates => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         (None, _) if creates_with_foreign_key => Err(NtStatus::INVALID_PARAMETER),
-        (None, _) => match share.create_stream(&file, name) {
+        (None, _) => match share.create_stream(wish.may_add()?, &file, name) {
             Ok(entry) => {
                 created(core, share, wish, Base { file, node: base, path: located.path }, entry)
             }
@@ -92,7 +95,7 @@ fn created(
         entry.set_allocation(allocation)?;
     }
     let node = core.nodes.node(entry.key());
-    let sharing = wish.sharing(wish.requested());
+    let sharing = wish.sharing(wish.grant.of_new());
     let mut record = attempt::new_record(core, wish, share, sharing, base.path, entry.key())?;
     if let Some(going) = hold(&base.node, wish)? {
         return Ok(going);
@@ -119,8 +122,11 @@ fn open(
     base: Base,
     stream: &FoundStream,
 ) -> Result<Attempt, NtStatus> {
+    if wish.overwrites() {
+        wish.may_overwrite()?;
+    }
     let metadata = share.metadata_of(&base.file)?;
-    let access = wish.requested_on(metadata.attributes);
+    let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = core.nodes.node(stream.key);
     let mut record = attempt::new_record(core, wish, share, sharing, base.path, stream.key)?;
@@ -139,7 +145,7 @@ fn open(
             return Err(status);
         }
     };
-    let opened = share.open_stream(&base.file, stream, wish.open_mode(access));
+    let opened = share.open_stream(&base.file, stream, wish.grant.open_mode(access));
     let opened = opened.and_then(|entry| {
         let mut action = CreateAction::OPENED;
         if wish.overwrites() {
@@ -186,7 +192,7 @@ fn hold(base: &Arc<Node>, wish: &Wish) -> Result<Option<Attempt>, NtStatus> {
 
 // The file of a stream that somebody deletes gets no more streams.
 fn check_stays(base: &Arc<Node>, state: &NodeState) -> Result<Option<Attempt>, NtStatus> {
-    match (state.removing, state.delete_pending) {
+    match (state.removing, state.delete_pending.is_some()) {
         (true, _) => Ok(Some(Attempt::Going(Arc::clone(base)))),
         (false, true) => Err(NtStatus::DELETE_PENDING),
         (false, false) => Ok(None),

@@ -12,8 +12,9 @@ use smb::info::security::SecurityDescriptor;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
 
+use crate::access::{Grant, MayAdd, MaySet};
 use crate::dispatch::{extended, malformed, oplock_break, posix};
-use crate::share::{DosAttributes, ExtendedAttribute, OpenMode, SEPARATORS, SharePath, StreamPart};
+use crate::share::{DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
@@ -40,8 +41,8 @@ pub(super) struct Wish {
     pub(super) is_posix: bool,
     /// Permission bits of a new file; without, those that files of others get.
     pub(super) permissions: Option<u32>,
-    desired: AccessMask,
-    allowed: AccessMask,
+    /// What of it is allowed.
+    pub(super) grant: Grant,
     shares: ShareAccess,
     options: CreateOptions,
 }
@@ -115,13 +116,15 @@ impl Wish {
             Some(_) => (SharePath::parse_posix(&request.name)?, StreamPart::Absent),
             None => SharePath::parse_with_stream(&request.name)?,
         };
+        let (desired, disposition) = (request.desired_access, request.disposition);
+        let grant = Grant::decide(desired, disposition, request.options, tree)?;
         let asked = DosAttributes(request.attributes.bits());
         let mut wish = Self {
             serial,
             path,
             stream,
             extended: Vec::new(),
-            disposition: request.disposition,
+            disposition,
             // A file that nobody may write is read-only by its mode, which may change again.
             attributes: match posix {
                 Some(_) => asked.without(DosAttributes::READONLY),
@@ -136,35 +139,13 @@ impl Wish {
             instance: None,
             is_posix: posix.is_some(),
             permissions: posix.and_then(|posix| posix.permissions),
-            desired: request.desired_access.without_generics(),
-            allowed: tree.maximal_access,
+            grant,
             shares: request.share_access,
             options: request.options,
         };
-        wish.check_access()?;
         check_attributes(request.attributes)?;
         wish.take_contexts(request, client, user)?;
         Ok(wish)
-    }
-
-    fn check_access(&self) -> Result<(), NtStatus> {
-        let asked = self.desired - AccessMask::MAXIMUM_ALLOWED;
-        if self.desired.is_empty() {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        if asked.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
-            return Err(NtStatus::PRIVILEGE_NOT_HELD);
-        }
-        if !self.allowed.contains(asked) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        // MS-FSA §2.1.5.1: who deletes on close must be allowed to delete.
-        if self.deletes_on_close()
-            && !self.desired.intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
-        {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        Ok(())
     }
 
     fn take_contexts(
@@ -240,7 +221,7 @@ impl Wish {
     }
 
     pub(super) fn deletes_on_close(&self) -> bool {
-        self.options.contains(CreateOptions::DELETE_ON_CLOSE)
+        self.grant.deletes_on_close().is_some()
     }
 
     pub(super) fn is_write_through(&self) -> bool {
@@ -261,12 +242,17 @@ impl Wish {
 
     /// Replaces what the file holds.
     pub(super) fn overwrites(&self) -> bool {
-        matches!(
-            self.disposition,
-            CreateDisposition::OVERWRITE
-                | CreateDisposition::OVERWRITE_IF
-                | CreateDisposition::SUPERSEDE
-        )
+        self.grant.overwrites()
+    }
+
+    /// Leave to replace it.
+    pub(super) fn may_overwrite(&self) -> Result<MaySet, NtStatus> {
+        self.grant.may_overwrite(self.disposition)
+    }
+
+    /// Leave to make a file.
+    pub(super) fn may_add(&self) -> Result<MayAdd, NtStatus> {
+        self.grant.may_add()
     }
 
     /// What overwriting is called in the answer.
@@ -277,53 +263,9 @@ impl Wish {
         }
     }
 
-    /// Whether this user may make files here.
-    pub(super) fn may_add(&self) -> bool {
-        self.allowed.contains(AccessMask::WRITE_DATA)
-    }
-
     /// Lets others delete meanwhile.
     pub(super) fn shares_delete(&self) -> bool {
         self.shares.contains(ShareAccess::DELETE)
-    }
-
-    /// The most this user may do with a file of these attributes.
-    pub(super) fn maximal_access(&self, attributes: DosAttributes) -> AccessMask {
-        let mut access = self.allowed;
-        if attributes.contains(DosAttributes::READONLY)
-            && !attributes.contains(DosAttributes::DIRECTORY)
-        {
-            access -= AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
-        }
-        access
-    }
-
-    /// What an open of a file with these attributes will be allowed.
-    pub(super) fn requested_on(&self, attributes: DosAttributes) -> AccessMask {
-        if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
-            return (self.desired - AccessMask::MAXIMUM_ALLOWED) | self.maximal_access(attributes);
-        }
-        self.desired
-    }
-
-    /// What an open of a new file will be allowed: its attributes bind later opens only.
-    pub(super) fn requested(&self) -> AccessMask {
-        self.requested_on(DosAttributes::default())
-    }
-
-    /// Whether the client insists on writing data.
-    pub(super) fn insists_on_writing(&self) -> bool {
-        self.desired.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
-    }
-
-    /// What the handle has to be opened for. Maximum allowed tries writing and settles for less.
-    pub(super) fn open_mode(&self, access: AccessMask) -> OpenMode {
-        let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
-        let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
-        OpenMode {
-            read: access.intersects(reads),
-            write: access.intersects(writes) || self.overwrites(),
-        }
     }
 
     /// MS-FSA §2.1.5.1.2.2: what the open uses and leaves to others.
@@ -347,7 +289,7 @@ impl Wish {
 
     /// Whether it is more than a look for who holds an oplock.
     pub(super) fn looks_at_security(&self) -> bool {
-        self.desired.contains(AccessMask::READ_CONTROL)
+        self.grant.desired().contains(AccessMask::READ_CONTROL)
     }
 
     /// MS-FSA §2.1.5.1.2: opens that only look at attributes break no oplock.
@@ -356,7 +298,7 @@ impl Wish {
             | AccessMask::WRITE_ATTRIBUTES
             | AccessMask::READ_CONTROL
             | AccessMask::SYNCHRONIZE;
-        looks.contains(self.desired) && !self.overwrites() && !self.deletes_on_close()
+        looks.contains(self.grant.desired()) && !self.overwrites() && !self.deletes_on_close()
     }
 }
 

@@ -12,6 +12,7 @@ use smb::fsctl::{COPY_CHUNKS_MAX, CopyChunk, CopyChunkRequest, CopyChunkResponse
 use smb::{ControlCode, Field, NtStatus, ParseError};
 
 use super::Call;
+use crate::access::{self, Look, Write};
 use crate::dispatch::malformed;
 use crate::share::{COPY_MAX, InlineIo, ShareError};
 use crate::state::Open;
@@ -94,19 +95,12 @@ fn check(source: &Open, target: &Open, code: ControlCode) -> Result<(), NtStatus
     if source.entry.is_directory() || target.entry.is_directory() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    let reads_target =
-        code == ControlCode::SRV_COPYCHUNK_WRITE || target.may(AccessMask::READ_DATA);
-    let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
-    if !source.may_any(AccessMask::READ_DATA | AccessMask::EXECUTE)
-        || !reads_target
-        || !target.may_any(writes)
-    {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    if target.tree.share().is_some_and(|share| share.is_read_only()) {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
-    Ok(())
+    access::admit(source, Look::CopySource)?;
+    let copy = match code {
+        ControlCode::SRV_COPYCHUNK_WRITE => Write::CopyWriteOnly,
+        _ => Write::Copy,
+    };
+    access::admit(target, copy).map(drop)
 }
 
 fn copy_all(source: &Open, target: &Open, chunks: &[CopyChunk]) -> (NtStatus, CopyChunkResponse) {

@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use super::call::Call;
 use super::frame::Outcome;
 use super::{interfaces, malformed, negotiate, pipe, posix};
+use crate::access::{self, Look, Set};
 use crate::state::Open;
 
 /// Carries out a control.
@@ -51,6 +52,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         ControlCode::SRV_REQUEST_RESUME_KEY => {
             let open = call.open(file_id)?;
+            access::admit(&open, Look::ResumeKey)?;
             copy_chunk::resume_key(call, &open, call.resolve(file_id)?.volatile)
         }
         ControlCode::SRV_COPYCHUNK | ControlCode::SRV_COPYCHUNK_WRITE => {
@@ -90,11 +92,11 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         // Nothing is compressed here, and may stay so.
         ControlCode::GET_COMPRESSION => {
-            call.open(file_id)?;
+            access::admit(&*call.open(file_id)?, Look::Controls)?;
             COMPRESSION_NONE.to_vec()
         }
         ControlCode::SET_COMPRESSION => {
-            call.open(file_id)?;
+            access::admit(&*call.open(file_id)?, Set::Compression)?;
             match input.get(..2) {
                 None => return Err(NtStatus::INVALID_PARAMETER),
                 Some(format) if format == COMPRESSION_NONE => Vec::new(),
@@ -103,10 +105,12 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         ControlCode::CREATE_OR_GET_OBJECT_ID | ControlCode::GET_OBJECT_ID => {
             let open = call.open(file_id)?;
+            access::admit(&open, Look::Controls)?;
             object_id(call, &open)
         }
         ControlCode::GET_REPARSE_POINT => {
             let open = call.open(file_id)?;
+            access::admit(&open, Look::Controls)?;
             posix::reparse_point(call, &open).await?
         }
         ControlCode::SET_REPARSE_POINT => {
@@ -116,7 +120,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         // No previous versions are kept.
         ControlCode::SRV_ENUMERATE_SNAPSHOTS => {
-            call.open(file_id)?;
+            access::admit(&*call.open(file_id)?, Look::Controls)?;
             return Err(NtStatus::NOT_SUPPORTED);
         }
         // MS-SMB2 §3.3.5.15.2: a server without DFS.

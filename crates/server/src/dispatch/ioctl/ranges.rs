@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use smb::NtStatus;
-use smb::create::AccessMask;
 use smb::fsctl::{DuplicateExtents, FileLevelTrim, FileRange, SetSparse, ZeroData};
 use smb::push::RecallReason;
 
 use super::Call;
+use crate::access::operation::Operation;
+use crate::access::{self, Look, Set, Write};
 use crate::dispatch::malformed;
 use crate::push::Region;
 use crate::share::{Entry, InlineIo, ShareError, Span};
@@ -23,17 +24,16 @@ use crate::state::node::Resizing;
 /// SET_SPARSE.
 pub(super) async fn set_sparse(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
     let SetSparse { sparse } = SetSparse::parse(input);
-    let rights = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::WRITE_ATTRIBUTES;
-    check(&open, rights)?;
+    let leave = check(&open, Set::Sparse)?;
     let entry = Arc::clone(&open.entry);
-    let work = move || entry.set_sparse(sparse);
+    let work = move || entry.set_sparse(leave, sparse);
     Ok(call.changing(&open, InlineIo::CachedReads, work).await??)
 }
 
 /// SET_ZERO_DATA.
 pub(super) async fn zero(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
     let ZeroData { offset, end } = ZeroData::parse(input).map_err(malformed)?;
-    check(&open, AccessMask::WRITE_DATA)?;
+    check(&open, Write::Zero)?;
     let span = Span { start: offset, end: end.min(open.entry.data_size()?) };
     if span.start >= span.end {
         return Ok(());
@@ -45,7 +45,7 @@ pub(super) async fn zero(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(
 /// FILE_LEVEL_TRIM.
 pub(super) async fn trim(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<Vec<u8>, NtStatus> {
     let FileLevelTrim { key, ranges } = FileLevelTrim::parse(input).map_err(malformed)?;
-    check(&open, AccessMask::WRITE_DATA)?;
+    check(&open, Write::Trim)?;
     if key != 0 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -72,9 +72,7 @@ pub(super) async fn allocated(
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if !open.may(AccessMask::READ_DATA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(&open, Look::AllocatedRanges)?;
     let span = Span { start: range.offset, end: range.end() };
     let room = usize::try_from(output_max).expect("32 bits fit usize") / FileRange::LEN;
     let work = move || open.entry.allocated(span, room);
@@ -95,7 +93,7 @@ pub(super) async fn duplicate(
     target: Arc<Open>,
     asked: DuplicateExtents,
 ) -> Result<(), NtStatus> {
-    check(&target, AccessMask::WRITE_DATA)?;
+    check(&target, Write::Clone)?;
     let clones = target.tree.share().is_some_and(|share| share.clones());
     if !clones {
         return Err(NtStatus::NOT_SUPPORTED);
@@ -105,9 +103,7 @@ pub(super) async fn duplicate(
     if source.tree.is_encrypt_required() && !call.sealed {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if !source.may(AccessMask::READ_DATA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(&source, Look::CloneSource)?;
     let start = asked.target_offset;
     change(call, target, start, move |entry| clone(entry, &source, asked)).await
 }
@@ -129,17 +125,11 @@ fn clone(target: &Entry, source: &Open, asked: DuplicateExtents) -> Result<(), S
     target.clone_from(&source.entry, source_offset, target_offset, count)
 }
 
-fn check(open: &Open, rights: AccessMask) -> Result<(), NtStatus> {
+fn check<O: Operation>(open: &Open, operation: O) -> Result<O::Leave, NtStatus> {
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if !open.may_any(rights) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    if open.tree.share().is_some_and(|share| share.is_read_only()) {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
-    Ok(())
+    access::admit(open, operation)
 }
 
 fn check_locks(open: &Open, span: Span) -> Result<(), NtStatus> {

@@ -6,11 +6,11 @@
 //! Spec: MS-SMB2 §3.3.5.21, MS-FSA §2.1.5.15.
 
 mod rename;
+mod stream;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use smb::create::AccessMask;
 use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
 use smb::push::RecallReason;
 use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
@@ -18,6 +18,8 @@ use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 use super::call::Call;
 use super::frame::Outcome;
 use super::{extended, malformed, posix};
+use crate::access::deletion::Doomed;
+use crate::access::{self, Look, Remove, Set, Write};
 use crate::push::Region;
 use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, Naming};
 use crate::state::Open;
@@ -85,6 +87,7 @@ async fn file(
             rename::link(call, open, &new).await
         }
         FileInfoClass::POSITION => {
+            access::admit(open, Look::Handle)?;
             let position = info::Position::parse(buffer).map_err(short)?.position;
             if position > i64::MAX.unsigned_abs() {
                 return Err(NtStatus::INVALID_PARAMETER);
@@ -92,7 +95,10 @@ async fn file(
             open.marks.position.store(position, Ordering::Relaxed);
             Ok(())
         }
-        FileInfoClass::MODE => set_mode(buffer),
+        FileInfoClass::MODE => {
+            access::admit(open, Look::Handle)?;
+            set_mode(buffer)
+        }
         FileInfoClass::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
         FileInfoClass::FULL_EA => set_attributes(call, open, extended::parse(buffer)?).await,
         FileInfoClass::SHORT_NAME => Err(NtStatus::NOT_SUPPORTED),
@@ -101,9 +107,7 @@ async fn file(
 }
 
 async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result<(), NtStatus> {
-    if !open.may(AccessMask::WRITE_ATTRIBUTES) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let leave = access::admit(open, Set::Basic)?;
     let attributes = DosAttributes(basic.attributes.bits());
     // MS-FSA §2.1.5.15.2: a file is no directory, and a directory is not temporary.
     let is_directory = open.entry.is_directory();
@@ -120,15 +124,12 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         attributes: (attributes.0 != 0).then_some(attributes),
     };
     let entry = Arc::clone(&open.entry);
-    if open.tree.share().is_some_and(|share| share.is_read_only()) {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
     let (inline, node) = (entry.inline_io(), Arc::clone(&open.node));
     let work = move || {
         if change.write.is_some() {
             crate::push::forget_times(&node);
         }
-        entry.set_basic(change)
+        entry.set_basic(leave, change)
     };
     Ok(call.changing(open, inline, work).await??)
 }
@@ -145,14 +146,9 @@ async fn set_attributes(
     open: &Arc<Open>,
     list: Vec<ExtendedAttribute>,
 ) -> Result<(), NtStatus> {
-    if !open.may(AccessMask::WRITE_EA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    if open.tree.share().is_some_and(|share| share.is_read_only()) {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
+    let leave = access::admit(open, Set::ExtendedAttributes)?;
     let entry = Arc::clone(&open.entry);
-    let work = move || entry.set_extended_attributes(&list);
+    let work = move || entry.set_extended_attributes(leave, &list);
     Ok(call.changing(open, open.entry.inline_io(), work).await??)
 }
 
@@ -176,9 +172,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     if open.entry.is_directory() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if !open.may(AccessMask::WRITE_DATA) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    access::admit(open, Write::Resize)?;
     if open.entry.device().is_some() {
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -209,25 +203,20 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {
-    if !open.may(AccessMask::DELETE) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let leave = access::admit(open, Remove::Delete)?;
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     if delete {
-        if share.is_read_only() {
-            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-        }
         let (entry, share, path) = (Arc::clone(&open.entry), Arc::clone(&share), open.path());
-        let inline = entry.inline_io();
+        let (inline, core) = (entry.inline_io(), Arc::clone(&call.link.core));
         let check = move || -> Result<(), NtStatus> {
-            let metadata = entry.metadata()?;
-            // MS-FSA §2.1.5.15.3.
-            if metadata.attributes.contains(DosAttributes::READONLY)
-                || path.is_root()
-                || entry.device().is_some()
-            {
-                return Err(NtStatus::CANNOT_DELETE);
-            }
+            let doomed = Doomed {
+                path: &path,
+                key: entry.key(),
+                is_read_only: entry.metadata()?.attributes.contains(DosAttributes::READONLY),
+                is_device: entry.device().is_some(),
+                is_stream: entry.is_stream(),
+            };
+            doomed.check(&core, &share, leave)?;
             if entry.is_directory() && !share.is_empty_directory(&entry)? {
                 return Err(NtStatus::DIRECTORY_NOT_EMPTY);
             }
@@ -243,11 +232,12 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     if open.is_closed() {
         return Err(NtStatus::FILE_CLOSED);
     }
-    state.delete_pending = delete;
+    let wish = delete.then_some(leave);
+    state.delete_pending = wish;
     if let Some(record) = state.record_mut(open.serial) {
         // By the rules of POSIX the name goes with this open, whoever else has the file open.
-        let goes = record.delete_on_close || record.path.naming() == Naming::Posix;
-        record.delete_on_close = delete && goes;
+        let goes = record.delete_on_close.is_some() || record.path.naming() == Naming::Posix;
+        record.delete_on_close = wish.filter(|_| goes);
     }
     Ok(())
 }

@@ -5,17 +5,16 @@
 use std::sync::Arc;
 
 use smb::NtStatus;
-use smb::create::AccessMask;
 use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
 use tracing::warn;
 
-use super::Call;
+use super::{Call, stream};
+use crate::access::{self, Add, MayRemove, Remove};
 use crate::dispatch::flush;
 use crate::service::Core;
 use crate::share::{
-    BasicChange, DosAttributes, InlineIo, Located, Naming, Remembered, SEPARATORS, Share,
-    ShareError, SharePath, StreamPart,
+    DosAttributes, InlineIo, Located, Naming, Remembered, SEPARATORS, Share, ShareError, SharePath,
 };
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -24,12 +23,10 @@ use crate::state::sharing::{Kinds, Sharing};
 
 /// Gives an open file another name.
 pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
-    if !open.may(AccessMask::DELETE) {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    let leave = access::admit(open, Remove::Rename)?;
     let is_posix = open.path().naming() == Naming::Posix;
     if (new.name.starts_with(':') && !is_posix) || open.entry.is_stream() {
-        return rename_stream(call, open, new).await;
+        return stream::rename(call, open, new, leave).await;
     }
     let target = Target::new(open, new)?;
     // A stream that somebody has open would lose its file.
@@ -56,10 +53,10 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let renamed_to = to.clone();
     let entry = Arc::clone(&open.entry);
     let work = move || {
-        share.rename(&from, &renamed_to, key, replace)?;
-        if creation.is_some() {
+        share.rename(leave, &from, &renamed_to, key, replace)?;
+        if let Some(creation) = creation {
             // Where it cannot be kept the file was created when it was.
-            let _ = entry.set_basic(BasicChange { creation, ..BasicChange::default() });
+            let _ = entry.inherit_creation(creation);
         }
         Ok::<_, ShareError>(())
     };
@@ -78,29 +75,6 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         call.blocking(inline, move || flush::persist_name(&open)).await??;
     }
     Ok(())
-}
-
-// MS-FSA §2.1.5.15.11: the new name of a stream begins with a colon; it stays with its file.
-async fn rename_stream(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
-    let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
-    if share.is_read_only() {
-        return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-    }
-    // What Windows answers to a name with a file in it.
-    let Some(behind) = new.name.strip_prefix(':') else { return Err(NtStatus::SHARING_VIOLATION) };
-    if !open.entry.is_stream() {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
-    let replace = new.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
-    let part = StreamPart::parse(Some(behind))?;
-    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
-    let entry = Arc::clone(&open.entry);
-    let work = move || match part {
-        StreamPart::Named(name) => share.rename_stream(&entry, &name, replace),
-        StreamPart::Unnamed => share.promote_stream(&entry, replace),
-        StreamPart::Index | StreamPart::Absent => Err(ShareError::PeerInvalid),
-    };
-    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
 }
 
 // Persistent opens are found again by the name they are about to get, or else by the one they have.
@@ -146,6 +120,7 @@ fn note_moved(core: &Core, open: &Open, about_to: Option<&SharePath>) {
 
 /// Gives an open file one more name.
 pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
+    let leave = access::admit(open, Add::Link)?;
     if open.entry.is_directory() {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
@@ -157,7 +132,7 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
     let (share, entry, replace) =
         (Arc::clone(&target.share), Arc::clone(&open.entry), target.replace);
     let inline = open.entry.inline_io();
-    Ok(call.changing(open, inline, move || share.link(&entry, &to, replace)).await??)
+    Ok(call.changing(open, inline, move || share.link(leave, &entry, &to, replace)).await??)
 }
 
 /// Where a name is to go.
@@ -165,7 +140,8 @@ struct Target {
     share: Arc<Share>,
     from: SharePath,
     wanted: SharePath,
-    replace: bool,
+    /// There where what has the name may be replaced.
+    replace: Option<MayRemove>,
 }
 
 /// What a name is added for.
@@ -188,9 +164,6 @@ struct Cleared {
 impl Target {
     fn new(open: &Open, new: &Rename) -> Result<Self, NtStatus> {
         let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
-        if share.is_read_only() {
-            return Err(NtStatus::MEDIA_WRITE_PROTECTED);
-        }
         let from = open.path();
         let wanted = match from.naming() {
             Naming::Windows => {
@@ -201,7 +174,7 @@ impl Target {
         if wanted.is_root() || from.is_root() {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let replace = new.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+        let replace = replacement(open, new, Remove::Replace)?;
         Ok(Self { share, from, wanted, replace })
     }
 
@@ -275,7 +248,7 @@ impl Target {
             return Ok(cleared(located.path.parent_with_leaf_of(&self.wanted)));
         }
         let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
-        if !self.replace {
+        if self.replace.is_none() {
             return Err(NtStatus::OBJECT_NAME_COLLISION);
         }
         // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
@@ -290,9 +263,19 @@ impl Target {
     }
 }
 
+/// Leave to replace what has the name, if the client wants that.
+pub(super) fn replacement(
+    open: &Open,
+    new: &Rename,
+    how: Remove,
+) -> Result<Option<MayRemove>, NtStatus> {
+    let replaces = new.flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+    replaces.then(|| access::admit(open, how)).transpose()
+}
+
 // MS-FSA §2.1.5.15.11: a name somebody has open is not taken from them, but whoever only caches
 // a handle or maps a region is asked to let go first.
-async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
+pub(super) async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
     call.yield_caching(victim, open.owner, Intent::Unlink).await?;
     call.recall(victim, RecallReason::RENAME_OVER, |_| true).await?;
     // Who opened by the rules of POSIX keeps an open file whose name goes.

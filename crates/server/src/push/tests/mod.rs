@@ -17,6 +17,7 @@ mod device;
 mod durable;
 mod rig;
 
+use crate::access::MayAdd;
 use std::fs::FileTimes;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -354,7 +355,8 @@ async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
 async fn a_mapped_file_keeps_its_name_through_a_crash_though_commits_know_none() {
     let rig = Rig::on("/var/tmp", Duration::from_secs(3600));
     let share = Arc::clone(&rig.core.shares()[0]);
-    let file = share.create_file(&SharePath::parse("f").unwrap(), DosAttributes::default());
+    let file =
+        share.create_file(MayAdd::TEST, &SharePath::parse("f").unwrap(), DosAttributes::default());
     file.unwrap().set_size(LEN).unwrap();
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();

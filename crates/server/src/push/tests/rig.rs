@@ -27,6 +27,7 @@ use smb::{
 };
 use tokio::sync::watch;
 
+use crate::access;
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
@@ -96,7 +97,7 @@ impl Rig {
         let core = Arc::new(Core::new(CoreParts {
             limits: Limits::default(),
             shares: vec![Arc::clone(&share)],
-            users: Users::default(),
+            users: Users::with_passwords([("user", "secret")]),
             signing: SigningPolicy::Required,
             encrypt_required: false,
             guid: Guid([1; 16]),
@@ -315,8 +316,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Session>, Arc<Tree>) 
         signing_required: true,
         encrypt_required: false,
     }));
-    let access = AccessMask::FILE_ALL;
-    let tree = session.connect_tree(Target::Disk(share), access).unwrap();
+    let tree = session.connect_tree(Target::Disk(share), access::Rights::ALL).unwrap();
     assert!(core.add_session(Arc::clone(&session)));
     (session, tree)
 }

@@ -1,0 +1,100 @@
+//! Renaming streams: to another stream of the same file, or to the file's unnamed one.
+//!
+//! ```text
+//!  :other    what has the name gives way as a file would, and only where nobody has it open
+//!  ::$DATA   the file's bytes are replaced: nobody may have the file open, and nobody gets it meanwhile
+//! ```
+//!
+//! Spec: MS-FSA §2.1.5.15.11.1 (stream rename).
+
+use std::sync::Arc;
+
+use smb::NtStatus;
+use smb::info::Rename;
+use smb::push::RecallReason;
+
+use super::Call;
+use super::rename::{evict, replacement};
+use crate::access::{MayRemove, Remove};
+use crate::share::{DosAttributes, InlineIo, StreamName, StreamPart};
+use crate::state::Open;
+use crate::state::caching::Intent;
+use crate::state::node::Node;
+
+/// Gives an open stream another name; it stays with its file.
+pub(super) async fn rename(
+    call: &Call,
+    open: &Arc<Open>,
+    new: &Rename,
+    leave: MayRemove,
+) -> Result<(), NtStatus> {
+    // What Windows answers to a name with a file in it.
+    let Some(behind) = new.name.strip_prefix(':') else { return Err(NtStatus::SHARING_VIOLATION) };
+    if !open.entry.is_stream() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    match StreamPart::parse(Some(behind))? {
+        StreamPart::Named(name) => to_named(call, open, new, name, leave).await,
+        StreamPart::Unnamed => to_unnamed(call, open, new, leave).await,
+        StreamPart::Index | StreamPart::Absent => Err(NtStatus::INVALID_PARAMETER),
+    }
+}
+
+async fn to_named(
+    call: &Call,
+    open: &Arc<Open>,
+    new: &Rename,
+    name: StreamName,
+    leave: MayRemove,
+) -> Result<(), NtStatus> {
+    let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
+    let replace = replacement(open, new, Remove::Replace)?;
+    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
+    let (entry, share_too, wanted) = (Arc::clone(&open.entry), Arc::clone(&share), name.clone());
+    let find = move || share_too.sibling(&entry, &wanted);
+    let taken = call.blocking(InlineIo::CachedReads, find).await??;
+    let taken = taken.filter(|key| *key != open.node.key() && replace.is_some());
+    if taken.is_some() && is_read_only(call, open).await? {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if let Some(victim) = taken.and_then(|key| call.link.core.nodes.existing(key)) {
+        evict(call, open, &victim).await?;
+    }
+    let entry = Arc::clone(&open.entry);
+    let work = move || share.rename_stream(leave, &entry, &name, replace);
+    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
+}
+
+async fn to_unnamed(
+    call: &Call,
+    open: &Arc<Open>,
+    new: &Rename,
+    leave: MayRemove,
+) -> Result<(), NtStatus> {
+    let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
+    // There is always an unnamed one, if only an empty one.
+    let replace = replacement(open, new, Remove::ReplaceBytes)?;
+    let base = open.node.lock().record(open.serial).and_then(|record| record.base.clone());
+    let base = base.ok_or(NtStatus::FILE_CLOSED)?;
+    if is_read_only(call, open).await? {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
+    // Who only caches a handle, or maps a region, is asked to let go first.
+    call.yield_caching(&base, open.owner, Intent::Unlink).await?;
+    call.recall(&base, RecallReason::RENAME_OVER, |_| true).await?;
+    let alone = Node::claim(&base)?;
+    let entry = Arc::clone(&open.entry);
+    let work = move || {
+        let _alone = alone;
+        share.promote_stream(leave, &entry, replace)
+    };
+    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
+}
+
+async fn is_read_only(call: &Call, open: &Open) -> Result<bool, NtStatus> {
+    let entry = Arc::clone(&open.entry);
+    let look = move || entry.metadata();
+    let metadata = call.blocking(open.entry.inline_io(), look).await??;
+    Ok(metadata.attributes.contains(DosAttributes::READONLY))
+}
