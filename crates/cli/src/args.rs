@@ -464,6 +464,8 @@ The config file holds the same settings:
   name = \"alice\"
   password = \"secret\"
 
+A config file with passwords that others may read is refused: chmod 600 it.
+
 SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed. SIGHUP has it read the
 config file again: accounts change at once, and the log says what needs a restart. A mistake in it changes nothing.";
 

@@ -1,6 +1,8 @@
 //! The server's settings: the TOML file, the command line over it, and the defaults under both.
 
+use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -235,10 +237,27 @@ struct File {
 
 impl File {
     fn read(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path).map_err(Failure::local("cannot read", path))?;
-        toml::from_str(&text)
-            .map_err(|source| Failure::ConfigSyntax { path: path.into(), source: Box::new(source) })
+        let failed = || Failure::local("cannot read", path);
+        let mut opened = std::fs::File::open(path).map_err(failed())?;
+        let found = opened.metadata().map_err(failed())?;
+        let mut text = String::new();
+        opened.read_to_string(&mut text).map_err(failed())?;
+        let file: Self = toml::from_str(&text).map_err(|source| Failure::ConfigSyntax {
+            path: path.into(),
+            source: Box::new(source),
+        })?;
+        if !file.user.is_empty() && is_open_to_others(&found) {
+            return Err(Failure::ConfigOpen(path.into()));
+        }
+        Ok(file)
     }
+}
+
+// As ssh looks at its keys, and stricter with everybody: a group may read what another user owns, as
+// root does the file of a service.
+fn is_open_to_others(found: &std::fs::Metadata) -> bool {
+    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
+    found.mode() & if is_ours { 0o077 } else { 0o007 } != 0
 }
 
 fn kerberos(options: &Serve, file: Option<Kerberos>) -> Option<Kerberos> {
@@ -318,6 +337,9 @@ const RDMA_THREADS_MAX: u16 = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use clap::Parser;
 
     use super::*;
@@ -359,12 +381,33 @@ mod tests {
         let text = "listen = \"127.0.0.1:1\"\nrdma_listen = \"127.0.0.1:2\"\nsigning = \"when-asked\"\n\
             [[share]]\nname = \"x\"\npath = \"/x\"\n[[user]]\nname = \"u\"\npassword = \"p\"\n";
         std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let settings =
             gather(&["--config", path.to_str().unwrap(), "--listen", "127.0.0.1:3"]).unwrap();
         assert_eq!(settings.listen.port(), 3);
         assert_eq!(settings.rdma_listen.port(), 2);
         assert_eq!(settings.signing, Signing::WhenAsked);
         assert_eq!(settings.shares[0].name, "x");
+    }
+
+    #[test]
+    fn a_file_with_passwords_that_others_may_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        let set = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        std::fs::write(&path, "[[user]]\nname = \"u\"\npassword = \"p\"\n").unwrap();
+        for mode in [0o644, 0o640, 0o602, 0o604] {
+            set(mode);
+            let refused = gather(&file).unwrap_err();
+            assert!(matches!(&refused, Failure::ConfigOpen(_)), "{mode:o}: {refused}");
+            assert!(refused.to_string().contains("chmod 600"));
+        }
+        set(0o600);
+        gather(&file).unwrap();
+        std::fs::write(&path, "rdma_threads = 3\n").unwrap();
+        set(0o644);
+        gather(&file).unwrap();
     }
 
     #[test]

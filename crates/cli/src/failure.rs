@@ -17,6 +17,9 @@ pub(crate) enum Failure {
     /// The config file is not valid.
     #[error("config file {}: {source}", path.display())]
     ConfigSyntax { path: PathBuf, source: Box<toml::de::Error> },
+    /// Others may read the config file, and it holds passwords.
+    #[error("others may read {path}, which holds passwords: chmod 600 {path}", path = .0.display())]
+    ConfigOpen(PathBuf),
     /// A value on the command line or in the config file makes no sense.
     #[error("{what}{}: {why}", quoted(value))]
     ConfigValue { what: &'static str, value: String, why: &'static str },

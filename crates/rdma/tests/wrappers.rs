@@ -111,6 +111,20 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_is_its_owners_alone_to_read_whatever_was_there() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rdma.pcap");
+        let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        drop(Pcap::create(SoftProvider, &file).unwrap());
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        drop(Pcap::create(SoftProvider, &file).unwrap());
+        assert_eq!(mode(), 0o600);
+    }
+
+    #[test]
     fn tshark_reads_a_capture_down_to_the_operations() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rdma.pcap");

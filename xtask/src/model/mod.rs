@@ -15,6 +15,7 @@
 mod held;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -209,6 +210,8 @@ impl Site {
              [[user]]\nname = \"{USER}\"\npassword = \"{PASSWORD}\"\n"
         );
         fs::write(&config, text).map_err(Failure::io("writing", &config))?;
+        let secret = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&config, secret).map_err(Failure::io("hiding", &config))?;
         Ok(Self { share, config, control: directory.join("control") })
     }
 

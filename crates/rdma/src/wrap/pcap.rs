@@ -12,9 +12,10 @@
 //! Spec: draft-ietf-opsawg-pcap §4 and §5; the host's byte order is allowed, ours is big-endian.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,9 +33,17 @@ pub struct Pcap<P> {
 }
 
 impl<P: Provider> Pcap<P> {
-    /// Captures the engines of `inner` into a new file at `path`.
+    /// Captures the engines of `inner` into a new file at `path`, which its owner alone may read:
+    /// everything that is said in the clear is in it.
     pub fn create(inner: P, path: &Path) -> Result<Self, PcapError> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
+        let file = options.open(path)?;
+        // What was there before may be others' to read. A pipe has its owner's rights.
+        if file.metadata()?.is_file() {
+            file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
+        }
+        let mut file = BufWriter::new(file);
         file.write_all(&FILE_HEADER)?;
         let writer = Writer { file, streams: HashMap::new(), packet: Vec::new(), failed: false };
         let capture = Capture { writer: Mutex::new(writer) };
@@ -215,5 +224,7 @@ impl Writer {
     }
 }
 
+/// Whoever serves.
+const OWNER_ALONE: u32 = 0o600;
 const FILE_HEADER: [u8; 24] =
     [0xa1, 0xb2, 0x3c, 0x4d, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1];

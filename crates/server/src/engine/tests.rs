@@ -62,7 +62,7 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
     Arc::new(Core::new(CoreParts {
         limits,
         shares: Vec::new(),
-        users: Users::default(),
+        users: Users::with_passwords([("user", "secret")]),
         signing: SigningPolicy::Required,
         encrypt_required: false,
         guid: Guid([1; 16]),

@@ -14,7 +14,7 @@ use smb::create::{
     CreateResponse, CreateResponseContext, ImpersonationLevel, Lease, LeaseKey, LeaseState,
     LeaseVersion, OplockLevel, ShareAccess,
 };
-use smb::crypto::{SigningAlgorithm, SigningKey};
+use smb::crypto::{Lane, SigningAlgorithm, SigningKey};
 use smb::info::{self, FileAttributes, FileInfoClass, InfoType};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use smb::push::{
@@ -56,9 +56,9 @@ impl Rig {
     /// The client has lost its connection and set up another session.
     pub(super) fn reconnect(&mut self) {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
-        let (session, tree) = log_on(&self.core, old + 1, share);
+        let (channel, tree) = log_on(&self.core, old + 1, share);
         self.core.dissolve_session(old);
-        self.channel = Arc::new(Channel::first(session));
+        self.channel = channel;
         self.tree = tree;
     }
 
@@ -113,8 +113,7 @@ impl Rig {
         let link =
             Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
         link.agreed.set(agreed()).unwrap();
-        let (session, tree) = log_on(&core, 7, share);
-        let channel = Arc::new(Channel::first(session));
+        let (channel, tree) = log_on(&core, 7, share);
         Self { dir, core, engine, link, channel, tree, next_message: AtomicU64::new(1) }
     }
 
@@ -305,12 +304,14 @@ impl Rig {
     }
 }
 
-fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Session>, Arc<Tree>) {
+fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) {
+    let key = SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]);
+    let (of_channel, signing) = key.divide(Lane::new().id(), 0);
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity: Identity::User("user".to_owned()),
         agreed: agreed(),
-        signing: Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, &[7; 16]))),
+        signing: Some(signing),
         sealing: None,
         opening: None,
         signing_required: true,
@@ -318,7 +319,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Session>, Arc<Tree>) 
     }));
     let tree = session.connect_tree(Target::Disk(share), access::Rights::ALL).unwrap();
     assert!(core.add_session(Arc::clone(&session)));
-    (session, tree)
+    (Arc::new(Channel { session, signing: Some(of_channel) }), tree)
 }
 
 /// An open with a push connection.

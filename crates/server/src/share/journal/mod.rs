@@ -20,8 +20,9 @@
 mod record;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -185,7 +186,11 @@ fn write_anew(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
     let beside = path.with_extension("new");
     let mut bytes = MAGIC.to_vec();
     bytes.extend(records(live.values()));
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&beside)?;
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
+    let mut file = options.open(&beside)?;
+    // One that a crash left behind may be others' to read.
+    file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
     file.write_all(&bytes)?;
     file.sync_data()?;
     std::fs::rename(&beside, path)?;
@@ -195,6 +200,8 @@ fn write_anew(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
 }
 
 const MAGIC: &[u8] = b"LFOPENS1";
+/// It says who has which files open, and the keys of their leases.
+const OWNER_ALONE: u32 = 0o600;
 /// Records below which the file is left as it is.
 const COMPACT_FROM: usize = 1_024;
 
@@ -349,5 +356,20 @@ mod tests {
         std::fs::write(&path, "somebody's notes").unwrap();
         Journal::open(&path).unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
+    }
+
+    #[test]
+    fn the_log_is_its_owners_alone_to_read_whatever_it_was_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        drop(Journal::open(&path).unwrap());
+        assert_eq!(mode(), 0o600);
+        for file in [path.clone(), path.with_extension("new")] {
+            std::fs::write(&file, MAGIC).unwrap();
+            std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        }
+        drop(Journal::open(&path).unwrap());
+        assert_eq!(mode(), 0o600);
     }
 }
