@@ -24,9 +24,13 @@ use crate::state::node::Node;
 /// Tells a holder what it may still cache.
 pub(crate) fn notify(link: &Link, notice: &Notice<Holder>) {
     let holder = &notice.notify;
-    let channel = link.channel(holder.session_id);
-    // MS-SMB2 §3.3.4.6: sealed where the session or the share insists on it.
-    let seal = channel.filter(|channel| channel.session.encrypt_required);
+    // MS-SMB2 §3.3.4.6, §3.3.4.7: sealed where the session or the share insists on it; here also
+    // where the client has sealed of its own accord. It says which file, so never in the clear instead.
+    let seal = link.channel(holder.session_id).filter(|_| holder.is_sealed);
+    if holder.is_sealed && seal.is_none() {
+        debug!(peer = %link.peer, "no break: the session that would seal it is not here any more");
+        return;
+    }
     let mut out = Vec::new();
     let start = frame::begin(&mut out, seal.is_some());
     // Nobody asked: message id all ones, and for leases no session and no tree either.

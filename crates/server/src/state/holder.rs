@@ -25,6 +25,8 @@ pub(crate) struct Holder {
     /// The open an oplock belongs to, as the client knows it.
     pub(crate) file_id: (u64, u64),
     pub(crate) lease_key: [u8; 16],
+    /// It was granted in a sealed answer: nothing of it is said in the clear.
+    pub(crate) is_sealed: bool,
     /// Whether its CREATE has been answered.
     pub(crate) told: Arc<Told<Notice<Self>>>,
     /// Where it was asked for what it owes; one for all opens of a lease.
@@ -69,7 +71,7 @@ impl Holder {
         self.asked.link().is_some_and(|link| match flavor {
             Flavor::Oplock => link.channel(self.session_id).is_some(),
             Flavor::LeaseV1 | Flavor::LeaseV2 => {
-                self.session.upgrade().is_some_and(|session| leads_to(&link, &session))
+                self.session.upgrade().is_some_and(|session| self.is_led_to(&link, &session))
             }
         })
     }
@@ -88,16 +90,15 @@ impl Holder {
         let session = self.session.upgrade()?;
         let near = self.connection()?;
         let links = near.core.clients.of(session.agreed.client_guid);
-        links.into_iter().find(|link| !link.is_gone() && leads_to(link, &session))
+        links.into_iter().find(|link| !link.is_gone() && self.is_led_to(link, &session))
     }
-}
 
-// Whether a lease of this session can be asked back over a connection of its client. Another user's
-// is not taken, for anybody can claim to be this client, nor one where what has to be sealed could
-// not be.
-fn leads_to(link: &Link, session: &Session) -> bool {
-    let is_users = !session.encrypt_required && link.is_of(&session.identity);
-    is_users || link.channel(session.id).is_some()
+    // Whether a lease of this session can be asked back over a connection of its client. Another
+    // user's is not taken, for anybody can claim to be this client, nor one where what has to be
+    // sealed could not be.
+    fn is_led_to(&self, link: &Link, session: &Session) -> bool {
+        (!self.is_sealed && link.is_of(&session.identity)) || link.channel(session.id).is_some()
+    }
 }
 
 /// Tells the holder of a break, once it has heard of what it is to give back.

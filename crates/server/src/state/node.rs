@@ -148,7 +148,11 @@ impl NodeState {
             match holders.clone().find(is_there).or_else(|| holders.clone().next()) {
                 Some(holder) => {
                     let asked = Arc::clone(&notice.notify.asked);
-                    notice.notify = Holder { asked, ..holder.clone() };
+                    // A lease of several opens is as secret as the most secret of them.
+                    let is_sealed = holders.clone().any(|one| one.is_sealed);
+                    let sealed = holders.clone().find(|one| one.is_sealed && one.may_be_there());
+                    let holder = sealed.unwrap_or(holder);
+                    notice.notify = Holder { asked, is_sealed, ..holder.clone() };
                     // Any of its opens may just be getting what is now asked back.
                     if let Some(untold) = holders.clone().find(|one| one.told.is_waiting()) {
                         notice.notify.told = Arc::clone(&untold.told);

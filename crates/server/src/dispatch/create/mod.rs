@@ -373,6 +373,7 @@ fn holder(call: &mut Call, open: &Open) -> Holder {
         tree_id: open.tree.id,
         file_id: (open.serial.0, open.volatile),
         lease_key,
+        is_sealed: call.sealed,
         told,
         asked: Arc::default(),
     }
