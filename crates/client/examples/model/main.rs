@@ -23,6 +23,7 @@ mod names;
 mod public;
 mod random;
 mod recovery;
+mod secrecy;
 mod steps;
 mod wire;
 mod worlds;
@@ -42,6 +43,7 @@ use crate::client::{Client, Counts};
 use crate::link::Way;
 use crate::public::Public;
 use crate::random::Random;
+use crate::secrecy::Protection;
 use crate::wire::{Machine, Place, Wire};
 use crate::worlds::{Tree, compare};
 
@@ -91,7 +93,8 @@ fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>
 /// Sessions with a file open each that do nothing more until this process is ended.
 fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
     let mut held = Vec::with_capacity(count);
-    let mut machine = Machine { place, guid: [0; 16], runtime: runtime()? };
+    let protection = Protection::Cmac;
+    let mut machine = Machine { place, guid: [0; 16], protection, runtime: runtime()? };
     for number in 0..count {
         let lost = |lost| format!("session {number}: {lost:?}");
         machine.guid = Random::new(ask::wide(number)).guid();
@@ -131,7 +134,8 @@ fn work(
             .enumerate()
             .map(|(number, runtime)| {
                 let mut random = Random::new(seeds.next());
-                let machine = Machine { place, guid: random.guid(), runtime };
+                let (guid, protection) = (random.guid(), Protection::of(number));
+                let machine = Machine { place, guid, protection, runtime };
                 let client = Client::new(number, clients, random, machine, &public);
                 scope.spawn(move || client.run(end))
             })

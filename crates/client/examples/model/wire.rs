@@ -7,7 +7,7 @@ use std::time::Instant;
 use client::transport::InFrame;
 use client::transport::direct::Slots;
 use smb::auth::{Initiate, Initiator, NtlmInitiator};
-use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKeys, SigningAlgorithm};
+use smb::crypto::{KeySchedule, PreauthHash, Role};
 use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
 };
@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::ask::{Body, LENGTH_MAX};
 use crate::link::{Link, Lost, PATIENCE, Way};
+use crate::secrecy::{self, Protection, Secret};
 
 /// Where the share is, and who asks.
 #[derive(Clone, Debug)]
@@ -41,6 +42,7 @@ pub(crate) struct Place {
 pub(crate) struct Machine<'a> {
     pub(crate) place: &'a Place,
     pub(crate) guid: [u8; 16],
+    pub(crate) protection: Protection,
     /// Where its one thread waits.
     pub(crate) runtime: Arc<Runtime>,
 }
@@ -57,7 +59,11 @@ pub(crate) struct Wire {
     next_id: u64,
     pub(crate) session: u64,
     tree: u32,
-    keys: Option<Arc<SessionKeys>>,
+    protection: Protection,
+    /// The keys of this connection.
+    own: Option<Arc<Secret>>,
+    /// Those of the session, of the connection that has set it up.
+    shared: Option<Arc<Secret>>,
     /// How often the client has lost a channel of its session.
     pub(crate) sequence: u16,
     /// Breaks that came.
@@ -69,7 +75,7 @@ pub(crate) struct Wire {
 pub(crate) struct Joinable {
     session: u64,
     tree: u32,
-    keys: Arc<SessionKeys>,
+    shared: Arc<Secret>,
 }
 
 impl Wire {
@@ -79,7 +85,8 @@ impl Wire {
         let mut wire = Self::dial(machine, way)?;
         let place = machine.place;
         let preauth = wire.negotiate(machine.guid)?;
-        wire.log_on(place, preauth, previous, None)?;
+        wire.log_on(place, preauth, previous, false)?;
+        wire.shared.clone_from(&wire.own);
         let path = Name::new(format!("\\\\{}\\{}", place.tcp.ip(), place.share));
         let path = path.map_err(|_| Lost::Fault("the share's name is too long".to_owned()))?;
         let request = TreeConnectRequest { flags: 0, path };
@@ -96,20 +103,42 @@ impl Wire {
         let mut wire = Self::dial(machine, way)?;
         let preauth = wire.negotiate(machine.guid)?;
         (wire.session, wire.tree) = (first.session, first.tree);
-        wire.log_on(machine.place, preauth, 0, Some(&first.keys))?;
+        wire.shared = Some(Arc::clone(&first.shared));
+        if first.shared.signed().is_multiple_of(4) {
+            wire.stray(&first.shared)?;
+        }
+        wire.log_on(machine.place, preauth, 0, true)?;
         Ok(wire)
     }
 
     /// What it takes to join the session.
     pub(crate) fn joinable(&self) -> Option<Joinable> {
-        let keys = Arc::clone(self.keys.as_ref()?);
-        Some(Joinable { session: self.session, tree: self.tree, keys })
+        let shared = Arc::clone(self.shared.as_ref()?);
+        Some(Joinable { session: self.session, tree: self.tree, shared })
     }
 
     fn dial(machine: &Machine<'_>, way: &Way) -> Result<Self, Lost> {
         let link = Link::dial(&machine.runtime, way)?;
         let (next_id, session, tree, sequence, breaks) = (0, 0, 0, 0, 0);
-        Ok(Self { link, lent: None, next_id, session, tree, keys: None, sequence, breaks })
+        let (lent, own, shared, protection) = (None, None, None, machine.protection);
+        Ok(Self { link, lent, next_id, session, tree, protection, own, shared, sequence, breaks })
+    }
+
+    // Requests of a session that this connection has not joined, as somebody replays them who has
+    // seen them elsewhere: whatever signs the answers, it repeats no nonce.
+    fn stray(&mut self, shared: &Secret) -> Result<(), Lost> {
+        for _ in 0..STRAYS {
+            let mut pdu = self.pdu(Command::ECHO, HeaderFlags::empty(), |out| Empty.emit(out));
+            shared.sign(&mut pdu);
+            self.link.send(&pdu)?;
+            let frame = self.receive()?;
+            let answer = self.open(&frame)?;
+            let status = Header::parse(&answer).map(|header| header.status);
+            if status != Ok(NtStatus::USER_SESSION_DELETED) {
+                return Err(Lost::Fault(format!("a stray ECHO: {status:?}")));
+            }
+        }
+        Ok(())
     }
 
     fn negotiate(&mut self, client: [u8; 16]) -> Result<PreauthHash, Lost> {
@@ -122,7 +151,10 @@ impl Wire {
                 | Capabilities::PERSISTENT_HANDLES,
             client_guid: Guid(client),
             dialects: vec![Dialect::SMB_3_1_1],
-            contexts: vec![NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }],
+            contexts: [NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }]
+                .into_iter()
+                .chain(self.protection.contexts())
+                .collect(),
         };
         let mut hash = PreauthHash::new();
         let pdu = self.pdu(Command::NEGOTIATE, HeaderFlags::empty(), |out| request.emit(out));
@@ -132,22 +164,23 @@ impl Wire {
         Ok(hash)
     }
 
-    // Bound, and signed with the keys `of` a session, if there is one to join.
+    // Bound, and signed with the session's keys, if there is one to join.
     fn log_on(
         &mut self,
         place: &Place,
         mut hash: PreauthHash,
         previous: u64,
-        of: Option<&SessionKeys>,
+        binding: bool,
     ) -> Result<(), Lost> {
         let fault = |_| Lost::Fault("the server's token is wrong".to_owned());
         let (user, password) = (&place.user, &place.password);
         let mut initiator =
             NtlmInitiator::with_password(user, "", password, "127.0.0.1").map_err(fault)?;
         let mut token: Option<Vec<u8>> = None;
+        let mut last = Vec::new();
         while let Initiate::Send(next) = initiator.step(token.as_deref()).map_err(fault)? {
             let request = SessionSetupRequest {
-                binding: of.is_some(),
+                binding,
                 security_mode: SecurityMode::SIGNING_ENABLED,
                 capabilities: Capabilities::empty(),
                 previous_session_id: SessionId(previous),
@@ -156,12 +189,13 @@ impl Wire {
             let mut pdu = self.pdu(Command::SESSION_SETUP, HeaderFlags::empty(), |out| {
                 request.emit(out);
             });
-            if let Some(keys) = of {
-                let _ = keys.signing.sign(&mut pdu);
+            if let Some(shared) = self.shared.as_ref().filter(|_| binding) {
+                shared.sign(&mut pdu);
             }
             hash.update(&pdu);
             self.link.send(&pdu)?;
-            let answer = self.receive()?;
+            let frame = self.receive()?;
+            let answer = self.open(&frame)?;
             let header = Header::parse(&answer).map_err(|error| Lost::Fault(error.to_string()))?;
             if header.status == NtStatus::USER_SESSION_DELETED {
                 return Err(Lost::Connection);
@@ -172,15 +206,21 @@ impl Wire {
             token = Some(response.token.to_vec());
             if header.status == NtStatus::SUCCESS {
                 let _ = initiator.step(token.as_deref());
+                last = answer;
                 break;
             }
             hash.update(&answer);
         }
         let key = initiator.session_key();
         let key = key.ok_or_else(|| Lost::Fault("no session key".to_owned()))?;
-        let signing = SigningAlgorithm::AesCmac;
-        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
-        self.keys = Some(Arc::new(schedule.derive(&key, Role::Client)));
+        let (signing, cipher) = (self.protection.signing(), self.protection.cipher());
+        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher };
+        let own = Secret::new(schedule.derive(&key, Role::Client));
+        // MS-SMB2 §3.3.5.5.3: a new key signs its own first answer.
+        if !own.has_signed(&last)? {
+            return Err(Lost::Fault("the end of a logon is not signed".to_owned()));
+        }
+        self.own = Some(Arc::new(own));
         Ok(())
     }
 
@@ -210,6 +250,7 @@ impl Wire {
     /// The answer, if what has come is the one to this. A break is acknowledged, with everything
     /// given back as it is asked for.
     pub(crate) fn take(&mut self, frame: &[u8], id: Option<u64>) -> Result<Option<Answer>, Lost> {
+        let frame = &*self.open(frame)?;
         let header = Header::parse(frame).map_err(|error| Lost::Fault(error.to_string()))?;
         if Some(header.message_id.0) == id && header.status != NtStatus::PENDING {
             let pdu = match self.lent.take() {
@@ -233,6 +274,7 @@ impl Wire {
         by_rdma: bool,
     ) -> Result<u64, Lost> {
         let id = self.next_id;
+        let by_rdma = by_rdma && self.protection != Protection::Sealed;
         let lent = body.data_len().filter(|_| by_rdma).and_then(|len| self.link.lend(len));
         if let Some(slots) = &lent {
             let fault = |error: pmem::MediumError| Lost::Fault(error.to_string());
@@ -246,7 +288,13 @@ impl Wire {
         let mut pdu = self.pdu(command, flags, |out| body.emit(memory.as_deref(), out));
         // A break may be acknowledged while the data of a request is under way.
         self.lent = lent.or_else(|| self.lent.take());
-        self.sign(&mut pdu);
+        match (&self.own, &self.shared) {
+            (Some(_), Some(shared)) if self.protection == Protection::Sealed => {
+                pdu = shared.seal(self.session, pdu);
+            }
+            (Some(own), _) => own.sign(&mut pdu),
+            (None, _) => {}
+        }
         self.link.send(&pdu)?;
         Ok(id)
     }
@@ -309,10 +357,8 @@ impl Wire {
         out
     }
 
-    fn sign(&self, pdu: &mut [u8]) {
-        if let Some(keys) = &self.keys {
-            let _ = keys.signing.sign(pdu);
-        }
+    fn open(&self, frame: &[u8]) -> Result<Vec<u8>, Lost> {
+        secrecy::open(frame, self.own.as_deref(), self.shared.as_deref(), self.protection)
     }
 
     fn receive(&mut self) -> Result<InFrame, Lost> {
@@ -339,5 +385,7 @@ fn unload(header: &Header, frame: &[u8], slots: Slots) -> Result<Vec<u8>, Lost> 
     Ok(pdu)
 }
 
+/// Few: the ids they take are those that bind.
+const STRAYS: usize = 3;
 /// In lent memory before a READ.
 static STALE: [u8; LENGTH_MAX as usize] = [0xa5; LENGTH_MAX as usize];
