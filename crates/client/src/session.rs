@@ -87,7 +87,7 @@ fn finish(
         return Err(ClientError::ConfigEncryption);
     }
     let sign = options.signing == Protection::Required || negotiated.server_requires_signing;
-    let session = SessionSecurity::new(id, keys, sign, encrypt);
+    let session = SessionSecurity::new(id, (keys, connection.lane()), sign, encrypt);
     // MS-SMB2 §3.2.5.3.1: in 3.x the last answer is signed, whatever else is. With 3.1.1 this is
     // what proves that nobody touched the negotiation.
     if negotiated.dialect >= Dialect::SMB_3_0 || sign {

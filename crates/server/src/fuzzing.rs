@@ -115,11 +115,13 @@ impl Machine {
         };
         assert!(link.agreed.set(agreed.clone()).is_ok(), "nothing was negotiated before");
         self.connection.stage = Stage::Negotiated;
+        let lane = link.window().lane();
+        let (of_channel, signing) = SigningKey::new(SigningAlgorithm::AesCmac, key).divide(lane, 0);
         let session = Arc::new(Session::new(SessionParts {
             id: 7,
             identity: Identity::User("user".to_owned()),
             agreed,
-            signing: Some(Arc::new(SigningKey::new(SigningAlgorithm::AesCmac, key))),
+            signing: Some(signing),
             sealing: None,
             opening: None,
             signing_required: true,
@@ -130,7 +132,7 @@ impl Machine {
         let place = Place { session: session.id, disk, pipes: enter(Target::Pipes) };
         assert!(self.core.add_session(Arc::clone(&session)), "it is the only one");
         self.core.push.add_connection(session.id, EngineConnection(1));
-        let channel = Arc::new(Channel::first(session));
+        let channel = Arc::new(Channel { session, signing: Some(of_channel) });
         channel.session.join(link, Arc::clone(&channel)).expect("it is the first");
         place
     }

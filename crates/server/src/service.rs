@@ -10,7 +10,7 @@
 //! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons;
 //!    the lists of shares and of users
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -73,6 +73,8 @@ pub(crate) struct Core {
 #[derive(Debug, Default)]
 struct Sessions {
     valid: HashMap<u64, Arc<Session>>,
+    /// Ids given out to who is authenticating.
+    reserved: HashSet<u64>,
     /// Those that have ended and may still do something, or did when they were last looked at.
     ended: HashMap<u64, Ended>,
     sweep_at: usize,
@@ -86,6 +88,11 @@ struct Ended {
 }
 
 impl Sessions {
+    /// False if it is somebody's, or not an id of a session.
+    fn reserve(&mut self, id: u64) -> bool {
+        id != 0 && id != u64::from(u32::MAX) && !self.knows(id) && self.reserved.insert(id)
+    }
+
     fn knows(&self, id: u64) -> bool {
         self.valid.contains_key(&id) || self.ended.contains_key(&id)
     }
@@ -101,6 +108,27 @@ impl Sessions {
         let (identity, work) = (session.identity.clone(), Arc::downgrade(session.work()));
         self.ended.insert(id, Ended { identity, work });
         Some(session)
+    }
+}
+
+/// A session id whose session is still to be.
+#[derive(Debug)]
+pub(crate) struct ReservedId {
+    id: u64,
+    core: Weak<Core>,
+}
+
+impl ReservedId {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Drop for ReservedId {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.sessions().reserved.remove(&self.id);
+        }
     }
 }
 
@@ -240,15 +268,15 @@ impl Core {
         OpenSerial(self.next_serial.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// An unused session id; reserved by nothing until the session is added.
-    pub(crate) fn new_session_id(&self) -> Result<u64, getrandom::Error> {
+    /// A session id that is nobody's else until this is dropped, nor after a session of it was added.
+    pub(crate) fn reserve_session_id(self: &Arc<Self>) -> Result<ReservedId, getrandom::Error> {
         loop {
             // Random, so that a stale one of before a restart is nobody's; whoever guesses one has
             // no key. In 32 bits, which is all that some clients keep of it (smbtorture's
-            // smb2.session-id).
+            // smb2.session-id), and all that nonces hold of it (`smb::crypto`).
             let id = u64::from(getrandom::u32()?);
-            if id != 0 && id != u64::from(u32::MAX) && !self.sessions().knows(id) {
-                return Ok(id);
+            if self.sessions().reserve(id) {
+                return Ok(ReservedId { id, core: Arc::downgrade(self) });
             }
         }
     }
@@ -256,7 +284,7 @@ impl Core {
     /// Adds an authenticated session; false when there are too many.
     pub(crate) fn add_session(&self, session: Arc<Session>) -> bool {
         let mut sessions = self.sessions();
-        if sessions.valid.len() >= SESSIONS_MAX {
+        if sessions.valid.len() >= SESSIONS_MAX || sessions.valid.contains_key(&session.id) {
             return false;
         }
         sessions.valid.insert(session.id, session);
@@ -337,3 +365,20 @@ const COMMENT: &str = "Landfast";
 const SWEEP_MIN: usize = 64;
 // Longest host name of Linux.
 const NAME_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_under_negotiation_is_given_to_nobody_else() {
+        let mut sessions = Sessions::default();
+        assert!(sessions.reserve(5));
+        assert!(!sessions.reserve(5));
+        sessions.reserved.remove(&5);
+        assert!(sessions.reserve(5));
+        let ended = Ended { identity: Identity::User("a".to_owned()), work: Weak::new() };
+        sessions.ended.insert(6, ended);
+        assert!([0, 6, u64::from(u32::MAX)].iter().all(|&id| !sessions.reserve(id)));
+    }
+}

@@ -30,6 +30,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use smb::crypto::{LaneId, Turn};
 use smb::{Command, Header, MessageId, Route, SessionId, TreeId};
 
 pub use breaks::LeaseBreak;
@@ -140,6 +141,11 @@ impl Connection {
         &self.shared.breaks
     }
 
+    /// Where the keys of its sessions sign.
+    pub(crate) fn lane(&self) -> LaneId {
+        self.shared.lock_open().lane()
+    }
+
     /// Lets answers of a session be verified and opened.
     pub(crate) fn add_session(&self, session: Arc<SessionSecurity>) {
         let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +240,8 @@ impl Connection {
             session: request.session.filter(|session| session.can_sign()).map(SessionSecurity::id),
             is_sealed: protection == Protection::Seal,
         };
-        let (message_id, answer) = shared.lock_open().register(charge, expected)?;
+        let (turn, answer) = shared.lock_open().register(charge, expected)?;
+        let message_id = MessageId(turn.message_id());
         let header = Header {
             // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
             credit_charge: if negotiated.is_some_and(Negotiated::large_mtu) { charge } else { 0 },
@@ -252,7 +259,7 @@ impl Connection {
             _ => Vec::new(),
         };
         // A request that is not sent leaves a gap in the ids, past which the server takes none.
-        let sent = shared.protect(&mut frame, request.session, protection);
+        let sent = shared.protect(&mut frame, request.session, protection, turn);
         sent.and_then(|()| shared.sender.send(frame)).inspect_err(|error| shared.fail(*error))?;
         Ok((PendingResponse::new(message_id, answer, self.clone()), recorded))
     }
@@ -260,7 +267,7 @@ impl Connection {
     /// Asks the server to give up on a request. The request is answered all the same.
     pub(crate) fn cancel(&self, message_id: MessageId, session: &SessionSecurity) {
         let shared = &self.shared;
-        let Some(async_id) = shared.lock_open().async_id(message_id) else { return };
+        let Some((async_id, turn)) = shared.lock_open().cancel(message_id) else { return };
         // MS-SMB2 §3.2.4.24: the same message id, no credit.
         let route = match async_id {
             Some(id) => Route::Async(id),
@@ -277,7 +284,7 @@ impl Connection {
         });
         let request = Request::new(Command::CANCEL).session(session);
         let sent = shared
-            .protect(&mut frame, Some(session), request.protection(false))
+            .protect(&mut frame, Some(session), request.protection(false), turn)
             .and_then(|()| shared.sender.send(frame));
         if let Err(error) = sent {
             shared.fail(error);
@@ -304,10 +311,11 @@ impl Shared {
         frame: &mut OutFrame,
         session: Option<&SessionSecurity>,
         protection: Protection,
+        turn: Turn,
     ) -> Result<(), ConnectionError> {
         match (protection, session) {
             (Protection::Sign, Some(session)) => {
-                session.sign(frame.message_mut());
+                session.sign(turn, frame.message_mut());
                 Ok(())
             }
             (Protection::Seal, Some(session)) => session.seal(frame),
@@ -330,7 +338,8 @@ impl Shared {
         };
         let is_sealed = protection == Protection::Seal;
         let expected = Expected { session: Some(session.id()), is_sealed };
-        let Ok((message_id, _)) = self.lock_open().register(1, expected) else { return };
+        let Ok((turn, _)) = self.lock_open().register(1, expected) else { return };
+        let message_id = MessageId(turn.message_id());
         let header = Header {
             credit_charge: 1,
             credits: ask,
@@ -341,7 +350,7 @@ impl Shared {
             header.emit(out);
             body(out);
         });
-        let sent = self.protect(&mut frame, Some(&session), protection);
+        let sent = self.protect(&mut frame, Some(&session), protection, turn);
         if let Err(error) = sent.and_then(|()| self.sender.send(frame)) {
             self.fail(error);
         }

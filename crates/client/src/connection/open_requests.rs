@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use smb::crypto::{Lane, LaneId, Turn};
 use smb::{AsyncId, MessageId, SessionId};
 use tokio::sync::oneshot;
 
@@ -34,6 +35,7 @@ pub(super) enum Silence {
 
 #[derive(Debug, Default)]
 pub(super) struct OpenRequests {
+    lane: Lane,
     next_message_id: u64,
     open: HashMap<MessageId, Open>,
     /// When the server last said anything.
@@ -46,6 +48,8 @@ struct Open {
     answer: oneshot::Sender<Answer>,
     charge: u16,
     async_id: Option<AsyncId>,
+    /// Of the CANCEL, until it is sent.
+    cancel: Option<Turn>,
     expected: Expected,
     sent: Instant,
 }
@@ -60,7 +64,12 @@ pub(super) struct Expected {
 }
 
 impl OpenRequests {
-    /// Draws the next message id. The credits for it have been taken.
+    /// Which turns it gives.
+    pub(super) fn lane(&self) -> LaneId {
+        self.lane.id()
+    }
+
+    /// Draws the next message id, as a turn to sign. The credits for it have been taken.
     ///
     /// # Errors
     /// The connection is gone.
@@ -68,17 +77,19 @@ impl OpenRequests {
         &mut self,
         charge: u16,
         expected: Expected,
-    ) -> Result<(MessageId, oneshot::Receiver<Answer>), ConnectionError> {
+    ) -> Result<(Turn, oneshot::Receiver<Answer>), ConnectionError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let message_id = MessageId(self.next_message_id);
+        let (turn, cancel) = self.lane.turn(self.next_message_id).with_cancel();
+        let (message_id, cancel) = (MessageId(turn.message_id()), Some(cancel));
         // MS-SMB2 §3.2.4.1.5: a request uses up as many ids as it costs credits.
         self.next_message_id += u64::from(charge);
         let (answer, receiver) = oneshot::channel();
         let sent = Instant::now();
-        self.open.insert(message_id, Open { answer, charge, async_id: None, expected, sent });
-        Ok((message_id, receiver))
+        self.open
+            .insert(message_id, Open { answer, charge, async_id: None, cancel, expected, sent });
+        Ok((turn, receiver))
     }
 
     /// What protects the answer to an open request; nothing if it is not open.
@@ -124,9 +135,11 @@ impl OpenRequests {
         Some((open.charge, open.answer))
     }
 
-    /// The async id of an open request, if it has one; nothing if it is not open.
-    pub(super) fn async_id(&self, message_id: MessageId) -> Option<Option<AsyncId>> {
-        self.open.get(&message_id).map(|open| open.async_id)
+    /// The async id of an open request, if it has one, and the turn of its CANCEL; nothing if it is
+    /// not open, or was cancelled.
+    pub(super) fn cancel(&mut self, message_id: MessageId) -> Option<(Option<AsyncId>, Turn)> {
+        let open = self.open.get_mut(&message_id)?;
+        Some((open.async_id, open.cancel.take()?))
     }
 
     /// Ends all requests, those to come too.
@@ -165,8 +178,8 @@ mod tests {
     #[test]
     fn a_server_that_said_it_may_take_long_is_only_asked_whether_it_is_there() {
         let mut open = OpenRequests::default();
-        let (id, _answer) = open.register(1, PLAIN).unwrap();
-        open.pend(id, AsyncId(1));
+        let (turn, _answer) = open.register(1, PLAIN).unwrap();
+        open.pend(MessageId(turn.message_id()), AsyncId(1));
         open.heard();
         assert_eq!(open.silence(Instant::now(), PATIENCE), Silence::Short);
         assert_eq!(open.silence(Instant::now() + PATIENCE, PATIENCE), Silence::Suspicious);
@@ -175,17 +188,19 @@ mod tests {
     #[test]
     fn a_request_uses_as_many_ids_as_credits() {
         let mut open = OpenRequests::default();
-        assert_eq!(open.register(3, PLAIN).unwrap().0, MessageId(0));
-        assert_eq!(open.register(1, PLAIN).unwrap().0, MessageId(3));
-        assert_eq!(open.register(1, PLAIN).unwrap().0, MessageId(4));
+        assert_eq!(open.register(3, PLAIN).unwrap().0.message_id(), 0);
+        assert_eq!(open.register(1, PLAIN).unwrap().0.message_id(), 3);
+        assert_eq!(open.register(1, PLAIN).unwrap().0.message_id(), 4);
     }
 
     #[test]
     fn the_charge_counts_once_even_with_an_interim_response() {
         let mut open = OpenRequests::default();
-        let (id, _answer) = open.register(2, PLAIN).unwrap();
+        let (turn, _answer) = open.register(2, PLAIN).unwrap();
+        let id = MessageId(turn.message_id());
         assert_eq!(open.pend(id, AsyncId(9)), Some(2));
-        assert_eq!(open.async_id(id), Some(Some(AsyncId(9))));
+        assert_eq!(open.cancel(id).unwrap().0, Some(AsyncId(9)));
+        assert_eq!(open.cancel(id), None, "a CANCEL is signed once");
         assert_eq!(open.finish(id).unwrap().0, 0);
         assert!(open.finish(id).is_none());
     }

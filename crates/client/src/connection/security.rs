@@ -2,7 +2,9 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.1.1, §3.2.4.1.8, §3.2.5.1.3.
 
-use smb::crypto::{SessionKeys, VerifyError, is_exempt};
+use smb::crypto::{
+    ChannelSigner, LaneId, OpeningKey, SealingKey, SessionKeys, Turn, VerifyError, is_exempt,
+};
 use smb::{Header, HeaderFlags, SessionId, TransformHeader};
 
 use crate::error::ConnectionError;
@@ -13,9 +15,16 @@ use crate::transport::OutFrame;
 pub(crate) struct SessionSecurity {
     id: SessionId,
     /// None for guests and anonymous users, and before the keys are there.
-    keys: Option<SessionKeys>,
+    keys: Option<Keys>,
     sign: bool,
     encrypt: bool,
+}
+
+#[derive(Debug)]
+struct Keys {
+    signing: ChannelSigner,
+    sealing: Option<SealingKey>,
+    opening: Option<OpeningKey>,
 }
 
 impl SessionSecurity {
@@ -24,8 +33,16 @@ impl SessionSecurity {
         Self { id, keys: None, sign: false, encrypt: false }
     }
 
-    pub(crate) fn new(id: SessionId, keys: SessionKeys, sign: bool, encrypt: bool) -> Self {
-        Self { id, keys: Some(keys), sign, encrypt }
+    /// A session of the connection that `lane` belongs to.
+    pub(crate) fn new(
+        id: SessionId,
+        (keys, lane): (SessionKeys, LaneId),
+        sign: bool,
+        encrypt: bool,
+    ) -> Self {
+        let SessionKeys { signing, sealing, opening, .. } = keys;
+        let (signing, _) = signing.divide(lane, 0);
+        Self { id, keys: Some(Keys { signing, sealing, opening }), sign, encrypt }
     }
 
     pub(crate) fn id(&self) -> SessionId {
@@ -48,9 +65,10 @@ impl SessionSecurity {
         self.encrypt
     }
 
-    pub(super) fn sign(&self, pdu: &mut [u8]) {
+    pub(super) fn sign(&self, turn: Turn, pdu: &mut [u8]) {
         let keys = self.keys.as_ref().expect("only a session with keys signs");
-        keys.signing.sign(pdu).expect("a request is neither short nor exempt");
+        let signed = keys.signing.sign(turn, pdu);
+        signed.expect("a request is neither short nor exempt, and its turn is its connection's");
     }
 
     pub(super) fn seal(&self, frame: &mut OutFrame) -> Result<(), ConnectionError> {

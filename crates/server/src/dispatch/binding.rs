@@ -11,22 +11,59 @@
 //! Nothing a stranger sends changes the session it names: it has to sign with a key that only the
 //! session's owner knows, and then prove again who it is.
 //!
+//! Until the connection has a key, the session's signs for it, as far as that can be done safely
+//! ([`Signatory`]).
+//!
 //! Spec: MS-SMB2 §3.3.5.5.2 (which requests), §3.3.5.5.3 (keys).
 
 use std::sync::Arc;
 
-use smb::crypto::{SessionKeys, SigningAlgorithm, SigningKey};
+use smb::crypto::{
+    ChannelSigner, SessionKeys, SessionSigner, SigningAlgorithm, SigningKey, Turn, VerifyError,
+};
 use smb::{Header, HeaderFlags, NtStatus};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::state::session::NoChannel;
 use crate::state::{Channel, Identity, Link, Session};
+
+/// Whose key signs an answer to SESSION_SETUP.
+#[derive(Clone, Debug)]
+pub(super) enum Signatory {
+    /// The connection's own, from the first success on.
+    Channel(Arc<Channel>),
+    /// That of the session it wants to join. MS-SMB2 §3.3.4.1.1. Deviates: under AES-GMAC the key
+    /// signs only what it can without repeating a nonce: `smb::crypto::SessionSigner`. What stays
+    /// unsigned then says nothing that the client takes on trust: a challenge, which the binding proves
+    /// genuine by its end, or a refusal.
+    Session(Arc<Session>),
+}
+
+impl Signatory {
+    pub(super) fn verify(&self, pdu: &mut [u8]) -> Result<(), VerifyError> {
+        match self {
+            Self::Channel(channel) => channel.signing.as_ref().map(|key| key.verify(pdu)),
+            Self::Session(session) => session.signing.as_ref().map(|key| key.verify(pdu)),
+        }
+        .unwrap_or(Err(VerifyError::PeerUnsigned))
+    }
+
+    pub(super) fn sign(&self, turn: Turn, pdu: &mut [u8]) {
+        let signed = match self {
+            Self::Channel(channel) => channel.signing.as_ref().map(|key| key.sign(turn, pdu)),
+            Self::Session(session) => session.signing.as_ref().map(|key| key.sign(pdu)),
+        };
+        if let Some(Err(error)) = signed {
+            debug!(%error, "an answer to SESSION_SETUP stays unsigned");
+        }
+    }
+}
 
 /// Why a connection does not join, and who signs that answer.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: NtStatus,
-    pub(super) signer: Option<Arc<SigningKey>>,
+    pub(super) signer: Option<Signatory>,
 }
 
 impl From<NtStatus> for Refusal {
@@ -41,9 +78,13 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
     let session = link.core.session(header.session_id.0).filter(|session| !session.is_closed());
     let session = session.ok_or(NtStatus::USER_SESSION_DELETED)?;
     // An anonymous session has no key to prove anything with.
+    if session.signing.is_none() {
+        return Err(NtStatus::NOT_SUPPORTED.into());
+    }
     let joined = link.channel(session.id);
-    let key = joined.as_ref().map_or(&session.signing, |channel| &channel.signing).clone();
-    let key = key.ok_or(NtStatus::NOT_SUPPORTED)?;
+    let is_joined = joined.is_some();
+    let of_session = || Signatory::Session(Arc::clone(&session));
+    let key = joined.map_or_else(of_session, Signatory::Channel);
     // MS-SMB2 §3.3.5.5.2: the session's key is for its own algorithm, and GMAC is not mixed with
     // those before it.
     let gmac = |algorithm| algorithm == SigningAlgorithm::AesGmac;
@@ -60,7 +101,7 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
         return refuse(NtStatus::NETWORK_SESSION_EXPIRED, key);
     }
     // MS-SMB2 §3.3.5.5: multichannel is 3.0 and later.
-    if !agreed.is_smb3() || joined.is_some() {
+    if !agreed.is_smb3() || is_joined {
         return refuse(NtStatus::REQUEST_NOT_ACCEPTED, key);
     }
     // The keys that seal are the session's, on each of its connections.
@@ -74,20 +115,22 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
     Ok(session)
 }
 
-fn refuse<T>(status: NtStatus, key: Arc<SigningKey>) -> Result<T, Refusal> {
+fn refuse<T>(status: NtStatus, key: Signatory) -> Result<T, Refusal> {
     Err(Refusal { status, signer: Some(key) })
 }
 
 /// Who signs that a session of another connection is not there for this one: its owner signed the
 /// question.
-pub(super) fn signer_elsewhere(
-    link: &Link,
-    header: &Header,
-    pdu: &mut [u8],
-) -> Option<Arc<SigningKey>> {
-    let session = link.core.session(header.session_id.0)?;
-    let key = session.signing.clone()?;
-    key.verify(pdu).is_ok().then_some(key)
+pub(super) fn signer_elsewhere(link: &Link, header: &Header, pdu: &mut [u8]) -> Option<Signatory> {
+    let signer = Signatory::Session(link.core.session(header.session_id.0)?);
+    signer.verify(pdu).is_ok().then_some(signer)
+}
+
+/// Gives a connection the key that was made on it.
+pub(super) fn divide(link: &Link, turn: &Turn, key: SigningKey) -> (ChannelSigner, SessionSigner) {
+    let window = link.window();
+    // The answer that brings the key is the first it signs.
+    key.divide(window.lane(), window.low().min(turn.message_id()))
 }
 
 /// Makes the connection a channel of the session, once it is known who is there.
@@ -96,13 +139,14 @@ pub(super) fn join(
     session: Arc<Session>,
     identity: &Identity,
     keys: Option<SessionKeys>,
+    turn: &Turn,
 ) -> Result<Arc<Channel>, NtStatus> {
     let keys = keys.filter(|_| session.identity == *identity).ok_or_else(|| {
         warn!(peer = %link.peer, session = session.id, "another user may not join a session");
         NtStatus::ACCESS_DENIED
     })?;
-    let channel = Channel { session, signing: Some(Arc::new(keys.signing)) };
-    let channel = Arc::new(channel);
+    let (signing, _) = divide(link, turn, keys.signing);
+    let channel = Arc::new(Channel { session, signing: Some(signing) });
     channel.session.join(link, Arc::clone(&channel)).map_err(|error| match error {
         NoChannel::Ended => NtStatus::USER_SESSION_DELETED,
         NoChannel::TooMany => NtStatus::INSUFFICIENT_RESOURCES,

@@ -15,6 +15,7 @@
 use smb::ErrorResponse;
 use smb::NtStatus;
 use smb::TransformHeader;
+use smb::crypto::{SignError, Turn};
 use smb::framing;
 use smb::{Header, HeaderFlags, Route, SessionId};
 
@@ -102,12 +103,12 @@ fn is_signed(request: &Header, channel: &Channel) -> bool {
 }
 
 /// Signs a PDU where its session asks for it.
-pub(crate) fn sign(pdu: &mut [u8], request: &Header, channel: Option<&Channel>, sealed: bool) {
-    let Some(channel) = channel.filter(|_| !sealed) else { return };
-    if let Some(key) = channel.signing.as_ref().filter(|_| is_signed(request, channel)) {
-        // Interim answers stay unsigned; there is nothing else it can refuse here.
-        let _ = key.sign(pdu);
-    }
+pub(crate) fn sign(pdu: &mut [u8], turn: Turn, request: &Header, channel: &Channel, sealed: bool) {
+    let key = channel.signing.as_ref().filter(|_| !sealed && is_signed(request, channel));
+    let Some(key) = key else { return };
+    let signed = key.sign(turn, pdu);
+    // Interim answers stay unsigned; nothing else can be refused: the channel is the connection's.
+    debug_assert!(matches!(signed, Ok(()) | Err(SignError::Exempt)), "{signed:?}");
 }
 
 /// Seals the frame if `seal` says so and writes its length. `out` ends with the frame.
@@ -155,7 +156,7 @@ pub(crate) fn plain_status(
     out: &mut Vec<u8>,
     request: &Header,
     status: NtStatus,
-    channel: Option<&Channel>,
+    signer: Option<(&Channel, Turn)>,
     sealed: bool,
 ) -> Result<(), FrameError> {
     let start = begin(out, sealed);
@@ -163,7 +164,10 @@ pub(crate) fn plain_status(
     let credits = link.window().grant(request.credits);
     let terms = Terms { credits, session_id: request.session_id, route: None };
     end_pdu(out, at, request, Err(status), terms);
-    sign(&mut out[at..], request, channel, sealed);
+    let channel = signer.map(|(channel, turn)| {
+        sign(&mut out[at..], turn, request, channel, sealed);
+        channel
+    });
     end(out, start, channel.filter(|_| sealed))
 }
 

@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use smb::Command;
 use smb::NtStatus;
+use smb::crypto::Turn;
 use smb::frame_memory::InFrame;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
@@ -29,12 +30,16 @@ use super::frame::{self, Outcome, Terms};
 use crate::state::holder::BreaksWait;
 use crate::state::{Channel, Link};
 
+/// The channel a request came over, none for those that need no session; or why it is refused.
+type Admitted = Result<Option<Arc<Channel>>, NtStatus>;
+
 /// One PDU of a job, and whether it was admitted.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub(crate) header: Header,
     pub(crate) range: Range<usize>,
-    pub(crate) admitted: Result<Option<Arc<Channel>>, NtStatus>,
+    pub(crate) admitted: Admitted,
+    pub(crate) turn: Turn,
 }
 
 /// One frame's worth of requests.
@@ -81,6 +86,7 @@ struct Answered {
     at: usize,
     header: Header,
     channel: Option<Arc<Channel>>,
+    turn: Turn,
 }
 
 impl Job {
@@ -125,15 +131,16 @@ impl Job {
                 frame::link_pdu(&mut out, last.at);
             }
             let at = frame::begin_pdu(&mut out, &element.header);
-            let channel = element.admitted.as_ref().ok().cloned().flatten();
-            let header = element.header;
+            let Element { header, range, admitted, turn } = element;
+            let channel = admitted.as_ref().ok().cloned().flatten();
             let place = Place { link: &link, frame: &frame, sealed: sealed.is_some() };
             let last = index + 1 == count;
             let into = (&mut out, &mut breaks_wait);
-            let (outcome, terms) = place.answer(element, last, &mut chain, into).await;
+            let (outcome, terms) =
+                place.answer(header, (range, admitted), last, &mut chain, into).await;
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
-            answered.push(Answered { at, header, channel });
+            answered.push(Answered { at, header, channel, turn });
         }
         if let Some(last) = answered.last().filter(|_| count > 1) {
             // As Windows does; where a message ends the length of the frame says.
@@ -141,9 +148,10 @@ impl Job {
         }
         let ends: Vec<usize> =
             answered.iter().skip(1).map(|next| next.at).chain([out.len()]).collect();
-        for (one, end) in answered.iter().zip(ends) {
+        for (one, end) in answered.into_iter().zip(ends) {
+            let Some(channel) = one.channel else { continue };
             let pdu = &mut out[one.at..end];
-            frame::sign(pdu, &one.header, one.channel.as_deref(), sealed.is_some());
+            frame::sign(pdu, one.turn, &one.header, &channel, sealed.is_some());
         }
         match frame::end(&mut out, start, sealed.as_deref()) {
             Ok(()) => Some(Answer { frame: out, follows_interim, breaks_wait }),
@@ -165,12 +173,12 @@ struct Place<'a> {
 impl Place<'_> {
     async fn answer(
         &self,
-        element: Element,
+        mut header: Header,
+        (range, admitted): (Range<usize>, Admitted),
         is_last: bool,
         chain: &mut Chain,
         (out, breaks_wait): (&mut Vec<u8>, &mut Vec<BreaksWait>),
     ) -> (Outcome, Terms) {
-        let Element { mut header, range, admitted } = element;
         let is_related = header.flags.contains(HeaderFlags::RELATED);
         if !is_related {
             *chain = Chain::default();

@@ -36,6 +36,7 @@ use smb::Empty;
 use smb::Header;
 use smb::NtStatus;
 use smb::ParseError;
+use smb::crypto::Turn;
 
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
@@ -53,18 +54,19 @@ pub(crate) enum Now {
     /// The answer was appended but for its end; only where [`Asker::streams`].
     Begun(Remainder),
     /// Nothing was appended: the request has to become a job.
-    Later,
+    Later(Turn),
 }
 
 /// Answers a request on the spot if its command is on the data path and nothing has to wait.
 pub(crate) fn answer_now(
     asker: Asker<'_>,
+    turn: Turn,
     pdu: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Now, FrameError> {
     let header = asker.header;
     if !matches!(header.command, Command::READ | Command::WRITE | Command::FLUSH | Command::ECHO) {
-        return Ok(Now::Later);
+        return Ok(Now::Later(turn));
     }
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
@@ -81,7 +83,7 @@ pub(crate) fn answer_now(
     };
     let Some(outcome) = attempt else {
         out.truncate(start);
-        return Ok(Now::Later);
+        return Ok(Now::Later(turn));
     };
     let credits = asker.link.window().grant(header.credits);
     let terms = Terms { credits, session_id: header.session_id, route: None };
@@ -90,7 +92,7 @@ pub(crate) fn answer_now(
         frame::end_before(out, start, rest.left())?;
         return Ok(Now::Begun(rest));
     }
-    frame::sign(&mut out[at..], header, Some(asker.channel), asker.sealed);
+    frame::sign(&mut out[at..], turn, header, asker.channel, asker.sealed);
     frame::end(out, start, asker.sealed.then_some(&**asker.channel))?;
     Ok(Now::Answered)
 }

@@ -24,13 +24,13 @@ use std::time::Duration;
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Accepted, DenyReason, IdentityKind};
-use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys, SigningKey};
+use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys, Turn};
 use smb::negotiate::{Dialect, SecurityMode};
 use smb::{Header, HeaderFlags, SessionId};
 use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
-use super::binding::{self, Refusal};
+use super::binding::{self, Refusal, Signatory};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::kerberos::Tickets;
@@ -50,7 +50,7 @@ struct Leg {
     flags: SessionFlags,
     token: Vec<u8>,
     /// Signs this answer.
-    signer: Option<Arc<SigningKey>>,
+    signer: Option<Signatory>,
     /// The preauthentication hash of an authentication that goes on.
     continues: bool,
     /// The answer waits until this is settled.
@@ -63,7 +63,7 @@ impl Leg {
         Self { status, session_id, flags, token, signer: None, continues: false, replaces: None }
     }
 
-    fn signed_by(self, signer: Option<Arc<SigningKey>>) -> Self {
+    fn signed_by(self, signer: Option<Signatory>) -> Self {
         Self { signer, ..self }
     }
 }
@@ -88,24 +88,24 @@ struct Ending {
     security_mode: SecurityMode,
     previous: u64,
     /// Until there is a key of the connection's own.
-    signer: Option<Arc<SigningKey>>,
+    signer: Option<Signatory>,
 }
 
 /// Answers SESSION_SETUP.
 pub(crate) fn handle(
     connection: &mut Connection,
-    header: &Header,
+    (header, turn): (&Header, Turn),
     pdu: &mut [u8],
     sealed: Option<&Arc<Channel>>,
     out: &mut Vec<u8>,
 ) -> Result<(), Violation> {
-    let leg = match step(connection, header, pdu, sealed)? {
+    let leg = match step(connection, (header, &turn), pdu, sealed)? {
         Progress::Answer(leg) => leg,
         Progress::Later(later) => {
             let counted = connection.begin_holding();
             let link = Arc::clone(&connection.link);
             let runtime = link.core.runtime.clone();
-            let work = answer_later(link, *header, sealed.cloned(), *later);
+            let work = answer_later(link, (*header, turn), sealed.cloned(), *later);
             drop(runtime.spawn(async move {
                 work.await;
                 drop(counted);
@@ -114,7 +114,7 @@ pub(crate) fn handle(
         }
     };
     let start = out.len();
-    let at = emit(&connection.link, header, sealed, &leg, out);
+    let at = emit(&connection.link, (header, turn), sealed, &leg, out);
     // MS-SMB2 §3.3.5.5.3: the answer as it leaves, signature included.
     if leg.continues
         && let Some(going) = connection.authentications.get_mut(&leg.session_id)
@@ -144,7 +144,7 @@ fn note_answered(link: &Arc<Link>) {
 // Appends the answer, and says where its header stands.
 fn emit(
     link: &Link,
-    header: &Header,
+    (header, turn): (&Header, Turn),
     sealed: Option<&Arc<Channel>>,
     leg: &Leg,
     out: &mut Vec<u8>,
@@ -161,8 +161,8 @@ fn emit(
     let credits = link.window().grant(header.credits);
     let terms = Terms { credits, session_id: SessionId(leg.session_id), route: None };
     frame::end_pdu(out, at, header, outcome, terms);
-    if let Some(key) = leg.signer.as_ref().filter(|_| sealed.is_none()) {
-        let _ = key.sign(&mut out[at..]);
+    if let Some(signer) = leg.signer.as_ref().filter(|_| sealed.is_none()) {
+        signer.sign(turn, &mut out[at..]);
     }
     at
 }
@@ -170,7 +170,7 @@ fn emit(
 // The wait is part of what guessing costs: it counts as failed though the connection ends meanwhile.
 async fn answer_later(
     link: Arc<Link>,
-    header: Header,
+    (header, turn): (Header, Turn),
     sealed: Option<Arc<Channel>>,
     (later, ending): (Later, Ending),
 ) {
@@ -179,9 +179,9 @@ async fn answer_later(
         return;
     }
     let id = ending.session_id;
-    let leg = conclude(&link, ending, later.open());
+    let leg = conclude(&link, ending, later.open(), &turn);
     let mut out = Vec::new();
-    emit(&link, &header, sealed.as_ref(), &leg, &mut out);
+    emit(&link, (&header, turn), sealed.as_ref(), &leg, &mut out);
     match (frame::end(&mut out, 0, sealed.as_deref()), leg.replaces) {
         (Err(_), _) => link.close(),
         (Ok(()), Some(replaced)) => answer_when_settled(Arc::clone(&link), out, replaced).await,
@@ -213,7 +213,7 @@ async fn answer_when_settled(link: Arc<Link>, frame: Vec<u8>, replaced: Arc<Work
 
 fn step(
     connection: &mut Connection,
-    header: &Header,
+    (header, turn): (&Header, &Turn),
     pdu: &mut [u8],
     sealed: Option<&Arc<Channel>>,
 ) -> Result<Progress, Violation> {
@@ -234,7 +234,7 @@ fn step(
                 return Ok(leg.signed_by(refusal.signer).into());
             }
         };
-        signer.clone_from(&session.signing);
+        signer = Some(Signatory::Session(Arc::clone(&session)));
         if let Err(status) = join(connection, session)? {
             return Ok(Leg::refused(status, session_id).signed_by(signer).into());
         }
@@ -274,17 +274,17 @@ fn step(
     let going = connection.authentications.remove(&session_id).expect("found above");
     let ending = Ending { session_id, going, security_mode, previous, signer };
     Ok(match decision {
-        Decision::Now(accept) => conclude(&connection.link, ending, accept).into(),
+        Decision::Now(accept) => conclude(&connection.link, ending, accept, turn).into(),
         Decision::Later(later) => Progress::Later(Box::new((later, ending))),
     })
 }
 
 // What an authentication has come to.
-fn conclude(link: &Arc<Link>, ending: Ending, accept: Accept) -> Leg {
+fn conclude(link: &Arc<Link>, ending: Ending, accept: Accept, turn: &Turn) -> Leg {
     let Ending { session_id, going, security_mode, previous, signer } = ending;
     let reason = match accept {
         Accept::Done(accepted) => {
-            let leg = finish(link, session_id, going, accepted, security_mode, previous);
+            let leg = finish(link, (session_id, turn), going, accepted, security_mode, previous);
             // A new key signs its own first answer, asked or not: MS-SMB2 §3.3.5.5.3.
             let signer = leg.signer.clone().or(signer);
             return leg.signed_by(signer);
@@ -310,8 +310,9 @@ fn begin(connection: &mut Connection) -> Result<Result<u64, NtStatus>, Violation
     {
         return Ok(Err(NtStatus::INSUFFICIENT_RESOURCES));
     }
-    let id = connection.link.core.new_session_id().map_err(Violation::HostRandom)?;
-    let (preauth, purpose) = (connection.preauth, Purpose::New);
+    let reserved = connection.link.core.reserve_session_id().map_err(Violation::HostRandom)?;
+    let (id, preauth) = (reserved.id(), connection.preauth);
+    let purpose = Purpose::New(reserved);
     let acceptor = acceptor(connection, &purpose)?;
     connection.authentications.insert(id, Authentication { acceptor, preauth, purpose });
     Ok(Ok(id))
@@ -343,11 +344,12 @@ fn resume(
     header: &Header,
     pdu: &mut [u8],
     sealed: Option<&Arc<Channel>>,
-) -> Result<Result<Option<Arc<SigningKey>>, Refusal>, Violation> {
+) -> Result<Result<Option<Signatory>, Refusal>, Violation> {
     let id = header.session_id.0;
     let is_signed = sealed.is_none() && header.flags.contains(HeaderFlags::SIGNED);
     let channel = connection.link.channel(id);
-    let key = channel.as_ref().and_then(|channel| channel.signing.clone()).filter(|_| is_signed);
+    let key = channel.clone().filter(|channel| is_signed && channel.signing.is_some());
+    let key = key.map(Signatory::Channel);
     // MS-SMB2 §3.3.5.2.4: who is there already signs this too.
     let must_sign = sealed.is_none()
         && channel.as_ref().is_some_and(|channel| channel.session.signing_required);
@@ -360,7 +362,7 @@ fn resume(
     match connection.authentications.get(&id).map(|going| &going.purpose) {
         // MS-SMB2 §3.3.5.5.2: who joins says so, and signs, in each message.
         Some(Purpose::Join(_)) => return Ok(Err(NtStatus::INVALID_PARAMETER.into())),
-        Some(Purpose::New | Purpose::Again(_)) => return Ok(Ok(key)),
+        Some(Purpose::New(_) | Purpose::Again(_)) => return Ok(Ok(key)),
         None => {}
     }
     let Some(existing) = channel else {
@@ -379,7 +381,7 @@ fn resume(
 fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violation> {
     let core = &connection.link.core;
     let (allow_guests, allow_anonymous) = match purpose {
-        Purpose::New => (core.takes_guests(), core.takes_guests()),
+        Purpose::New(_) => (core.takes_guests(), core.takes_guests()),
         Purpose::Join(_) => (false, false),
         // Whoever it belongs to may take the name back.
         Purpose::Again(channel) => (channel.session.identity.is_guest(), true),
@@ -402,7 +404,7 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
 
 fn finish(
     link: &Arc<Link>,
-    id: u64,
+    (id, turn): (u64, &Turn),
     going: Authentication,
     accepted: Accepted,
     client_mode: SecurityMode,
@@ -425,17 +427,17 @@ fn finish(
         flags.set(SessionFlags::ENCRYPT_DATA, session.encrypt_required);
         flags
     };
-    let leg = |channel: &Channel, token| Leg {
+    let leg = |channel: &Arc<Channel>, token| Leg {
         status: NtStatus::SUCCESS,
         session_id: id,
         flags: flags_of(&channel.session),
         token,
-        signer: channel.signing.clone(),
+        signer: channel.signing.is_some().then(|| Signatory::Channel(Arc::clone(channel))),
         continues: false,
         replaces: None,
     };
-    match going.purpose {
-        Purpose::New => {}
+    let _reserved = match going.purpose {
+        Purpose::New(reserved) => reserved,
         Purpose::Again(channel) => {
             // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them. Who says no name keeps
             // what is open and gets nothing new, until it has said the old one again.
@@ -455,12 +457,12 @@ fn finish(
         }
         Purpose::Join(session) => {
             let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
-            return match binding::join(link, session, &identity, keys) {
+            return match binding::join(link, session, &identity, keys, turn) {
                 Ok(channel) => leg(&channel, accepted.token),
                 Err(status) => Leg::refused(status, id),
             };
         }
-    }
+    };
     if identity.is_guest() && link.guest_count() >= GUESTS_PER_CONNECTION_MAX {
         return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
     }
@@ -474,9 +476,10 @@ fn finish(
         && (link.core.signing == SigningPolicy::Required
             || client_mode.contains(SecurityMode::SIGNING_REQUIRED));
     let (signing, sealing, opening) = match keys {
-        Some(keys) => (Some(Arc::new(keys.signing)), keys.sealing, keys.opening),
+        Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
         None => (None, None, None),
     };
+    let (of_channel, signing) = signing.map(|key| binding::divide(link, turn, key)).unzip();
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity,
@@ -493,7 +496,7 @@ fn finish(
     }
     let (user, dialect) = (&accepted.identity.user, agreed.dialect);
     info!(peer = %link.peer, user, ?kind, %dialect, "logged on");
-    let channel = Arc::new(Channel::first(session));
+    let channel = Arc::new(Channel { session, signing: of_channel });
     if channel.session.join(link, Arc::clone(&channel)).is_err() {
         return Leg::refused(NtStatus::USER_SESSION_DELETED, id);
     }

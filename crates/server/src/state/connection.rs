@@ -26,7 +26,7 @@ use smb::ParseError;
 use smb::Protocol;
 use smb::TransformHeader;
 use smb::compound;
-use smb::crypto::PreauthHash;
+use smb::crypto::{PreauthHash, Turn};
 use smb::frame_memory::InFrame;
 use smb::negotiate::Dialect;
 use smb::{Header, HeaderFlags, Route, SessionId};
@@ -41,6 +41,7 @@ use crate::dispatch::frame::{self, FrameError};
 use crate::dispatch::job::{Element, Job};
 use crate::dispatch::{self, Now, negotiate, session_setup};
 use crate::limits::AUTHENTICATIONS_MAX;
+use crate::service::ReservedId;
 use crate::share::Remainder;
 
 /// A frame, in the read buffer of its transport or on its own.
@@ -85,10 +86,10 @@ pub(crate) struct Authentication {
 }
 
 /// What an authentication is for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Purpose {
-    /// A new session.
-    New,
+    /// A new session, with the id that is kept for it.
+    New(ReservedId),
     /// A session of this connection proves again who it is.
     Again(Arc<Channel>),
     /// This connection becomes another channel of a session (multichannel).
@@ -199,7 +200,7 @@ impl Connection {
                 self.cancel(&header);
                 continue;
             }
-            self.claim(&header)?;
+            let turn = self.claim(&header)?;
             let pdu = &mut frame.bytes()[range.clone()];
             let admitted = match header.command {
                 // Both decide about all later messages: they come alone.
@@ -216,7 +217,7 @@ impl Connection {
             };
             is_of_no_session = matches!(admitted, Err(NtStatus::USER_SESSION_DELETED))
                 || (is_of_no_session && header.flags.contains(HeaderFlags::RELATED));
-            elements.push(Element { header, range, admitted });
+            elements.push(Element { header, range, admitted, turn });
         }
         if self.stage != Stage::Negotiated {
             return Err(Violation::PeerNotNegotiated);
@@ -241,13 +242,13 @@ impl Connection {
             self.cancel(&header);
             return Ok(());
         }
-        self.claim(&header)?;
+        let mut turn = self.claim(&header)?;
         let pdu = &mut frame.bytes()[start..];
         match header.command {
             Command::NEGOTIATE => return negotiate::handle(self, &header, pdu, out),
             _ if self.stage != Stage::Negotiated => return Err(Violation::PeerNotNegotiated),
             Command::SESSION_SETUP => {
-                return session_setup::handle(self, &header, pdu, sealed.as_ref(), out);
+                return session_setup::handle(self, (&header, turn), pdu, sealed.as_ref(), out);
             }
             _ => {}
         }
@@ -261,37 +262,38 @@ impl Connection {
                 sealed: is_sealed,
                 streams: self.streams,
             };
-            match dispatch::answer_now(asker, pdu, out)? {
+            match dispatch::answer_now(asker, turn, pdu, out)? {
                 Now::Answered => return Ok(()),
                 Now::Begun(rest) => {
                     self.rest = Some(rest);
                     return Ok(());
                 }
-                Now::Later => {}
+                Now::Later(unused) => turn = unused,
             }
         }
         if let Err(status) = admitted {
             let is_sealed = sealed.is_some();
             let is_absent = status == NtStatus::USER_SESSION_DELETED;
-            let absent = || is_absent.then(|| self.absent(&header, pdu)).flatten();
+            let absent = || is_absent.then(|| self.ended(&header, pdu)).flatten();
             let channel = sealed.or_else(absent);
             let (link, channel) = (&self.link, channel.as_deref());
             let at = out.len();
-            frame::plain_status(link, out, &header, status, channel, is_sealed)?;
+            let signer = channel.map(|channel| (channel, turn));
+            frame::plain_status(link, out, &header, status, signer, is_sealed)?;
             if is_absent && channel.is_none() && header.flags.contains(HeaderFlags::SIGNED) {
                 frame::echo_signature(out, at, pdu);
             }
             return Ok(());
         }
         let range = start..frame.bytes().len();
-        let elements = vec![Element { header, range, admitted }];
+        let elements = vec![Element { header, range, admitted, turn }];
         let link = Arc::clone(&self.link);
         Job { link, frame: frame.keep(), elements, sealed }.start(out);
         Ok(())
     }
 
     // MS-SMB2 §3.3.5.2.3 and §3.3.5.2.5.
-    fn claim(&self, header: &Header) -> Result<(), Violation> {
+    fn claim(&self, header: &Header) -> Result<Turn, Violation> {
         let multi = self.link.agreed.get().is_some_and(|agreed| agreed.is_multi_credit());
         let charge = if multi { header.credit_charge } else { 1 };
         Ok(self.link.window().claim(header.message_id.0, charge)?)
@@ -350,12 +352,10 @@ impl Connection {
         Ok(Some(channel))
     }
 
-    // Who signed a request is told in a signed answer that its session is not here: one that has
-    // just ended, or one of another connection.
-    fn absent(&self, header: &Header, pdu: &mut [u8]) -> Option<Arc<Channel>> {
-        let id = header.session_id.0;
-        let elsewhere = || self.link.core.session(id).map(|session| Channel::first(session).into());
-        let channel = self.link.ended_channel(id).or_else(elsewhere)?;
+    // Who signed a request of a session that has just ended here is told so in a signed answer. A
+    // session of another connection has no key that may sign on this one.
+    fn ended(&self, header: &Header, pdu: &mut [u8]) -> Option<Arc<Channel>> {
+        let channel = self.link.ended_channel(header.session_id.0)?;
         channel.signing.as_ref()?.verify(pdu).is_ok().then_some(channel)
     }
 

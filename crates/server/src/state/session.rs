@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use smb::FileTime;
-use smb::crypto::{OpeningKey, SealingKey, SigningKey};
+use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use tokio::sync::Notify;
 
 use super::link::{Agreed, Link};
@@ -61,8 +61,8 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     /// What its first connection agreed on; those that join it must have agreed on the same.
     pub(crate) agreed: Agreed,
-    /// Signs on the first connection, and proves to the server that another one may join.
-    pub(crate) signing: Option<Arc<SigningKey>>,
+    /// Proves to the server that another connection may join, and signs there what it may.
+    pub(crate) signing: Option<SessionSigner>,
     pub(crate) sealing: Option<SealingKey>,
     pub(crate) opening: Option<OpeningKey>,
     /// Requests must be signed or sealed.
@@ -90,15 +90,7 @@ pub(crate) struct Session {
 pub(crate) struct Channel {
     pub(crate) session: Arc<Session>,
     /// None for guests, who have no key.
-    pub(crate) signing: Option<Arc<SigningKey>>,
-}
-
-impl Channel {
-    /// The one a session is set up on.
-    pub(crate) fn first(session: Arc<Session>) -> Self {
-        let signing = session.signing.clone();
-        Self { session, signing }
-    }
+    pub(crate) signing: Option<ChannelSigner>,
 }
 
 /// The connections of a session.
@@ -115,7 +107,7 @@ pub(crate) struct SessionParts {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
     pub(crate) agreed: Agreed,
-    pub(crate) signing: Option<Arc<SigningKey>>,
+    pub(crate) signing: Option<SessionSigner>,
     pub(crate) sealing: Option<SealingKey>,
     pub(crate) opening: Option<OpeningKey>,
     pub(crate) signing_required: bool,

@@ -10,8 +10,11 @@
 //! consecutive ids. The window never spans more than [`CREDITS_MAX`] ids, so a client that holds
 //! back one id forever only starves itself.
 //!
+//! As each id is used once, so is the turn to sign its answer.
+//!
 //! Spec: MS-SMB2 §3.3.1.1, §3.3.1.2, §3.3.5.2.3.
 
+use smb::crypto::{Lane, LaneId, Turn};
 use thiserror::Error;
 
 /// The ids a client may use, and how many more it can be given.
@@ -21,17 +24,18 @@ pub(crate) struct Window {
     high: u64,
     used: Box<[u64; WORDS]>,
     credits_max: u16,
+    lane: Lane,
 }
 
 impl Window {
     /// A new connection holds exactly message id 0.
     pub(crate) fn new(credits_max: u16) -> Self {
         let credits_max = credits_max.clamp(1, CREDITS_MAX);
-        Self { low: 0, high: 1, used: Box::new([0; WORDS]), credits_max }
+        Self { low: 0, high: 1, used: Box::new([0; WORDS]), credits_max, lane: Lane::new() }
     }
 
-    /// Uses up `charge` ids from `first` on.
-    pub(crate) fn claim(&mut self, first: u64, charge: u16) -> Result<(), WindowError> {
+    /// Uses up `charge` ids from `first` on: the turn of the first, which the answer has.
+    pub(crate) fn claim(&mut self, first: u64, charge: u16) -> Result<Turn, WindowError> {
         let charge = u64::from(charge.max(1));
         let outside = WindowError::PeerMessageId { first, charge, low: self.low, high: self.high };
         let end = first.checked_add(charge).ok_or(outside)?;
@@ -50,7 +54,17 @@ impl Window {
             self.used[word] &= !bit;
             self.low += 1;
         }
-        Ok(())
+        Ok(self.lane.turn(first))
+    }
+
+    /// All ids below are used up.
+    pub(crate) fn low(&self) -> u64 {
+        self.low
+    }
+
+    /// The lane its turns are of.
+    pub(crate) fn lane(&self) -> LaneId {
+        self.lane.id()
     }
 
     /// Grants what the client asks for, at least one credit if it would hold none, and never
@@ -111,10 +125,13 @@ mod tests {
         assert!(window.claim(0, 1).unwrap_err().to_string().contains("outside"));
         assert_eq!(window.grant(31), 31);
         window.claim(3, 1).unwrap();
-        assert_eq!(window.claim(3, 1), Err(WindowError::PeerRepeatedId { first: 3, charge: 1 }));
+        assert_eq!(
+            window.claim(3, 1).map(drop),
+            Err(WindowError::PeerRepeatedId { first: 3, charge: 1 })
+        );
         window.claim(1, 2).unwrap();
         assert_eq!(window.low, 4);
-        assert!(window.claim(31, 2).is_err(), "one id of the charge is not granted");
+        window.claim(31, 2).expect_err("one id of the charge is not granted");
     }
 
     #[test]
@@ -144,7 +161,7 @@ mod tests {
     #[test]
     fn ids_near_the_end_of_time_do_not_wrap() {
         let mut window = Window::new(10);
-        assert!(window.claim(u64::MAX, 2).is_err());
+        window.claim(u64::MAX, 2).unwrap_err();
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn show(wire: &mut Wire, token: &[u8]) -> NtStatus {
     let keys = schedule.derive(&key, Role::Client);
     // Only who opened the ticket can have signed this.
     keys.signing.verify(&mut answer.clone()).unwrap();
-    wire.keys = Some(keys);
+    wire.keys = Some(std::sync::Arc::new(keys));
     NtStatus::SUCCESS
 }
 

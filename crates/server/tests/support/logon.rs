@@ -1,6 +1,7 @@
 //! Logging on by NTLM: to the end, or as far as a test wants.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use smb::auth::{Initiate, Initiator as _, NtlmInitiator};
 use smb::crypto::{KeySchedule, Role, SessionKeys, SigningAlgorithm};
@@ -9,7 +10,7 @@ use smb::{
     Command, Empty, NtStatus, SessionFlags, SessionId, SessionSetupRequest, SessionSetupResponse,
 };
 
-use super::Wire;
+use super::{Wire, sign_with};
 
 impl Wire {
     pub(crate) fn log_on(&mut self) {
@@ -81,7 +82,7 @@ impl Wire {
     /// Becomes another channel of the session of `first`.
     pub(crate) fn join(&mut self, first: &Self, (user, password): (&str, &str)) -> NtStatus {
         self.session = first.session;
-        let status = self.set_up(user, password, first.keys.as_ref());
+        let status = self.set_up(user, password, first.keys.as_deref());
         self.tree = first.tree;
         status
     }
@@ -117,7 +118,7 @@ impl Wire {
             };
             let mut pdu = self.pdu(Command::SESSION_SETUP, |out| request.emit(out));
             if let Some(keys) = of {
-                keys.signing.sign(&mut pdu).unwrap();
+                sign_with(keys, &mut pdu);
             }
             hash.update(&pdu);
             self.send_frame(&pdu);
@@ -135,7 +136,7 @@ impl Wire {
             }
             assert_eq!(header.status, NtStatus::MORE_PROCESSING_REQUIRED);
             hash.update(&answer);
-            if let Some(keys) = of {
+            if let Some(keys) = of.filter(|_| self.signing != SigningAlgorithm::AesGmac) {
                 keys.signing.verify(&mut answer).expect("signed as the question was");
             }
         }
@@ -144,9 +145,9 @@ impl Wire {
             return NtStatus::SUCCESS;
         }
         let key = initiator.session_key().unwrap();
-        let signing = SigningAlgorithm::AesCmac;
-        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher: None };
-        self.keys = Some(schedule.derive(&key, Role::Client));
+        let (signing, cipher) = (self.signing, self.cipher);
+        let schedule = KeySchedule::Smb311 { preauth: hash, signing, cipher };
+        self.keys = Some(Arc::new(schedule.derive(&key, Role::Client)));
         NtStatus::SUCCESS
     }
 }

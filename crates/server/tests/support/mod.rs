@@ -16,18 +16,19 @@ use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
     CreateResponse, ImpersonationLevel, OplockLevel, ShareAccess,
 };
-use smb::crypto::{PreauthHash, SessionKeys};
+use smb::crypto::{Cipher, PreauthHash, SessionKeys, SigningAlgorithm};
 use smb::info::{
     FileAttributes, FileInfoClass, InfoType, Rename, RenameFlags, SecurityInformation,
 };
 use smb::negotiate::{
-    Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
+    Capabilities, CipherId, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
+    SigningId,
 };
 use smb::{
     Channel, CloseRequest, Command, ControlCode, Empty, FileId, Guid, Header, IoctlRequest,
-    IoctlResponse, MessageId, Name, NtStatus, OutputResponse, QueryInfoRequest, ReadFlags,
-    ReadRequest, ReadResponse, Route, SessionFlags, SessionId, SetInfoRequest, TreeConnectRequest,
-    TreeId, WriteFlags, WriteRequest,
+    IoctlResponse, MessageId, Name, NtStatus, OutputResponse, Protocol, QueryInfoRequest,
+    ReadFlags, ReadRequest, ReadResponse, Route, SessionFlags, SessionId, SetInfoRequest,
+    TransformHeader, TreeConnectRequest, TreeId, WriteFlags, WriteRequest,
 };
 use tempfile::TempDir;
 use tokio::runtime;
@@ -133,11 +134,15 @@ pub(crate) struct Wire {
     /// The session that the next logon takes the place of.
     pub(crate) previous: u64,
     pub(crate) tree: u32,
-    pub(crate) keys: Option<SessionKeys>,
+    pub(crate) keys: Option<Arc<SessionKeys>>,
     /// What the server said of the session at the end of the last logon.
     pub(crate) flags: SessionFlags,
     /// Sign requests.
     pub(crate) signs: bool,
+    /// What it negotiates to sign with.
+    pub(crate) signing: SigningAlgorithm,
+    /// What it negotiates to seal with; then every request of a session with keys is sealed.
+    pub(crate) cipher: Option<Cipher>,
     pub(crate) preauth: PreauthHash,
     /// What came and belongs to no request: notifications.
     pub(crate) unsolicited: Vec<(Header, Vec<u8>)>,
@@ -163,6 +168,8 @@ impl Wire {
             keys: None,
             flags: SessionFlags::empty(),
             signs: true,
+            signing: SigningAlgorithm::AesCmac,
+            cipher: None,
             preauth: PreauthHash::new(),
             unsolicited: Vec::new(),
         }
@@ -176,6 +183,12 @@ impl Wire {
         let hashes = vec![HashId::SHA_512];
         let mut contexts = vec![NegotiateContext::PreauthIntegrity { hashes, salt: &[7; 32] }];
         contexts.extend(more);
+        if self.signing != SigningAlgorithm::AesCmac {
+            contexts.push(NegotiateContext::Signing(vec![SigningId(self.signing.id())]));
+        }
+        if let Some(cipher) = self.cipher {
+            contexts.push(NegotiateContext::Encryption(vec![CipherId(cipher.id())]));
+        }
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
             capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
@@ -248,9 +261,40 @@ impl Wire {
     pub(crate) fn start(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let id = self.next_id;
         let mut pdu = self.pdu(command, body);
-        self.sign(&mut pdu);
+        if self.cipher.is_some() && self.keys.is_some() {
+            pdu = self.sealed(pdu);
+        } else {
+            self.sign(&mut pdu);
+        }
         self.send_frame(&pdu);
         id
+    }
+
+    /// The frame of a PDU that is sealed.
+    pub(crate) fn sealed(&self, mut pdu: Vec<u8>) -> Vec<u8> {
+        let header = TransformHeader {
+            signature: [0; 16],
+            nonce: [0; 16],
+            original_size: u32::try_from(pdu.len()).unwrap(),
+            session_id: SessionId(self.session),
+        };
+        let mut frame = Vec::new();
+        header.emit(&mut frame);
+        let key = self.keys.as_ref().unwrap().sealing.as_ref().unwrap();
+        key.seal(frame.as_mut_slice().try_into().unwrap(), &mut pdu).unwrap();
+        frame.extend(pdu);
+        frame
+    }
+
+    /// What a sealed frame holds; one that is not is as it is.
+    pub(crate) fn opened(&self, mut frame: Vec<u8>) -> Vec<u8> {
+        if Protocol::of(&frame) != Ok(Protocol::Encrypted) {
+            return frame;
+        }
+        let mut payload = frame.split_off(TransformHeader::LEN);
+        let key = self.keys.as_ref().unwrap().opening.as_ref().unwrap();
+        key.open(frame.as_slice().try_into().unwrap(), &mut payload).unwrap();
+        payload
     }
 
     pub(crate) fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Answer {
@@ -330,7 +374,7 @@ impl Wire {
 
     pub(crate) fn sign(&self, pdu: &mut [u8]) {
         if let Some(keys) = self.keys.as_ref().filter(|_| self.signs) {
-            keys.signing.sign(pdu).unwrap();
+            sign_with(keys, pdu);
         }
     }
 
@@ -359,6 +403,7 @@ impl Wire {
 
     pub(crate) fn receive(&mut self) -> Answer {
         let frame = self.receive_frame().expect("the server answers");
+        let frame = self.opened(frame);
         (Header::parse(&frame).unwrap(), frame)
     }
 
@@ -388,6 +433,12 @@ impl Wire {
         assert_eq!(answer.0.message_id.0, u64::MAX, "a notification");
         answer
     }
+}
+
+/// Signs whatever a test wants, as often as it wants.
+#[expect(clippy::disallowed_methods, reason = "this plays clients that break rules, too")]
+pub(crate) fn sign_with(keys: &SessionKeys, pdu: &mut [u8]) {
+    keys.signing.sign_unguarded(pdu).unwrap();
 }
 
 /// What an open came to.

@@ -48,7 +48,8 @@ impl SealingKey {
     /// The key has sealed [`super::NONCES_MAX`] frames, or the payload is longer than CCM can
     /// count. The header is left without signature.
     pub fn seal(&self, header: &mut [u8; HEADER], payload: &mut [u8]) -> Result<(), SealError> {
-        let nonce = self.nonces.next().ok_or(SealError::KeyExhausted)?;
+        let id = header[SESSION_ID].try_into().expect("44..52 is 8 bytes");
+        let nonce = self.nonces.next(u64::from_le_bytes(id)).ok_or(SealError::KeyExhausted)?;
         header[NONCE].copy_from_slice(&nonce);
         let tag = self.aead.seal(&nonce, &header[ASSOCIATED], payload)?;
         header[SIGNATURE].copy_from_slice(&tag);
@@ -197,6 +198,7 @@ pub enum OpenError {
 const HEADER: usize = 52;
 const SIGNATURE: std::ops::Range<usize> = 4..20;
 const NONCE: std::ops::Range<usize> = 20..36;
+const SESSION_ID: std::ops::Range<usize> = 44..52;
 const ASSOCIATED: std::ops::Range<usize> = 20..52;
 
 #[cfg(test)]

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Padding behind a PDU of a compound belongs to it. A GMAC nonce must not come twice under one
-//! key, so what shares its message id with another signed message of the same sender stays
-//! unsigned: the interim response ([`is_exempt`]). Signing an unsolicited message is refused.
+//! key. So what shares its message id with another signed message of the same sender stays
+//! unsigned, the interim response ([`is_exempt`]), and signing an unsolicited message is refused; who
+//! signs what else, and once, is the business of `signer`.
 //!
 //! Spec: MS-SMB2 §2.2.3.1.7, §3.1.4.1, §3.1.5.1, §3.2.5.1.3, §3.3.4.1.1.
 
@@ -100,7 +101,7 @@ impl SigningKey {
     ///
     /// # Errors
     /// The PDU is shorter than a header, or it is one of those that stay unsigned.
-    pub fn sign(&self, pdu: &mut [u8]) -> Result<(), SignError> {
+    pub(super) fn sign(&self, pdu: &mut [u8]) -> Result<(), SignError> {
         if is_exempt(pdu) {
             return Err(SignError::Exempt);
         }
@@ -110,6 +111,15 @@ impl SigningKey {
         let signature = self.compute(pdu);
         pdu[SIGNATURE].copy_from_slice(&signature);
         Ok(())
+    }
+
+    /// Signs without asking whether the nonce has been used: for programs that play a peer which
+    /// breaks the rules. Everybody else [divides](Self::divide) the key.
+    ///
+    /// # Errors
+    /// The PDU is shorter than a header, or it is one of those that stay unsigned.
+    pub fn sign_unguarded(&self, pdu: &mut [u8]) -> Result<(), SignError> {
+        self.sign(pdu)
     }
 
     /// Verifies a PDU in constant time; its bytes are the same before and after.
@@ -164,6 +174,17 @@ pub fn is_exempt(pdu: &[u8]) -> bool {
     response && (interim || header[MESSAGE_ID] == u64::MAX.to_le_bytes())
 }
 
+/// The message id of a PDU, if there is a header.
+pub(super) fn id_of(pdu: &[u8]) -> Option<u64> {
+    let header = pdu.first_chunk::<HEADER>()?;
+    Some(u64::from_le_bytes(header[MESSAGE_ID].try_into().expect("24..32 is 8 bytes")))
+}
+
+/// Whether a PDU is a CANCEL.
+pub(super) fn is_cancel(pdu: &[u8]) -> bool {
+    pdu.get(COMMAND) == Some(&COMMAND_CANCEL.to_le_bytes())
+}
+
 /// MS-SMB2 §3.1.4.1, steps for AES-GMAC.
 fn gmac_nonce(pdu: &[u8]) -> [u8; 12] {
     let mut nonce = [0; 12];
@@ -171,7 +192,7 @@ fn gmac_nonce(pdu: &[u8]) -> [u8; 12] {
     if pdu[FLAGS] & FLAG_RESPONSE != 0 {
         nonce[8] |= 1;
     }
-    if pdu[COMMAND] == COMMAND_CANCEL.to_le_bytes() {
+    if is_cancel(pdu) {
         nonce[8] |= 2;
     }
     nonce
@@ -187,6 +208,12 @@ pub enum SignError {
     /// An interim response or an unsolicited message: a GMAC nonce would come twice.
     #[error("interim responses and unsolicited messages stay unsigned")]
     Exempt,
+    /// It is not the message, or not the connection, that the turn is of.
+    #[error("a key signs a message of its own connection when it is its turn")]
+    NotItsTurn,
+    /// A GMAC nonce would come twice.
+    #[error("the key cannot sign this message id any more")]
+    NonceUsed,
 }
 
 /// Why a PDU was not accepted. The peer, or someone in between, is to blame.
