@@ -85,6 +85,9 @@ pub(crate) enum Failure {
     /// The user to serve as cannot be had.
     #[error("run_as: {0}")]
     RunAs(&'static str),
+    /// Standard output was not taken.
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
     /// A system call failed.
     #[error("{action}: {source}")]
     System { action: &'static str, source: io::Error },
@@ -126,8 +129,14 @@ impl Failure {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Stopped(stop) => stop.exit_status(),
+            _ if self.is_silent() => READER_GONE,
             _ => 1,
         }
+    }
+
+    /// Whether nobody is to be told: who reads has enough.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// Names what an error of the client is about, where nothing else does.
@@ -166,3 +175,6 @@ fn quoted(value: &str) -> String {
 fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
+
+// What a shell shows of programs that SIGPIPE ends: 128 and its number.
+const READER_GONE: u8 = 141;

@@ -9,6 +9,7 @@ mod failure;
 mod files;
 mod interrupt;
 mod manual;
+mod output;
 mod passwd;
 mod remote;
 mod run_as;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     start_logging(arguments.verbose);
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_silent() => ExitCode::from(failure.exit_status()),
         Err(failure) => {
             eprintln!("landfast: {failure}");
             if let Some(hint) = failure.hint() {

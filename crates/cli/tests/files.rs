@@ -254,6 +254,52 @@ fn a_get_onto_a_full_device_fails() {
 }
 
 #[test]
+fn a_reader_that_has_gone_ends_a_command_without_a_word() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), vec![b'n'; 1 << 20]).unwrap();
+    let (get, list, stat) = (fixture.url("f"), fixture.url(""), fixture.url("f"));
+    for arguments in [vec!["get", &get, "-"], vec!["ls", &list], vec!["stat", &stat]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = fixture.program(&arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+        assert_eq!(said(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn errors_name_what_they_are_about_and_what_to_do() {
+    let fixture = Fixture::start();
+    let address = fixture.running.tcp_address();
+    let at = |who: &str, path: &str| format!("smb://{who}@{address}/{path}");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (url, parts) in [
+        (
+            at("alice:secret", "data/missing"),
+            ["/data/missing: there is no such file", "landfast ls"],
+        ),
+        (at("alice:secret", "other/f"), ["/other/f: the server has no share", "--share NAME=PATH"]),
+        (at("alice:wrong", "data/f"), ["name or password is wrong", "LANDFAST_PASSWORD"]),
+        (at("alice:secret", "data/a%2"), ["percent-encoded", "%25"]),
+        (format!("smb://alice:secret@{closed}/data/f"), ["nothing listens there", "4450"]),
+        ("smb://alice:secret@no.such.host.invalid/data/f".into(), ["no address", "spelled right"]),
+        ("//server/data/f".into(), ["smb://", "HOST:PORT/SHARE/PATH"]),
+    ] {
+        for command in ["ls", "get", "rm", "stat"] {
+            if command == "ls" && url.ends_with("/missing") {
+                continue;
+            }
+            let output = fixture.run(&[command, &url]);
+            assert_eq!(output.status.code(), Some(1), "{command} {url}");
+            for part in parts {
+                assert!(said(&output).contains(part), "{command} {url}: {}", said(&output));
+            }
+            assert!(!said(&output).contains("secret"), "{}", said(&output));
+        }
+    }
+}
+
+#[test]
 fn a_rm_says_success_only_when_the_name_has_gone() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "kept").unwrap();

@@ -37,17 +37,15 @@ use self::process::Usage;
 use self::report::{Conditions, Measurement, Report};
 use crate::args::{Bench, Mode};
 use crate::failure::Failure;
-use crate::remote;
+use crate::{output, remote};
 
 /// Runs the benchmark and prints its report.
 pub(crate) fn run(options: &Bench) -> Result<(), Failure> {
     let report = measure(options)?;
-    if options.json {
-        println!("{:#}", report.json());
-    } else {
-        print!("{}", report.table());
+    match options.json {
+        true => output::say(&format!("{:#}\n", report.json())),
+        false => output::say(&report.table()),
     }
-    Ok(())
 }
 
 /// Runs the benchmark.

@@ -138,12 +138,19 @@ impl Target {
             (buffer, written)
         };
         let (buffer, written) = off_thread(work).await?;
-        written.map_err(Failure::local("cannot write", &self.path)).map(|()| buffer)
+        written.map_err(|error| self.failed(error)).map(|()| buffer)
+    }
+
+    fn failed(&self, error: io::Error) -> Failure {
+        match self.out {
+            Out::Stdout => Failure::Output(error),
+            _ => Failure::local("cannot write", &self.path)(error),
+        }
     }
 
     async fn persist_bytes(&self) -> Result<(), Failure> {
         let Out::Beside { file, .. } = &self.out else {
-            return io::stdout().flush().map_err(Failure::local("cannot write", &self.path));
+            return io::stdout().flush().map_err(|error| self.failed(error));
         };
         let file = Arc::clone(file);
         let synced = off_thread(move || file.sync_all()).await?;

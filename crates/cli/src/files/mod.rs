@@ -14,7 +14,7 @@ use smb::{Civil, FileTime, NtStatus};
 
 use crate::args::Remote;
 use crate::failure::Failure;
-use crate::remote;
+use crate::{output, remote};
 
 /// Lists a directory, one entry a line: kind, size, time of the last write (UTC), name.
 pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
             if entry.attributes.contains(smb::info::FileAttributes::DIRECTORY) { 'd' } else { '-' };
         let (size, time, name) =
             (entry.end_of_file, utc(entry.last_write_time), entry.name.as_str());
-        writeln!(out, "{kind} {size:>14} {time} {name}").map_err(Failure::system("output"))?;
+        writeln!(out, "{kind} {size:>14} {time} {name}").map_err(Failure::Output)?;
     }
     Ok(())
 }
@@ -67,14 +67,17 @@ pub(crate) fn stat(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let stat = remote::connect(&url)?.stat(&url.path);
     let stat = stat.map_err(Failure::remote("cannot look at", &url))?;
-    println!("kind        {}", if stat.is_directory() { "directory" } else { "file" });
-    println!("length      {}", stat.len);
-    println!("allocated   {}", stat.allocation_size);
-    println!("attributes  {:#010x}", stat.attributes.bits());
-    println!("created     {}", utc(stat.creation_time));
-    println!("written     {}", utc(stat.last_write_time));
-    println!("changed     {}", utc(stat.change_time));
-    Ok(())
+    let kind = if stat.is_directory() { "directory" } else { "file" };
+    output::say(&format!(
+        "kind        {kind}\nlength      {}\nallocated   {}\nattributes  {:#010x}\ncreated     {}\n\
+         written     {}\nchanged     {}\n",
+        stat.len,
+        stat.allocation_size,
+        stat.attributes.bits(),
+        utc(stat.creation_time),
+        utc(stat.last_write_time),
+        utc(stat.change_time),
+    ))
 }
 
 /// Reads until the buffer is full or the source ends.

@@ -12,6 +12,7 @@ use server::Report;
 use crate::args;
 use crate::control::{self, Ask, Request, Response};
 use crate::failure::Failure;
+use crate::output;
 
 /// Asks the server and prints what it says.
 pub(crate) fn run(options: &args::Status) -> Result<(), Failure> {
@@ -27,7 +28,7 @@ pub(crate) fn run(options: &args::Status) -> Result<(), Failure> {
     } else {
         tables::all(&report)
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::system("output"))
+    output::say(&text)
 }
 
 fn ask(path: &PathBuf, rows_max: usize) -> Result<Report, Failure> {
