@@ -159,6 +159,9 @@ fn a_compound_cannot_change_to_another_session_or_start_in_none() {
     // With its own key the other session still has no such open.
     wire.keys = theirs;
     let (header, _) = wire.ask(Command::WRITE, |out| write(id, 0, b"theirs").emit(out));
+    assert_eq!(header.status, NtStatus::NETWORK_NAME_DELETED, "nor such a tree");
+    assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
+    let (header, _) = wire.ask(Command::WRITE, |out| write(id, 0, b"theirs").emit(out));
     assert_eq!(header.status, NtStatus::FILE_CLOSED);
     // Related to nothing.
     let lone = related(&mut wire, Command::WRITE, |out| write(id, 0, b"x").emit(out));
