@@ -28,7 +28,7 @@ use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
 use crate::state::{Channel, Connection, Frame, Identity, Link, Session, Stage};
-use crate::transport::Outbox;
+use crate::transport::{Outbox, Parcel};
 
 pub use crate::transport::direct::first_look;
 
@@ -119,7 +119,9 @@ impl Machine {
         let (of_channel, signing) = SigningKey::new(SigningAlgorithm::AesCmac, key).divide(lane, 0);
         let session = Arc::new(Session::new(SessionParts {
             id: 7,
-            identity: Identity::User("user".to_owned()),
+            identity: Identity::user("user"),
+            account: self.core.accounts.of(&Identity::user("user")),
+            place: None,
             agreed,
             signing: Some(signing),
             sealing: None,
@@ -192,8 +194,8 @@ impl Letters {
 }
 
 impl Outbox for Arc<Letters> {
-    fn deliver(&self, frame: Vec<u8>) {
-        self.lock().frames.extend_from_slice(&frame);
+    fn deliver(&self, parcel: Parcel) {
+        self.lock().frames.extend_from_slice(&parcel.frame);
     }
 
     fn close(&self) {

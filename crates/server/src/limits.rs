@@ -1,7 +1,10 @@
 //! What one peer, and all of them together, may make the server spend.
 //!
-//! Every queue and table is bounded by a constant here or by a field of [`Limits`]. Memory an
-//! unauthenticated connection can hold: one read buffer of [`UNAUTHENTICATED_FRAME_MAX`], one
+//! Every queue and table is bounded by a constant here or by a field of [`Limits`]; `docs/limits.md` is the
+//! ledger of them: whose, of what, enforced where, shown by which test (`tests/ledger.rs` compares the two).
+//! What is shared by several connections is counted by [`crate::state::account`].
+//!
+//! Memory an unauthenticated connection can hold: one read buffer of [`UNAUTHENTICATED_FRAME_MAX`], one
 //! response, one half-done authentication; at the default of 1,024 such connections about 80 MiB.
 //! Over SMB Direct a queue pair with its buffers comes to that: 1,024 of them were 190 MiB.
 
@@ -16,8 +19,14 @@ pub struct Limits {
     pub unauthenticated_max: usize,
     /// Connections over which guests alone have logged on. For one more the oldest is closed.
     pub guest_connections_max: usize,
+    /// Connections over which one user has logged on. Over one more the logon is refused.
+    pub user_connections_max: usize,
     /// Files that guests have open, all together; one more is refused.
     pub guest_opens_max: usize,
+    /// Files that one user has open, in all sessions; one more is refused.
+    pub user_opens_max: usize,
+    /// Files that all of them have open; one more is refused.
+    pub opens_max: usize,
     /// From accepting a connection to its first authenticated session.
     pub authentication_timeout: Duration,
     /// Largest READ and WRITE, in bytes.
@@ -36,8 +45,13 @@ impl Default for Limits {
             connections_max: 16_384,
             unauthenticated_max: 1_024,
             guest_connections_max: 1_024,
+            // A quarter: no user alone keeps the others out.
+            user_connections_max: 4_096,
             // A quarter of the descriptors that dist/landfast.service asks for.
             guest_opens_max: 16_384,
+            // Half of them, and what is left by all opens is for connections and shares.
+            user_opens_max: 32_768,
+            opens_max: 57_344,
             authentication_timeout: Duration::from_secs(30),
             io_size_max: 8 << 20,
             // What Windows and Samba grant.
@@ -84,3 +98,70 @@ pub(crate) const CHANNELS_PER_SESSION_MAX: usize = 32;
 pub(crate) const SESSIONS_MAX: usize = 65_536;
 /// Authentications under way on one connection.
 pub(crate) const AUTHENTICATIONS_MAX: usize = 4;
+
+/// Answers that were made and have not left, in bytes of memory: of one connection. Four of the largest
+/// READs: a client with more of them under way gains nothing, since they leave one after the other.
+pub(crate) const ANSWERS_PER_CONNECTION_MAX: usize = 32 << 20;
+/// The same of one user: what is under way at 100 Gbit/s with 10 ms of round trip.
+pub(crate) const ANSWERS_PER_USER_MAX: usize = 128 << 20;
+/// The same of all guests.
+pub(crate) const ANSWERS_OF_GUESTS_MAX: usize = 64 << 20;
+/// The same of all: of eight users who have all that one may have.
+pub(crate) const ANSWERS_MAX: usize = 1 << 30;
+/// An answer up to this length, made on the spot, is not counted: a connection gathers [`GATHERED_MAX`]
+/// of them and makes no more before they have left. What one credit pays for.
+pub(crate) const ANSWER_UNCOUNTED_MAX: usize = 64 << 10;
+/// Answers gathered before they are written, in bytes.
+pub(crate) const GATHERED_MAX: usize = 128 << 10;
+/// All answers of a compound in one frame, beside its headers: as much as one request may ask for. What
+/// asks for more than is left of it gets INSUFFICIENT_RESOURCES.
+pub(crate) const COMPOUND_ANSWER_MAX: usize = 8 << 20;
+/// A peer that takes nothing of an answer for this long is gone.
+pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+/// The same while others wait for the memory of that answer, and how much it has to take meanwhile.
+pub(crate) const WRITE_PATIENCE_WANTED: Duration = Duration::from_secs(5);
+pub(crate) const WRITE_PROGRESS_WANTED: u64 = 64 << 10;
+
+/// Requests that are kept while they are carried out, and long ones on their way, in bytes: of one connection.
+/// Four of the largest WRITEs.
+pub(crate) const REQUESTS_PER_CONNECTION_MAX: usize = 32 << 20;
+/// The same of one user, of all guests, and of all.
+pub(crate) const REQUESTS_PER_USER_MAX: usize = 128 << 20;
+pub(crate) const REQUESTS_OF_GUESTS_MAX: usize = 64 << 20;
+pub(crate) const REQUESTS_MAX: usize = 1 << 30;
+
+/// Requests of one connection that occupy a thread for what may wait; the next ones wait for their turn without.
+/// More than a disk works on at once.
+pub(crate) const JOBS_PER_CONNECTION_MAX: usize = 64;
+/// The same of one user, and of all guests: a quarter of the threads.
+pub(crate) const JOBS_PER_USER_MAX: usize = 128;
+pub(crate) const JOBS_OF_GUESTS_MAX: usize = 128;
+/// The same of all. The runtime has 512 such threads; the others close what ended connections had open.
+pub(crate) const JOBS_MAX: usize = 448;
+
+/// Byte-range locks of one file: a search passes all of them.
+pub(crate) const LOCKS_PER_FILE_MAX: usize = 16_384;
+/// The same of one user on all files, of all guests, and of all: 40 bytes each.
+pub(crate) const LOCKS_PER_USER_MAX: usize = 131_072;
+pub(crate) const LOCKS_OF_GUESTS_MAX: usize = 65_536;
+pub(crate) const LOCKS_MAX: usize = 1 << 20;
+/// Ranges of a TRIM that are compared with locks on the spot; more are compared by a thread that may wait.
+pub(crate) const TRIM_RANGES_INLINE_MAX: usize = 64;
+
+/// Characters of a search pattern: as long as a name. It is kept with the handle.
+pub(crate) const PATTERN_CHARS_MAX: usize = 255;
+/// Names that one turn of a QUERY_DIRECTORY looks at, before others have theirs: some 10 ms.
+pub(crate) const LOOKS_PER_TURN_MAX: usize = 2_048;
+/// The same on the calling thread, where memory lies behind everything: half a millisecond.
+pub(crate) const LOOKS_INLINE_MAX: usize = 128;
+
+/// Characters of a user's name; Windows takes 256 with its domain.
+pub(crate) const USER_NAME_MAX: usize = 256;
+/// Sessions of one user: a quarter of all.
+pub(crate) const SESSIONS_PER_USER_MAX: usize = 16_384;
+/// The same of all guests: what their connections may have.
+pub(crate) const GUEST_SESSIONS_MAX: usize = 4_096;
+
+/// How long a request may keep a thread that others wait for (a reactor, an engine). One that does is counted and
+/// told with its command.
+pub(crate) const REACTOR_TURN_MAX: Duration = Duration::from_millis(1);

@@ -23,7 +23,7 @@ use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
 use crate::share::{Share, ShareConfig, ShareOpenError};
-use crate::state::{durable, persistent};
+use crate::state::{Resource as Held, durable, persistent};
 use crate::transport::tcp;
 
 /// The file server.
@@ -265,6 +265,12 @@ pub(crate) fn status_of(core: &Core) -> Status {
         leases: core.nodes.leases(),
         regions,
         push_connections,
+        answer_bytes: core.accounts.held(Held::Answers),
+        request_bytes: core.accounts.held(Held::Requests),
+        jobs: core.accounts.held(Held::Jobs),
+        locks: core.accounts.held(Held::Locks),
+        long_turns: core.reactor.long_turns(),
+        longest_turn_us: core.reactor.longest_us(),
         directories_synced: core.shares().first().map_or(0, |one| one.directories_synced()),
     }
 }
@@ -294,6 +300,24 @@ pub struct Status {
     pub regions: usize,
     /// Push connections.
     pub push_connections: usize,
+    /// Bytes of answers that have not left, as far as they are counted.
+    #[serde(default)]
+    pub answer_bytes: usize,
+    /// Bytes of requests that are kept until they are done.
+    #[serde(default)]
+    pub request_bytes: usize,
+    /// Threads that requests occupy because they may wait.
+    #[serde(default)]
+    pub jobs: usize,
+    /// Byte-range locks held.
+    #[serde(default)]
+    pub locks: usize,
+    /// Requests that kept a reactor or an engine for more than a millisecond, since the start.
+    #[serde(default)]
+    pub long_turns: u64,
+    /// Microseconds of the longest of them.
+    #[serde(default)]
+    pub longest_turn_us: u64,
     /// Directories synced since the start, because names in them had changed.
     pub directories_synced: u64,
 }

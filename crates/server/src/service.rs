@@ -8,7 +8,7 @@
 //! 3. one node (`state/node.rs`)
 //! 4. push tables (`push/`)
 //! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons;
-//!    the lists of shares and of users
+//!    the lists of shares and of users; accounts
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -24,11 +24,12 @@ use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
 use crate::share::{Admission, Share};
+use crate::state::account::Accounts;
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;
 use crate::state::durable::Moving;
-use crate::state::guest_opens::GuestOpens;
 use crate::state::lease_keys::LeaseKeys;
+use crate::state::reactor::Reactor;
 use crate::state::throttle::Throttle;
 use crate::state::work::Work;
 use crate::state::{Identity, Nodes, Open, OpenSerial, Orphans, Session, Tree};
@@ -57,7 +58,10 @@ pub(crate) struct Core {
     pub(crate) waiting: WaitingRoom,
     /// Connections of guests.
     pub(crate) guests: WaitingRoom,
-    pub(crate) guest_opens: GuestOpens,
+    /// How long requests keep threads that others wait for.
+    pub(crate) reactor: Arc<Reactor>,
+    /// What users and guests hold.
+    pub(crate) accounts: Accounts,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) started: Instant,
     pub(crate) orphans: Arc<Orphans>,
@@ -194,6 +198,8 @@ impl Core {
         let orphans = Arc::new(Orphans::new());
         Self {
             nodes: Nodes::new(limits.break_timeout, Arc::clone(&orphans)),
+            accounts: Accounts::new(&limits),
+            reactor: Arc::default(),
             limits,
             shares: RwLock::new(shares.into()),
             users: RwLock::new(users),
@@ -208,7 +214,6 @@ impl Core {
             counters: Counters::default(),
             waiting: WaitingRoom::default(),
             guests: WaitingRoom::default(),
-            guest_opens: GuestOpens::default(),
             throttle: Arc::new(Throttle::new()),
             started: Instant::now(),
             orphans,
@@ -377,7 +382,7 @@ mod tests {
         assert!(!sessions.reserve(5));
         sessions.reserved.remove(&5);
         assert!(sessions.reserve(5));
-        let ended = Ended { identity: Identity::User("a".to_owned()), work: Weak::new() };
+        let ended = Ended { identity: Identity::user("a"), work: Weak::new() };
         sessions.ended.insert(6, ended);
         assert!([0, 6, u64::from(u32::MAX)].iter().all(|&id| !sessions.reserve(id)));
     }

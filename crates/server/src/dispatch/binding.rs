@@ -145,6 +145,9 @@ pub(super) fn join(
         warn!(peer = %link.peer, session = session.id, "another user may not join a session");
         NtStatus::ACCESS_DENIED
     })?;
+    if !link.count_for(&session.account) {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
     let (signing, _) = divide(link, turn, keys.signing);
     let channel = Arc::new(Channel { session, signing: Some(signing) });
     channel.session.join(link, Arc::clone(&channel)).map_err(|error| match error {

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use smb::frame_memory::InFrame;
 use smb::negotiate::Dialect;
 use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
 use super::frame::{self, Terms};
+use crate::limits::COMPOUND_ANSWER_MAX;
 use crate::push::{self, Region};
 use crate::share::InlineIo;
 use crate::state::caching::Intent;
@@ -18,7 +18,7 @@ use crate::state::lease::Owner;
 use crate::state::node::Node;
 use crate::state::open::UnderWay;
 use crate::state::sequence::{Claim, Stale};
-use crate::state::{Channel, Link, Open, Pending, Session, Tree};
+use crate::state::{Channel, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
 
 /// Who asks, and with what protection.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,12 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
+    /// Room for the bytes of an answer, if that is left to the connection and to whose session it is.
+    pub(crate) fn try_room(&self, bytes: usize) -> Option<Room> {
+        let whose = (&self.link.account, &self.channel.session.account);
+        Room::try_take(whose, Resource::Answers, bytes.min(COMPOUND_ANSWER_MAX))
+    }
+
     /// The open a request names, if it belongs to the session and the tree it names.
     pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
         let session = &self.channel.session;
@@ -126,7 +132,7 @@ pub(crate) struct Call {
     pub(crate) header: Header,
     pub(crate) channel: Arc<Channel>,
     pub(crate) sealed: bool,
-    pub(crate) frame: Arc<InFrame>,
+    pub(crate) frame: Arc<Kept>,
     pub(crate) range: Range<usize>,
     /// The file of the compound so far: set by CREATE, used by related requests.
     pub(crate) chain_file: Option<FileId>,
@@ -190,9 +196,23 @@ impl Call {
         if inline == InlineIo::Everything {
             return Ok(work());
         }
-        let task = self.link.core.runtime.spawn_blocking(work);
+        let turn = self.turn().await;
+        let task = self.link.core.runtime.spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
         // The only failure is a panic in `work`, or the runtime going down.
         task.await.map_err(|_| NtStatus::UNSUCCESSFUL)
+    }
+
+    /// The right to one thread for what may wait, until dropped. Those who have as many as they may wait for one
+    /// of their own to end, without a thread.
+    pub(crate) async fn turn(&self) -> Room {
+        let whose = (&self.link.account, &self.session().account);
+        match Room::try_take(whose, Resource::Jobs, 1) {
+            Some(turn) => turn,
+            None => Room::take(whose, Resource::Jobs, 1).await,
+        }
     }
 
     /// [`Call::blocking`] for what changes the file of an open: it does not happen once the open has

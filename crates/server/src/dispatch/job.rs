@@ -20,15 +20,19 @@ use std::task::{Context, Poll, Waker};
 use smb::Command;
 use smb::NtStatus;
 use smb::crypto::Turn;
-use smb::frame_memory::InFrame;
+use smb::framing;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
+use super::asked;
 use super::begin_work;
 use super::call::Call;
 use super::frame::{self, Outcome, Terms};
+use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX};
 use crate::state::holder::BreaksWait;
-use crate::state::{Channel, Link};
+use crate::state::reactor::Noted;
+use crate::state::{Channel, Kept, Link, Resource, Room};
+use crate::transport::Parcel;
 
 /// The channel a request came over, none for those that need no session; or why it is refused.
 type Admitted = Result<Option<Arc<Channel>>, NtStatus>;
@@ -46,7 +50,7 @@ pub(crate) struct Element {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) link: Arc<Link>,
-    pub(crate) frame: Arc<InFrame>,
+    pub(crate) frame: Arc<Kept>,
     pub(crate) elements: Vec<Element>,
     pub(crate) sealed: Option<Arc<Channel>>,
 }
@@ -62,6 +66,7 @@ struct Chain {
 /// A job's answer.
 struct Answer {
     frame: Vec<u8>,
+    room: Option<Room>,
     /// It is the second one: an interim answer is on its way.
     follows_interim: bool,
     /// Breaks of what is granted in it leave behind it.
@@ -76,7 +81,7 @@ impl Answer {
 
     /// Queues it behind what is queued.
     fn leave(self, link: &Link) {
-        link.deliver(self.frame);
+        link.deliver(Parcel { frame: self.frame, room: self.room });
         drop(self.breaks_wait);
     }
 }
@@ -90,18 +95,26 @@ struct Answered {
 }
 
 impl Job {
-    /// Starts the job; appends its answer to `out` if it is there at once.
-    pub(crate) fn start(self, out: &mut Vec<u8>) {
+    /// Starts the job; appends its answer to `out` if it is there at once. The room of a long one is for
+    /// whoever sends it.
+    pub(crate) fn start(self, out: &mut Vec<u8>) -> Option<Room> {
         let link = Arc::clone(&self.link);
+        let first = self.elements.first();
+        let command = first.map_or(Command::ECHO, |element| element.header.command);
         let mut work: Pin<Box<dyn Future<Output = Option<Answer>> + Send>> = Box::pin(self.run());
         let _inside = link.core.runtime.enter();
         let mut context = Context::from_waker(Waker::noop());
         match work.as_mut().poll(&mut context) {
             Poll::Ready(Some(answer)) if answer.needs_queue() => answer.leave(&link),
-            Poll::Ready(Some(answer)) => out.extend_from_slice(&answer.frame),
+            Poll::Ready(Some(answer)) => {
+                out.extend_from_slice(&answer.frame);
+                return answer.room.filter(|_| answer.frame.len() > ANSWER_UNCOUNTED_MAX);
+            }
             Poll::Ready(None) => link.close(),
             Poll::Pending => {
                 let runtime = link.core.runtime.clone();
+                let reactor = Arc::clone(&link.core.reactor);
+                let work = Noted { work, reactor, command };
                 runtime.spawn(async move {
                     match work.await {
                         Some(answer) => answer.leave(&link),
@@ -110,10 +123,29 @@ impl Job {
                 });
             }
         }
+        None
+    }
+
+    // Room for all that is asked for at once: nobody who holds some waits for more.
+    async fn room(&self) -> Option<Room> {
+        let asked = |element: &Element| match &element.admitted {
+            Ok(Some(_)) => asked::bytes(&element.header, &self.frame[element.range.clone()]),
+            Ok(None) | Err(_) => 0,
+        };
+        let bytes = self.elements.iter().map(asked).fold(0, usize::saturating_add);
+        let bytes = bytes.min(COMPOUND_ANSWER_MAX);
+        let channel = |element: &Element| element.admitted.as_ref().ok().cloned().flatten();
+        let channel = self.elements.iter().find_map(channel).filter(|_| bytes > 0)?;
+        let whose = (&self.link.account, &channel.session.account);
+        match Room::try_take(whose, Resource::Answers, bytes) {
+            None => Some(Room::take(whose, Resource::Answers, bytes).await),
+            room => room,
+        }
     }
 
     // The answer frame, or None when the connection has to go.
     async fn run(self) -> Option<Answer> {
+        let mut room = self.room().await;
         let Self { link, frame, elements, sealed } = self;
         let mut out = Vec::with_capacity(RESPONSE_ROOM);
         let start = frame::begin(&mut out, sealed.is_some());
@@ -133,7 +165,8 @@ impl Job {
             let at = frame::begin_pdu(&mut out, &element.header);
             let Element { header, range, admitted, turn } = element;
             let channel = admitted.as_ref().ok().cloned().flatten();
-            let place = Place { link: &link, frame: &frame, sealed: sealed.is_some() };
+            let (sealed, is_compound) = (sealed.is_some(), count > 1);
+            let place = Place { link: &link, frame: &frame, sealed, is_compound };
             let last = index + 1 == count;
             let into = (&mut out, &mut breaks_wait);
             let (outcome, terms) =
@@ -154,7 +187,12 @@ impl Job {
             frame::sign(pdu, one.turn, &one.header, &channel, sealed.is_some());
         }
         match frame::end(&mut out, start, sealed.as_deref()) {
-            Ok(()) => Some(Answer { frame: out, follows_interim, breaks_wait }),
+            Ok(()) => {
+                if let Some(room) = &mut room {
+                    room.shrink(out.len());
+                }
+                Some(Answer { frame: out, room, follows_interim, breaks_wait })
+            }
             Err(error) => {
                 warn!(peer = %link.peer, %error, "connection closed: cannot send an answer");
                 None
@@ -166,8 +204,9 @@ impl Job {
 /// Where the requests of a job stand.
 struct Place<'a> {
     link: &'a Arc<Link>,
-    frame: &'a Arc<InFrame>,
+    frame: &'a Arc<Kept>,
     sealed: bool,
+    is_compound: bool,
 }
 
 impl Place<'_> {
@@ -193,6 +232,7 @@ impl Place<'_> {
         let outcome = match (inherited, admitted) {
             // Also of a request without a session: what is related to it is INVALID_PARAMETER.
             (_, Err(status)) | (Some(status), Ok(_)) => Err(status),
+            _ if self.exceeds(&header, &range, out) => Err(NtStatus::INSUFFICIENT_RESOURCES),
             (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
             (None, Ok(Some(channel))) => {
                 let mut call = Call {
@@ -237,6 +277,16 @@ impl Place<'_> {
     }
 }
 
+impl Place<'_> {
+    // Whether a compound's answers would become longer than they may be together.
+    fn exceeds(&self, header: &Header, range: &Range<usize>, out: &[u8]) -> bool {
+        let asked = asked::bytes(header, &self.frame[range.clone()]);
+        self.is_compound && asked > 0 && out.len().saturating_add(asked) > COMPOUND_FRAME_MAX
+    }
+}
+
+/// What one request may ask for, and the heads of as many answers as there are in a compound.
+const COMPOUND_FRAME_MAX: usize = COMPOUND_ANSWER_MAX + framing::FRAME_OVERHEAD_MAX;
 /// Requests of a compound carried out in a row: what clients chain for one file is shorter.
 const TURN: usize = 16;
 /// Room most answers fit without growing.

@@ -16,10 +16,10 @@ use super::malformed;
 use crate::access::{self, Look};
 use crate::share::InlineIo;
 use crate::share::journal::{LockChange, LockNote};
-use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::lock_sequence::Copy;
 use crate::state::locks::{LockRange, LockRefused};
+use crate::state::{Open, Resource};
 
 /// Takes or gives back ranges, all or none of those to be taken.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -216,13 +216,15 @@ async fn take(
         let changed = open.node.changed.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
+        let place = call.session().account.try_take(Resource::Locks, 1);
+        let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         let refused = {
             let mut state = open.node.lock();
             // Closed on another channel: nobody would ever give the lock back.
             if open.is_closed() || state.record(open.serial).is_none() {
                 return Err(NtStatus::RANGE_NOT_LOCKED);
             }
-            match state.locks.lock(open.serial, range, exclusive) {
+            match state.locks.lock(open.serial, range, exclusive, Some(place)) {
                 Ok(()) => return Ok(()),
                 Err(refused) => refused,
             }

@@ -10,6 +10,7 @@ use smb::NtStatus;
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::share::InlineIo;
 
 /// Ends a session and everything in it.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
@@ -17,8 +18,7 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     let id = call.session().id;
     call.link.remove_channel(id);
     let core = Arc::clone(&call.link.core);
-    let task = call.link.core.runtime.spawn_blocking(move || core.end_session(id));
-    task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?;
+    call.blocking(InlineIo::CachedReads, move || core.end_session(id)).await?;
     Empty.emit(out);
     Ok(NtStatus::SUCCESS)
 }

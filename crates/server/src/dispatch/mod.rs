@@ -11,6 +11,7 @@ pub(crate) mod negotiate;
 pub(crate) mod oplock_break;
 pub(crate) mod session_setup;
 
+mod asked;
 mod binding;
 mod change_notify;
 mod close;
@@ -40,19 +41,20 @@ use smb::crypto::Turn;
 
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
+use crate::limits::ANSWER_UNCOUNTED_MAX;
 use crate::share::Remainder;
-use crate::state::Channel;
 use crate::state::work::Working;
+use crate::state::{Channel, Room};
 
 pub(crate) use self::create::PushWish;
 
 /// What [`answer_now`] did.
 #[derive(Debug)]
 pub(crate) enum Now {
-    /// The answer was appended.
-    Answered,
+    /// The answer was appended; a long one has taken room.
+    Answered(Option<Room>),
     /// The answer was appended but for its end; only where [`Asker::streams`].
-    Begun(Remainder),
+    Begun(Remainder, Option<Room>),
     /// Nothing was appended: the request has to become a job.
     Later(Turn),
 }
@@ -68,6 +70,15 @@ pub(crate) fn answer_now(
     if !matches!(header.command, Command::READ | Command::WRITE | Command::FLUSH | Command::ECHO) {
         return Ok(Now::Later(turn));
     }
+    // Whoever has no room for a long answer waits for it as a job.
+    let asked = asked::bytes(header, pdu);
+    let room = match asked > ANSWER_UNCOUNTED_MAX {
+        true => match asker.try_room(asked) {
+            None => return Ok(Now::Later(turn)),
+            room => room,
+        },
+        false => None,
+    };
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
     let mut rest = None;
@@ -90,11 +101,11 @@ pub(crate) fn answer_now(
     frame::end_pdu(out, at, header, outcome, terms);
     if let Some(rest) = rest {
         frame::end_before(out, start, rest.left())?;
-        return Ok(Now::Begun(rest));
+        return Ok(Now::Begun(rest, room));
     }
     frame::sign(&mut out[at..], turn, header, asker.channel, asker.sealed);
     frame::end(out, start, asker.sealed.then_some(&**asker.channel))?;
-    Ok(Now::Answered)
+    Ok(Now::Answered(room.filter(|_| out.len() - start > ANSWER_UNCOUNTED_MAX)))
 }
 
 /// Answers a request that may take its time.

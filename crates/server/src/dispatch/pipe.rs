@@ -197,7 +197,7 @@ fn find(call: &mut Call, id: FileId) -> Result<Arc<Pipe>, NtStatus> {
 
 fn put(call: &Call, pipe: &Pipe, id: FileId, bytes: &[u8]) -> Result<(), NtStatus> {
     let caller = match &call.session().identity {
-        Identity::User(user) if !call.session().is_unnamed() => Some(user.as_str()),
+        Identity::User(user) if !call.session().is_unnamed() => Some(&**user),
         Identity::User(_) | Identity::Guest { .. } => None,
     };
     let host = call.link.core.host(caller);

@@ -1,8 +1,11 @@
 //! QUERY_DIRECTORY: listing a directory, in as many requests as it takes.
 //!
+//! A request looks at the names of a directory in turns: between two of them others have the thread. So one
+//! that matches nothing in a large directory is in nobody's way for long.
+//!
 //! Spec: MS-SMB2 §3.3.5.18, MS-FSA §2.1.5.6.3.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use smb::fsctl::SYMLINK_TAG;
 use smb::info::{
@@ -14,15 +17,25 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, posix};
 use crate::access::{self, Look};
-use crate::share::{Enumeration, InlineIo, Listed, Naming, Pattern, is_short, short_name};
-use crate::state::Open;
+use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX};
+use crate::share::{Enumeration, InlineIo, Listed, Naming, Next, Pattern, is_short, short_name};
+use crate::state::open::Listing;
+use crate::state::{Account, Open, Resource};
 
-/// What one request asks for.
+/// Where one request begins.
 struct Query {
-    class: FileInfoClass,
     flags: QueryDirectoryFlags,
     pattern: Pattern,
-    len_max: usize,
+}
+
+/// What one request has listed so far.
+struct List {
+    /// Until it has begun.
+    query: Option<Query>,
+    class: FileInfoClass,
+    is_single: bool,
+    entries: Vec<u8>,
+    writer: DirectoryWriter,
 }
 
 /// Lists on.
@@ -37,70 +50,128 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     call.asker().check_charge(request.output_length_max)?;
     access::admit(&open, Look::List)?;
-    let query = Query {
+    let mut list = List {
+        query: Some(Query {
+            pattern: Pattern::parse(&request.pattern).ok_or(NtStatus::OBJECT_NAME_INVALID)?,
+            flags: request.flags,
+        }),
         class: request.class,
-        flags: request.flags,
-        pattern: Pattern::parse(&request.pattern).ok_or(NtStatus::OBJECT_NAME_INVALID)?,
-        len_max: usize::try_from(request.output_length_max).expect("32 bits fit usize"),
+        is_single: request.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY),
+        entries: Vec::new(),
+        writer: DirectoryWriter::new(request.class, &[], len_max(request.output_length_max))
+            .ok_or(NtStatus::INVALID_INFO_CLASS)?,
     };
+    // Requests on one handle take turns, and who waits for one occupies no thread.
+    let mut place = call.wait(Arc::clone(&open.enumeration).lock_owned()).await?;
     // Longer lists take a while even where nothing waits for a disk.
     let is_short = request.output_length_max <= INLINE_LISTING_MAX;
-    let inline = if is_short { open.entry.inline_io() } else { InlineIo::CachedReads };
-    let entries = call.blocking(inline, move || list(&open, query)).await??;
-    OutputResponse { output: &entries }.emit(out);
+    let mut inline = if is_short { open.entry.inline_io() } else { InlineIo::CachedReads };
+    loop {
+        let looks =
+            if inline == InlineIo::Everything { LOOKS_INLINE_MAX } else { LOOKS_PER_TURN_MAX };
+        let (of, account) = (Arc::clone(&open), Arc::clone(&call.session().account));
+        let work = move || {
+            let turn = list.turn(&of, &mut place, &account, looks);
+            (list, place, turn)
+        };
+        let turn;
+        (list, place, turn) = call.blocking(inline, work).await?;
+        if turn? {
+            break;
+        }
+        // A scan that nobody waits for any more ends here.
+        if call.session().is_closed() || call.link.is_gone() {
+            return Err(NtStatus::CANCELLED);
+        }
+        inline = InlineIo::CachedReads;
+    }
+    OutputResponse { output: &list.entries }.emit(out);
     Ok(NtStatus::SUCCESS)
 }
 
-fn list(open: &Arc<Open>, query: Query) -> Result<Vec<u8>, NtStatus> {
-    let mut entries = Vec::new();
-    let mut writer = DirectoryWriter::new(query.class, &entries, query.len_max)
-        .ok_or(NtStatus::INVALID_INFO_CLASS)?;
-    let share = open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?;
-    let path = open.path();
-    let is_posix = query.class == FileInfoClass::POSIX;
-    if is_posix && path.naming() != Naming::Posix {
-        return Err(NtStatus::INVALID_INFO_CLASS);
+impl List {
+    // Lists on, looking at so many names; whether that was all.
+    fn turn(
+        &mut self,
+        open: &Arc<Open>,
+        place: &mut Option<Listing>,
+        account: &Arc<Account>,
+        mut looks: usize,
+    ) -> Result<bool, NtStatus> {
+        let share = open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?;
+        let path = open.path();
+        let is_posix = self.class == FileInfoClass::POSIX;
+        if is_posix && path.naming() != Naming::Posix {
+            return Err(NtStatus::INVALID_INFO_CLASS);
+        }
+        if let Some(query) = self.query.take() {
+            begin(place, query, open, account)?;
+        }
+        let Some(Listing { cursor, .. }) = place else { return Err(NtStatus::NO_MORE_FILES) };
+        loop {
+            let listed = match cursor.next(share, &open.entry, &path, &mut looks)? {
+                Next::Found(listed) => listed,
+                Next::Paused => return Ok(false),
+                Next::End => break,
+            };
+            let (writer, entries) = (&mut self.writer, &mut self.entries);
+            let fits = if is_posix {
+                to_posix_entry(&listed).map(|entry| writer.push_posix(entries, &entry))
+            } else {
+                to_entry(&listed).map(|entry| writer.push(entries, &entry))
+            };
+            let Some(fits) = fits else { continue };
+            if !fits {
+                cursor.put_back(listed);
+                break;
+            }
+            if self.is_single {
+                break;
+            }
+        }
+        cursor.pause();
+        if !self.writer.is_empty() {
+            return Ok(true);
+        }
+        // MS-FSA §2.1.5.6.3: nothing ever matched, nothing is left, or not even one fits.
+        Err(if cursor.is_holding() {
+            NtStatus::INFO_LENGTH_MISMATCH
+        } else if cursor.has_matched() {
+            NtStatus::NO_MORE_FILES
+        } else {
+            NtStatus::NO_SUCH_FILE
+        })
     }
-    // Held while listing: two requests on one handle take turns, on their workers.
-    let mut place = open.enumeration.lock().unwrap_or_else(PoisonError::into_inner);
+}
+
+// Goes on where the handle stands, or begins anew.
+fn begin(
+    place: &mut Option<Listing>,
+    query: Query,
+    open: &Open,
+    account: &Arc<Account>,
+) -> Result<(), NtStatus> {
     if query.flags.contains(QueryDirectoryFlags::REOPEN) {
         *place = None;
     }
-    let cursor = match &mut *place {
-        Some(cursor) => {
+    match place {
+        Some(Listing { cursor, .. }) => {
             if query.flags.contains(QueryDirectoryFlags::RESTART_SCANS) {
                 cursor.restart(query.pattern);
             }
-            cursor
         }
-        None => place.insert(Enumeration::start(&open.entry, query.pattern)?),
-    };
-    while let Some(listed) = cursor.next(share, &open.entry, &path)? {
-        let fits = if is_posix {
-            to_posix_entry(&listed).map(|entry| writer.push_posix(&mut entries, &entry))
-        } else {
-            to_entry(&listed).map(|entry| writer.push(&mut entries, &entry))
-        };
-        let Some(fits) = fits else { continue };
-        if !fits {
-            cursor.put_back(listed);
-            break;
-        }
-        if query.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY) {
-            break;
+        None => {
+            let held = account.try_take(Resource::Opens, 1);
+            let held = held.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+            let cursor = Enumeration::start(&open.entry, query.pattern)?;
+            *place = Some(Listing { cursor, _place: held });
         }
     }
-    if !writer.is_empty() {
-        return Ok(entries);
-    }
-    // MS-FSA §2.1.5.6.3: nothing ever matched, nothing is left, or not even one fits.
-    Err(if cursor.is_holding() {
-        NtStatus::INFO_LENGTH_MISMATCH
-    } else if cursor.has_matched() {
-        NtStatus::NO_MORE_FILES
-    } else {
-        NtStatus::NO_SUCH_FILE
-    })
+    Ok(())
+}
+
+fn len_max(asked: u32) -> usize {
+    usize::try_from(asked).expect("32 bits fit usize")
 }
 
 // Only where it differs: a name that is short has no other.

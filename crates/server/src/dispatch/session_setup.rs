@@ -34,13 +34,13 @@ use super::binding::{self, Refusal, Signatory};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::kerberos::Tickets;
-use crate::limits::{GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX};
+use crate::limits::{GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, USER_NAME_MAX};
 use crate::service::now;
 use crate::state::session::SessionParts;
 use crate::state::work::Work;
 use crate::state::{
     Agreed, Authentication, Channel, Connection, Decision, Identity, Later, Link, Logon, Purpose,
-    Session, Violation,
+    Resource, Session, Violation,
 };
 
 /// What one leg came to.
@@ -414,8 +414,13 @@ fn finish(
         return Leg::refused(NtStatus::INVALID_PARAMETER, id);
     };
     let kind = accepted.identity.kind;
+    // What a name costs is kept as long as anything of the session is.
+    if accepted.identity.user.chars().count() > USER_NAME_MAX {
+        warn!(peer = %link.peer, "logon refused: the user's name is too long");
+        return Leg::refused(NtStatus::LOGON_FAILURE, id);
+    }
     let identity = match kind {
-        IdentityKind::User => Identity::User(accepted.identity.user.clone()),
+        IdentityKind::User => Identity::user(&accepted.identity.user),
         IdentityKind::Guest | IdentityKind::Anonymous => {
             Identity::Guest { client: agreed.client_guid }
         }
@@ -479,10 +484,18 @@ fn finish(
         Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
         None => (None, None, None),
     };
+    let account = link.core.accounts.of(&identity);
+    let counted = identity.is_guest() || link.count_for(&account);
+    let Some(place) = account.try_take(Resource::Sessions, 1).filter(|_| counted) else {
+        warn!(peer = %link.peer, "logon refused: this user has too many sessions or connections");
+        return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
+    };
     let (of_channel, signing) = signing.map(|key| binding::divide(link, turn, key)).unzip();
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity,
+        account,
+        place: Some(place),
         agreed: agreed.clone(),
         signing,
         sealing,

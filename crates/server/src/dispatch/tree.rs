@@ -13,6 +13,7 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
 use crate::access::Rights;
+use crate::share::InlineIo;
 use crate::state::tree::Target;
 
 /// Enters a share.
@@ -71,8 +72,7 @@ pub(super) async fn disconnect(call: &Call, out: &mut Vec<u8>) -> Outcome {
     let tree = call.asker().tree()?;
     let (core, session, id) = (Arc::clone(&call.link.core), Arc::clone(call.session()), tree.id);
     let work = move || session.disconnect_tree(&core, id);
-    let task = call.link.core.runtime.spawn_blocking(work);
-    let existed = task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?;
+    let existed = call.blocking(InlineIo::CachedReads, work).await?;
     if !existed {
         return Err(NtStatus::NETWORK_NAME_DELETED);
     }

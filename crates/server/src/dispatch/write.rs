@@ -113,6 +113,11 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let (written, pulled) = if inline == InlineIo::Everything || durable {
         call.blocking(inline, work).await?
     } else {
+        let allowed = call.turn().await;
+        let work = move || {
+            let _allowed = allowed;
+            work()
+        };
         let turn = writes.take(&call.link.core.runtime, work);
         if len >= LONG {
             // Where both share a core the worker goes first: the data is in its cache, and what is

@@ -95,7 +95,7 @@ fn channel(link: &Link) -> ChannelRow {
 
 pub(super) fn user(identity: &Identity) -> Option<String> {
     match identity {
-        Identity::User(name) => Some(name.clone()),
+        Identity::User(name) => Some(name.to_string()),
         Identity::Guest { .. } => None,
     }
 }

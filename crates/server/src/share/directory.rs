@@ -17,7 +17,7 @@ use super::error::ShareError;
 use super::extended;
 use super::metadata::Metadata;
 use super::name::{Naming, SharePath, is_presentable_to};
-use super::pattern::Pattern;
+use super::pattern::{Matcher, Pattern};
 
 /// One line of a listing.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -30,11 +30,24 @@ pub struct Listed {
     pub ea_size: u32,
 }
 
+/// What comes next in a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Next {
+    /// A match.
+    Found(Listed),
+    /// Enough names were looked at; there may be more.
+    Paused,
+    /// Nothing.
+    End,
+}
+
 /// A position in a directory.
 #[derive(Debug)]
 pub struct Enumeration {
     stream: rustix::fs::Dir,
     pattern: Pattern,
+    /// There while a request lists.
+    matcher: Option<Box<Matcher>>,
     stage: Stage,
     held: Option<Listed>,
     matched: bool,
@@ -54,12 +67,14 @@ impl Enumeration {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(directory.as_fd(), ".", flags, Mode::empty())?;
         let stream = rustix::fs::Dir::new(fd)?;
-        Ok(Self { stream, pattern, stage: Stage::Dot, held: None, matched: false })
+        let (stage, held) = (Stage::Dot, None);
+        Ok(Self { stream, pattern, matcher: None, stage, held, matched: false })
     }
 
     /// Goes back to the front, with a pattern that may be another.
     pub fn restart(&mut self, pattern: Pattern) {
         self.pattern = pattern;
+        self.matcher = None;
         self.stream.rewind();
         self.stage = Stage::Dot;
         self.held = None;
@@ -81,23 +96,32 @@ impl Enumeration {
         self.held = Some(listed);
     }
 
-    /// The next match, or `None` at the end. `path` is where the directory is now.
+    /// Nothing is listed for a while: gives back what only listing needs.
+    pub fn pause(&mut self) {
+        self.matcher = None;
+    }
+
+    /// The next match. `path` is where the directory is now, `looks` how many names may be looked at on the way.
     pub fn next(
         &mut self,
         share: &Share,
         directory: &Entry,
         path: &SharePath,
-    ) -> Result<Option<Listed>, ShareError> {
+        looks: &mut usize,
+    ) -> Result<Next, ShareError> {
         if let Some(held) = self.held.take() {
-            return Ok(Some(held));
+            return Ok(Next::Found(held));
         }
         if self.stage == Stage::Dot
             && let Some(name) = self.pattern.literal()
         {
             self.stage = Stage::Done;
-            return Ok(self.only(share, directory, path, &name));
+            let only = self.only(share, directory, path, &name);
+            return Ok(only.map_or(Next::End, Next::Found));
         }
-        loop {
+        self.matcher.get_or_insert_with(|| Box::new(self.pattern.matcher()));
+        while *looks > 0 {
+            *looks -= 1;
             let listed = match self.stage {
                 Stage::Dot => {
                     self.stage = Stage::DotDot;
@@ -116,13 +140,18 @@ impl Enumeration {
                     Some(Listed { name: "..".to_owned(), metadata, ea_size: 0 })
                 }
                 Stage::Entries => self.advance(share, path)?,
-                Stage::Done => return Ok(None),
+                Stage::Done => return Ok(Next::End),
             };
-            if let Some(listed) = listed.filter(|listed| self.pattern.matches(&listed.name)) {
+            if let Some(listed) = listed.filter(|listed| self.matches(&listed.name)) {
                 self.matched = true;
-                return Ok(Some(listed));
+                return Ok(Next::Found(listed));
             }
         }
+        Ok(Next::Paused)
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        self.matcher.as_ref().is_some_and(|matcher| matcher.matches(name))
     }
 
     // A pattern without wildcards is one lookup, not a pass over the directory.
@@ -159,7 +188,7 @@ impl Enumeration {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { return Ok(None) };
         // The pattern first: it is cheaper than asking the inode.
-        if !is_presentable_to(path.naming(), name) || !self.pattern.matches(name) {
+        if !is_presentable_to(path.naming(), name) || !self.matches(name) {
             return Ok(None);
         }
         if path.naming() == Naming::Posix {
@@ -184,6 +213,7 @@ impl Enumeration {
         let ea_size = extended::size_at(self.stream.fd()?.as_fd(), name);
         Ok(Some(Listed { name: name.to_owned(), metadata, ea_size }))
     }
+
     // As a POSIX client sees it: links are links.
     fn itself(&self, share: &Share, name: String) -> Result<Option<Listed>, ShareError> {
         let metadata = match Metadata::at_itself(self.stream.fd()?.as_fd(), &name) {

@@ -6,19 +6,22 @@
 //!     last period (DOS_STAR)    "  a period, or nothing at the end (DOS_DOT)
 //! ```
 //!
-//! The pattern runs as a set of states over the name, so its cost is at most the product of the
-//! two lengths: a peer cannot write a pattern that backtracks forever.
+//! The pattern runs as a set of states over the name, a bit for each: a character of the name costs some
+//! operations on at most four words, whatever the pattern is. The table that takes is made for a request
+//! ([`Pattern::matcher`]); a handle keeps the pattern alone.
 //!
 //! Spec: MS-FSA §2.1.4.4 (matching), §2.1.4.3 (upper-casing).
 
-/// A compiled search pattern.
+use crate::limits::PATTERN_CHARS_MAX;
+
+/// A search pattern.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern {
-    tokens: Vec<Token>,
+    tokens: Box<[Token]>,
 }
 
 impl Pattern {
-    /// Compiles what a QUERY_DIRECTORY asks for. The empty pattern means everything.
+    /// Reads what a QUERY_DIRECTORY asks for. The empty pattern means everything.
     ///
     /// `None` when it is longer than any name could be.
     pub fn parse(wire: &str) -> Option<Self> {
@@ -31,12 +34,12 @@ impl Pattern {
 
     /// The pattern that everything matches.
     pub fn all() -> Self {
-        Self { tokens: vec![Token::Star] }
+        Self { tokens: [Token::Star].into() }
     }
 
     /// Whether every name matches.
     pub fn is_all(&self) -> bool {
-        self.tokens == [Token::Star]
+        *self.tokens == [Token::Star]
     }
 
     /// The one name this pattern can match, when it holds no wildcard.
@@ -44,7 +47,7 @@ impl Pattern {
         self.tokens
             .iter()
             .map(|token| match token {
-                Token::Literal { written, .. } => Some(*written),
+                Token::Literal(written) => Some(*written),
                 _ => None,
             })
             .collect()
@@ -52,50 +55,156 @@ impl Pattern {
 
     /// Whether `name` matches, ignoring case.
     pub fn matches(&self, name: &str) -> bool {
-        if self.is_all() {
+        self.matcher().matches(name)
+    }
+
+    /// For looking at many names.
+    pub fn matcher(&self) -> Matcher {
+        Matcher::new(self)
+    }
+}
+
+/// A pattern, ready for many names.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    is_all: bool,
+    /// The state behind the last token.
+    end: usize,
+    star: Set,
+    dos_star: Set,
+    question: Set,
+    dos_question: Set,
+    dos_dot: Set,
+    /// Each character of the pattern as names are compared, in order, and where it stands.
+    literals: Vec<(char, Set)>,
+}
+
+impl Matcher {
+    fn new(pattern: &Pattern) -> Self {
+        let at = |wanted: Token| {
+            let mut set = Set::default();
+            let found = pattern.tokens.iter().enumerate().filter(|(_, token)| **token == wanted);
+            found.for_each(|(index, _)| set.add(index));
+            set
+        };
+        let mut literals: Vec<(char, Set)> = Vec::new();
+        for (index, token) in pattern.tokens.iter().enumerate() {
+            let Token::Literal(written) = token else { continue };
+            let folded = upcase(*written);
+            let place = literals.binary_search_by_key(&folded, |(c, _)| *c);
+            let place = place.unwrap_or_else(|place| {
+                literals.insert(place, (folded, Set::default()));
+                place
+            });
+            literals[place].1.add(index);
+        }
+        Self {
+            is_all: pattern.is_all(),
+            end: pattern.tokens.len(),
+            star: at(Token::Star),
+            dos_star: at(Token::DosStar),
+            question: at(Token::Question),
+            dos_question: at(Token::DosQuestion),
+            dos_dot: at(Token::DosDot),
+            literals,
+        }
+    }
+
+    /// Whether `name` matches, ignoring case.
+    pub fn matches(&self, name: &str) -> bool {
+        if self.is_all {
             return true;
         }
         let last_period = name.rfind('.');
-        let mut states = vec![false; self.tokens.len() + 1];
-        states[0] = true;
+        let mut states = Set::default();
+        states.add(0);
         for (index, c) in name.char_indices() {
-            self.expand(&mut states, Some(c));
-            states = self.step(&states, c, last_period.is_some_and(|last| index == last));
-        }
-        self.expand(&mut states, None);
-        states[self.tokens.len()]
-    }
-
-    // Follows the tokens that can match nothing at this point.
-    fn expand(&self, states: &mut [bool], next: Option<char>) {
-        for (index, token) in self.tokens.iter().enumerate() {
-            let skips = match token {
-                Token::Star | Token::DosStar => true,
-                Token::DosQuestion => next.is_none_or(|c| c == '.'),
-                Token::DosDot => next.is_none(),
-                Token::Question | Token::Literal { .. } => false,
-            };
-            if states[index] && skips {
-                states[index + 1] = true;
+            let states_here = self.expanded(states, Some(c));
+            states = self.step(states_here, c, last_period == Some(index));
+            if states.is_empty() {
+                return false;
             }
         }
+        self.expanded(states, None).has(self.end)
+    }
+
+    // Adds the states behind tokens that can match nothing at this point.
+    fn expanded(&self, states: Set, next: Option<char>) -> Set {
+        let mut skips = self.star.or(self.dos_star);
+        if next.is_none_or(|c| c == '.') {
+            skips = skips.or(self.dos_question);
+        }
+        if next.is_none() {
+            skips = skips.or(self.dos_dot);
+        }
+        states.spread_over(skips)
     }
 
     // Consumes one character of the name.
-    fn step(&self, states: &[bool], c: char, is_last_period: bool) -> Vec<bool> {
-        let mut next = vec![false; states.len()];
-        for (index, token) in self.tokens.iter().enumerate().filter(|(index, _)| states[*index]) {
-            match token {
-                Token::Star => next[index] = true,
-                // Everything but the final period stays inside a DOS_STAR.
-                Token::DosStar => next[index] |= !is_last_period,
-                Token::Question => next[index + 1] = true,
-                Token::DosQuestion => next[index + 1] |= c != '.',
-                Token::DosDot => next[index + 1] |= c == '.',
-                Token::Literal { folded, .. } => next[index + 1] |= *folded == upcase(c),
-            }
+    fn step(&self, states: Set, c: char, is_last_period: bool) -> Set {
+        // Everything but the final period stays inside a DOS_STAR.
+        let stays = if is_last_period { self.star } else { self.star.or(self.dos_star) };
+        let mut takes = self.question;
+        takes = takes.or(if c == '.' { self.dos_dot } else { self.dos_question });
+        let folded = upcase(c);
+        if let Ok(place) = self.literals.binary_search_by_key(&folded, |(c, _)| *c) {
+            takes = takes.or(self.literals[place].1);
         }
-        next
+        states.and(stays).or(states.and(takes).moved_on())
+    }
+}
+
+/// A set of states: one for each token of the longest pattern, and the one behind it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Set([u64; WORDS]);
+
+impl Set {
+    fn add(&mut self, state: usize) {
+        self.0[state / 64] |= 1 << (state % 64);
+    }
+
+    fn has(&self, state: usize) -> bool {
+        self.0[state / 64] & 1 << (state % 64) != 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0 == [0; WORDS]
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// Each state becomes the next one.
+    fn moved_on(self) -> Self {
+        let mut carry = 0;
+        Self(self.0.map(|word| {
+            let moved = word << 1 | carry;
+            carry = word >> 63;
+            moved
+        }))
+    }
+
+    /// With each state of `skips` that is in the set, or comes to be, the next one is too: a sum carries from
+    /// the first state of a run of `skips` that is in the set to the one behind the run.
+    fn spread_over(self, skips: Self) -> Self {
+        let begun = self.and(skips);
+        let mut carry = false;
+        let sum: [u64; WORDS] = std::array::from_fn(|word| {
+            let (sum, first) = skips.0[word].overflowing_add(begun.0[word]);
+            let (sum, second) = sum.overflowing_add(u64::from(carry));
+            carry = first || second;
+            sum
+        });
+        // A bit of a run above its first begun state is changed by the sum, or is begun itself; so is the one behind.
+        let reached: [u64; WORDS] =
+            std::array::from_fn(|word| (sum[word] ^ skips.0[word]) | begun.0[word]);
+        let reached = Self(reached);
+        self.or(reached)
     }
 }
 
@@ -123,7 +232,8 @@ enum Token {
     DosStar,
     DosQuestion,
     DosDot,
-    Literal { written: char, folded: char },
+    /// As it was written.
+    Literal(char),
 }
 
 impl Token {
@@ -134,13 +244,12 @@ impl Token {
             '<' => Self::DosStar,
             '>' => Self::DosQuestion,
             '"' => Self::DosDot,
-            written => Self::Literal { written, folded: upcase(written) },
+            written => Self::Literal(written),
         }
     }
 }
 
-/// A pattern longer than this can match no name of 255 characters in a useful way.
-const PATTERN_CHARS_MAX: usize = 1024;
+const WORDS: usize = (PATTERN_CHARS_MAX + 1).div_ceil(64);
 
 #[cfg(test)]
 mod tests {
@@ -178,9 +287,71 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_costs_no_more_than_the_product_of_lengths() {
-        let pattern = "*a".repeat(500);
-        assert!(!matches(&pattern, &"a".repeat(255)));
+    fn a_pattern_longer_than_a_name_is_none() {
+        assert!(Pattern::parse(&"a".repeat(PATTERN_CHARS_MAX)).is_some());
+        assert!(Pattern::parse(&"a".repeat(PATTERN_CHARS_MAX + 1)).is_none());
+    }
+
+    #[test]
+    fn the_longest_patterns_are_followed_to_their_last_state() {
+        let name = "a".repeat(127);
+        assert!(matches(&format!("{}a", "*a".repeat(127 - 1)), &name));
+        assert!(!matches(&format!("{}b", "*?".repeat(127)), &name));
+        assert!(matches(&"*".repeat(255), &name), "all states at once");
+        assert!(matches(&">".repeat(255), &name));
+        assert!(matches(&"a".repeat(255), &"A".repeat(255)));
+        assert!(!matches(&"a".repeat(255), &"A".repeat(254)));
+    }
+
+    // The rules one by one, for comparison: what the sets compute at once.
+    fn by_the_rules(tokens: &[Token], name: &[char], place: usize) -> bool {
+        let last_period = name.iter().rposition(|c| *c == '.');
+        let Some((token, rest)) = tokens.split_first() else { return place == name.len() };
+        let next = name.get(place).copied();
+        let skip = || by_the_rules(rest, name, place);
+        let take = || by_the_rules(rest, name, place + 1);
+        match token {
+            Token::Star => skip() || (next.is_some() && by_the_rules(tokens, name, place + 1)),
+            Token::DosStar => {
+                let stays = next.is_some() && last_period != Some(place);
+                skip() || (stays && by_the_rules(tokens, name, place + 1))
+            }
+            Token::Question => next.is_some() && take(),
+            Token::DosQuestion => {
+                (next.is_none_or(|c| c == '.') && skip())
+                    || (next.is_some_and(|c| c != '.') && take())
+            }
+            Token::DosDot => (next.is_none() && skip()) || (next == Some('.') && take()),
+            Token::Literal(c) => next == Some(*c) && take(),
+        }
+    }
+
+    #[test]
+    fn sets_of_states_match_what_the_rules_match_one_by_one() {
+        let letters = ['*', '?', '<', '>', '"', 'A', '.'];
+        let texts = |letters: &[char], len: u32| -> Vec<Vec<char>> {
+            let count = letters.len().pow(len);
+            let text = |mut number: usize| {
+                let mut letter = || {
+                    let letter = letters[number % letters.len()];
+                    number /= letters.len();
+                    letter
+                };
+                (0..len).map(|_| letter()).collect()
+            };
+            (0..count).map(text).collect()
+        };
+        let names: Vec<_> = (0..5).flat_map(|len| texts(&['A', '.'], len)).collect();
+        for wire in (1..5).flat_map(|len| texts(&letters, len)) {
+            let wire: String = wire.into_iter().collect();
+            let pattern = Pattern::parse(&wire).unwrap();
+            let matcher = pattern.matcher();
+            for name in &names {
+                let expected = by_the_rules(&pattern.tokens, name, 0);
+                let name: String = name.iter().collect();
+                assert_eq!(matcher.matches(&name), expected, "{wire} and {name:?}");
+            }
+        }
     }
 
     #[test]

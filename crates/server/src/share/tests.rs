@@ -21,7 +21,8 @@ fn names(share: &Share, directory: &str, pattern: &str) -> Vec<String> {
     let entry = share.open_found(&found, OpenMode { read: true, write: None }).unwrap();
     let mut cursor = Enumeration::start(&entry, Pattern::parse(pattern).unwrap()).unwrap();
     let mut names = Vec::new();
-    while let Some(listed) = cursor.next(share, &entry, &at).unwrap() {
+    let mut looks = usize::MAX;
+    while let Next::Found(listed) = cursor.next(share, &entry, &at, &mut looks).unwrap() {
         names.push(listed.name);
     }
     names.sort();
@@ -110,9 +111,15 @@ fn a_listing_resumes_where_it_stopped() {
     let root = share.locate(&SharePath::root()).unwrap().found.unwrap();
     let entry = share.open_found(&root, OpenMode::default()).unwrap();
     let mut cursor = Enumeration::start(&entry, Pattern::all()).unwrap();
-    let first = cursor.next(&share, &entry, &SharePath::root()).unwrap().unwrap();
+    let next = |cursor: &mut Enumeration, mut looks: usize| {
+        cursor.next(&share, &entry, &SharePath::root(), &mut looks).unwrap()
+    };
+    assert_eq!(next(&mut cursor, 0), Next::Paused);
+    let Next::Found(first) = next(&mut cursor, 1) else {
+        panic!("the directory itself comes first")
+    };
     cursor.put_back(first.clone());
-    assert_eq!(cursor.next(&share, &entry, &SharePath::root()).unwrap(), Some(first));
+    assert_eq!(next(&mut cursor, 0), Next::Found(first));
 }
 
 #[test]

@@ -18,6 +18,7 @@
 //! Spec: MS-SMB2 §3.3.5.2.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use smb::Command;
@@ -32,6 +33,7 @@ use smb::negotiate::Dialect;
 use smb::{Header, HeaderFlags, Route, SessionId};
 use thiserror::Error;
 
+use super::account::{Resource, Room};
 use super::link::Link;
 use super::logon::Logon;
 use super::session::{Channel, Session};
@@ -49,23 +51,56 @@ use crate::share::Remainder;
 pub(crate) enum Frame<'a> {
     /// Must be copied by whoever wants to keep it.
     Borrowed(&'a mut [u8]),
-    /// Can be kept as it is.
-    Owned(InFrame),
+    /// Can be kept as it is, with the room it takes.
+    Owned(InFrame, Option<Room>),
+}
+
+/// A frame that is kept while what it asks for is done.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    frame: InFrame,
+    _room: Option<Room>,
+}
+
+impl Deref for Kept {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl From<Vec<u8>> for Kept {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { frame: bytes.into(), _room: None }
+    }
 }
 
 impl Frame<'_> {
     fn bytes(&mut self) -> &mut [u8] {
         match self {
             Self::Borrowed(bytes) => bytes,
-            Self::Owned(bytes) => bytes,
+            Self::Owned(bytes, _) => bytes,
         }
     }
 
-    fn keep(self) -> Arc<InFrame> {
-        match self {
-            Self::Borrowed(bytes) => Arc::new(bytes.to_vec().into()),
-            Self::Owned(bytes) => Arc::new(bytes),
-        }
+    // A short one that finds no room is kept all the same; the transport reads no other before there is some.
+    fn keep(self, link: &Link) -> Arc<Kept> {
+        let (frame, room) = match self {
+            Self::Borrowed(bytes) => {
+                let room = link.holder().map(|holder| {
+                    let whose = (&link.account, &holder);
+                    let room = Room::try_take(whose, Resource::Requests, bytes.len());
+                    if room.is_none() {
+                        link.set_crowded(true);
+                    }
+                    room
+                });
+                (bytes.to_vec().into(), room.flatten())
+            }
+            Self::Owned(bytes, room) => (bytes, room),
+        };
+        Arc::new(Kept { frame, _room: room })
     }
 }
 
@@ -108,6 +143,8 @@ pub(crate) struct Connection {
     /// Whether the transport sends long answers piece by piece: [`Connection::take_rest`].
     streams: bool,
     rest: Option<Remainder>,
+    room: Option<Room>,
+    last_command: Command,
 }
 
 impl Connection {
@@ -120,6 +157,8 @@ impl Connection {
             held: Arc::default(),
             streams: false,
             rest: None,
+            room: None,
+            last_command: Command::NEGOTIATE,
         }
     }
 
@@ -143,6 +182,16 @@ impl Connection {
     /// anything else does.
     pub(crate) fn take_rest(&mut self) -> Option<Remainder> {
         self.rest.take()
+    }
+
+    /// What was asked for last; of a compound its first.
+    pub(crate) fn last_command(&self) -> Command {
+        self.last_command
+    }
+
+    /// The room of the long answer that [`Connection::handle`] appended: to be kept until that has left.
+    pub(crate) fn take_room(&mut self) -> Option<Room> {
+        self.room.take()
     }
 
     /// Takes a frame and appends to `out` what can be answered now.
@@ -181,6 +230,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<(), Violation> {
         let header = Header::parse(&frame.bytes()[start..])?;
+        self.last_command = header.command;
         if header.next_command == 0 {
             return self.handle_one(frame, start, header, sealed, out);
         }
@@ -224,7 +274,8 @@ impl Connection {
         }
         if !elements.is_empty() {
             let link = Arc::clone(&self.link);
-            Job { link, frame: frame.keep(), elements, sealed }.start(out);
+            let frame = frame.keep(&link);
+            self.room = Job { link, frame, elements, sealed }.start(out);
         }
         Ok(())
     }
@@ -263,9 +314,12 @@ impl Connection {
                 streams: self.streams,
             };
             match dispatch::answer_now(asker, turn, pdu, out)? {
-                Now::Answered => return Ok(()),
-                Now::Begun(rest) => {
-                    self.rest = Some(rest);
+                Now::Answered(room) => {
+                    self.room = room;
+                    return Ok(());
+                }
+                Now::Begun(rest, room) => {
+                    (self.rest, self.room) = (Some(rest), room);
                     return Ok(());
                 }
                 Now::Later(unused) => turn = unused,
@@ -288,7 +342,8 @@ impl Connection {
         let range = start..frame.bytes().len();
         let elements = vec![Element { header, range, admitted, turn }];
         let link = Arc::clone(&self.link);
-        Job { link, frame: frame.keep(), elements, sealed }.start(out);
+        let frame = frame.keep(&link);
+        self.room = Job { link, frame, elements, sealed }.start(out);
         Ok(())
     }
 

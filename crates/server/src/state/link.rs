@@ -16,11 +16,12 @@ use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 use tokio::sync::Notify;
 
+use super::account::{Account, Hold, Resource, Room};
 use super::session::{Channel, Identity, Session};
 use super::window::Window;
 use crate::limits::{DIRECT_TRANSACT_SIZE_MAX, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX};
 use crate::service::Core;
-use crate::transport::{Outbox, RemoteMemory};
+use crate::transport::{Outbox, Parcel, RemoteMemory};
 
 /// What NEGOTIATE settled.
 #[derive(Clone, Debug)]
@@ -69,6 +70,14 @@ pub(crate) struct Link {
     /// Somebody was asked for caching over it.
     asked: AtomicBool,
     next_async: AtomicU64,
+    /// What its requests and answers hold.
+    pub(crate) account: Arc<Account>,
+    /// Whose session was the first.
+    holder: OnceLock<Arc<Account>>,
+    /// A request is kept for which there was no room.
+    crowded: AtomicBool,
+    /// Its place among the connections of the first user who has logged on over it.
+    place: OnceLock<Hold>,
     made: Instant,
     /// Milliseconds from then to the last frame.
     heard_ms: AtomicU64,
@@ -135,14 +144,59 @@ impl Link {
             gone: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             next_async: AtomicU64::new(1),
+            account: Account::of_connection(),
+            holder: OnceLock::new(),
+            crowded: AtomicBool::new(false),
+            place: OnceLock::new(),
             made: Instant::now(),
             heard_ms: AtomicU64::new(0),
         }
     }
 
     /// Sends a complete frame, its four-byte prefix in front, after whatever is queued.
-    pub(crate) fn deliver(&self, frame: Vec<u8>) {
-        self.outbox.deliver(frame);
+    pub(crate) fn deliver(&self, parcel: impl Into<Parcel>) {
+        self.outbox.deliver(parcel.into());
+    }
+
+    /// Who its requests are counted for, once somebody has logged on.
+    pub(crate) fn holder(&self) -> Option<Arc<Account>> {
+        self.holder.get().cloned()
+    }
+
+    /// Whether a request was kept for which there was no room: none is read before there is some.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Whether a short request would find room now.
+    pub(crate) fn has_request_room(&self) -> bool {
+        let take = |holder: &Arc<Account>| {
+            Room::try_take((&self.account, holder), Resource::Requests, SHORT_REQUEST)
+        };
+        self.holder.get().is_none_or(|holder| take(holder).is_some())
+    }
+
+    /// Waits until a short request would find room.
+    pub(crate) async fn request_room(&self) {
+        if let Some(holder) = self.holder() {
+            let whose = (&self.account, &holder);
+            drop(Room::take(whose, Resource::Requests, SHORT_REQUEST).await);
+        }
+        self.set_crowded(false);
+    }
+
+    pub(crate) fn set_crowded(&self, crowded: bool) {
+        self.crowded.store(crowded, Ordering::Relaxed);
+    }
+
+    /// Counts it among the connections of a user, if it is not among another's; false when those are too many.
+    pub(crate) fn count_for(&self, account: &Arc<Account>) -> bool {
+        if self.place.get().is_none() {
+            let Some(place) = account.try_take(Resource::Connections, 1) else { return false };
+            // Of two logons side by side one counts.
+            let _ = self.place.set(place);
+        }
+        true
     }
 
     /// Ends the connection from our side.
@@ -178,6 +232,7 @@ impl Link {
         if !channel.session.identity.is_guest() {
             self.window().widen(self.core.limits.credits_max);
         }
+        let _ = self.holder.set(Arc::clone(&channel.session.account));
         lock(&self.channels).insert(channel.session.id, channel);
     }
 
@@ -320,5 +375,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As long as a frame that is read with its neighbours (`transport/input.rs`).
+const SHORT_REQUEST: usize = 32 << 10;
 /// Keys of ended sessions a connection keeps: for the requests that were on their way.
 const ENDED_MAX: usize = 8;

@@ -5,6 +5,9 @@
 //!
 //! Spec: MS-FSA §2.1.4.10, §2.1.5.8, MS-SMB2 §3.3.5.14.
 
+use super::account::Hold;
+use crate::limits::LOCKS_PER_FILE_MAX;
+
 /// Names the open a lock belongs to, unique in the server's lifetime.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct OpenSerial(pub(crate) u64);
@@ -38,11 +41,13 @@ impl LockRange {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Lock {
     range: LockRange,
     exclusive: bool,
     owner: OpenSerial,
+    /// Its place among the locks of its user; of one from before a restart there is none.
+    _place: Option<Hold>,
 }
 
 /// All locks of one file, in the order they were taken.
@@ -63,8 +68,9 @@ impl LockTable {
         owner: OpenSerial,
         range: LockRange,
         exclusive: bool,
+        place: Option<Hold>,
     ) -> Result<(), LockRefused> {
-        if self.locks.len() >= LOCKS_MAX {
+        if self.locks.len() >= LOCKS_PER_FILE_MAX {
             return Err(LockRefused::TableFull);
         }
         let conflict = |held: &Lock| {
@@ -75,15 +81,15 @@ impl LockTable {
         if self.locks.iter().any(conflict) {
             return Err(LockRefused::Conflict);
         }
-        self.locks.push(Lock { range, exclusive, owner });
+        self.locks.push(Lock { range, exclusive, owner, _place: place });
         Ok(())
     }
 
     /// Puts back a lock of an open that survived the server. Those it was granted beside are put
     /// back too, so nothing is asked.
     pub(crate) fn restore(&mut self, owner: OpenSerial, range: LockRange, exclusive: bool) {
-        if self.locks.len() < LOCKS_MAX {
-            self.locks.push(Lock { range, exclusive, owner });
+        if self.locks.len() < LOCKS_PER_FILE_MAX {
+            self.locks.push(Lock { range, exclusive, owner, _place: None });
         }
     }
 
@@ -117,6 +123,12 @@ impl LockTable {
             || self.allows(offset, length, |lock| !lock.exclusive || lock.owner != owner)
     }
 
+    /// What keeps `owner` from writing, for a [`Barrier`].
+    pub(crate) fn forbidden_to(&self, owner: OpenSerial) -> Vec<LockRange> {
+        let forbids = |lock: &&Lock| !lock.exclusive || lock.owner != owner;
+        self.locks.iter().filter(forbids).map(|lock| lock.range).collect()
+    }
+
     fn allows(&self, offset: u64, length: u64, forbids: impl Fn(&Lock) -> bool) -> bool {
         // Nothing read or written meets no lock.
         if length == 0 {
@@ -127,17 +139,57 @@ impl LockTable {
     }
 }
 
+/// Locked ranges in the order of their offsets: whether any of them meets another range is a search, not a pass.
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    /// Offset, and the last byte that this range or one before it reaches.
+    ranges: Vec<(u64, u64)>,
+    /// Locks of no length, which are met from both sides only.
+    points: Vec<u64>,
+}
+
+impl Barrier {
+    /// Sorts; not to be done while the file is locked.
+    pub(crate) fn new(locked: Vec<LockRange>) -> Self {
+        let (points, ranges): (Vec<_>, Vec<_>) =
+            locked.into_iter().partition(|range| range.length == 0);
+        let mut points: Vec<u64> = points.into_iter().map(|range| range.offset).collect();
+        points.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = ranges
+            .into_iter()
+            .map(|range| (range.offset, range.offset + (range.length - 1)))
+            .collect();
+        ranges.sort_unstable();
+        let mut furthest = 0;
+        for (_, last) in &mut ranges {
+            furthest = furthest.max(*last);
+            *last = furthest;
+        }
+        Self { ranges, points }
+    }
+
+    /// Whether nothing is in the way of writing a range.
+    pub(crate) fn allows(&self, offset: u64, length: u64) -> bool {
+        if length == 0 {
+            return true;
+        }
+        let Some(range) = LockRange::new(offset, length) else { return false };
+        let last = range.offset + (range.length - 1);
+        let begun = self.ranges.partition_point(|(start, _)| *start <= last);
+        let meets = begun.checked_sub(1).is_some_and(|at| self.ranges[at].1 >= offset);
+        let next = self.points.partition_point(|point| *point <= offset);
+        !meets && self.points.get(next).is_none_or(|point| *point > last)
+    }
+}
+
 /// Why a lock was not granted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LockRefused {
     /// Another lock stands in the way.
     Conflict,
-    /// The file has [`LOCKS_MAX`] locks.
+    /// The file has [`LOCKS_PER_FILE_MAX`] locks.
     TableFull,
 }
-
-/// Locks on one file; a request carries at most a few, a database some hundreds.
-pub(crate) const LOCKS_MAX: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
@@ -153,10 +205,10 @@ mod tests {
     #[test]
     fn an_exclusive_lock_excludes_the_others() {
         let mut table = LockTable::default();
-        table.lock(A, range(0, 10), true).unwrap();
-        assert_eq!(table.lock(B, range(9, 1), false), Err(LockRefused::Conflict));
-        assert_eq!(table.lock(A, range(0, 10), true), Err(LockRefused::Conflict));
-        table.lock(B, range(10, 10), true).unwrap();
+        table.lock(A, range(0, 10), true, None).unwrap();
+        assert_eq!(table.lock(B, range(9, 1), false, None), Err(LockRefused::Conflict));
+        assert_eq!(table.lock(A, range(0, 10), true, None), Err(LockRefused::Conflict));
+        table.lock(B, range(10, 10), true, None).unwrap();
         assert!(table.allows_read(A, 0, 10) && !table.allows_read(B, 5, 1));
         assert!(table.allows_write(A, 0, 10) && !table.allows_write(A, 5, 10));
     }
@@ -164,8 +216,8 @@ mod tests {
     #[test]
     fn shared_locks_share_and_keep_everyone_from_writing() {
         let mut table = LockTable::default();
-        table.lock(A, range(0, 10), false).unwrap();
-        table.lock(B, range(5, 10), false).unwrap();
+        table.lock(A, range(0, 10), false, None).unwrap();
+        table.lock(B, range(5, 10), false, None).unwrap();
         assert!(table.allows_read(B, 0, 15));
         assert!(!table.allows_write(A, 0, 1), "even the owner");
     }
@@ -173,13 +225,13 @@ mod tests {
     #[test]
     fn unlocking_needs_the_exact_range_and_closing_frees_all() {
         let mut table = LockTable::default();
-        table.lock(A, range(0, 10), true).unwrap();
+        table.lock(A, range(0, 10), true, None).unwrap();
         assert!(!table.unlock(A, range(0, 5)));
         assert!(!table.unlock(B, range(0, 10)));
         assert!(table.unlock(A, range(0, 10)));
-        table.lock(A, range(0, 1), true).unwrap();
+        table.lock(A, range(0, 1), true, None).unwrap();
         assert!(table.release(A));
-        table.lock(B, range(0, 1), true).unwrap();
+        table.lock(B, range(0, 1), true, None).unwrap();
     }
 
     #[test]
@@ -187,16 +239,52 @@ mod tests {
         assert!(LockRange::new(u64::MAX, 1).is_some());
         assert!(LockRange::new(u64::MAX, 2).is_none());
         let mut table = LockTable::default();
-        table.lock(A, range(0, u64::MAX), true).unwrap();
-        table.lock(B, range(u64::MAX, 1), true).unwrap();
+        table.lock(A, range(0, u64::MAX), true, None).unwrap();
+        table.lock(B, range(u64::MAX, 1), true, None).unwrap();
         assert!(!table.allows_read(B, 0, 1));
     }
 
     #[test]
     fn an_empty_range_conflicts_only_from_inside() {
         let mut table = LockTable::default();
-        table.lock(A, range(10, 10), true).unwrap();
-        table.lock(B, range(10, 0), true).unwrap();
-        assert_eq!(table.lock(B, range(15, 0), true), Err(LockRefused::Conflict));
+        table.lock(A, range(10, 10), true, None).unwrap();
+        table.lock(B, range(10, 0), true, None).unwrap();
+        assert_eq!(table.lock(B, range(15, 0), true, None), Err(LockRefused::Conflict));
+    }
+
+    #[test]
+    fn many_ranges_compared_at_once_meet_the_locks_that_they_meet_one_by_one() {
+        // From a small space, so that all ways in which ranges meet come up.
+        let mut seed = 1_u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for _ in 0..300 {
+            let mut table = LockTable::default();
+            for _ in 0..next(8) {
+                let owner = if next(2) == 0 { A } else { B };
+                let _ = table.lock(owner, range(next(30), next(6)), next(2) == 0, None);
+            }
+            let barrier = Barrier::new(table.forbidden_to(A));
+            for offset in 0..32 {
+                for length in 0..8 {
+                    let one_by_one = table.allows_write(A, offset, length);
+                    assert_eq!(
+                        barrier.allows(offset, length),
+                        one_by_one,
+                        "{offset} {length} {table:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_to_the_end_of_the_number_line_is_in_the_way_there() {
+        let mut table = LockTable::default();
+        table.lock(B, range(u64::MAX, 1), true, None).unwrap();
+        let barrier = Barrier::new(table.forbidden_to(A));
+        assert!(barrier.allows(0, u64::MAX) && !barrier.allows(u64::MAX, 1));
     }
 }

@@ -7,15 +7,15 @@
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
-//! [`throttle`], [`clients`], and what those have who proved nothing: [`guest_opens`]. Ids that peers hold are
-//! generational ([`slab`]).
+//! [`throttle`], [`clients`], and what they hold of the server: [`account`]. Ids that peers hold are
+//! generational ([`slab`]). How long requests take is noted by [`reactor`].
 
+pub(crate) mod account;
 pub(crate) mod caching;
 pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
-pub(crate) mod guest_opens;
 pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;
@@ -29,6 +29,7 @@ pub(crate) mod open;
 pub(crate) mod orphans;
 pub(crate) mod persistent;
 pub(crate) mod pipe;
+pub(crate) mod reactor;
 pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;
@@ -40,7 +41,8 @@ pub(crate) mod turns;
 pub(crate) mod window;
 pub(crate) mod work;
 
-pub(crate) use connection::{Authentication, Connection, Frame, Purpose, Stage, Violation};
+pub(crate) use account::{Account, Hold, Resource, Room};
+pub(crate) use connection::{Authentication, Connection, Frame, Kept, Purpose, Stage, Violation};
 pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;

@@ -436,12 +436,12 @@ mod tests {
         let (key, timeout) = (FileKey { device: 1, inode: 1 }, Duration::from_secs(1));
         let node = Node::new(key, timeout, Arc::new(Orphans::new()), Arc::default());
         let range = LockRange::new(0, 10).unwrap();
-        node.lock().locks.lock(OpenSerial(1), range, true).unwrap();
+        node.lock().locks.lock(OpenSerial(1), range, true, None).unwrap();
         let changed = node.changed.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
         node.release_locks(OpenSerial(1), &[range]);
         assert!(changed.as_mut().enable(), "notified");
-        node.lock().locks.lock(OpenSerial(2), range, true).unwrap();
+        node.lock().locks.lock(OpenSerial(2), range, true, None).unwrap();
     }
 }

@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use smb::create::{AccessMask, CreateAction};
 
+use super::account::Hold;
 use super::creates::CreateKey;
-use super::guest_opens::GuestOpen;
 use super::lease::Owner;
 use super::lock_sequence::LockSequences;
 use super::locks::OpenSerial;
@@ -52,7 +52,7 @@ pub(crate) struct Open {
     /// The client asked for durable writes (FILE_WRITE_THROUGH).
     pub(crate) write_through: bool,
     /// Where an enumeration stands. Taken out while a worker uses it.
-    pub(crate) enumeration: Mutex<Option<Enumeration>>,
+    pub(crate) enumeration: Arc<tokio::sync::Mutex<Option<Listing>>>,
     /// There once push was granted.
     pub(crate) push: OnceLock<Arc<OpenPush>>,
     /// Where the client stands in what it reads bit by bit.
@@ -69,9 +69,18 @@ pub(crate) struct Open {
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
     life: AtomicU8,
-    _place: GuestOpen,
+    /// Its place among the opens of its user; of one from before a restart there is none.
+    place: Mutex<Option<Hold>>,
     /// Held by who changes the file for this open, whole by who ends it or hands it over.
     changes: RwLock<()>,
+}
+
+/// A directory that is listed bit by bit.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) cursor: Enumeration,
+    /// It has a descriptor of its own.
+    pub(crate) _place: Hold,
 }
 
 /// Who opened a file and how: what a client has to know to get it back.
@@ -133,7 +142,7 @@ pub(crate) struct OpenParts {
     pub(crate) session: Weak<Session>,
     pub(crate) volatile: u64,
     pub(crate) sequence: u16,
-    pub(crate) place: GuestOpen,
+    pub(crate) place: Option<Hold>,
 }
 
 impl Open {
@@ -149,7 +158,7 @@ impl Open {
             owner,
             mode,
             write_through,
-            enumeration: Mutex::new(None),
+            enumeration: Arc::default(),
             push: OnceLock::new(),
             marks: Marks::default(),
             origin: parts.origin,
@@ -160,7 +169,7 @@ impl Open {
             lock_sequences: Mutex::default(),
             may_repeat,
             life: AtomicU8::new(HELD),
-            _place: parts.place,
+            place: Mutex::new(parts.place),
             changes: RwLock::default(),
         }
     }
@@ -169,7 +178,7 @@ impl Open {
     /// can find. Push starts anew.
     pub(crate) fn handed_over(old: &Self, place: NewPlace) -> Self {
         old.life.store(HANDED_OVER, Ordering::Release);
-        let enumeration = old.enumeration.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held_place = old.place.lock().unwrap_or_else(PoisonError::into_inner).take();
         Self {
             serial: old.serial,
             tree: place.tree,
@@ -179,7 +188,7 @@ impl Open {
             owner: old.owner,
             mode: old.mode,
             write_through: old.write_through,
-            enumeration: Mutex::new(enumeration),
+            enumeration: Arc::clone(&old.enumeration),
             push: OnceLock::new(),
             marks: old.marks.moved(),
             origin: Origin { client: place.client, ..old.origin.clone() },
@@ -190,7 +199,7 @@ impl Open {
             lock_sequences: Mutex::new(old.lock_sequences().handed_over()),
             may_repeat: AtomicBool::new(old.may_repeat()),
             life: AtomicU8::new(HELD),
-            _place: GuestOpen::none(),
+            place: Mutex::new(held_place),
             changes: RwLock::default(),
         }
     }

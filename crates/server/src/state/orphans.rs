@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn user(name: &str) -> Identity {
-        Identity::User(name.to_owned())
+        Identity::user(name)
     }
 
     #[test]

@@ -19,7 +19,6 @@ use smb::create::{AccessMask, CreateAction};
 use tracing::{info, warn};
 
 use super::caching::{Caching, Flavor};
-use super::guest_opens::GuestOpen;
 use super::lease::{Granted, Owner};
 use super::locks::{LockRange, OpenSerial};
 use super::node::{NodeState, OpenRecord};
@@ -57,7 +56,7 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         lease_key,
         client: open.origin.client,
         create_guid: open.origin.create_guid,
-        user: user.clone(),
+        user: user.to_string(),
         path: record.path.to_wire(),
         earlier: None,
         locks: Vec::new(),
@@ -89,7 +88,7 @@ pub(crate) fn forget(share: &Share, serial: u64) {
 fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), ShareError> {
     let (path, found) = find(share, &note)?;
     let access = AccessMask::from_bits_retain(note.access);
-    let user = Identity::User(note.user.clone());
+    let user = Identity::user(&note.user);
     let deletes = note.flags & DELETE_ON_CLOSE != 0;
     let granted = Regrant::decide(share, &user, access, deletes);
     let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(ShareError::AccessDenied)?;
@@ -120,7 +119,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         session: Weak::new(),
         volatile: 0,
         sequence: 0,
-        place: GuestOpen::none(),
+        place: None,
     }));
     let timeout = Duration::from_millis(u64::from(note.timeout_ms));
     let _ = open.durable.set(Durable { timeout, persistent: true });

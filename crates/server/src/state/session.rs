@@ -26,6 +26,7 @@ use smb::FileTime;
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use tokio::sync::Notify;
 
+use super::account::{Account, Hold};
 use super::link::{Agreed, Link};
 use super::open::Open;
 use super::pipe::Pipe;
@@ -41,14 +42,21 @@ use crate::service::{Core, now};
 /// Who a session belongs to.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Identity {
-    /// Knows the password, or has shown a ticket.
-    User(String),
+    /// Knows the password, or has shown a ticket: the name of the account, however the client wrote it
+    /// ([`Identity::user`]).
+    User(Arc<str>),
     /// Has proved nothing, and comes from the machine that says it has this GUID: a guest, who may have said a
     /// name or not. Where being the same user gives a right, guests of other machines have none.
     Guest { client: [u8; 16] },
 }
 
 impl Identity {
+    /// The user whom a client calls so: neither realm nor case make another one.
+    pub(crate) fn user(name: &str) -> Self {
+        let name = name.split_once('@').map_or(name, |(name, _realm)| name);
+        Self::User(name.to_lowercase().into())
+    }
+
     pub(crate) fn is_guest(&self) -> bool {
         matches!(self, Self::Guest { .. })
     }
@@ -83,6 +91,9 @@ pub(crate) struct Session {
     expires: AtomicU64,
     /// When it was set up.
     pub(crate) since: Instant,
+    /// What its user, or all guests, hold of the server.
+    pub(crate) account: Arc<Account>,
+    _place: Option<Hold>,
 }
 
 /// One connection's part in a session: the key that signs there.
@@ -106,6 +117,9 @@ struct Links {
 pub(crate) struct SessionParts {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
+    pub(crate) account: Arc<Account>,
+    /// Its place among the sessions of its user.
+    pub(crate) place: Option<Hold>,
     pub(crate) agreed: Agreed,
     pub(crate) signing: Option<SessionSigner>,
     pub(crate) sealing: Option<SealingKey>,
@@ -119,6 +133,8 @@ impl Session {
         let SessionParts {
             id,
             identity,
+            account,
+            place,
             agreed,
             signing,
             sealing,
@@ -145,6 +161,8 @@ impl Session {
             unnamed: AtomicBool::new(false),
             expires: AtomicU64::new(u64::MAX),
             since: Instant::now(),
+            account,
+            _place: place,
         }
     }
 

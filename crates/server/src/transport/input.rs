@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::low_water;
-use crate::state::{Frame, Violation};
+use crate::state::{Frame, Room, Violation};
 
 /// What has been read and not handled yet.
 #[derive(Debug)]
@@ -28,6 +28,10 @@ pub(super) struct Input {
     start: usize,
     end: usize,
     large: Option<Large>,
+    /// The length of a frame for which there is no memory yet; its head is in the buffer.
+    wanted: Option<usize>,
+    /// Bytes of long frames, from the beginning.
+    received: u64,
     /// Another long frame is likely to come next.
     follows_large: bool,
     spares: Arc<Spares>,
@@ -37,6 +41,7 @@ pub(super) struct Input {
 #[derive(Debug)]
 struct Large {
     frame: InFrame,
+    room: Option<Room>,
     filled: usize,
     /// Bytes that have to come before the socket is readable.
     mark: usize,
@@ -80,7 +85,16 @@ impl Input {
     /// Nothing yet, and little memory.
     pub(super) fn new() -> Self {
         let (buffer, spares) = (vec![0; IDLE_BUFFER], Arc::default());
-        Self { buffer, start: 0, end: 0, large: None, follows_large: false, spares }
+        Self {
+            buffer,
+            start: 0,
+            end: 0,
+            large: None,
+            wanted: None,
+            received: 0,
+            follows_large: false,
+            spares,
+        }
     }
 
     /// Whether [`Input::idle`] may give memory back.
@@ -103,7 +117,9 @@ impl Input {
     /// Reads once. Cancel-safe: nothing is lost when another branch wins.
     pub(super) async fn read(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
         if let Some(large) = &mut self.large {
-            return large.read(stream).await;
+            let got = large.read(stream).await?;
+            self.received += u64::try_from(got).expect("lengths fit 64 bits");
+            return Ok(got);
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -123,6 +139,28 @@ impl Input {
         Ok(got)
     }
 
+    /// How long the frame is that memory has to be made for, by [`Input::begin_large`], before more is read.
+    pub(super) fn wanted(&self) -> Option<usize> {
+        self.wanted
+    }
+
+    /// Makes memory for the frame that is wanted.
+    pub(super) fn begin_large(&mut self, room: Option<Room>) {
+        let Some(len) = self.wanted.take() else { return };
+        let rest = &self.buffer[self.start + framing::PREFIX_LEN..self.end];
+        let mut frame = self.spares.frame(len);
+        frame[..rest.len()].copy_from_slice(rest);
+        self.large = Some(Large { filled: rest.len(), frame, room, mark: 1 });
+        self.follows_large = true;
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// A long frame is on its way: how much of such has come up to now, and whether others wait for its memory.
+    pub(super) fn under_way(&self) -> Option<(u64, bool)> {
+        let large = self.large.as_ref()?;
+        Some((self.received, large.room.as_ref().is_some_and(Room::is_wanted)))
+    }
+
     fn grow(&mut self) {
         if self.buffer.len() < READ_BUFFER {
             self.buffer.resize(READ_BUFFER, 0);
@@ -135,7 +173,7 @@ impl Input {
             if !large.is_whole() {
                 return Ok(None);
             }
-            return Ok(self.large.take().map(|large| Frame::Owned(large.frame)));
+            return Ok(self.large.take().map(|large| Frame::Owned(large.frame, large.room)));
         }
         let held = &self.buffer[self.start..self.end];
         let Some(&prefix) = held.first_chunk::<{ framing::PREFIX_LEN }>() else { return Ok(None) };
@@ -148,11 +186,7 @@ impl Input {
             return Ok(Some(Frame::Borrowed(&mut self.buffer[at..at + len])));
         }
         if len > LARGE_FRAME {
-            let mut frame = self.spares.frame(len);
-            frame[..rest.len()].copy_from_slice(rest);
-            self.large = Some(Large { filled: rest.len(), frame, mark: 1 });
-            self.follows_large = true;
-            (self.start, self.end) = (0, 0);
+            self.wanted = Some(len);
         } else {
             self.follows_large = false;
             if self.start + framing::PREFIX_LEN + len > self.buffer.len() {

@@ -8,20 +8,37 @@ use std::pin::Pin;
 
 use smb::NtStatus;
 
+use crate::state::Room;
+
 pub(crate) mod admission;
 pub(crate) mod direct;
 mod input;
 mod low_water;
+mod out_queue;
+mod patience;
 pub(crate) mod tcp;
 mod write_buffer;
 
 /// Where answers that are not given at once go. Frames carry their four-byte length prefix.
 pub(crate) trait Outbox: Debug + Send + Sync {
     /// Sends a frame after whatever is queued. A frame to a peer that is gone is dropped.
-    fn deliver(&self, frame: Vec<u8>);
+    fn deliver(&self, parcel: Parcel);
 
     /// Ends the connection; what is queued still leaves if the peer takes it.
     fn close(&self);
+}
+
+/// A frame on its way, and the room its bytes take until they have left.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) frame: Vec<u8>,
+    pub(crate) room: Option<Room>,
+}
+
+impl From<Vec<u8>> for Parcel {
+    fn from(frame: Vec<u8>) -> Self {
+        Self { frame, room: None }
+    }
 }
 
 /// The peer's memory, as READ and WRITE requests with an RDMA channel name it.

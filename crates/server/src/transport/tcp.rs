@@ -10,8 +10,9 @@
 //!
 //! A request that can be answered now costs one read and one write on one task: no hop, no lock
 //! another connection can hold, no copy of the data beyond the kernel's. While a peer does not
-//! take its answers nothing more is read from it. The outbox needs no bound of its own: every
-//! frame in it answers a request that took a credit, or breaks a lease once.
+//! take its answers nothing more is read from it; it is dropped when it takes nothing at all, or too little
+//! of what others wait for ([`super::patience`]). The outbox needs no bound of its own: every
+//! frame in it breaks a lease once, or answers a request that took a credit, and room if it asked for bytes.
 //!
 //! Spec: MS-SMB2 §2.1 (direct TCP).
 
@@ -21,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smb::framing;
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -30,14 +30,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::Outbox;
 use super::admission::Admission;
 use super::input::Input;
+use super::out_queue;
+use super::patience::Patience;
 use super::write_buffer::{self, WriteBuffer};
-use crate::limits::UNAUTHENTICATED_FRAME_MAX;
+use super::{Outbox, Parcel};
+use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
 use crate::share::{Remainder, ShareError};
-use crate::state::{Connection, Link, Violation};
+use crate::state::{Connection, Link, Resource, Room, Violation};
 
 /// Accepts connections until told to stop, then waits for them to end.
 pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
@@ -52,8 +54,9 @@ pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watc
             Ok((stream, peer)) => {
                 let evicted = Arc::new(Notify::new());
                 if let Some(admission) = Admission::ask(&core, Arc::clone(&evicted) as _) {
-                    let peer = Peer::new(&core, stream, peer, (admission, evicted));
-                    connections.spawn(peer.run(stop.clone()));
+                    let place = (admission, evicted);
+                    let peer = Peer::new(&core, stream, peer, place, stop.clone());
+                    connections.spawn(peer.run());
                 }
             }
             Err(error) => {
@@ -78,7 +81,7 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 /// What others put into a connection's queue.
 #[derive(Debug)]
 enum Outgoing {
-    Frame(Vec<u8>),
+    Frame(Parcel),
     Close,
 }
 
@@ -86,9 +89,9 @@ enum Outgoing {
 struct Queue(UnboundedSender<Outgoing>);
 
 impl Outbox for Queue {
-    fn deliver(&self, frame: Vec<u8>) {
+    fn deliver(&self, parcel: Parcel) {
         // The connection may have ended: then nobody waits for the answer.
-        let _ = self.0.send(Outgoing::Frame(frame));
+        let _ = self.0.send(Outgoing::Frame(parcel));
     }
 
     fn close(&self) {
@@ -105,9 +108,14 @@ struct Peer {
     queue: UnboundedReceiver<Outgoing>,
     input: Input,
     out: WriteBuffer,
+    /// What is in `out` takes this, until it has left.
+    rooms: Vec<Room>,
+    /// Bytes the kernel has taken, from the beginning.
+    written: u64,
     admission: Admission,
     /// Rung when the connection has to make room for a newcomer.
     evicted: Arc<Notify>,
+    stop: watch::Receiver<bool>,
 }
 
 impl Peer {
@@ -116,6 +124,7 @@ impl Peer {
         stream: TcpStream,
         address: SocketAddr,
         (admission, evicted): (Admission, Arc<Notify>),
+        stop: watch::Receiver<bool>,
     ) -> Self {
         let (sender, queue) = unbounded_channel();
         let local = stream.local_addr().unwrap_or(address);
@@ -129,14 +138,17 @@ impl Peer {
             queue,
             input: Input::new(),
             out: WriteBuffer::default(),
+            rooms: Vec::new(),
+            written: 0,
             admission,
             evicted,
+            stop,
         }
     }
 
-    async fn run(mut self, stop: watch::Receiver<bool>) {
+    async fn run(mut self) {
         debug!(peer = %self.address, "connected");
-        match self.converse(stop).await {
+        match self.converse().await {
             Ok(()) => debug!(peer = %self.address, "disconnected"),
             Err(end) => info!(peer = %self.address, reason = %end, "connection ended"),
         }
@@ -149,14 +161,17 @@ impl Peer {
         drop(admission);
     }
 
-    async fn converse(&mut self, mut stop: watch::Receiver<bool>) -> Result<(), End> {
+    async fn converse(&mut self) -> Result<(), End> {
         let patience = self.admission.core.limits.authentication_timeout;
         let deadline = Instant::now() + patience;
         // One timer for all pauses: it is set again only when it has fired, not for each request.
         let pause = tokio::time::sleep(write_buffer::IDLE);
         tokio::pin!(pause);
         let mut was_busy = true;
+        // Of a long frame on its way: how long it is waited for.
+        let mut slow: Option<Patience> = None;
         loop {
+            self.make_room().await?;
             tokio::select! {
                 biased;
                 read = self.input.read(&mut self.stream) => {
@@ -177,14 +192,69 @@ impl Peer {
                 () = self.evicted.notified(), if self.admission.is_evictable() => {
                     return Err(End::Evicted);
                 }
-                () = &mut pause, if self.out.is_large() || self.input.is_large() => {
+                () = &mut pause, if self.has_something() => {
+                    match self.input.under_way() {
+                        None => slow = None,
+                        Some((received, is_wanted)) => {
+                            let now = Instant::now();
+                            let slow = slow.get_or_insert_with(|| Patience::starting(now, received));
+                            if slow.is_over(now, received, is_wanted) {
+                                return Err(End::PeerDoesNotSend);
+                            }
+                        }
+                    }
                     if !std::mem::take(&mut was_busy) {
                         self.out.idle();
                         self.input.idle();
                     }
                     pause.as_mut().reset(Instant::now() + write_buffer::IDLE);
                 }
-                () = told(&mut stop) => return Err(End::ServerStops),
+                () = told(&mut self.stop) => return Err(End::ServerStops),
+            }
+        }
+    }
+
+    /// Whether there is something to look after when nothing comes.
+    fn has_something(&self) -> bool {
+        self.out.is_large() || self.input.is_large() || self.input.under_way().is_some()
+    }
+
+    /// Waits, while that takes nothing more from the peer, until there is room for what it sends next.
+    async fn make_room(&mut self) -> Result<(), End> {
+        if !self.connection.link.is_crowded() && self.input.wanted().is_none() {
+            return Ok(());
+        }
+        let link = Arc::clone(&self.connection.link);
+        if link.is_crowded() {
+            self.wait(link.request_room()).await?;
+        }
+        let Some(len) = self.input.wanted() else { return Ok(()) };
+        let room = match link.holder() {
+            None => None,
+            Some(holder) => {
+                let whose = (&link.account, &holder);
+                match Room::try_take(whose, Resource::Requests, len) {
+                    None => Some(self.wait(Room::take(whose, Resource::Requests, len)).await?),
+                    room => room,
+                }
+            }
+        };
+        self.input.begin_large(room);
+        Ok(())
+    }
+
+    /// Waits for something; answers leave meanwhile.
+    async fn wait<T>(&mut self, event: impl Future<Output = T>) -> Result<T, End> {
+        tokio::pin!(event);
+        loop {
+            tokio::select! {
+                biased;
+                happened = &mut event => return Ok(happened),
+                Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
+                () = self.evicted.notified(), if self.admission.is_evictable() => {
+                    return Err(End::Evicted);
+                }
+                () = told(&mut self.stop) => return Err(End::ServerStops),
             }
         }
     }
@@ -199,11 +269,15 @@ impl Peer {
                 .saturating_add(framing::FRAME_OVERHEAD_MAX)
         };
         while let Some(frame) = self.input.next_frame(limit)? {
-            self.connection.handle(frame, self.out.bytes())?;
+            let begun = Instant::now();
+            let handled = self.connection.handle(frame, self.out.bytes());
+            self.admission.core.reactor.note(begun.into_std(), self.connection.last_command());
+            handled?;
+            self.rooms.extend(self.connection.take_room());
             if let Some(rest) = self.connection.take_rest() {
                 self.stream(rest)?;
             }
-            if self.out.as_slice().len() > WRITE_AT {
+            if self.out.as_slice().len() > GATHERED_MAX {
                 self.write().await?;
             }
         }
@@ -211,23 +285,33 @@ impl Peer {
         // What finished meanwhile travels with it.
         while let Ok(outgoing) = self.queue.try_recv() {
             match outgoing {
-                Outgoing::Frame(frame) => self.out.bytes().extend_from_slice(&frame),
+                Outgoing::Frame(parcel) => self.gather(parcel).await?,
                 Outgoing::Close => return Err(End::Closed),
             }
         }
         self.write().await
     }
 
+    async fn gather(&mut self, parcel: Parcel) -> Result<(), End> {
+        let Parcel { frame, room } = parcel;
+        if self.out.as_slice().len() + frame.len() > GATHERED_MAX {
+            self.write().await?;
+        }
+        self.rooms.extend(room);
+        // A large answer is not copied.
+        if frame.len() > GATHERED_MAX {
+            self.out.replace(frame);
+        } else {
+            self.out.bytes().extend_from_slice(&frame);
+        }
+        Ok(())
+    }
+
     async fn take_queue(&mut self, first: Outgoing) -> Result<(), End> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
             match outgoing {
-                // A large answer is not copied: it leaves behind what was gathered.
-                Outgoing::Frame(frame) if frame.len() > WRITE_AT => {
-                    self.write().await?;
-                    self.out.replace(frame);
-                }
-                Outgoing::Frame(frame) => self.out.bytes().extend_from_slice(&frame),
+                Outgoing::Frame(parcel) => self.gather(parcel).await?,
                 Outgoing::Close => {
                     self.write().await?;
                     return Err(End::Closed);
@@ -256,12 +340,35 @@ impl Peer {
 
     async fn write(&mut self) -> Result<(), End> {
         // Almost always the kernel takes it all at once, and no timer is needed.
-        if !self.try_write()? {
-            let rest = self.stream.write_all(self.out.as_slice());
-            tokio::time::timeout(WRITE_TIMEOUT, rest).await.map_err(|_| End::PeerDoesNotRead)??;
-            self.out.sent();
+        if self.try_write()? {
+            return Ok(());
         }
-        Ok(())
+        let mut patience = Patience::starting(Instant::now(), self.taken()?);
+        loop {
+            let is_writable = tokio::select! {
+                biased;
+                writable = self.stream.writable() => {
+                    writable?;
+                    true
+                }
+                () = self.evicted.notified(), if self.admission.is_evictable() => {
+                    return Err(End::Evicted);
+                }
+                () = tokio::time::sleep_until(patience.look_at()) => false,
+            };
+            if is_writable && self.try_write()? {
+                return Ok(());
+            }
+            let is_wanted = self.rooms.iter().any(Room::is_wanted);
+            if patience.is_over(Instant::now(), self.taken()?, is_wanted) {
+                return Err(End::PeerDoesNotRead);
+            }
+        }
+    }
+
+    /// Bytes that the peer has taken, from the beginning.
+    fn taken(&self) -> io::Result<u64> {
+        Ok(self.written.saturating_sub(out_queue::len(&self.stream)?))
     }
 
     /// Sends what the socket takes now. Whether that was all.
@@ -275,11 +382,13 @@ impl Peer {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
         };
+        self.written += u64::try_from(sent).expect("lengths fit 64 bits");
         if sent < out.len() {
             self.out.advance(sent);
             return Ok(false);
         }
         self.out.sent();
+        self.rooms.clear();
         Ok(true)
     }
 }
@@ -295,6 +404,8 @@ enum End {
     Evicted,
     #[error("peer does not take its answers")]
     PeerDoesNotRead,
+    #[error("peer does not send the rest of a long request")]
+    PeerDoesNotSend,
     #[error("a file could not be read to the end that was promised: {0}")]
     File(ShareError),
     #[error("{0}")]
@@ -305,10 +416,6 @@ enum End {
     ServerStops,
 }
 
-/// Answers gathered before they are written, in bytes.
-const WRITE_AT: usize = 128 * 1024;
 /// Of an answer that is read while it is sent: what stays in the cache of a core between.
 const PIECE: usize = 512 * 1024;
-/// A peer that takes nothing for this long is gone.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -45,7 +45,6 @@ use crate::push::Region;
 use crate::share::{InlineIo, Metadata};
 use crate::state::caching::{Caching, Flavor};
 use crate::state::creates::{Begun, CreateKey};
-use crate::state::guest_opens::GuestOpen;
 use crate::state::holder::Holder;
 use crate::state::lease::{Granted, Owner};
 use crate::state::node::Node;
@@ -53,7 +52,7 @@ use crate::state::open::{Durable, OpenParts, Origin};
 use crate::state::persistent;
 use crate::state::session::log_close;
 use crate::state::slab::SlabId;
-use crate::state::{Open, Tree};
+use crate::state::{Hold, Open, Resource, Tree};
 
 /// Opens or creates a file or directory.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -93,7 +92,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
     }
     let core = &call.link.core;
-    let place = core.guest_opens.take(&call.session().identity, core.limits.guest_opens_max);
+    let place = call.session().account.try_take(Resource::Opens, 1);
     let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     let serial = core.next_serial();
     let wish = Arc::new(Wish::check(&request, &tree, client, &call.session().identity, serial)?);
@@ -312,7 +311,7 @@ async fn register(
     wish: &Wish,
     created: Created,
     origin: Origin,
-    place: GuestOpen,
+    place: Hold,
 ) -> Result<Arc<Open>, NtStatus> {
     let session = call.session();
     let access = match created.action {
@@ -332,7 +331,7 @@ async fn register(
         session: Arc::downgrade(session),
         volatile,
         sequence: call.header.channel_sequence(),
-        place,
+        place: Some(place),
     };
     let open = match session.add_open(|id| Arc::new(Open::new(parts(id.0)))) {
         Ok(open) => open,

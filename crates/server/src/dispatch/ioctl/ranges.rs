@@ -15,10 +15,12 @@ use super::Call;
 use crate::access::operation::Operation;
 use crate::access::{self, Look, Set, Write};
 use crate::dispatch::malformed;
+use crate::limits::TRIM_RANGES_INLINE_MAX;
 use crate::push::Region;
 use crate::share::{Entry, InlineIo, ShareError, Span};
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::locks::Barrier;
 use crate::state::node::Resizing;
 
 /// SET_SPARSE.
@@ -52,9 +54,7 @@ pub(super) async fn trim(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<V
     let count = u32::try_from(ranges.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let span = |range: &FileRange| Span { start: range.offset, end: range.end() };
     let spans: Vec<_> = ranges.iter().map(span).collect();
-    for span in &spans {
-        check_locks(&open, *span)?;
-    }
+    check_all_locks(call, &open, &spans).await?;
     let first = spans.iter().map(|span| span.start).min().unwrap_or(0);
     let work = move |entry: &Entry| spans.into_iter().try_for_each(|span| entry.trim(span));
     change(call, open, first, work).await?;
@@ -138,6 +138,24 @@ fn check_locks(open: &Open, span: Span) -> Result<(), NtStatus> {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
     Ok(())
+}
+
+// Many ranges and many locks are compared where that is in nobody's way.
+async fn check_all_locks(call: &Call, open: &Arc<Open>, spans: &[Span]) -> Result<(), NtStatus> {
+    if spans.len() <= TRIM_RANGES_INLINE_MAX {
+        return spans.iter().try_for_each(|span| check_locks(open, *span));
+    }
+    let forbidden = open.node.lock().locks.forbidden_to(open.serial);
+    if forbidden.is_empty() {
+        return Ok(());
+    }
+    let spans = spans.to_vec();
+    let compare = move || {
+        let barrier = Barrier::new(forbidden);
+        spans.iter().all(|span| barrier.allows(span.start, span.end.saturating_sub(span.start)))
+    };
+    let is_free = call.blocking(InlineIo::CachedReads, compare).await?;
+    if is_free { Ok(()) } else { Err(NtStatus::FILE_LOCK_CONFLICT) }
 }
 
 // Carries out what changes bytes from `start` on, once nobody caches or maps them.

@@ -39,7 +39,7 @@ use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
 use crate::state::{Channel, Identity, Link, Session, Tree};
-use crate::transport::Outbox;
+use crate::transport::{Outbox, Parcel};
 
 /// Everything a test holds.
 pub(super) struct Rig {
@@ -309,7 +309,9 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
     let (of_channel, signing) = key.divide(Lane::new().id(), 0);
     let session = Arc::new(Session::new(SessionParts {
         id,
-        identity: Identity::User("user".to_owned()),
+        identity: Identity::user("user"),
+        account: core.accounts.of(&Identity::user("user")),
+        place: None,
         agreed: agreed(),
         signing: Some(signing),
         sealing: None,
@@ -409,7 +411,7 @@ impl Registrar for TestEngine {
 struct Nowhere;
 
 impl Outbox for Nowhere {
-    fn deliver(&self, _: Vec<u8>) {}
+    fn deliver(&self, _: Parcel) {}
     fn close(&self) {}
 }
 

@@ -12,6 +12,7 @@ use super::peer::{Home, Peer, Stage, Turn};
 use super::transfers::{Pull, PullEnd};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::state::Frame;
+use crate::transport::Parcel;
 
 /// A request that waits for the SMB side to come home.
 #[derive(Debug)]
@@ -138,7 +139,8 @@ impl Peer {
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
         // What the handling posted, an RDMA Write above all, comes before its answer.
         self.mailbox.collect(&mut self.items);
-        self.items.push_back(Item::Frames(out));
+        let room = smb.connection.take_room();
+        self.items.push_back(Item::Frames(Parcel { frame: out, room }));
         outcome?;
         self.note_authentication(turn)
     }
@@ -148,7 +150,7 @@ impl Peer {
         let mailbox = self.mailbox.clone();
         turn.shared.core.runtime.spawn(async move {
             let mut out = Vec::new();
-            let outcome = smb.handle(Frame::Owned(frame.into()), &mut out);
+            let outcome = smb.handle(Frame::Owned(frame.into(), None), &mut out);
             let home = Box::new(Home { smb, out, outcome });
             if let Err(Item::Home(home)) = mailbox.post(Item::Home(home)) {
                 // The peer is gone meanwhile.
@@ -175,7 +177,15 @@ impl Peer {
 
     /// Whether the peer has to take answers before it gets more credits.
     pub(super) fn is_congested(&self) -> bool {
-        self.queued_bytes + self.backlog_bytes > CONGESTED_AT
+        let link = self.smb.as_ref().map(|smb| &smb.connection.link);
+        // Tried anew when one of its requests is done, which has an answer to leave.
+        let is_crowded = link.is_some_and(|link| {
+            if link.is_crowded() {
+                link.set_crowded(!link.has_request_room());
+            }
+            link.is_crowded()
+        });
+        is_crowded || self.queued_bytes + self.backlog_bytes > CONGESTED_AT
     }
 }
 

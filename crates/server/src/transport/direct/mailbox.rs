@@ -23,13 +23,14 @@ use super::peer::Home;
 use super::spares::Spares;
 use super::table::DirectId;
 use super::transfers::{Pull, Push};
+use crate::transport::Parcel;
 use crate::transport::admission::Bell;
 
 /// Something for a peer to do, in order.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// Frames to send, each with its length prefix.
-    Frames(Vec<u8>),
+    /// Frames to send, each with its length prefix, and the room they take.
+    Frames(Parcel),
     /// Bytes into the peer's memory; what is queued later leaves later.
     Push(Push),
     /// Bytes out of the peer's memory.

@@ -19,6 +19,8 @@ use super::error::End;
 use super::inspect::Place;
 use super::mailbox::Item;
 use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
+use crate::state::Room;
+use crate::transport::Parcel;
 
 impl Peer {
     /// Does everything that can be done now.
@@ -51,8 +53,8 @@ impl Peer {
     fn work_off_items(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Frames(frames) => {
-                    self.queue_frames(frames)?;
+                Item::Frames(Parcel { frame, room }) => {
+                    self.queue_frames(frame, room)?;
                     // By an answer that was held back.
                     self.note_authentication(turn)?;
                 }
@@ -67,7 +69,8 @@ impl Peer {
                 Item::Home(home) => {
                     let Home { smb, out, outcome } = *home;
                     self.smb = Some(smb);
-                    self.queue_frames(out)?;
+                    let room = self.smb.as_mut().and_then(|smb| smb.connection.take_room());
+                    self.queue_frames(out, room)?;
                     outcome?;
                     self.note_authentication(turn)?;
                 }
@@ -82,7 +85,7 @@ impl Peer {
     }
 
     /// Takes the length prefixes off, which SMB Direct has no use for, and queues the messages.
-    fn queue_frames(&mut self, mut frames: Vec<u8>) -> Result<(), End> {
+    fn queue_frames(&mut self, mut frames: Vec<u8>, room: Option<Room>) -> Result<(), End> {
         while let Some(&prefix) = frames.first_chunk::<{ framing::PREFIX_LEN }>() {
             let len = framing::frame_len(prefix, framing::FRAME_LEN_MAX);
             let end = framing::PREFIX_LEN + len.map_err(|_| End::LocalFrame)?;
@@ -96,6 +99,8 @@ impl Peer {
             self.queue_message(mem::replace(&mut frames, rest))?;
         }
         self.mailbox.recycle(frames);
+        // Until the last of them has left.
+        self.rooms.extend(room.map(|room| (self.queued_messages, room)));
         Ok(())
     }
 
@@ -109,6 +114,7 @@ impl Peer {
             _ => End::PeerTakesNothing { queued: self.queued_bytes },
         })?;
         self.queued_bytes += len;
+        self.queued_messages += 1;
         if self.queued_bytes > QUEUED_MAX {
             return Err(End::PeerTakesNothing { queued: self.queued_bytes });
         }
@@ -137,6 +143,12 @@ impl Peer {
                 let transmit = connection.poll_transmit(&mut self.transmit)?;
                 if let Some(message) = transmit.finished {
                     self.queued_bytes -= message.len();
+                    self.sent_messages += 1;
+                    while self
+                        .rooms
+                        .pop_front_if(|(until, _)| *until <= self.sent_messages)
+                        .is_some()
+                    {}
                     self.mailbox.recycle(message);
                 }
                 Some((transmit.len, transmit.invalidate))

@@ -27,7 +27,7 @@ use super::receives::{Receives, SLOTS_UNAUTHENTICATED};
 use super::staging::Budget;
 use super::table::{DirectId, Shared};
 use super::transfers::Transfers;
-use crate::state::{Connection, Frame};
+use crate::state::{Connection, Frame, Room};
 use crate::transport::admission::Admission;
 
 /// See the module.
@@ -51,6 +51,11 @@ pub(super) struct Peer {
     pub(super) backlog_bytes: usize,
     /// Bytes of answers that have not left.
     pub(super) queued_bytes: usize,
+    /// Messages queued and sent, from the beginning.
+    pub(super) queued_messages: u64,
+    pub(super) sent_messages: u64,
+    /// What answers take until so many messages were sent.
+    pub(super) rooms: VecDeque<(u64, Room)>,
     pub(super) transmit: Vec<u8>,
     /// A message in `transmit` that the queue pair did not take yet.
     pub(super) stalled: Option<(usize, Option<Token>)>,
@@ -96,7 +101,9 @@ impl Smb {
     pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
         let connection = &mut self.connection;
         connection.link.hear();
+        let begun = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
+        connection.link.core.reactor.note(begun, connection.last_command());
         outcome.map_err(|_| End::LocalPanic)?.map_err(End::from)
     }
 
@@ -158,6 +165,9 @@ impl Peer {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             queued_bytes: 0,
+            queued_messages: 0,
+            sent_messages: 0,
+            rooms: VecDeque::new(),
             transmit: Vec::new(),
             stalled: None,
             transfers: Transfers::new(parts.requests_max),

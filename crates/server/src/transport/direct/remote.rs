@@ -9,16 +9,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::cursor::Cursor;
 use super::mailbox::{Fetched, Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
-use crate::transport::{Outbox, RemoteMemory, Transfer};
+use crate::transport::{Outbox, Parcel, RemoteMemory, Transfer};
 
 /// Answers, by way of the mailbox.
 #[derive(Debug)]
 pub(super) struct Answers(pub(super) Arc<Mailbox>);
 
 impl Outbox for Answers {
-    fn deliver(&self, frame: Vec<u8>) {
+    fn deliver(&self, parcel: Parcel) {
         // The connection may have ended: then nobody waits for the answer.
-        let _ = self.0.post(Item::Frames(frame));
+        let _ = self.0.post(Item::Frames(parcel));
     }
 
     fn close(&self) {

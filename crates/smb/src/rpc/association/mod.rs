@@ -27,6 +27,7 @@ pub struct Association {
     inbox: Vec<u8>,
     /// Fragments to be read, the front one from `read` on.
     outbox: VecDeque<Vec<u8>>,
+    outbox_len: usize,
     read: usize,
     bound: Vec<(u16, Interface)>,
     call: Option<Call>,
@@ -55,6 +56,9 @@ pub enum AssociationError {
     /// Answers that are not fetched, or a fragment that never ends.
     #[error("peer keeps {0} bytes waiting in a pipe")]
     PeerTooMuch(usize),
+    /// More PDUs at once than anybody has a use for.
+    #[error("peer wrote more than {PDUS_PER_WRITE_MAX} PDUs at once")]
+    PeerTooMany,
 }
 
 impl Association {
@@ -64,6 +68,7 @@ impl Association {
             pipe: interface,
             inbox: Vec::new(),
             outbox: VecDeque::new(),
+            outbox_len: 0,
             read: 0,
             bound: Vec::new(),
             call: None,
@@ -77,20 +82,36 @@ impl Association {
     /// # Errors
     /// The conversation is over; close the pipe.
     pub fn write(&mut self, bytes: &[u8], host: &Host) -> Result<(), AssociationError> {
-        let waiting = self.inbox.len() + self.outbox.iter().map(Vec::len).sum::<usize>();
-        if waiting + bytes.len() > WAITING_MAX {
-            return Err(AssociationError::PeerTooMuch(waiting + bytes.len()));
+        if self.inbox.len() + bytes.len() > WAITING_MAX {
+            return Err(AssociationError::PeerTooMuch(self.inbox.len() + bytes.len()));
         }
-        self.inbox.extend_from_slice(bytes);
-        while let Some(preamble) = Preamble::parse(&self.inbox)? {
-            if self.inbox.len() < preamble.len {
-                break;
+        // Read where they lie; what is left is moved to the front once.
+        let mut inbox = std::mem::take(&mut self.inbox);
+        inbox.extend_from_slice(bytes);
+        let (mut start, mut count) = (0, 0);
+        while let Some(preamble) = Preamble::parse(&inbox[start..])? {
+            let Some(fragment) = inbox.get(start..start + preamble.len) else { break };
+            count += 1;
+            if count > PDUS_PER_WRITE_MAX {
+                return Err(AssociationError::PeerTooMany);
             }
-            let rest = self.inbox.split_off(preamble.len);
-            let fragment = std::mem::replace(&mut self.inbox, rest);
+            self.check_waiting(inbox.len() - start)?;
+            start += preamble.len;
             self.take(preamble, &fragment[pdu::PREAMBLE_LEN..], host)?;
         }
+        self.inbox = inbox.split_off(start);
         Ok(())
+    }
+
+    // Each answer counts before the next call is carried out: a short call may have a long one.
+    fn check_waiting(&self, unanswered: usize) -> Result<(), AssociationError> {
+        let waiting = unanswered + self.outbox_len;
+        if waiting > WAITING_MAX { Err(AssociationError::PeerTooMuch(waiting)) } else { Ok(()) }
+    }
+
+    fn push(&mut self, fragment: Vec<u8>) {
+        self.outbox_len += fragment.len();
+        self.outbox.push_back(fragment);
     }
 
     /// Takes up to `len` bytes of the oldest answer out of the pipe. `true`: the answer goes on.
@@ -102,6 +123,7 @@ impl Association {
         self.read = end;
         let goes_on = end < front.len();
         if !goes_on {
+            self.outbox_len -= front.len();
             self.outbox.pop_front();
             self.read = 0;
         }
@@ -117,7 +139,7 @@ impl Association {
         let Preamble { kind, flags, auth_len, call_id, .. } = preamble;
         match kind {
             // Sessions are authenticated below; nobody asks for more on a pipe.
-            pdu::BIND if auth_len != 0 => self.outbox.push_back(pdu::bind_nak(call_id)),
+            pdu::BIND if auth_len != 0 => self.push(pdu::bind_nak(call_id)),
             pdu::BIND => self.bind(pdu::BIND_ACK, call_id, body)?,
             pdu::ALTER_CONTEXT if !self.bound.is_empty() && auth_len == 0 => {
                 self.bind(pdu::ALTER_CONTEXT_RESPONSE, call_id, body)?;
@@ -148,7 +170,7 @@ impl Association {
         if answer == pdu::BIND_ACK {
             self.fragment_max = bind.fragment_max.clamp(pdu::FRAGMENT_FLOOR, FRAGMENT_MAX);
         }
-        self.outbox.push_back(pdu::bind_ack(answer, call_id, &bind, self.fragment_max));
+        self.push(pdu::bind_ack(answer, call_id, &bind, self.fragment_max));
         Ok(())
     }
 
@@ -159,12 +181,12 @@ impl Association {
             self.call = Some(Call { id: call_id, context_id, opnum, stub });
         }
         let Some(call) = self.call.as_mut().filter(|call| call.id == call_id) else {
-            self.outbox.push_back(pdu::fault(call_id, context_id, Fault::PROTOCOL));
+            self.push(pdu::fault(call_id, context_id, Fault::PROTOCOL));
             return;
         };
         if call.stub.len() + stub.len() > REQUEST_MAX {
             self.call = None;
-            self.outbox.push_back(pdu::fault(call_id, context_id, Fault::PROTOCOL));
+            self.push(pdu::fault(call_id, context_id, Fault::PROTOCOL));
             return;
         }
         call.stub.extend_from_slice(stub);
@@ -173,13 +195,11 @@ impl Association {
         }
         let Some(call) = self.call.take() else { return };
         match self.carry_out(&call, host) {
-            Ok(stub) => self.outbox.extend(pdu::response(
-                call.id,
-                call.context_id,
-                &stub,
-                self.fragment_max,
-            )),
-            Err(fault) => self.outbox.push_back(pdu::fault(call.id, call.context_id, fault)),
+            Ok(stub) => {
+                let fragments = pdu::response(call.id, call.context_id, &stub, self.fragment_max);
+                fragments.into_iter().for_each(|fragment| self.push(fragment));
+            }
+            Err(fault) => self.push(pdu::fault(call.id, call.context_id, fault)),
         }
     }
 
@@ -196,8 +216,10 @@ impl Association {
 
 /// Longest arguments of a call, in bytes: names and numbers, no data.
 pub const REQUEST_MAX: usize = 16 * 1024;
-// A list of some thousand shares, waiting to be fetched.
-const WAITING_MAX: usize = 1 << 20;
+// Bytes that may wait in a pipe when a call comes; its answer, a list of all shares at most, is beside them.
+const WAITING_MAX: usize = 256 << 10;
+// PDUs of one write. A call of the longest arguments comes in twelve of the shortest fragments.
+const PDUS_PER_WRITE_MAX: usize = 32;
 // What Windows and Samba use.
 const FRAGMENT_MAX: u16 = 4280;
 const BOUND_MAX: usize = 16;

@@ -370,3 +370,27 @@ fn accounts_have_sids_in_each_form_that_is_asked_for() {
     assert!(answer.windows(6).any(|window| window == utf16("bob")));
     assert_eq!(answer[answer.len() - 8..], words(&[1, 0]));
 }
+
+#[test]
+fn a_write_of_more_pdus_than_anybody_needs_ends_the_conversation() {
+    let cancel = [5, 0, 18, 3, 0x10, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0];
+    bound().write(&cancel.repeat(PDUS_PER_WRITE_MAX), &host()).unwrap();
+    let refused = bound().write(&cancel.repeat(PDUS_PER_WRITE_MAX + 1), &host());
+    assert_eq!(refused, Err(AssociationError::PeerTooMany));
+}
+
+#[test]
+fn answers_that_nobody_fetches_end_the_conversation_before_they_are_many() {
+    let mut host = host();
+    let share = host.shares[0].clone();
+    host.shares = vec![share; 2_000];
+    let mut association = bound();
+    let calls = request(pdu::FIRST | pdu::LAST, 1, 15, &SHARE_ENUM_1).repeat(30);
+    let refused = association.write(&calls, &host);
+    assert!(matches!(refused, Err(AssociationError::PeerTooMuch(_))), "{refused:?}");
+    let mut waiting = 0;
+    while let Some((piece, _)) = association.read(usize::MAX) {
+        waiting += piece.len();
+    }
+    assert!(waiting < 2 * WAITING_MAX, "{waiting} bytes wait");
+}

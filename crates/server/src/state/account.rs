@@ -1,0 +1,404 @@
+//! What peers hold of the server, counted where several connections share a bound.
+//!
+//! ```text
+//!              all
+//!            /  |  \
+//!   user "a"   "b"  guests          each account: so much of each resource, and no more
+//!
+//!   connection                      an account of its own, of no user: it may have sessions of several
+//! ```
+//!
+//! Whoever takes something takes it of an account and of those above it, and has a [`Hold`] that gives it
+//! back when dropped. The lowest account comes first: who has too much waits there, in the way of nobody
+//! else, and the next account sees no more of it than that account may hold. Who waits is served in turn.
+//!
+//! The counters are semaphores: no lock is taken where nothing is short. They are leaves of the lock order.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Semaphore;
+
+use super::session::Identity;
+use crate::limits::{
+    ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
+    GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
+    LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, REQUESTS_MAX,
+    REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX, SESSIONS_MAX,
+    SESSIONS_PER_USER_MAX,
+};
+
+/// What can be held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Resource {
+    /// Bytes of answers that have not left.
+    Answers,
+    /// Bytes of requests that are not done.
+    Requests,
+    /// Threads for what may wait.
+    Jobs,
+    /// Byte-range locks.
+    Locks,
+    /// Open files, and directories that are being listed: descriptors.
+    Opens,
+    /// Sessions.
+    Sessions,
+    /// Connections over which a user has logged on.
+    Connections,
+}
+
+/// How much of each resource an account may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maxima([usize; RESOURCES]);
+
+impl Maxima {
+    const UNBOUNDED: Self = Self([Semaphore::MAX_PERMITS; RESOURCES]);
+
+    fn with(mut self, what: Resource, max: usize) -> Self {
+        self.0[what as usize] = max.min(Semaphore::MAX_PERMITS);
+        self
+    }
+
+    fn of_connection() -> Self {
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_PER_CONNECTION_MAX)
+            .with(Resource::Requests, REQUESTS_PER_CONNECTION_MAX)
+            .with(Resource::Jobs, JOBS_PER_CONNECTION_MAX)
+    }
+
+    fn of_user(limits: &Limits) -> Self {
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_PER_USER_MAX)
+            .with(Resource::Requests, REQUESTS_PER_USER_MAX)
+            .with(Resource::Jobs, JOBS_PER_USER_MAX)
+            .with(Resource::Locks, LOCKS_PER_USER_MAX)
+            .with(Resource::Opens, limits.user_opens_max)
+            .with(Resource::Sessions, SESSIONS_PER_USER_MAX)
+            .with(Resource::Connections, limits.user_connections_max)
+    }
+
+    fn of_guests(limits: &Limits) -> Self {
+        // Their connections are bounded where they are accepted: the oldest makes room.
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_OF_GUESTS_MAX)
+            .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
+            .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
+            .with(Resource::Locks, LOCKS_OF_GUESTS_MAX)
+            .with(Resource::Opens, limits.guest_opens_max)
+            .with(Resource::Sessions, GUEST_SESSIONS_MAX)
+    }
+
+    fn of_all(limits: &Limits) -> Self {
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_MAX)
+            .with(Resource::Requests, REQUESTS_MAX)
+            .with(Resource::Jobs, JOBS_MAX)
+            .with(Resource::Locks, LOCKS_MAX)
+            .with(Resource::Opens, limits.opens_max)
+            .with(Resource::Sessions, SESSIONS_MAX)
+    }
+}
+
+/// What one holder has left of each resource.
+#[derive(Debug)]
+pub(crate) struct Account {
+    parent: Option<Arc<Self>>,
+    maxima: Maxima,
+    left: [Semaphore; RESOURCES],
+    waiting: [AtomicUsize; RESOURCES],
+}
+
+impl Account {
+    fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {
+        let left = maxima.0.map(Semaphore::new);
+        Arc::new(Self { parent, maxima, left, waiting: Default::default() })
+    }
+
+    /// Of one connection, whoever logs on over it.
+    pub(crate) fn of_connection() -> Arc<Self> {
+        Self::new(None, Maxima::of_connection())
+    }
+
+    /// Takes so much, if that is left; what no account of these may hold is as much as one may.
+    pub(crate) fn try_take(self: &Arc<Self>, what: Resource, amount: usize) -> Option<Hold> {
+        let mut hold = Hold::nothing(self, what, amount);
+        for account in self.and_above() {
+            account.left[what as usize].try_acquire_many(hold.amount).ok()?.forget();
+            hold.levels += 1;
+        }
+        Some(hold)
+    }
+
+    /// Takes so much once it is left.
+    pub(crate) async fn take(self: &Arc<Self>, what: Resource, amount: usize) -> Hold {
+        let mut hold = Hold::nothing(self, what, amount);
+        for account in self.and_above() {
+            let _waiting = Waiting::of(&account.waiting[what as usize]);
+            if let Ok(taken) = account.left[what as usize].acquire_many(hold.amount).await {
+                taken.forget();
+            }
+            hold.levels += 1;
+        }
+        hold
+    }
+
+    /// Whether somebody waits for what is held of this account, or of one above it.
+    pub(crate) fn is_wanted(&self, what: Resource) -> bool {
+        self.and_above().any(|account| account.waiting[what as usize].load(Ordering::Relaxed) > 0)
+    }
+
+    /// How much is held.
+    pub(crate) fn held(&self, what: Resource) -> usize {
+        let left = self.left[what as usize].available_permits();
+        self.maxima.0[what as usize].saturating_sub(left)
+    }
+
+    fn and_above(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |account| account.parent.as_deref())
+    }
+
+    fn most(&self, what: Resource) -> usize {
+        self.and_above().map(|account| account.maxima.0[what as usize]).min().unwrap_or(0)
+    }
+}
+
+// Counted as long as it waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn of(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Something held, until dropped.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    account: Arc<Account>,
+    what: Resource,
+    amount: u32,
+    /// Of how many accounts it was taken, from the lowest up.
+    levels: usize,
+}
+
+impl Hold {
+    fn nothing(account: &Arc<Account>, what: Resource, amount: usize) -> Self {
+        let amount = u32::try_from(amount.min(account.most(what))).unwrap_or(u32::MAX);
+        Self { account: Arc::clone(account), what, amount, levels: 0 }
+    }
+
+    /// Gives back what is more than `amount`.
+    pub(crate) fn shrink(&mut self, amount: usize) {
+        let amount = u32::try_from(amount).unwrap_or(u32::MAX).min(self.amount);
+        self.give_back(self.amount - amount);
+        self.amount = amount;
+    }
+
+    /// Whether somebody waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.account.is_wanted(self.what)
+    }
+
+    fn give_back(&self, amount: u32) {
+        let amount = usize::try_from(amount).expect("32 bits fit usize");
+        if amount > 0 {
+            let accounts = self.account.and_above().take(self.levels);
+            accounts.for_each(|account| account.left[self.what as usize].add_permits(amount));
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.give_back(self.amount);
+    }
+}
+
+/// Room for one answer, or one request, of a connection and of whoever it belongs to.
+#[derive(Debug)]
+pub(crate) struct Room {
+    of_connection: Hold,
+    of_holder: Hold,
+}
+
+impl Room {
+    /// Room of both, if it is left.
+    pub(crate) fn try_take(
+        (connection, holder): (&Arc<Account>, &Arc<Account>),
+        what: Resource,
+        amount: usize,
+    ) -> Option<Self> {
+        let of_connection = connection.try_take(what, amount)?;
+        Some(Self { of_connection, of_holder: holder.try_take(what, amount)? })
+    }
+
+    /// Room of both once it is left.
+    pub(crate) async fn take(
+        (connection, holder): (&Arc<Account>, &Arc<Account>),
+        what: Resource,
+        amount: usize,
+    ) -> Self {
+        let of_connection = connection.take(what, amount).await;
+        Self { of_connection, of_holder: holder.take(what, amount).await }
+    }
+
+    /// Gives back what is more than `amount`.
+    pub(crate) fn shrink(&mut self, amount: usize) {
+        self.of_connection.shrink(amount);
+        self.of_holder.shrink(amount);
+    }
+
+    /// Whether another connection waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.of_holder.is_wanted()
+    }
+}
+
+/// All accounts.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    all: Arc<Account>,
+    guests: Arc<Account>,
+    of_users: Maxima,
+    users: Mutex<Users>,
+}
+
+#[derive(Debug, Default)]
+struct Users {
+    accounts: HashMap<Arc<str>, Weak<Account>>,
+    sweep_at: usize,
+}
+
+impl Accounts {
+    /// Nobody holds anything.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let all = Account::new(None, Maxima::of_all(limits));
+        let guests = Account::new(Some(Arc::clone(&all)), Maxima::of_guests(limits));
+        Self { all, guests, of_users: Maxima::of_user(limits), users: Mutex::default() }
+    }
+
+    /// The account of a user, or the one that guests share.
+    pub(crate) fn of(&self, identity: &Identity) -> Arc<Account> {
+        let Identity::User(name) = identity else { return Arc::clone(&self.guests) };
+        let mut users = self.users();
+        if let Some(account) = users.accounts.get(name).and_then(Weak::upgrade) {
+            return account;
+        }
+        // Those whose users hold nothing go when they may be half of the table.
+        if users.accounts.len() >= users.sweep_at {
+            users.accounts.retain(|_, account| account.strong_count() > 0);
+            users.sweep_at = SWEEP_MIN.max(2 * users.accounts.len());
+        }
+        let account = Account::new(Some(Arc::clone(&self.all)), self.of_users);
+        users.accounts.insert(Arc::clone(name), Arc::downgrade(&account));
+        account
+    }
+
+    /// How much everybody together holds.
+    pub(crate) fn held(&self, what: Resource) -> usize {
+        self.all.held(what)
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const RESOURCES: usize = 7;
+/// Fewer accounts than this are not worth a sweep.
+const SWEEP_MIN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCKS: Resource = Resource::Locks;
+
+    fn family(user: usize, all: usize) -> (Arc<Account>, Arc<Account>, Arc<Account>) {
+        let parent = Account::new(None, Maxima::UNBOUNDED.with(LOCKS, all));
+        let maxima = Maxima::UNBOUNDED.with(LOCKS, user);
+        let child = || Account::new(Some(Arc::clone(&parent)), maxima);
+        let (first, second) = (child(), child());
+        (parent, first, second)
+    }
+
+    #[test]
+    fn a_hold_is_of_all_accounts_above_and_ends_with_its_owner() {
+        let (all, first, second) = family(3, 5);
+        let held = first.try_take(LOCKS, 3).unwrap();
+        assert!(first.try_take(LOCKS, 1).is_none(), "its own are taken");
+        assert!(second.try_take(LOCKS, 3).is_none(), "no more than two are left of all");
+        assert_eq!((second.held(LOCKS), all.held(LOCKS)), (0, 3), "a refusal keeps nothing");
+        drop(held);
+        assert_eq!(all.held(LOCKS), 0);
+    }
+
+    #[test]
+    fn a_hold_that_shrinks_gives_the_rest_back() {
+        let (all, first, _) = family(8, 8);
+        let mut held = first.try_take(LOCKS, 8).unwrap();
+        held.shrink(3);
+        held.shrink(5);
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (3, 3));
+        drop(held);
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (0, 0));
+    }
+
+    #[test]
+    fn who_wants_more_than_there_is_gets_all_there_is() {
+        let (all, first, _) = family(8, 4);
+        let held = first.try_take(LOCKS, 100).unwrap();
+        assert_eq!(all.held(LOCKS), 4);
+        drop(held);
+    }
+
+    #[tokio::test]
+    async fn who_has_too_much_waits_in_the_way_of_nobody_else() {
+        let (all, first, second) = family(2, 3);
+        let held = first.try_take(LOCKS, 2).unwrap();
+        let mut more = Box::pin(first.take(LOCKS, 2));
+        assert!(futures_poll(&mut more).is_none());
+        assert!(held.is_wanted() && all.held(LOCKS) == 2, "it waits below");
+        assert!(second.try_take(LOCKS, 1).is_some());
+        drop(held);
+        let held = more.await;
+        assert!(!held.is_wanted());
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_holds_nothing() {
+        let (all, first, second) = family(3, 3);
+        let held = first.try_take(LOCKS, 2).unwrap();
+        let mut more = Box::pin(second.take(LOCKS, 2));
+        assert!(futures_poll(&mut more).is_none());
+        drop(more);
+        assert_eq!((second.held(LOCKS), all.held(LOCKS)), (0, 2));
+        assert!(!held.is_wanted());
+    }
+
+    fn futures_poll<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(value) => Some(value),
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn names_that_are_one_user_share_an_account() {
+        let accounts = Accounts::new(&Limits::default());
+        let first = accounts.of(&Identity::user("Alice"));
+        let second = accounts.of(&Identity::user("alice@example.org"));
+        assert!(Arc::ptr_eq(&first, &second));
+        let guests = accounts.of(&Identity::Guest { client: [1; 16] });
+        assert!(Arc::ptr_eq(&guests, &accounts.of(&Identity::Guest { client: [2; 16] })));
+    }
+}
