@@ -25,6 +25,7 @@ mod placement;
 mod polling;
 mod process;
 mod realm;
+mod rights;
 mod samba;
 mod suite;
 mod torture;
@@ -75,6 +76,8 @@ enum Task {
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
     Smbtorture(torture::Options),
+    /// Who may do what, cell by cell, against a table typed from the specifications.
+    Rights(rights::Options),
     /// Names in a directory of 100,000, found ignoring case.
     Lookup(lookup::Options),
     /// Shared extents, on an XFS in a file (as root).
@@ -155,6 +158,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Flood(options) => flood::run(options),
         Task::Model(options) => model::run(options),
         Task::Smbtorture(options) => torture::run(options),
+        Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),
         Task::Fuzz(options) => fuzz::run(options),

@@ -51,6 +51,16 @@ impl Samba {
         Self::start_as(directory, Setup::Fair, |step| step)
     }
 
+    /// The shares of the table of rights, each with its directory below this one, and one of the keeper's beside it.
+    pub(crate) fn start_for_rights(directory: &Path) -> Result<Self, Failure> {
+        open_to_all(directory, 0o755)?;
+        for (share, _) in RIGHTS_SHARES {
+            let below = directory.join(share);
+            fs::create_dir(&below).map_err(Failure::io("creating", &below))?;
+        }
+        Self::start_as(directory, Setup::Rights, |step| step)
+    }
+
     /// The plain one on one core.
     pub(crate) fn start_on(core: usize, directory: &Path) -> Result<Self, Failure> {
         Self::start_as(directory, Setup::Plain, |step| step.on_core(core))
@@ -106,6 +116,8 @@ enum Setup {
     Plain,
     /// Two users who are nobody in particular; streams and access lists in extended attributes.
     Fair,
+    /// The people of the table of rights. All work as root, so that only the share tells them apart.
+    Rights,
 }
 
 impl Setup {
@@ -115,6 +127,12 @@ impl Setup {
         match self {
             Self::Plain => &[(USER, "root", PASSWORD)],
             Self::Fair => &[(USER, "games", PASSWORD), (OTHER_USER, "news", OTHER_PASSWORD)],
+            Self::Rights => &[
+                ("owner", "games", PASSWORD),
+                ("writer", "news", PASSWORD),
+                ("reader", "mail", PASSWORD),
+                ("nobody-here", "lp", PASSWORD),
+            ],
         }
     }
 
@@ -122,9 +140,46 @@ impl Setup {
         match self {
             Self::Plain => "  force user = root\n",
             Self::Fair => "  vfs objects = acl_xattr streams_xattr\n",
+            Self::Rights => "  vfs objects = streams_xattr\n  force user = root\n",
         }
     }
+
+    fn shares(self, directory: &Path) -> String {
+        let path = directory.display();
+        let common = self.of_the_share();
+        let Self::Rights = self else {
+            return format!(
+                "[{SHARE}]\n  path = {path}\n  read only = no\n{common}\
+                 [{SEALED}]\n  copy = {SHARE}\n  server smb encrypt = required\n\
+                 [{GUESTS}]\n  copy = {SHARE}\n  guest ok = yes\n  read only = yes\n"
+            );
+        };
+        let share = |(name, special): (&str, &str)| {
+            format!(
+                "[{name}]\n  path = {path}/{name}\n{special}{common}\
+                 [{name}-kept]\n  path = {path}/{name}\n  read only = no\n  valid users = games\n{common}"
+            )
+        };
+        RIGHTS_SHARES.into_iter().map(share).collect()
+    }
 }
+
+/// The shares of the table of rights, and what is special about each. Guests are `nobody`.
+const RIGHTS_SHARES: [(&str, &str); 4] = [
+    (
+        "plain",
+        "  read only = no\n  guest ok = yes\n  valid users = games news mail nobody\n  read list = mail nobody\n",
+    ),
+    ("readonly", "  read only = yes\n  guest ok = yes\n  valid users = games news mail nobody\n"),
+    (
+        "sealed",
+        "  read only = no\n  server smb encrypt = required\n  valid users = games news mail\n  read list = mail\n",
+    ),
+    (
+        "clear",
+        "  read only = no\n  server smb encrypt = required\n  valid users = games news mail\n  read list = mail\n",
+    ),
+];
 
 /// Writes smb.conf and the directories it names. Where nothing is said Samba's default holds, so
 /// that the comparison is with smbd as people run it: asynchronous I/O on, `strict sync` on (a
@@ -142,14 +197,7 @@ fn configure(state: &Path, share: &Path, port: u16, setup: Setup) -> Result<Path
         let option = if name == "private" || name == "ncalrpc" { " dir" } else { " directory" };
         let _ = writeln!(text, "  {name}{option} = {}", dir.display());
     }
-    let _ = write!(
-        text,
-        "[{SHARE}]\n  path = {}\n  read only = no\n{}",
-        share.display(),
-        setup.of_the_share(),
-    );
-    let _ = write!(text, "[{SEALED}]\n  copy = {SHARE}\n  server smb encrypt = required\n",);
-    let _ = write!(text, "[{GUESTS}]\n  copy = {SHARE}\n  guest ok = yes\n  read only = yes\n");
+    text.push_str(&setup.shares(share));
     let config = state.join("smb.conf");
     fs::write(&config, text).map_err(Failure::io("writing", &config))?;
     Ok(config)
