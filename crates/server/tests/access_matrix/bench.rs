@@ -137,9 +137,9 @@ impl<'a> Bench<'a> {
         let (asked, partner) = self.partner(row, person, id, own.is_some(), kept.is_some());
         let is_clear = self.share == Share::Clear;
         let wire = self.wire(person, row.on);
-        wire.seals &= !is_clear;
+        wire.in_clear = is_clear;
         let answer = ask(wire, row, &asked);
-        wire.seals |= is_clear && wire.keys.is_some();
+        wire.in_clear = false;
         let status = match answer {
             Some(status) => {
                 for id in own.into_iter().chain(partner) {

@@ -104,7 +104,7 @@ fn cell(bench: &mut Bench<'_>, way: &Way, person: Person, column: Column) {
     let is_clear = bench.share == Share::Clear;
     let verdict = if is_clear { Verdict::No } else { verdict };
     let wire = bench.person(person);
-    wire.seals &= !is_clear;
+    wire.in_clear = is_clear;
     let opened = wire.open(way.target.path(), |open| {
         open.disposition = CreateDisposition(way.disposition);
         open.desired_access = AccessMask::from_bits_retain(column.0);
@@ -116,7 +116,7 @@ fn cell(bench: &mut Bench<'_>, way: &Way, person: Person, column: Column) {
         }
         (way.change)(open);
     });
-    wire.seals |= is_clear && wire.keys.is_some();
+    wire.in_clear = false;
     if !opened.status.is_error() {
         wire.close(opened.id);
     }

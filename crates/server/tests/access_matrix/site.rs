@@ -102,7 +102,6 @@ impl Site {
         let version = NegotiateContext::Posix(NegotiateContext::POSIX_VERSION);
         wire.negotiate_with(machine, if is_posix { vec![version] } else { Vec::new() });
         wire.log_on_as(person.account(), PASSWORD);
-        wire.seals = share.is_sealed() && wire.keys.is_some();
         wire
     }
 

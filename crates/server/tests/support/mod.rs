@@ -143,6 +143,8 @@ pub(crate) struct Wire {
     pub(crate) signing: SigningAlgorithm,
     /// What it negotiates to seal with; then every request of a session with keys is sealed.
     pub(crate) cipher: Option<Cipher>,
+    /// Signs alone, though it could seal.
+    pub(crate) in_clear: bool,
     pub(crate) preauth: PreauthHash,
     /// What came and belongs to no request: notifications.
     pub(crate) unsolicited: Vec<(Header, Vec<u8>)>,
@@ -170,6 +172,7 @@ impl Wire {
             signs: true,
             signing: SigningAlgorithm::AesCmac,
             cipher: None,
+            in_clear: false,
             preauth: PreauthHash::new(),
             unsolicited: Vec::new(),
         }
@@ -189,9 +192,11 @@ impl Wire {
         if let Some(cipher) = self.cipher {
             contexts.push(NegotiateContext::Encryption(vec![CipherId(cipher.id())]));
         }
+        let mut capabilities = Capabilities::LEASING | Capabilities::LARGE_MTU;
+        capabilities.set(Capabilities::ENCRYPTION, self.cipher.is_some());
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
+            capabilities,
             client_guid: Guid([client; 16]),
             dialects: vec![Dialect::SMB_3_1_1],
             contexts,
@@ -261,7 +266,7 @@ impl Wire {
     pub(crate) fn start(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let id = self.next_id;
         let mut pdu = self.pdu(command, body);
-        if self.cipher.is_some() && self.keys.is_some() {
+        if self.cipher.is_some() && self.keys.is_some() && !self.in_clear {
             pdu = self.sealed(pdu);
         } else {
             self.sign(&mut pdu);
@@ -402,9 +407,14 @@ impl Wire {
     }
 
     pub(crate) fn receive(&mut self) -> Answer {
-        let frame = self.receive_frame().expect("the server answers");
+        self.receive_if_any().expect("the server answers")
+    }
+
+    /// The next PDU; `None` when the server has closed the connection.
+    pub(crate) fn receive_if_any(&mut self) -> Option<Answer> {
+        let frame = self.receive_frame()?;
         let frame = self.opened(frame);
-        (Header::parse(&frame).unwrap(), frame)
+        Some((Header::parse(&frame).unwrap(), frame))
     }
 
     /// Whether the server has closed the connection.
