@@ -154,7 +154,7 @@ impl Way {
         if !self.is_optional || verdict == Verdict::No {
             return Said(verdict, wanted, allowed);
         }
-        allowed.extend(wanted.drain(..));
+        allowed.append(&mut wanted);
         Said(Verdict::Open, wanted, allowed)
     }
 

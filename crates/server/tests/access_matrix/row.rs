@@ -176,7 +176,7 @@ impl Row {
     /// What the table says of an open with these rights. `None`: there is none.
     pub(crate) fn verdict(&self, granted: Option<AccessMask>, entry: Entry) -> Verdict {
         let Some(granted) = granted else { return Verdict::No };
-        if self.adds && entry != Entry::All || self.partner.is_some() && entry != Entry::All {
+        if (self.adds || self.partner.is_some()) && entry != Entry::All {
             return Verdict::No;
         }
         let suffices = match self.needs {
