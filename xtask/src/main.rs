@@ -27,6 +27,7 @@ mod process;
 mod realm;
 mod rights;
 mod samba;
+mod siege;
 mod suite;
 mod torture;
 mod workspace;
@@ -70,6 +71,8 @@ enum Task {
     Kill9(kill9::Options),
     /// Hold thousands of unfinished connections open and look at memory and other clients.
     Flood(flood::Options),
+    /// Drive a server to the limits of its ledger while an honest client works beside that.
+    Siege(siege::Options),
     /// Clients that do anything against a model, with cut connections and a server that is killed.
     Model(model::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
@@ -156,6 +159,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Polling(options) => polling::run(options),
         Task::Kill9(options) => kill9::run(options),
         Task::Flood(options) => flood::run(options),
+        Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::Rights(options) => rights::run(options),
