@@ -31,13 +31,6 @@ pub(crate) struct Options {
     pub(crate) growth_max_mib: u64,
 }
 
-impl Options {
-    /// The form for `cargo xtask test`.
-    pub(crate) fn short() -> Self {
-        Self { seconds: 1.0, short: true, growth_max_mib: 768 }
-    }
-}
-
 /// Lays siege to a server of its own.
 pub(crate) fn run(options: &Options) -> Outcome {
     let program = program()?;

@@ -235,11 +235,11 @@ impl Siege {
         let mut input = Vec::new();
         let ranges = vec![FileRange { offset: 0, length: 1 }; 4_000];
         FileLevelTrim { key: 0, ranges }.emit(&mut input);
-        for _ in 0..20 {
+        for _ in 0..4 {
             let request = control(id, ControlCode::FILE_LEVEL_TRIM, &input);
             wire.start(Command::IOCTL, |out| request.emit(out));
         }
-        ("20x4000x16384".to_owned(), vec![locker, wire])
+        ("4x4000x16384".to_owned(), vec![locker, wire])
     }
 
     fn opens(&self) -> (String, Vec<Wire>) {

@@ -133,9 +133,11 @@ pub(crate) const REQUESTS_MAX: usize = 1 << 30;
 /// Requests of one connection that occupy a thread for what may wait; the next ones wait for their turn without.
 /// More than a disk works on at once.
 pub(crate) const JOBS_PER_CONNECTION_MAX: usize = 64;
-/// The same of one user, and of all guests: a quarter of the threads.
+/// The same of one user: a quarter of the threads.
 pub(crate) const JOBS_PER_USER_MAX: usize = 128;
-pub(crate) const JOBS_OF_GUESTS_MAX: usize = 128;
+/// The same of all guests: few, for a scan of names in memory keeps a core busy, and 128 of them side by side had
+/// others wait for seconds on two cores.
+pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
 /// The same of all. The runtime has 512 such threads; the others close what ended connections had open.
 pub(crate) const JOBS_MAX: usize = 448;
 

@@ -244,7 +244,8 @@ fn scans_of_guests_leave_threads_to_others() {
         assert_eq!(wire.write(id, b"mine"), NtStatus::SUCCESS);
         assert_eq!(wire.close(id), NtStatus::SUCCESS);
         let jobs = fixture.running.status().jobs;
-        assert!(jobs <= 128, "{jobs} threads");
+        // Sixteen of guests, and the one of this client.
+        assert!(jobs <= 17, "{jobs} threads");
     }
 }
 
