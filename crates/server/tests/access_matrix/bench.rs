@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         };
         if let Some(status) = opened_wrongly {
             let kind = if own.is_some() { Kind::Opens } else { Kind::RefusesOpen };
-            let row = format!("CREATE OPEN {:?}", row.on);
+            let row = format!("open of {:?}", row.on);
             self.findings.add(kind, &row, format!("{cell}: {status}"));
         }
         let id = own.or(kept).unwrap_or(FileId::RELATED);

@@ -110,17 +110,26 @@ impl<'a> Change<'a> {
 }
 
 pub(crate) fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    // Small, and not cleared anew for each of some millions of files: the files of the table have few.
-    let (mut names, mut value) = ([0; 1024], [0; 4096]);
+    let mut names = [0; 1024];
     let len = rustix::fs::llistxattr(path, &mut names).expect("their names fit");
     names[..len]
         .split(|&byte| byte == 0)
         .filter(|name| !name.is_empty())
-        .map(|name| {
-            let len = rustix::fs::lgetxattr(path, name, &mut value).expect("it fits");
-            (name.to_vec(), value[..len].to_vec())
-        })
+        .map(|name| (name.to_vec(), attribute(path, name)))
         .collect()
+}
+
+// Most are short, and a long buffer is not cleared for each of some millions.
+fn attribute(path: &Path, name: &[u8]) -> Vec<u8> {
+    let mut short = [0; 1024];
+    if let Ok(len) = rustix::fs::lgetxattr(path, name, &mut short) {
+        return short[..len].to_vec();
+    }
+    // The longest that Linux has.
+    let mut long = vec![0; 65_536];
+    let len = rustix::fs::lgetxattr(path, name, &mut long).expect("it is there, and fits");
+    long.truncate(len);
+    long
 }
 
 /// The entry that stands for the bytes of all streams.

@@ -65,7 +65,8 @@ impl Findings {
     }
 
     /// What neither the table nor the file explains, and lines of the file that explain nothing.
-    pub(crate) fn unexplained(&self, differences: Option<&Path>) -> Vec<String> {
+    /// The lines for rows of CREATE belong to one table, the others to the other.
+    pub(crate) fn unexplained(&self, differences: Option<&Path>, of_creates: bool) -> Vec<String> {
         let text = differences.map(|path| fs::read_to_string(path).unwrap()).unwrap_or_default();
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let known: BTreeSet<&str> = lines
@@ -74,6 +75,7 @@ impl Findings {
                 assert!(!reason.trim().is_empty(), "no reason: {line}");
                 what
             })
+            .filter(|what| what.contains(" CREATE ") == of_creates)
             .collect();
         let mut used = BTreeSet::new();
         let mut said = Vec::new();
