@@ -20,7 +20,7 @@ mod wrap;
 extern crate self as rdma;
 
 pub use choice::{ProviderChoice, UnknownProvider};
-pub use common::PollWindow;
+pub use common::{PollWindow, watch_peer};
 pub use ibverbs::VerbsProvider;
 pub use soft::SoftProvider;
 pub use verbs::{
@@ -28,7 +28,7 @@ pub use verbs::{
     EngineConfig, EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover,
     IRD_ORD_MAX, Lkey, LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload,
     PeerOperations, Placement, PollPolicy, PostError, Provider, QUEUE_DEPTH_MAX, QpCapabilities,
-    QpConfig, QpId, RegisterError, Rkey, TerminateCode, WakeReceiver, Waker, WcOpcode, WcStatus,
-    WireHook, WireVerdict, WorkCompletion, WorkRequest,
+    QpConfig, QpId, RegisterError, Rkey, SILENCE_MAX, TerminateCode, WakeReceiver, Waker, WcOpcode,
+    WcStatus, WireHook, WireVerdict, WorkCompletion, WorkRequest,
 };
 pub use wrap::{FaultPlan, Faults, Pcap, PcapError, Tracer};

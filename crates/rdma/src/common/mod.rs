@@ -1,9 +1,11 @@
 //! Tools that every provider of ours needs: where its things are, what is ready, when to sleep.
 
+mod keep_alive;
 mod poll_window;
 pub(crate) mod poller;
 pub(crate) mod table;
 pub(crate) mod timers;
 pub(crate) mod waiting;
 
+pub use keep_alive::watch_peer;
 pub use poll_window::PollWindow;

@@ -2,7 +2,8 @@
 //!
 //! Level-triggered, so that a queue pair which got its share of a round and still has input is
 //! simply reported again in the next. What must not be reported (a parked queue pair) is taken
-//! out of the interest set.
+//! out of the interest set. Errors and hang-ups cannot be: whoever takes no input has to act on
+//! [`Ready::broken`], or is told again at once.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +28,8 @@ pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
+    /// The connection is lost; reported for as long as the socket is watched, whatever was asked for.
+    pub(crate) broken: bool,
 }
 
 /// What to report about a socket.
@@ -38,6 +41,7 @@ pub(crate) struct Interest {
 
 impl Interest {
     pub(crate) const READ: Self = Self { read: true, write: false };
+    pub(crate) const NONE: Self = Self { read: false, write: false };
     pub(crate) const WRITE: Self = Self { read: false, write: true };
 
     fn flags(self) -> EventFlags {
@@ -94,6 +98,7 @@ impl Poller {
                 token: event.data.u64(),
                 readable: flags.intersects(EventFlags::IN | EventFlags::RDHUP | broken),
                 writable: flags.intersects(EventFlags::OUT | broken),
+                broken: flags.intersects(broken),
             });
         }
         self.ready.len()

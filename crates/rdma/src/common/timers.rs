@@ -25,6 +25,8 @@ pub(crate) enum Due {
     Dial { index: u32, generation: u32 },
     /// A queue pair that heard nothing yet may have to nudge its peer.
     Kick { index: u32, generation: u32 },
+    /// A listener is looked at again.
+    Accept { index: u32 },
     /// A connection that says goodbye has to be gone.
     Linger { index: u32, generation: u32 },
 }

@@ -418,6 +418,8 @@ impl VerbsEngine {
                     self.end(key, DisconnectReason::HostIo { errno: libc::ETIMEDOUT });
                 }
             }
+            // Adapters listen by themselves.
+            Due::Accept { .. } => {}
             Due::Linger { index, generation } => {
                 let key = Key { index, generation };
                 let Some(connection) = self.qps.get(key) else { return };

@@ -9,12 +9,14 @@
 //! Spec: RFC 5044 §7.1.2 (who dials speaks first).
 
 use std::mem;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
 
 use super::dial::start_config;
 use super::engine::SoftEngine;
 use super::incoming::{Asked, Incoming};
-use super::socket::{Listener, Socket};
+use super::socket::Socket;
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::table::Key;
@@ -27,9 +29,30 @@ impl SoftEngine {
         for _ in 0..ACCEPTS_PER_ROUND {
             let listener = usize::try_from(index).ok();
             let listener = listener.and_then(|index| self.connections.listeners.get(index));
-            let Some(socket) = listener.and_then(Listener::accept) else { return };
-            self.make_room();
-            self.take_in(socket);
+            let Some(listener) = listener else { return };
+            match listener.accept(self.config.silence_max) {
+                Ok(Some(socket)) => {
+                    self.make_room();
+                    self.take_in(socket);
+                }
+                Ok(None) => return,
+                Err(errno) => {
+                    // Out of descriptors, most likely: give those that close a chance.
+                    warn!(%errno, "cannot accept connections; raise the limit of open files");
+                    self.watch_listener(index, Interest::NONE);
+                    self.timers.at(Instant::now() + ACCEPT_PAUSE, Due::Accept { index });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells epoll whether to report what waits at a listener.
+    pub(super) fn watch_listener(&self, index: u32, interest: Interest) {
+        let listener = usize::try_from(index).ok();
+        let listener = listener.and_then(|index| self.connections.listeners.get(index));
+        if let Some(listener) = listener {
+            self.context.poller.modify(listener, Token::Listener(index).to_bits(), interest);
         }
     }
 
@@ -113,6 +136,7 @@ impl SoftEngine {
             Due::Dial { index, generation } | Due::Kick { index, generation } => {
                 qps.get(Key { index, generation }).is_some()
             }
+            Due::Accept { .. } => true,
             Due::Linger { index, generation } => {
                 connections.lingering.get(Key { index, generation }).is_some()
             }
@@ -149,6 +173,8 @@ impl SoftEngine {
 
 /// Connections taken off one listener in a round.
 const ACCEPTS_PER_ROUND: usize = 16;
+/// How long a listener rests from which the host cannot take a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Deadlines that a living connection may have in the heap, and those of the dead beyond which
 /// they are swept out.
 const TIMERS_PER_LIVING: usize = 4;

@@ -18,7 +18,7 @@ use iwarp::Agreement;
 use iwarp::mpa::MULPDU_FLOOR;
 
 use super::byte_queue::ByteQueue;
-use super::dial::{Dialing, Dialled, start_config};
+use super::dial::{Dialing, Dialled, Route, start_config};
 use super::engine::SoftEngine;
 use super::farewell::LINGER_MAX;
 use super::linger::Linger;
@@ -145,7 +145,8 @@ impl SoftEngine {
         }
         let number = self.connections.number();
         let start = start_config(&config, self.config.handshake_timeout);
-        let dialing = Dialing::begin(addr, start, private_data, number).map_err(|failure| {
+        let route = Route { addr, start, silence_max: self.config.silence_max };
+        let dialing = Dialing::begin(route, private_data, number).map_err(|failure| {
             let errno = match failure {
                 ConnectFailure::HostIo { errno } => errno,
                 _ => 0,
@@ -261,6 +262,7 @@ impl SoftEngine {
                         self.mark_dirty(key);
                     }
                 }
+                Due::Accept { index } => self.watch_listener(index, Interest::READ),
                 Due::Linger { index, generation } => self.drop_linger(Key { index, generation }),
             }
         }

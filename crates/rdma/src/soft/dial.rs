@@ -13,8 +13,7 @@ use crate::verbs::{ConnectFailure, QpConfig, WireHook};
 /// See the module. What is tried after what is for [`Dial`] to know.
 #[derive(Debug)]
 pub(super) struct Dialing {
-    addr: SocketAddr,
-    start: StartConfig,
+    route: Route,
     private_data: Vec<u8>,
     order: Dial,
     machine: Initiator,
@@ -22,6 +21,15 @@ pub(super) struct Dialing {
     pub(super) number: u64,
     connected: bool,
     pub(super) deadline: Instant,
+}
+
+/// Where to, and what is wanted of the connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) addr: SocketAddr,
+    pub(super) start: StartConfig,
+    /// See [`crate::EngineConfig::silence_max`].
+    pub(super) silence_max: Option<Duration>,
 }
 
 /// What became of an attempt so far.
@@ -40,35 +48,32 @@ pub(super) enum Dialled {
 impl Dialing {
     /// Begins the first attempt.
     pub(super) fn begin(
-        addr: SocketAddr,
-        start: StartConfig,
+        route: Route,
         private_data: &[u8],
         number: u64,
     ) -> Result<Self, ConnectFailure> {
         let order = Dial::new();
         let attempt = order.attempt().ok_or(ConnectFailure::PeerClosed)?;
-        let (machine, socket, deadline) = Self::attempt(addr, start, private_data, attempt)?;
+        let (machine, socket, deadline) = Self::attempt(route, private_data, attempt)?;
         let (private_data, connected) = (private_data.to_vec(), false);
-        Ok(Self { addr, start, private_data, order, machine, socket, number, connected, deadline })
+        Ok(Self { route, private_data, order, machine, socket, number, connected, deadline })
     }
 
     fn attempt(
-        addr: SocketAddr,
-        start: StartConfig,
+        Route { addr, start, silence_max }: Route,
         private_data: &[u8],
         attempt: Attempt,
     ) -> Result<(Initiator, Socket, Instant), ConnectFailure> {
         let now = Instant::now();
         let machine = Initiator::new(start, attempt, private_data, now)
             .map_err(|_| ConnectFailure::PeerHandshake)?;
-        let socket = Socket::dial(addr).map_err(host_io)?;
+        let socket = Socket::dial(addr, silence_max).map_err(host_io)?;
         Ok((machine, socket, now + start.timeout))
     }
 
     /// Begins another attempt on a new TCP connection.
     pub(super) fn again(&mut self, attempt: Attempt, number: u64) -> Result<(), ConnectFailure> {
-        let (machine, socket, deadline) =
-            Self::attempt(self.addr, self.start, &self.private_data, attempt)?;
+        let (machine, socket, deadline) = Self::attempt(self.route, &self.private_data, attempt)?;
         (self.machine, self.socket, self.deadline) = (machine, socket, deadline);
         (self.number, self.connected) = (number, false);
         Ok(())

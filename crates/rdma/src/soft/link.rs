@@ -125,6 +125,11 @@ impl Link {
         }
     }
 
+    /// Why the connection is lost, which epoll has reported.
+    pub(super) fn lost(&self) -> DisconnectReason {
+        self.socket.error().map_or_else(lost, |()| DisconnectReason::PeerClosed)
+    }
+
     /// Tells epoll what to report.
     pub(super) fn watch(&self, context: &Context, key: Key) {
         let interest = Interest { read: !self.parked, write: self.blocked };

@@ -75,6 +75,10 @@ impl SoftEngine {
             let Some(ready) = self.context.poller.ready(place) else { break };
             match Token::from_bits(ready.token) {
                 Some(Token::Qp(index)) => {
+                    if ready.broken && self.end_parked(index) {
+                        worked = true;
+                        continue;
+                    }
                     if ready.writable {
                         worked |= self.writable(index);
                     }
@@ -112,6 +116,17 @@ impl SoftEngine {
                 true
             }
         }
+    }
+
+    /// Ends a queue pair whose connection is lost while it is parked; `false`: it is not parked, and whoever
+    /// reads from it finds out. What came before the loss and waits in the socket is not taken any more:
+    /// nobody was promised anything for it, and the peer's regions would stay until a worker has caught up.
+    fn end_parked(&mut self, index: u32) -> bool {
+        let Some((key, qp)) = self.qps.at(index) else { return false };
+        let Some(link) = qp.link().filter(|link| link.parked) else { return false };
+        let reason = link.lost();
+        self.end(key, End::Reason(reason));
+        true
     }
 
     /// TCP takes bytes again, or a dialled connection is there.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,6 +10,7 @@ use rustix::net::{
     connect, getpeername, getsockname, ipproto, listen, recv, send, shutdown, socket_with, sockopt,
 };
 
+use crate::common::watch_peer;
 use crate::verbs::{WireHook, WireVerdict};
 
 /// A connected or connecting socket.
@@ -32,9 +34,10 @@ pub(super) enum Transfer {
 
 impl Socket {
     /// Begins to dial; the socket is writable when that has ended.
-    pub(super) fn dial(addr: SocketAddr) -> Result<Self, Errno> {
+    pub(super) fn dial(addr: SocketAddr, silence_max: Option<Duration>) -> Result<Self, Errno> {
         let fd = new_socket(addr)?;
         sockopt::set_tcp_nodelay(&fd, true)?;
+        watch(&fd, silence_max);
         match connect(&fd, &addr) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(Self { fd }),
             Err(errno) => Err(errno),
@@ -43,6 +46,11 @@ impl Socket {
 
     /// How dialling ended. Ask once, when writable.
     pub(super) fn dialled(&self) -> Result<(), Errno> {
+        self.error()
+    }
+
+    /// What went wrong with the connection and was not told yet. Asked once, it is forgotten.
+    pub(super) fn error(&self) -> Result<(), Errno> {
         sockopt::socket_error(&self.fd).and_then(|outcome| outcome)
     }
 
@@ -137,17 +145,36 @@ impl Listener {
         SocketAddr::try_from(getsockname(&self.fd)?).map_err(|_| Errno::AFNOSUPPORT)
     }
 
-    /// The next connection, if one waits.
-    pub(super) fn accept(&self) -> Option<Socket> {
-        let fd = accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()?;
-        sockopt::set_tcp_nodelay(&fd, true).ok()?;
-        Some(Socket { fd })
+    /// The next connection, if one waits; one that has failed meanwhile is passed over.
+    ///
+    /// # Errors
+    /// The host gives no socket for it, and says so for as long as the connection waits.
+    pub(super) fn accept(&self, silence_max: Option<Duration>) -> Result<Option<Socket>, Errno> {
+        loop {
+            let fd = match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(fd) => fd,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(errno),
+            };
+            if sockopt::set_tcp_nodelay(&fd, true).is_ok() {
+                watch(&fd, silence_max);
+                return Ok(Some(Socket { fd }));
+            }
+        }
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+// A host that refuses leaves the connection to its own idea of silence.
+fn watch(fd: &OwnedFd, silence_max: Option<Duration>) {
+    if let Err(error) = watch_peer(fd, silence_max) {
+        tracing::warn!(%error, "vanished peers are not looked for");
     }
 }
 

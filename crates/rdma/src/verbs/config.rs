@@ -26,6 +26,10 @@ pub struct EngineConfig {
     pub workers_max: u16,
     /// How long a peer may take for its half of a handshake, and the owner to answer a request.
     pub handshake_timeout: Duration,
+    /// How long a peer's machine may give no sign of life, not even an answer to a probe of TCP, before
+    /// its connections end; `None`: as the host is set up. A provider whose connections the adapter
+    /// keeps does without: the adapter gives up what it sends in vain.
+    pub silence_max: Option<Duration>,
     /// Sees every byte of every stream; for captures and fault injection. A provider that has no
     /// bytes to show refuses to open.
     pub wire_hook: Option<Arc<dyn WireHook>>,
@@ -40,10 +44,15 @@ impl Default for EngineConfig {
             regions_max: 65_536,
             workers_max: 16,
             handshake_timeout: Duration::from_secs(5),
+            silence_max: Some(SILENCE_MAX),
             wire_hook: None,
         }
     }
 }
+
+/// How long a peer's machine may be silent, where nobody says otherwise: long enough for a switch that
+/// restarts, and two to six times what clients wait before they dial anew.
+pub const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Most memory a connection costs before it is accepted, beside its socket: one request frame.
 pub const HANDSHAKE_BYTES_MAX: usize = 1024;

@@ -13,7 +13,7 @@ mod work;
 
 pub use config::{
     EngineConfig, HANDSHAKE_BYTES_MAX, IRD_ORD_MAX, PRIVATE_DATA_MAX, PollPolicy, QUEUE_DEPTH_MAX,
-    QpCapabilities, QpConfig,
+    QpCapabilities, QpConfig, SILENCE_MAX,
 };
 pub use error::{Deregistration, EngineError, PostError, RegisterError};
 pub use event::{AdapterFault, ConnectFailure, DisconnectReason, Event, TerminateCode};
