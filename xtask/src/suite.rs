@@ -115,7 +115,8 @@ fn cargo_test() -> Outcome {
     Ok(tally)
 }
 
-/// Reads libtest's lines: one for each ignored test with its reason, one result for each binary.
+/// Reads libtest's lines: one for each ignored test with its reason, one result for each binary; and what a
+/// test itself says that finds its host lacking, past libtest's capture.
 fn count_tests(output: &str) -> Tally {
     let mut tally = Tally::default();
     let mut binaries = 0;
@@ -123,6 +124,8 @@ fn count_tests(output: &str) -> Tally {
         if let Some(result) = line.strip_prefix("test result: ") {
             binaries += 1;
             tally.passed += counted(result, "passed");
+        } else if let Some(reason) = line.strip_prefix("skipped: ") {
+            tally.skipped.push(reason.to_owned());
         } else if let Some((name, verdict)) =
             line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
         {
@@ -327,13 +330,17 @@ running 3 tests
 test a::holds ... ok
 test a::breaks ... FAILED
 test a::waits ... ignored, needs a kernel with DAX
+test a::vanishes ...
+skipped: a::vanishes: no network namespaces
+ok
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 ";
         let tally = count_tests(output);
         assert_eq!(tally.passed, 13);
         assert_eq!(tally.failed, ["test a::breaks"]);
-        assert_eq!(tally.skipped, ["test a::waits: ignored, needs a kernel with DAX"]);
+        let waits = "test a::waits: ignored, needs a kernel with DAX";
+        assert_eq!(tally.skipped, [waits, "a::vanishes: no network namespaces"]);
     }
 
     #[test]

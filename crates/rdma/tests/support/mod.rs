@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod cold;
+pub(crate) mod network;
 pub(crate) mod slow;
 
 use std::net::SocketAddr;

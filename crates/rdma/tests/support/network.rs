@@ -1,0 +1,63 @@
+//! A network of the test's own, which it can cut: peers on it vanish without a last word.
+//!
+//! The test runs again as the only test of another process, in a network namespace whose one link it
+//! takes down. Where the host allows none the test is left out, and says so past libtest's capture:
+//! `cargo xtask test` counts those lines.
+
+use std::env;
+use std::io::{Write as _, stdout};
+use std::process::Command;
+
+/// Runs `work` in a network of its own. `test` is the test's name, with its modules.
+pub(crate) fn alone(test: &str, work: impl FnOnce(&Network)) {
+    if env::var_os(INSIDE).is_some() {
+        return work(&Network(()));
+    }
+    let inside = |program: &std::ffi::OsStr| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "sh", "-ec", UP, "sh"]);
+        command.arg(program);
+        command
+    };
+    let probe = inside("true".as_ref()).output();
+    if !probe.as_ref().is_ok_and(|probe| probe.status.success()) {
+        // Begins a line of its own: libtest may have begun one.
+        let mut out = stdout();
+        let _ = writeln!(out, "\nskipped: {test}: no network namespaces on this host: {probe:?}");
+        return;
+    }
+    let mut again = inside(env::current_exe().unwrap().as_os_str());
+    again.args([test, "--exact", "--nocapture", "--test-threads", "1"]).env(INSIDE, "1");
+    let output = again.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The network: one loopback.
+#[derive(Debug)]
+pub(crate) struct Network(());
+
+impl Network {
+    /// From now on nothing arrives anywhere.
+    pub(crate) fn cut(&self) {
+        Self::set("down");
+    }
+
+    /// It works again.
+    pub(crate) fn mend(&self) {
+        Self::set("up");
+    }
+
+    fn set(state: &str) {
+        let status = Command::new("ip").args(["link", "set", "lo", state]).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+/// Set in the second process.
+const INSIDE: &str = "LANDFAST_OWN_NETWORK";
+const UP: &str = "ip link set lo up; exec \"$@\"";

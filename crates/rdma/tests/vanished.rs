@@ -1,0 +1,62 @@
+//! Peers whose machine or network is gone.
+
+#[cfg(test)]
+mod support;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rdma::{Access, DisconnectReason, EngineConfig, PollPolicy, QpConfig, SoftProvider};
+
+    use super::support::network::alone;
+    use super::support::{End, Pair, memory, write};
+
+    const SILENCE: Duration = Duration::from_secs(2);
+
+    fn pair() -> Pair {
+        let config = EngineConfig {
+            polling: PollPolicy::Block,
+            silence_max: Some(SILENCE),
+            ..EngineConfig::default()
+        };
+        let end = || End::open(&SoftProvider, config.clone());
+        Pair::between(end(), end(), QpConfig::default(), QpConfig::default())
+    }
+
+    fn is_timed_out(reason: DisconnectReason) -> bool {
+        // ETIMEDOUT, or EHOSTUNREACH where the host knows why nothing comes back.
+        matches!(reason, DisconnectReason::HostIo { errno: 110 | 113 })
+    }
+
+    #[test]
+    fn both_ends_of_an_idle_connection_notice_that_the_other_has_vanished() {
+        alone("tests::both_ends_of_an_idle_connection_notice_that_the_other_has_vanished", |net| {
+            let mut pair = pair();
+            let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
+            net.cut();
+            let reason = pair.until(|client, _| client.disconnected(client_qp));
+            assert!(is_timed_out(reason), "{reason:?}");
+            let reason = pair.until(|_, server| server.disconnected(server_qp));
+            assert!(is_timed_out(reason), "{reason:?}");
+        });
+    }
+
+    #[test]
+    fn bytes_that_nobody_acknowledges_end_their_connection() {
+        alone("tests::bytes_that_nobody_acknowledges_end_their_connection", |net| {
+            let mut pair = pair();
+            let medium = memory(4096);
+            let range = 0..medium.len();
+            let engine = &mut pair.server.engine;
+            let region =
+                engine.register(pair.server_qp, medium, range, Access::REMOTE_WRITE).unwrap();
+            net.cut();
+            pair.post(1, write(b"lost", region, 0));
+            let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
+            let reason = pair.until(|client, _| client.disconnected(client_qp));
+            assert!(is_timed_out(reason), "{reason:?}");
+            pair.until(|_, server| server.disconnected(server_qp));
+        });
+    }
+}
