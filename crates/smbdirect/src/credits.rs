@@ -44,7 +44,7 @@ impl Credits {
             held: 0,
             available: 0,
             with_peer: 0,
-            target: TARGET_FLOOR,
+            target: 1,
             receive_max: receive_max.max(RECEIVE_CREDITS_FLOOR),
             payload_since_grant: false,
         }
@@ -67,9 +67,7 @@ impl Credits {
 
     /// The peer would like to hold `target` credits.
     pub(crate) fn requested(&mut self, target: u16) {
-        // Deviates: §3.1.5.8 takes the value as it is. A peer that holds one credit at most would
-        // turn every message into an exchange of empty ones, so it gets two.
-        self.target = target.clamp(TARGET_FLOOR, self.receive_max);
+        self.target = target.clamp(1, self.receive_max);
     }
 
     /// The peer granted us `count` more.
@@ -111,10 +109,17 @@ impl Credits {
     }
 
     fn next_grant(&self) -> u16 {
-        let missing = self.target.saturating_sub(self.with_peer);
+        let missing = self.target().saturating_sub(self.with_peer);
         let grant = missing.min(self.available.saturating_sub(RESERVE));
         let must = self.held <= 1 || self.with_peer == 0;
         if must && grant == 0 { self.available.min(RESERVE) } else { grant }
+    }
+
+    // Deviates: §3.1.5.8 takes what the peer asks for as it is. Where both sides hold one credit at most, the
+    // message that hands it over leaves its sender with none, who is handed it back at once, and so on for
+    // ever, with nothing to say. So whoever spends its last credit grants two.
+    fn target(&self) -> u16 {
+        if self.held == 1 { self.target.max(2) } else { self.target }
     }
 
     fn record(&mut self, grant: u16) {
@@ -125,7 +130,6 @@ impl Credits {
 }
 
 const RESERVE: u16 = 1;
-const TARGET_FLOOR: u16 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -143,7 +147,35 @@ mod tests {
     fn a_grant_fills_up_to_the_target_and_keeps_one_buffer_back() {
         assert_eq!(credits(9, 10, 255).spend(), Some(10));
         assert_eq!(credits(9, 255, 100).spend(), Some(99));
-        assert_eq!(credits(9, 1, 100).spend(), Some(2), "one credit is too few to live on");
+    }
+
+    #[test]
+    fn a_peer_that_asks_for_one_credit_is_granted_one() {
+        let mut credits = credits(9, 1, 100);
+        assert_eq!((credits.spend(), credits.with_peer()), (Some(1), 1));
+        assert_eq!((credits.spend(), credits.with_peer()), (Some(0), 1));
+        let mut first = Credits::new(255);
+        first.requested(1);
+        first.posted(16);
+        assert_eq!(first.first_grant(), Some(1));
+    }
+
+    #[test]
+    fn the_last_credit_buys_two_so_that_idle_sides_fall_silent() {
+        let mut sides = [credits(1, 1, 8), credits(0, 1, 8)];
+        sides[1].with_peer = 1;
+        let mut messages = 0;
+        let mut turn = 0;
+        while sides[turn].grant_due() {
+            messages += 1;
+            assert!(messages < 4, "nothing to say, and no end of saying it");
+            let granted = sides[turn].spend().unwrap();
+            turn = 1 - turn;
+            sides[turn].arrived(false).unwrap();
+            sides[turn].posted(1);
+            sides[turn].gained(granted);
+        }
+        assert!(messages > 0);
     }
 
     #[test]
