@@ -53,7 +53,7 @@ impl Push {
         }
         let bearer =
             tables.tokens.spend(&asked.token, Instant::now()).ok_or(NtStatus::ACCESS_DENIED)?;
-        tables.connections.insert(id, PushPeer { session_id: bearer.session_id, engine });
+        tables.add_connection(id, PushPeer { session_id: bearer.session_id, engine });
         debug!(connection = id.0, session = bearer.session_id, "push connection accepted");
         Ok(id)
     }
@@ -61,11 +61,10 @@ impl Push {
 
 /// A push connection is gone, and the engine touches none of its regions any more.
 pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
-    let regions: Vec<_> = {
+    let regions = {
         let mut tables = core.push.lock();
-        tables.connections.retain(|_, peer| peer.engine != engine);
-        let ours = tables.regions.values().filter(|region| region.connection == engine);
-        ours.cloned().collect()
+        tables.remove_connection(engine);
+        tables.regions.of_connection(engine)
     };
     for region in regions {
         recall::end_in_background(core, region);

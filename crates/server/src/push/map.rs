@@ -245,13 +245,12 @@ fn enter(
         return Err(NtStatus::FILE_CLOSED);
     }
     let limit = |max: u32| usize::try_from(max).unwrap_or(usize::MAX);
-    let of_open = tables.regions.values().filter(|other| other.open_serial == open.serial).count();
-    if of_open >= limit(core.push.policy.regions_per_open_max)
+    if tables.regions.count_of_open(open.serial) >= limit(core.push.policy.regions_per_open_max)
         || tables.regions.len() >= limit(core.push.policy.regions_max)
     {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
-    tables.regions.insert(region.id, Arc::clone(&region));
+    tables.regions.insert(Arc::clone(&region));
     state.regions.push(Arc::clone(&region));
     Ok(Some(region))
 }

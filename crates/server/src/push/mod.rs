@@ -25,6 +25,7 @@ mod offer;
 mod open;
 mod recall;
 mod region;
+mod regions;
 pub(crate) mod registrar;
 mod sweep;
 mod token;
@@ -35,8 +36,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use smb::push::{PushConnectionId, RegistrationId};
+use smb::push::PushConnectionId;
 
+use self::regions::Regions;
 use self::registrar::{EngineConnection, Registrar};
 use self::token::TokenTable;
 use crate::config::PushPolicy;
@@ -71,7 +73,9 @@ struct Attached {
 struct Tables {
     tokens: TokenTable,
     connections: HashMap<PushConnectionId, PushPeer>,
-    regions: HashMap<RegistrationId, Arc<Region>>,
+    /// The same connections, as the engine names them.
+    names: HashMap<EngineConnection, PushConnectionId>,
+    regions: Regions,
     /// The server stops: nothing new is mapped.
     stopping: bool,
 }
@@ -81,6 +85,19 @@ struct Tables {
 struct PushPeer {
     session_id: u64,
     engine: EngineConnection,
+}
+
+impl Tables {
+    fn add_connection(&mut self, id: PushConnectionId, peer: PushPeer) {
+        self.names.insert(peer.engine, id);
+        self.connections.insert(id, peer);
+    }
+
+    fn remove_connection(&mut self, engine: EngineConnection) {
+        if let Some(id) = self.names.remove(&engine) {
+            self.connections.remove(&id);
+        }
+    }
 }
 
 impl Push {
@@ -121,7 +138,7 @@ impl Push {
     /// A push connection without a token: for the fuzz targets, which have no other way to one.
     pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
         let id = PushConnectionId(self.next_id());
-        self.lock().connections.insert(id, PushPeer { session_id, engine });
+        self.lock().add_connection(id, PushPeer { session_id, engine });
     }
 
     /// Regions and push connections there are.
@@ -132,13 +149,11 @@ impl Push {
 
     /// Every region there is.
     pub(crate) fn all_regions(&self) -> Vec<Arc<Region>> {
-        self.lock().regions.values().cloned().collect()
+        self.lock().regions.all()
     }
 
     fn regions_of(&self, open: &Open) -> Vec<Arc<Region>> {
-        let tables = self.lock();
-        let ours = |region: &&Arc<Region>| region.open_serial == open.serial;
-        tables.regions.values().filter(ours).cloned().collect()
+        self.lock().regions.of_open(open.serial)
     }
 
     fn next_id(&self) -> u64 {

@@ -39,7 +39,7 @@ pub(crate) async fn stop(core: &Arc<Core>, patience: Duration) {
     let regions = {
         let mut tables = core.push.lock();
         tables.stopping = true;
-        tables.regions.values().cloned().collect()
+        tables.regions.all()
     };
     let grace = core.push.policy.grace.min(patience);
     let over = take_back(core, regions, RecallReason::SHUTDOWN, grace);

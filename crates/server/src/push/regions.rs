@@ -1,0 +1,75 @@
+//! The regions there are, found by name, by connection and by open without looking at the others.
+//!
+//! The engine thread and the control side share the lock over this table, so nothing under it may take
+//! longer the more regions strangers to the asker have.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use smb::push::RegistrationId;
+
+use super::Region;
+use super::registrar::EngineConnection;
+use crate::state::OpenSerial;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    by_id: HashMap<RegistrationId, Arc<Region>>,
+    of_connections: BTreeSet<(u64, RegistrationId)>,
+    of_opens: BTreeSet<(u64, RegistrationId)>,
+}
+
+impl Regions {
+    pub(super) fn insert(&mut self, region: Arc<Region>) {
+        self.of_connections.insert((region.connection.0, region.id));
+        self.of_opens.insert((region.open_serial.0, region.id));
+        self.by_id.insert(region.id, region);
+    }
+
+    pub(super) fn remove(&mut self, id: &RegistrationId) {
+        let Some(region) = self.by_id.remove(id) else { return };
+        self.of_connections.remove(&(region.connection.0, region.id));
+        self.of_opens.remove(&(region.open_serial.0, region.id));
+    }
+
+    pub(super) fn get(&self, id: &RegistrationId) -> Option<&Arc<Region>> {
+        self.by_id.get(id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Every region there is. As long as the table: for the operator, the sweep and the end of the server.
+    pub(super) fn all(&self) -> Vec<Arc<Region>> {
+        self.by_id.values().cloned().collect()
+    }
+
+    /// Those that are reached over a connection.
+    pub(super) fn of_connection(
+        &self,
+        EngineConnection(name): EngineConnection,
+    ) -> Vec<Arc<Region>> {
+        self.named(&self.of_connections, name)
+    }
+
+    /// Those of an open, oldest first.
+    pub(super) fn of_open(&self, OpenSerial(name): OpenSerial) -> Vec<Arc<Region>> {
+        self.named(&self.of_opens, name)
+    }
+
+    /// How many an open has.
+    pub(super) fn count_of_open(&self, OpenSerial(name): OpenSerial) -> usize {
+        self.of_opens.range(all_of(name)).count()
+    }
+
+    fn named(&self, index: &BTreeSet<(u64, RegistrationId)>, name: u64) -> Vec<Arc<Region>> {
+        let ids = index.range(all_of(name));
+        ids.filter_map(|(_, id)| self.by_id.get(id).cloned()).collect()
+    }
+}
+
+fn all_of(name: u64) -> std::ops::RangeInclusive<(u64, RegistrationId)> {
+    (name, RegistrationId(0))..=(name, RegistrationId(u64::MAX))
+}
