@@ -440,6 +440,7 @@ The config file holds the same settings:
   listen = \"127.0.0.1:4450\"
   rdma_listen = \"127.0.0.1:5445\"
   rdma_threads = 1
+  keepalive_s = 120
   control = \"/run/landfast/files.sock\"
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
+    /// How long a client may be silent; zero: as the host is set up.
+    pub(crate) keepalive: Option<Duration>,
     pub(crate) control: Place,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
@@ -172,6 +174,7 @@ impl Settings {
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
+            keepalive: file.keepalive_s.map(Duration::from_secs),
             shares,
             users,
             users_file,
@@ -225,6 +228,7 @@ struct File {
     emulate_persistence: bool,
     signing: Option<Signing>,
     recall_grace_ms: Option<u64>,
+    keepalive_s: Option<u64>,
     users_file: Option<PathBuf>,
     kerberos: Option<Kerberos>,
     control: Option<PathBuf>,
@@ -480,6 +484,19 @@ mod tests {
         assert_eq!(with("64").unwrap().rdma_threads, 64);
         for count in ["0", "65"] {
             assert!(matches!(with(count), Err(Failure::ConfigValue { .. })), "{count}");
+        }
+    }
+
+    #[test]
+    fn vanished_clients_are_looked_for_as_the_file_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
+        for (text, kept) in
+            [("", None), ("keepalive_s = 0\n", Some(0)), ("keepalive_s = 30\n", Some(30))]
+        {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(gather(&file).unwrap().keepalive, kept.map(Duration::from_secs));
         }
     }
 

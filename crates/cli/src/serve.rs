@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use server::share::Admission;
 use server::{
-    KerberosConfig, PushPolicy, Running, Server, ServerConfig, ShareConfig, SigningPolicy, Users,
+    KerberosConfig, Limits, PushPolicy, Running, Server, ServerConfig, ShareConfig, SigningPolicy,
+    Users,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -146,6 +147,10 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
     if let Some(grace) = settings.recall_grace {
         push.grace = grace;
     }
+    let mut limits = Limits::default();
+    if let Some(silence) = settings.keepalive {
+        limits.silence_max = Some(silence).filter(|silence| !silence.is_zero());
+    }
     Ok(ServerConfig {
         signing: match settings.signing {
             Signing::Always => SigningPolicy::Required,
@@ -159,6 +164,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         rdma_capture: options.pcap.clone(),
         shares: shares(settings),
         users: users(settings)?,
+        limits,
         push,
         ..ServerConfig::new(settings.listen)
     })

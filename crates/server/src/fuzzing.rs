@@ -27,7 +27,7 @@ use crate::share::{Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
-use crate::state::{Channel, Connection, Frame, Identity, Link, Session, Stage};
+use crate::state::{Channel, Connection, Frame, Identity, Link, Session, Stage, end_of_connection};
 use crate::transport::{Outbox, Parcel};
 
 pub use crate::transport::direct::first_look;
@@ -154,7 +154,7 @@ impl Machine {
     /// # Panics
     /// Something of it is left after a while: `turn` is called to let the server's tasks run.
     pub fn end(self, mut turn: impl FnMut()) {
-        self.connection.end();
+        end_of_connection(&self.connection.link);
         crate::state::durable::close_all(&self.core, self.core.orphans.drain());
         let deadline = Instant::now() + PATIENCE;
         loop {

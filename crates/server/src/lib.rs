@@ -28,6 +28,7 @@ pub mod fuzzing;
 mod host;
 mod kerberos;
 mod limits;
+mod panics;
 mod push;
 mod reload;
 pub mod report;

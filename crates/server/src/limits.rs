@@ -29,8 +29,13 @@ pub struct Limits {
     pub opens_max: usize,
     /// From accepting a connection to its first authenticated session.
     pub authentication_timeout: Duration,
+    /// How long a client's machine may give no sign of life, not even an answer to a probe of TCP, before
+    /// its connections end with what they held; `None`: as the host is set up, most often for ever.
+    pub silence_max: Option<Duration>,
     /// Largest READ and WRITE, in bytes.
     pub io_size_max: u32,
+    /// How long a peer on SMB Direct may serve none of the RDMA Reads under way, while it answers otherwise.
+    pub rdma_read_patience: Duration,
     /// Credits one authenticated connection may hold: requests it can have under way.
     pub credits_max: u16,
     /// How long a client may take to acknowledge a lease or oplock break.
@@ -53,7 +58,11 @@ impl Default for Limits {
             user_opens_max: 32_768,
             opens_max: 57_344,
             authentication_timeout: Duration::from_secs(30),
+            // The clients of SMB ask an idle server every minute; Samba and Windows wait two hours.
+            silence_max: Some(rdma::SILENCE_MAX),
             io_size_max: 8 << 20,
+            // Adapters serve Reads by themselves: a peer that does not in this time never will.
+            rdma_read_patience: Duration::from_secs(10),
             // What Windows and Samba grant.
             credits_max: 8_192,
             // MS-SMB2 §3.3.2.5: 35 seconds, what Windows and Samba use.

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::config::{ServerConfig, Users};
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
+use crate::panics::keep_going;
 use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
 use crate::reload::{self, ReloadError, Reloaded};
@@ -81,11 +82,18 @@ impl Server {
         // Before the first client: what it wants may be somebody's.
         let _ = tokio::task::spawn_blocking(restore).await;
         let orphans = Arc::clone(&core.orphans);
-        tokio::spawn(durable::scavenge(Arc::downgrade(&core), orphans));
-        tokio::spawn(reload::watch_users(Arc::downgrade(&core)));
+        let scavenged = Arc::downgrade(&core);
+        keep_going(&core, "the end of durable opens", move || {
+            durable::scavenge(Weak::clone(&scavenged), Arc::clone(&orphans))
+        });
+        let watched = Arc::downgrade(&core);
+        keep_going(&core, "the watch over users", move || {
+            reload::watch_users(Weak::clone(&watched))
+        });
         let engine = engine.map(|engine| run_engine(engine, &core)).transpose()?;
         if engine.is_some() {
-            tokio::spawn(push::sweep(Arc::downgrade(&core)));
+            let swept = Arc::downgrade(&core);
+            keep_going(&core, "the sweep of regions", move || push::sweep(Weak::clone(&swept)));
         }
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(tcp::serve(Arc::clone(&core), listener, stopped));
@@ -110,7 +118,9 @@ fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, 
         (Some(_), ProviderChoice::Verbs) => return Err(failed(EngineError::ConfigWireHook)),
         (None, choice) => choice.provider(),
     };
-    let engine = EngineConfig { polling: config.rdma_polling, ..EngineConfig::default() };
+    let silence_max = config.limits.silence_max;
+    let engine =
+        EngineConfig { polling: config.rdma_polling, silence_max, ..EngineConfig::default() };
     // A capture shows streams whole, so they stay with the engine that has heard them first.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
     OpenEngine::open(EngineOptions { listen, provider, engine, threads }).map_err(failed)
@@ -258,6 +268,7 @@ pub(crate) fn status_of(core: &Core) -> Status {
         unauthenticated: core.waiting.len(),
         connections_refused: counters.refused.load(Ordering::Relaxed),
         logons_failed: counters.logons_failed.load(Ordering::Relaxed),
+        panics: counters.panics.load(Ordering::Relaxed),
         sessions: sessions.len(),
         opens: sessions.iter().map(|session| session.open_count()).sum(),
         orphans: core.orphans.len(),
@@ -286,6 +297,8 @@ pub struct Status {
     pub connections_refused: u64,
     /// Logons refused.
     pub logons_failed: u64,
+    /// Bugs met: each cost the connection or the request that met it.
+    pub panics: u64,
     /// Authenticated sessions.
     pub sessions: usize,
     /// Open handles.

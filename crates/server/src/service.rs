@@ -142,6 +142,7 @@ pub(crate) struct Counters {
     pub(crate) connections: AtomicUsize,
     pub(crate) refused: AtomicU64,
     pub(crate) logons_failed: AtomicU64,
+    pub(crate) panics: AtomicU64,
 }
 
 /// What a core is made of.

@@ -24,7 +24,7 @@ fn summary(report: &Report) -> String {
     let counters = &report.counters;
     format!(
         "up {}   connections {} ({} not logged on, {} refused)   logons failed {}   \
-         push connections {}   durable opens without a client {}{}\n",
+         push connections {}   durable opens without a client {}{}{}\n",
         span(report.uptime_s),
         counters.connections,
         counters.unauthenticated,
@@ -32,8 +32,14 @@ fn summary(report: &Report) -> String {
         counters.logons_failed,
         counters.push_connections,
         counters.orphans,
+        bugs(counters.panics),
         report.heap.map(heap).unwrap_or_default(),
     )
+}
+
+// A server without bugs has nothing to say of them.
+fn bugs(panics: u64) -> String {
+    if panics == 0 { String::new() } else { format!("   bugs met {panics}, see the log") }
 }
 
 fn heap(heap: Heap) -> String {

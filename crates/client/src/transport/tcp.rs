@@ -31,6 +31,9 @@ pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> 
     let stream = TcpStream::connect(address).await?;
     // A request is complete when it is sent; waiting for more would only delay it.
     stream.set_nodelay(true)?;
+    // Who waits for an answer has a patience of its own; a notification of a server that is gone would be
+    // waited for for ever.
+    rdma::watch_peer(&stream, Some(rdma::SILENCE_MAX))?;
     let (read, write) = stream.into_split();
     let shared = Arc::new(Shared { write, queue: Mutex::default(), work: Notify::new() });
     tokio::spawn(drain(Arc::clone(&shared)));

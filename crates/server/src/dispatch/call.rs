@@ -114,6 +114,18 @@ impl Asker<'_> {
         }
     }
 
+    /// MS-SMB2 §3.3.4.1: whatever a READ or WRITE of an established session on channel `V1_INVALIDATE` comes
+    /// to, its answer ends the first of its tokens. Dialects before 3.0.2 have no such channel.
+    pub(crate) fn note_invalidation(&self, channel: smb::Channel, descriptors: &[u8]) {
+        if channel == smb::Channel::RDMA_V1_INVALIDATE
+            && !self.sealed
+            && self.link.dialect() >= Dialect::SMB_3_0_2
+            && let Some(memory) = self.link.remote_memory()
+        {
+            memory.invalidate_by_answer(self.header.message_id.0, descriptors);
+        }
+    }
+
     /// MS-SMB2 §3.3.5.2.5: each credit pays for 64 KiB sent or received.
     pub(crate) fn check_charge(&self, bytes: u32) -> Result<(), NtStatus> {
         let paid = u32::from(self.header.credit_charge.max(1)).saturating_mul(64 * 1024);
@@ -202,7 +214,12 @@ impl Call {
             work()
         });
         // The only failure is a panic in `work`, or the runtime going down.
-        task.await.map_err(|_| NtStatus::UNSUCCESSFUL)
+        task.await.map_err(|ended| {
+            if ended.is_panic() {
+                self.link.core.note_panic("a request's work on a file");
+            }
+            NtStatus::UNSUCCESSFUL
+        })
     }
 
     /// The right to one thread for what may wait, until dropped. Those who have as many as they may wait for one

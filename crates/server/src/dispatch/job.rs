@@ -29,6 +29,7 @@ use super::begin_work;
 use super::call::Call;
 use super::frame::{self, Outcome, Terms};
 use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX};
+use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
 use crate::state::{Channel, Kept, Link, Resource, Room};
@@ -115,7 +116,9 @@ impl Job {
                 let runtime = link.core.runtime.clone();
                 let reactor = Arc::clone(&link.core.reactor);
                 let work = Noted { work, reactor, command };
+                let owed = Owed::over(&link);
                 runtime.spawn(async move {
+                    let _owed = owed;
                     match work.await {
                         Some(answer) => answer.leave(&link),
                         None => link.close(),

@@ -36,6 +36,7 @@ pub(super) fn now(
         Ok(request) => request,
         Err(error) => return Some(Err(error.status())),
     };
+    asker.note_invalidation(request.channel, request.channel_info);
     let open = match asker.open(request.file_id) {
         Ok(open) => open,
         Err(_) if asker.is_on_pipes() => return None,
@@ -67,6 +68,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
     let (channel, descriptors) = (request.channel, request.channel_info.to_vec());
     let file_id = request.file_id;
+    call.asker().note_invalidation(channel, &descriptors);
     let open = call.open(file_id)?;
     let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
     let plan = plan(call.asker(), &request, open)?;

@@ -35,6 +35,7 @@ use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::kerberos::Tickets;
 use crate::limits::{GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, USER_NAME_MAX};
+use crate::panics::Owed;
 use crate::service::now;
 use crate::state::session::SessionParts;
 use crate::state::work::Work;
@@ -105,8 +106,10 @@ pub(crate) fn handle(
             let counted = connection.begin_holding();
             let link = Arc::clone(&connection.link);
             let runtime = link.core.runtime.clone();
+            let owed = Owed::over(&link);
             let work = answer_later(link, (*header, turn), sealed.cloned(), *later);
             drop(runtime.spawn(async move {
+                let _owed = owed;
                 work.await;
                 drop(counted);
             }));
@@ -125,7 +128,11 @@ pub(crate) fn handle(
     if let Some(replaced) = leg.replaces {
         let link = Arc::clone(&connection.link);
         let frame = out.split_off(start);
-        drop(link.core.runtime.clone().spawn(answer_when_settled(link, frame, replaced)));
+        let owed = Owed::over(&link);
+        drop(link.core.runtime.clone().spawn(async move {
+            let _owed = owed;
+            answer_when_settled(link, frame, replaced).await;
+        }));
     } else if leg.status == NtStatus::SUCCESS {
         note_answered(&connection.link);
     }

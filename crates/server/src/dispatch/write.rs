@@ -29,6 +29,7 @@ pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Out
         Ok(request) => request,
         Err(error) => return Some(Err(error.status())),
     };
+    asker.note_invalidation(request.channel, request.channel_info);
     if request.channel == Channel::NONE {
         let written = write_now(asker, &request, request.data)?;
         return Some(written.and_then(|()| finish(request.data.len(), out)));
@@ -71,7 +72,9 @@ fn write_now(
 
 /// Answers after whatever wait it takes.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
-    let file_id = WriteRequest::parse(call.pdu()).map_err(malformed)?.file_id;
+    let request = WriteRequest::parse(call.pdu()).map_err(malformed)?;
+    call.asker().note_invalidation(request.channel, request.channel_info);
+    let file_id = request.file_id;
     let open = call.open(file_id)?;
     let request = WriteRequest::parse(call.pdu()).map_err(malformed)?;
     let plan = plan(call.asker(), &request, open)?;

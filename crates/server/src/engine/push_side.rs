@@ -121,6 +121,11 @@ impl PushSide {
         release(&mut self.disconnecting, |what| *what == connection);
     }
 
+    /// The names of all connections, which are over; whoever waits for the end of one is answered by that.
+    pub(super) fn into_connections(self) -> impl Iterator<Item = PushConnection> {
+        self.connections.into_keys()
+    }
+
     /// Ends all connections; each is gone when its event comes.
     pub(super) fn disconnect_all(&self, engine: &mut dyn Engine) {
         self.connections.values().for_each(|qp| engine.disconnect(*qp));

@@ -24,6 +24,8 @@ use crate::push::Push;
 use crate::service::{Core, CoreParts};
 
 const TOKEN: [u8; 32] = [7; 32];
+/// The gate panics when it sees this one.
+const CURSED: [u8; 32] = [13; 32];
 
 /// Knows one token and writes down what it is told.
 #[derive(Debug, Default)]
@@ -46,6 +48,7 @@ impl Gate for TestGate {
         connection: PushConnection,
     ) -> Result<Vec<u8>, Vec<u8>> {
         let request = PushConnect::parse(private_data).unwrap();
+        assert_ne!(request.token, PushToken::new(CURSED), "a bug of the gate's");
         if request.token != PushToken::new(TOKEN) {
             return Err(answer(NtStatus::ACCESS_DENIED, 0));
         }
@@ -75,6 +78,7 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
 }
 
 struct Fixture {
+    core: Arc<Core>,
     runtime: tokio::runtime::Runtime,
     gate: Arc<TestGate>,
     handle: Handle,
@@ -102,9 +106,10 @@ impl Fixture {
         let handle = open.handle().clone();
         let gate = Arc::new(TestGate::default());
         let asked = Arc::clone(&gate) as Arc<dyn Gate>;
-        let thread = open.run(&core(&runtime, limits), &asked).unwrap();
+        let core = core(&runtime, limits);
+        let thread = open.run(&core, &asked).unwrap();
         let client = SoftProvider.open_engine(config).unwrap();
-        Self { runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
+        Self { core, runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
     }
 
     /// Runs the client until an event that `pick` likes.
@@ -320,6 +325,26 @@ fn connections_are_spread_over_the_threads_and_found_again_by_name() {
     assert_eq!(shares(&connections), [2, 2, 2]);
     assert_eq!(fixture.thread.take().unwrap().stop(), 0);
     assert_eq!(fixture.gate.gone.lock().unwrap().len(), 8);
+}
+
+#[test]
+fn an_engine_thread_that_panics_ends_all_it_served_and_is_counted() {
+    let mut fixture = Fixture::start();
+    let (served, connection) = fixture.connect();
+    let medium = memory();
+    let registered =
+        fixture.handle.register(connection, Arc::clone(&medium), 0..8192, Access::REMOTE_WRITE);
+    fixture.runtime.block_on(registered).unwrap();
+    fixture.dial(&request(CURSED));
+    fixture.until(|event| {
+        matches!(event, Event::Disconnected { qp, .. } if *qp == served).then_some(())
+    });
+    let asked = fixture.handle.disconnect(connection);
+    assert_eq!(fixture.runtime.block_on(asked), Err(HandleError::EngineStopped));
+    assert_eq!(fixture.thread.take().unwrap().stop(), 0);
+    assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
+    assert_eq!(Arc::strong_count(&medium), 1, "nothing refers to the region any more");
+    assert_eq!(fixture.core.counters.panics.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
 /// Memory whose flushes wait until the test drops its end of a channel.

@@ -9,6 +9,7 @@
 //! Write of a READ and its answer leave in one segment.
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -68,7 +69,33 @@ impl Thread {
     /// Works until told to stop, then ends what there is. Returns how many connections are left
     /// because an operation of theirs is inside a file and does not come back within `grace`.
     /// Nothing else of theirs begins once this has returned; that operation may still end.
+    ///
+    /// A bug that panics costs this thread and what it serves: all of that has ended when this returns, and
+    /// nobody waits for it. Other threads go on.
     pub(super) fn run(mut self, grace: Duration) -> usize {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work(grace)));
+        worked.unwrap_or_else(|_| {
+            self.abandon();
+            0
+        })
+    }
+
+    fn abandon(self) {
+        let Self { engine, commands, gate, push, direct, owners, lanes, index, .. } = self;
+        let core = Arc::clone(direct.core());
+        core.note_panic("an engine thread, which takes no more connections");
+        // What is asked from here on is answered by the queue being closed.
+        drop(commands);
+        // First the sockets: from here on no peer's operation begins.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(engine)));
+        (0..owners.len()).for_each(|_| lanes.loses(index));
+        for connection in push.into_connections() {
+            gate.gone(connection);
+        }
+        direct.abandon();
+    }
+
+    fn work(&mut self, grace: Duration) -> usize {
         while !self.stop.load(Ordering::Acquire) {
             if !self.turn() {
                 let patience = self.direct.patience(Instant::now());

@@ -19,6 +19,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use smb::Command;
@@ -419,17 +420,22 @@ impl Connection {
     pub(crate) fn has_sessions(&self) -> bool {
         self.link.channel_count() > 0
     }
+}
 
-    /// The peer is gone: everything it had ends. Blocks while the files of its sessions are closed.
-    pub(crate) fn end(self) {
-        self.link.cancel_all();
-        self.link.core.clients.remove(&self.link);
-        for channel in self.link.take_channels() {
-            end_channel(&self.link, &channel.session);
+/// The peer of a connection is gone: everything it had ends. Blocks while the files of its sessions are
+/// closed.
+pub(crate) fn end_of_connection(link: &Arc<Link>) {
+    link.cancel_all();
+    link.core.clients.remove(link);
+    for channel in link.take_channels() {
+        // A bug met at the end of one session must not keep the others alive.
+        let ended = catch_unwind(AssertUnwindSafe(|| end_channel(link, &channel.session)));
+        if ended.is_err() {
+            link.core.note_panic("the end of a session");
         }
-        if self.link.was_asked() {
-            repeat_lease_breaks(&self.link);
-        }
+    }
+    if link.was_asked() {
+        repeat_lease_breaks(link);
     }
 }
 

@@ -267,6 +267,15 @@ impl Link {
         lock(&self.channels).values().any(|channel| !channel.session.identity.is_guest())
     }
 
+    /// A user who has logged on over it; `None`: guests alone.
+    pub(crate) fn first_user(&self) -> Option<String> {
+        let channels = lock(&self.channels);
+        channels.values().find_map(|channel| match &channel.session.identity {
+            Identity::User(name) => Some(name.to_string()),
+            Identity::Guest { .. } => None,
+        })
+    }
+
     /// The sessions of guests.
     pub(crate) fn guest_count(&self) -> usize {
         let channels = lock(&self.channels);

@@ -42,7 +42,9 @@ pub(crate) mod window;
 pub(crate) mod work;
 
 pub(crate) use account::{Account, Hold, Resource, Room};
-pub(crate) use connection::{Authentication, Connection, Frame, Kept, Purpose, Stage, Violation};
+pub(crate) use connection::{
+    Authentication, Connection, Frame, Kept, Purpose, Stage, Violation, end_of_connection,
+};
 pub(crate) use durable::Orphans;
 pub(crate) use link::{Agreed, Link, Pending};
 pub(crate) use locks::OpenSerial;

@@ -16,6 +16,7 @@ mod input;
 mod low_water;
 mod out_queue;
 mod patience;
+mod served;
 pub(crate) mod tcp;
 mod write_buffer;
 
@@ -57,6 +58,9 @@ pub(crate) trait RemoteMemory: Debug + Send + Sync {
 
     /// Takes back what [`RemoteMemory::try_pull`] gave, for the `pull` of the same request.
     fn unpull(&self, data: Vec<u8>, descriptors: &[u8]);
+
+    /// The final answer to a message, which is queued from now on, invalidates the first token.
+    fn invalidate_by_answer(&self, message_id: u64, descriptors: &[u8]);
 
     /// Writes `data` across the peer's buffers, in their order.
     fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()>;

@@ -34,6 +34,7 @@ use super::admission::Admission;
 use super::input::Input;
 use super::out_queue;
 use super::patience::Patience;
+use super::served::Served;
 use super::write_buffer::{self, WriteBuffer};
 use super::{Outbox, Parcel};
 use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
@@ -104,7 +105,7 @@ impl Outbox for Queue {
 struct Peer {
     stream: TcpStream,
     address: SocketAddr,
-    connection: Connection,
+    served: Served,
     queue: UnboundedReceiver<Outgoing>,
     input: Input,
     out: WriteBuffer,
@@ -112,7 +113,6 @@ struct Peer {
     rooms: Vec<Room>,
     /// Bytes the kernel has taken, from the beginning.
     written: u64,
-    admission: Admission,
     /// Rung when the connection has to make room for a newcomer.
     evicted: Arc<Notify>,
     stop: watch::Receiver<bool>,
@@ -131,16 +131,18 @@ impl Peer {
         let link = Link::new(Arc::clone(core), address, local, Box::new(Queue(sender)), None);
         // Answers leave at once; a refusal costs latency only.
         let _ = stream.set_nodelay(true);
+        if let Err(error) = rdma::watch_peer(&stream, core.limits.silence_max) {
+            warn!(peer = %address, %error, "whether this client vanishes is not watched");
+        }
         Self {
             stream,
             address,
-            connection: Connection::streaming(Arc::new(link)),
+            served: Served::new(Connection::streaming(Arc::new(link)), admission),
             queue,
             input: Input::new(),
             out: WriteBuffer::default(),
             rooms: Vec::new(),
             written: 0,
-            admission,
             evicted,
             stop,
         }
@@ -152,17 +154,12 @@ impl Peer {
             Ok(()) => debug!(peer = %self.address, "disconnected"),
             Err(end) => info!(peer = %self.address, reason = %end, "connection ended"),
         }
-        let Self { connection, admission, .. } = self;
-        if connection.has_sessions() {
-            let _ = tokio::task::spawn_blocking(move || connection.end()).await;
-        } else {
-            connection.end();
-        }
-        drop(admission);
+        let Self { served, .. } = self;
+        served.end().await;
     }
 
     async fn converse(&mut self) -> Result<(), End> {
-        let patience = self.admission.core.limits.authentication_timeout;
+        let patience = self.served.link().core.limits.authentication_timeout;
         let deadline = Instant::now() + patience;
         // One timer for all pauses: it is set again only when it has fired, not for each request.
         let pause = tokio::time::sleep(write_buffer::IDLE);
@@ -179,17 +176,17 @@ impl Peer {
                         return Ok(());
                     }
                     was_busy = true;
-                    self.connection.link.hear();
+                    self.served.link().hear();
                     self.handle_input().await?;
                 }
                 Some(outgoing) = self.queue.recv() => {
                     was_busy = true;
                     self.take_queue(outgoing).await?;
                 }
-                () = tokio::time::sleep_until(deadline), if self.admission.is_stranger() => {
+                () = tokio::time::sleep_until(deadline), if self.served.is_stranger() => {
                     return Err(End::PeerSlowToAuthenticate);
                 }
-                () = self.evicted.notified(), if self.admission.is_evictable() => {
+                () = self.evicted.notified(), if self.served.is_evictable() => {
                     return Err(End::Evicted);
                 }
                 () = &mut pause, if self.has_something() => {
@@ -221,10 +218,10 @@ impl Peer {
 
     /// Waits, while that takes nothing more from the peer, until there is room for what it sends next.
     async fn make_room(&mut self) -> Result<(), End> {
-        if !self.connection.link.is_crowded() && self.input.wanted().is_none() {
+        if !self.served.connection.link.is_crowded() && self.input.wanted().is_none() {
             return Ok(());
         }
-        let link = Arc::clone(&self.connection.link);
+        let link = Arc::clone(&self.served.connection.link);
         if link.is_crowded() {
             self.wait(link.request_room()).await?;
         }
@@ -251,7 +248,7 @@ impl Peer {
                 biased;
                 happened = &mut event => return Ok(happened),
                 Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
-                () = self.evicted.notified(), if self.admission.is_evictable() => {
+                () = self.evicted.notified(), if self.served.is_evictable() => {
                     return Err(End::Evicted);
                 }
                 () = told(&mut self.stop) => return Err(End::ServerStops),
@@ -260,28 +257,32 @@ impl Peer {
     }
 
     async fn handle_input(&mut self) -> Result<(), End> {
-        let limit = if self.admission.is_stranger() {
+        let limit = if self.served.is_stranger() {
             UNAUTHENTICATED_FRAME_MAX
         } else {
-            let io_size = self.admission.core.limits.io_size_max;
+            let io_size = self.served.link().core.limits.io_size_max;
             usize::try_from(io_size)
                 .unwrap_or(usize::MAX)
                 .saturating_add(framing::FRAME_OVERHEAD_MAX)
         };
         while let Some(frame) = self.input.next_frame(limit)? {
             let begun = Instant::now();
-            let handled = self.connection.handle(frame, self.out.bytes());
-            self.admission.core.reactor.note(begun.into_std(), self.connection.last_command());
+            let handled = self.served.connection.handle(frame, self.out.bytes());
+            self.served
+                .link()
+                .core
+                .reactor
+                .note(begun.into_std(), self.served.connection.last_command());
             handled?;
-            self.rooms.extend(self.connection.take_room());
-            if let Some(rest) = self.connection.take_rest() {
+            self.rooms.extend(self.served.connection.take_room());
+            if let Some(rest) = self.served.connection.take_rest() {
                 self.stream(rest)?;
             }
             if self.out.as_slice().len() > GATHERED_MAX {
                 self.write().await?;
             }
         }
-        self.admission.look(&self.connection.link);
+        self.served.look();
         // What finished meanwhile travels with it.
         while let Ok(outgoing) = self.queue.try_recv() {
             match outgoing {
@@ -320,7 +321,7 @@ impl Peer {
             next = self.queue.try_recv().ok();
         }
         // By an answer that was held back.
-        self.admission.look(&self.connection.link);
+        self.served.look();
         self.write().await
     }
 
@@ -351,7 +352,7 @@ impl Peer {
                     writable?;
                     true
                 }
-                () = self.evicted.notified(), if self.admission.is_evictable() => {
+                () = self.evicted.notified(), if self.served.is_evictable() => {
                     return Err(End::Evicted);
                 }
                 () = tokio::time::sleep_until(patience.look_at()) => false,

@@ -45,8 +45,17 @@ impl Client {
         Self::log_on_over(Peer::connect(address, config))
     }
 
+    /// Negotiates SMB Direct alone.
+    pub(crate) fn strange(address: SocketAddr) -> Self {
+        Self::over(Peer::connect(address, Config::default()))
+    }
+
+    fn over(peer: Peer) -> Self {
+        Self { peer, next_id: 0, session: SessionId(0), tree: TreeId(0) }
+    }
+
     pub(crate) fn log_on_over(peer: Peer) -> Self {
-        let mut client = Self { peer, next_id: 0, session: SessionId(0), tree: TreeId(0) };
+        let mut client = Self::over(peer);
         client.negotiate();
         client.set_up_session();
         let path = Name::new("\\\\server\\data").unwrap();

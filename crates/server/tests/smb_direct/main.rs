@@ -8,6 +8,7 @@
 
 mod client;
 mod peer;
+mod strange;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -40,6 +40,12 @@ pub(super) enum End {
         /// Bytes the peer takes.
         max: u32,
     },
+    /// RDMA Reads under way, and none of them served for as long as we wait.
+    #[error("peer serves no RDMA Reads of its memory")]
+    PeerServesNoReads,
+    /// An immediate message, or one that ends a region of ours: SMB Direct has neither.
+    #[error("peer sent what is no SMB Direct message")]
+    PeerNotSmbDirect,
     /// More requests with tokens to invalidate than SMB2 credits allow requests.
     #[error("peer has more requests under way than it has credits")]
     PeerTooManyRequests,

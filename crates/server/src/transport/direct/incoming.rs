@@ -66,10 +66,7 @@ impl Peer {
         if !self.is_authenticated && frame.len() > UNAUTHENTICATED_FRAME_MAX {
             return Err(End::PeerLongUnauthenticated(frame.len()));
         }
-        let Look { place, invalidate, fetch } = inspect::look(frame);
-        if let Some((message_id, token)) = invalidate {
-            self.invalidations.note(message_id, token)?;
-        }
+        let Look { place, fetch } = inspect::look(frame);
         if let Some(Fetch { cursor, len }) = fetch.filter(|_| self.is_authenticated) {
             let mut kept = self.mailbox.buffer();
             kept.extend_from_slice(frame);
@@ -81,7 +78,7 @@ impl Peer {
 
     /// An RDMA Read has ended.
     pub(super) fn read_done(&mut self, turn: &mut Turn<'_>, slot: u16) -> Result<(), End> {
-        let Some(pull) = self.transfers.read_done(slot)? else { return Ok(()) };
+        let Some(pull) = self.transfers.read_done(slot, turn.now)? else { return Ok(()) };
         self.transfers.yield_staging(turn.engine, &mut turn.shared.budget);
         match pull.into_parts() {
             (data, PullEnd::Reply(reply)) => {
@@ -139,7 +136,7 @@ impl Peer {
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
         // What the handling posted, an RDMA Write above all, comes before its answer.
         self.mailbox.collect(&mut self.items);
-        let room = smb.connection.take_room();
+        let room = smb.0.connection.take_room();
         self.items.push_back(Item::Frames(Parcel { frame: out, room }));
         outcome?;
         self.note_authentication(turn)
@@ -152,10 +149,8 @@ impl Peer {
             let mut out = Vec::new();
             let outcome = smb.handle(Frame::Owned(frame.into(), None), &mut out);
             let home = Box::new(Home { smb, out, outcome });
-            if let Err(Item::Home(home)) = mailbox.post(Item::Home(home)) {
-                // The peer is gone meanwhile.
-                home.smb.end(&tokio::runtime::Handle::current());
-            }
+            // If the peer is gone meanwhile, what comes back ends here.
+            drop(mailbox.post(Item::Home(home)));
         });
     }
 
@@ -177,7 +172,7 @@ impl Peer {
 
     /// Whether the peer has to take answers before it gets more credits.
     pub(super) fn is_congested(&self) -> bool {
-        let link = self.smb.as_ref().map(|smb| &smb.connection.link);
+        let link = self.smb.as_ref().map(|smb| &smb.0.connection.link);
         // Tried anew when one of its requests is done, which has an answer to leave.
         let is_crowded = link.is_some_and(|link| {
             if link.is_crowded() {

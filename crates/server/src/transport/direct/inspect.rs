@@ -9,8 +9,7 @@
 //! Nothing is decided here but the place: the same code handles the request in both. What cannot
 //! be parsed goes where it is refused.
 
-use smb::{Channel, Command, Header, Protocol, ReadRequest, WriteRequest, compound};
-use smbdirect::Token;
+use smb::{Channel, Command, Header, Protocol, ReadRequest, WriteRequest};
 
 use super::cursor::Cursor;
 
@@ -28,8 +27,6 @@ pub(super) enum Place {
 pub(super) struct Look {
     /// Where to handle it.
     pub(super) place: Place,
-    /// The message whose answer invalidates the token.
-    pub(super) invalidate: Option<(u64, Token)>,
     /// What to fetch from the peer's memory first.
     pub(super) fetch: Option<Fetch>,
 }
@@ -41,24 +38,22 @@ pub(super) struct Fetch {
     pub(super) len: u32,
 }
 
-const AWAY: Look = Look { place: Place::Away, invalidate: None, fetch: None };
-const HERE: Look = Look { place: Place::Here, invalidate: None, fetch: None };
+const AWAY: Look = Look { place: Place::Away, fetch: None };
+const HERE: Look = Look { place: Place::Here, fetch: None };
 
 /// Looks at a whole frame.
 pub(super) fn look(frame: &[u8]) -> Look {
     let Ok(Protocol::Smb2) = Protocol::of(frame) else { return AWAY };
     let Ok(header) = Header::parse(frame) else { return AWAY };
     if header.next_command != 0 {
-        return look_at_compound(frame, &header);
+        return AWAY;
     }
-    let mut look = match header.command {
+    match header.command {
         Command::READ => look_at_read(frame),
         Command::WRITE => look_at_write(frame),
         Command::FLUSH | Command::ECHO | Command::CANCEL => HERE,
         _ => AWAY,
-    };
-    look.invalidate = token_of(&header, frame).map(|token| (header.message_id.0, token));
-    look
+    }
 }
 
 /// Looks at a frame, walks what it would have fetched in chunks of at most `len_max` bytes, and
@@ -75,15 +70,6 @@ pub fn first_look(frame: &[u8], len_max: u32) {
         cursor.advance(chunk.len);
     }
     assert!(cursor.is_done() && u32::try_from(done) == Ok(len));
-}
-
-// The frame is answered by one frame, which begins with the answer to its first request and can
-// invalidate one token.
-fn look_at_compound(frame: &[u8], first: &Header) -> Look {
-    let token = compound::walk(frame)
-        .map_while(Result::ok)
-        .find_map(|(range, header)| token_of(&header, frame.get(range)?));
-    Look { invalidate: token.map(|token| (first.message_id.0, token)), ..AWAY }
 }
 
 fn look_at_read(pdu: &[u8]) -> Look {
@@ -107,24 +93,6 @@ fn look_at_write(pdu: &[u8]) -> Look {
     let fetch = Cursor::new(request.channel_info, u64::from(len)).ok();
     let fetch = fetch.filter(|cursor| !cursor.is_done()).map(|cursor| Fetch { cursor, len });
     Look { fetch, ..HERE }
-}
-
-fn token_of(header: &Header, pdu: &[u8]) -> Option<Token> {
-    let (channel, descriptors) = match header.command {
-        Command::READ => {
-            let request = ReadRequest::parse(pdu).ok()?;
-            (request.channel, request.descriptors())
-        }
-        Command::WRITE => {
-            let request = WriteRequest::parse(pdu).ok()?;
-            (request.channel, request.descriptors())
-        }
-        _ => return None,
-    };
-    if channel != Channel::RDMA_V1_INVALIDATE {
-        return None;
-    }
-    descriptors.ok()?.map(|descriptors| descriptors.first_token())
 }
 
 /// The descriptors of a WRITE, as bytes.

@@ -2,13 +2,14 @@
 //!
 //! A READ or WRITE on channel `V1_INVALIDATE` is answered with Send-with-Invalidate of its first
 //! token, error answers too: the peer counts on it before it uses the memory again. The token is
-//! noted when the request comes and travels with the last fragment of the final answer.
+//! noted once the request is known to be of an established session (`dispatch`), for whoever has none asks
+//! for nothing, and travels with the last fragment of the final answer.
 //!
 //! Spec: MS-SMB2 §3.3.4.1 and §3.3.5.12; MS-SMBD §3.1.4.2.
 
 use std::collections::HashMap;
 
-use smb::{Header, NtStatus};
+use smb::{NtStatus, compound};
 use smbdirect::Token;
 
 use super::error::End;
@@ -41,18 +42,20 @@ impl Invalidations {
         if self.tokens.is_empty() {
             return None;
         }
-        // A sealed answer does not parse: sealed requests noted nothing.
-        let header = Header::parse(answer).ok()?;
-        if header.status == NtStatus::PENDING {
-            return None;
-        }
-        self.tokens.remove(&header.message_id.0)
+        // A sealed answer does not parse: sealed requests noted nothing. The answers of a compound leave
+        // together, and a Send invalidates one token.
+        let answers = compound::walk(answer).map_while(Result::ok).map(|(_, header)| header);
+        let last = answers.filter(|header| header.status != NtStatus::PENDING);
+        let mut tokens = last.filter_map(|header| self.tokens.remove(&header.message_id.0));
+        let first = tokens.next();
+        tokens.for_each(drop);
+        first
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use smb::{Command, MessageId};
+    use smb::{Command, Header, MessageId};
 
     use super::*;
 

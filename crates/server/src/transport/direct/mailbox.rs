@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma::Waker;
+use smbdirect::Token;
 
 use super::peer::Home;
 use super::spares::Spares;
@@ -33,6 +34,8 @@ pub(super) enum Item {
     Frames(Parcel),
     /// Bytes into the peer's memory; what is queued later leaves later.
     Push(Push),
+    /// The final answer to a message, queued later, ends what the peer has named by the token.
+    Invalidate { message_id: u64, token: Token },
     /// Bytes out of the peer's memory.
     Pull(Pull),
     /// The SMB side of the connection is back from a task.

@@ -19,6 +19,7 @@ use super::error::End;
 use super::inspect::Place;
 use super::mailbox::Item;
 use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
+use super::transfers::Asker;
 use crate::state::Room;
 use crate::transport::Parcel;
 
@@ -65,11 +66,14 @@ impl Peer {
                     }
                     self.mailbox.recycle(push.data);
                 }
+                Item::Invalidate { message_id, token } => {
+                    self.invalidations.note(message_id, token)?;
+                }
                 Item::Pull(pull) => self.transfers.begin(pull)?,
                 Item::Home(home) => {
                     let Home { smb, out, outcome } = *home;
                     self.smb = Some(smb);
-                    let room = self.smb.as_mut().and_then(|smb| smb.connection.take_room());
+                    let room = self.smb.as_mut().and_then(|smb| smb.0.connection.take_room());
                     self.queue_frames(out, room)?;
                     outcome?;
                     self.note_authentication(turn)?;
@@ -123,7 +127,7 @@ impl Peer {
 
     fn post_reads(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         loop {
-            let who = (self.qp, self.id);
+            let who = Asker { qp: self.qp, id: self.id, holder: &self.holder, now: turn.now };
             let (budget, mailbox) = (&mut turn.shared.budget, &self.mailbox);
             let Some(refused) = self.transfers.advance(turn.engine, budget, mailbox, who)? else {
                 return Ok(());

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use rdma::{Engine, Operation, Payload, QpId, WorkRequest};
 use smbdirect::{Acceptor, NegotiateResponse, Token};
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::error::End;
@@ -24,11 +23,12 @@ use super::incoming::Waiting;
 use super::invalidations::Invalidations;
 use super::mailbox::{Item, Mailbox};
 use super::receives::{Receives, SLOTS_UNAUTHENTICATED};
-use super::staging::Budget;
+use super::staging::{Budget, Holder};
 use super::table::{DirectId, Shared};
 use super::transfers::Transfers;
-use crate::state::{Connection, Frame, Room};
-use crate::transport::admission::Admission;
+use crate::limits::Limits;
+use crate::state::{Frame, Room};
+use crate::transport::served::Served;
 
 /// See the module.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(super) struct Peer {
     /// `None` while it is away on a task.
     pub(super) smb: Option<Box<Smb>>,
     pub(super) is_authenticated: bool,
+    /// Who has logged on first.
+    pub(super) holder: Holder,
     /// No user has logged on: it makes room for others.
     pub(super) is_evictable: bool,
     pub(super) mailbox: Arc<Mailbox>,
@@ -90,35 +92,22 @@ impl fmt::Debug for Stage {
 
 /// The SMB side of a connection, in one piece so that it can leave the thread.
 #[derive(Debug)]
-pub(super) struct Smb {
-    pub(super) connection: Connection,
-    pub(super) admission: Admission,
-}
+pub(super) struct Smb(pub(super) Served);
 
 impl Smb {
     /// Handles a frame. A bug that panics costs the connection whose request found it, not the
     /// thread that serves all.
     pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
-        let connection = &mut self.connection;
+        let connection = &mut self.0.connection;
         connection.link.hear();
         let begun = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
         connection.link.core.reactor.note(begun, connection.last_command());
-        outcome.map_err(|_| End::LocalPanic)?.map_err(End::from)
-    }
-
-    /// Ends what the connection had open: on a thread that may block, if it had a session. A
-    /// stranger costs no thread.
-    pub(super) fn end(self: Box<Self>, runtime: &Handle) {
-        let end = |Self { connection, admission }| {
-            connection.end();
-            drop(admission);
-        };
-        if self.connection.has_sessions() {
-            runtime.spawn_blocking(move || end(*self));
-        } else {
-            end(*self);
-        }
+        let outcome = outcome.map_err(|_| {
+            connection.link.core.note_panic("a request");
+            End::LocalPanic
+        })?;
+        outcome.map_err(End::from)
     }
 }
 
@@ -159,6 +148,7 @@ impl Peer {
             receives,
             smb: Some(smb),
             is_authenticated: false,
+            holder: None,
             is_evictable: true,
             mailbox: parts.mailbox,
             items: VecDeque::new(),
@@ -236,10 +226,11 @@ impl Peer {
         let Some(smb) = self.smb.as_mut() else {
             return Ok(());
         };
-        smb.admission.look(&smb.connection.link);
-        self.is_evictable = smb.admission.is_evictable();
-        if !self.is_authenticated && !smb.admission.is_stranger() {
+        smb.0.look();
+        self.is_evictable = smb.0.is_evictable();
+        if !self.is_authenticated && !smb.0.is_stranger() {
             self.is_authenticated = true;
+            self.holder = smb.0.link().first_user();
             let added = self.receives.post_all(turn.engine)?;
             self.receives_posted(added);
         }
@@ -255,7 +246,10 @@ impl Peer {
     }
 
     /// Looks at the clock.
-    pub(super) fn check_deadlines(&mut self, now: Instant) -> Result<(), End> {
+    pub(super) fn check_deadlines(&mut self, now: Instant, limits: &Limits) -> Result<(), End> {
+        if self.transfers.is_unserved(now, limits.rdma_read_patience) {
+            return Err(End::PeerServesNoReads);
+        }
         if self.closing.is_some_and(|deadline| deadline <= now) {
             return Err(End::LocalClosed);
         }
@@ -271,17 +265,12 @@ impl Peer {
         }
     }
 
-    /// The queue pair is gone. Hands out what has to be ended where blocking is allowed.
-    pub(super) fn end(mut self, budget: &mut Budget) -> Option<Box<Smb>> {
+    /// The queue pair is gone. The SMB side ends where it is: here, or with its task.
+    pub(super) fn end(self, budget: &mut Budget) {
         budget.forget(self.id);
         self.transfers.end(budget);
         self.room.close();
-        self.items.append(&mut self.mailbox.close());
-        let came_home = self.items.into_iter().find_map(|item| match item {
-            Item::Home(home) => Some(home.smb),
-            _ => None,
-        });
-        self.smb.or(came_home)
+        drop(self.mailbox.close());
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use smb::NtStatus;
+use smbdirect::Descriptors;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::cursor::Cursor;
@@ -82,6 +83,13 @@ impl RemoteMemory for Buffers {
 
     fn unpull(&self, data: Vec<u8>, descriptors: &[u8]) {
         self.mailbox.put_fetched(Fetched { descriptors: descriptors.to_vec(), data });
+    }
+
+    fn invalidate_by_answer(&self, message_id: u64, descriptors: &[u8]) {
+        let Ok(descriptors) = Descriptors::parse(descriptors) else { return };
+        let token = descriptors.first_token();
+        // A connection that has ended answers nothing.
+        let _ = self.mailbox.post(Item::Invalidate { message_id, token });
     }
 
     // Done when the bytes are queued: RDMA keeps them before any answer that is queued later.

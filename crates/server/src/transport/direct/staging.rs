@@ -3,8 +3,12 @@
 //! Each connection has its own, private region: the peer learns its key with every RDMA Read and
 //! must not be able to reach another connection's bytes with it. It is taken when the connection
 //! first needs it, and given up when it is idle while another one waits.
+//!
+//! A user gets some for one more connection only while more is free than the user's connections have, so
+//! one has half of it at most, the next half of what is left, and so on: who holds it for ever, by
+//! never serving a Read, keeps nobody else out. (As `rdma`'s workers; Choudhury and Hahne, 1998.)
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use pmem::Medium;
@@ -20,14 +24,15 @@ pub(super) struct Staging {
     medium: Arc<dyn Medium>,
     region: MemoryRegion,
     free: Vec<u16>,
+    holder: Holder,
 }
 
 impl Staging {
-    fn new(engine: &mut dyn Engine, qp: QpId) -> Result<Self, End> {
+    fn new(engine: &mut dyn Engine, qp: QpId, holder: Holder) -> Result<Self, End> {
         let len = u64::from(STAGING_SLOTS) * u64::from(STAGING_SLOT_LEN);
         let medium = pmem::anonymous(len)?;
         let region = engine.register(qp, Arc::clone(&medium), 0..len, Access::LOCAL_WRITE)?;
-        Ok(Self { qp, medium, region, free: (0..STAGING_SLOTS).rev().collect() })
+        Ok(Self { qp, medium, region, free: (0..STAGING_SLOTS).rev().collect(), holder })
     }
 
     /// A free slot; `None` when all are in use.
@@ -55,11 +60,15 @@ fn place(slot: u16) -> u64 {
     u64::from(slot) * u64::from(STAGING_SLOT_LEN)
 }
 
+/// Whose connection it is: a user's, or one of the guests'.
+pub(super) type Holder = Option<String>;
+
 /// How many connections of the engine may have staging memory at once.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     in_use: usize,
-    waiting: VecDeque<DirectId>,
+    held: HashMap<Holder, usize>,
+    waiting: VecDeque<(DirectId, Holder)>,
     woken: Vec<DirectId>,
 }
 
@@ -69,17 +78,43 @@ impl Budget {
         &mut self,
         engine: &mut dyn Engine,
         qp: QpId,
-        id: DirectId,
+        (id, holder): (DirectId, &Holder),
     ) -> Result<Option<Staging>, End> {
-        if self.in_use >= STAGINGS_MAX {
-            if !self.waiting.contains(&id) {
-                self.waiting.push_back(id);
+        if !self.may_have(holder) {
+            if !self.waiting.iter().any(|(waiting, _)| *waiting == id) {
+                self.waiting.push_back((id, holder.clone()));
             }
             return Ok(None);
         }
-        let staging = Staging::new(engine, qp)?;
-        self.in_use += 1;
+        let staging = Staging::new(engine, qp, holder.clone())?;
+        self.count(holder);
         Ok(Some(staging))
+    }
+
+    fn may_have(&self, holder: &Holder) -> bool {
+        self.held.get(holder).copied().unwrap_or(0) < STAGINGS_MAX.saturating_sub(self.in_use)
+    }
+
+    fn count(&mut self, holder: &Holder) {
+        self.in_use += 1;
+        *self.held.entry(holder.clone()).or_default() += 1;
+    }
+
+    fn uncount(&mut self, holder: &Holder) {
+        self.in_use -= 1;
+        if let Some(held) = self.held.get_mut(holder) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(holder);
+            }
+        }
+    }
+
+    /// Wakes the first of those that wait and may have some now.
+    fn wake_one(&mut self) {
+        let next = self.waiting.iter().position(|(_, holder)| self.may_have(holder));
+        let next = next.and_then(|index| self.waiting.remove(index));
+        self.woken.extend(next.map(|(id, _)| id));
     }
 
     /// Whether somebody waits for staging memory.
@@ -93,16 +128,16 @@ impl Budget {
             // All slots are free, so nothing is at work there.
             let _ = engine.deregister(staging.qp, staging.region.rkey);
         }
-        self.in_use -= 1;
-        self.woken.extend(self.waiting.pop_front());
+        self.uncount(&staging.holder);
+        self.wake_one();
     }
 
     /// A connection has ended and waits no more.
     pub(super) fn forget(&mut self, id: DirectId) {
-        self.waiting.retain(|waiting| *waiting != id);
+        self.waiting.retain(|(waiting, _)| *waiting != id);
         if let Some(place) = self.woken.iter().position(|woken| *woken == id) {
             self.woken.swap_remove(place);
-            self.woken.extend(self.waiting.pop_front());
+            self.wake_one();
         }
     }
 
@@ -119,3 +154,27 @@ pub(super) const STAGING_SLOT_LEN: u32 = 64 * 1024;
 pub(super) const STAGING_SLOTS: u16 = 16;
 /// Connections with staging memory at once: 256 MiB per engine.
 const STAGINGS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_that_take_all_they_can_leave_staging_to_the_next() {
+        let mut budget = Budget::default();
+        let mut shares = Vec::new();
+        for user in ["first", "second", "third", "fourth"] {
+            let holder = Some(user.to_owned());
+            let mut share = 0;
+            while budget.may_have(&holder) {
+                budget.count(&holder);
+                share += 1;
+            }
+            shares.push(share);
+        }
+        assert_eq!(shares, [128, 64, 32, 16]);
+        assert!(budget.may_have(&None), "guests are one more user");
+        (0..128).for_each(|_| budget.uncount(&Some("first".to_owned())));
+        assert!(budget.may_have(&Some("fourth".to_owned())));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use super::staging::Budget;
 use crate::service::Core;
 use crate::state::{Connection, Link};
 use crate::transport::admission::Admission;
+use crate::transport::served::Served;
 
 /// One connection of the table; one that is gone is never mistaken for a later one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -155,7 +157,7 @@ impl Direct {
             Some(Arc::new(buffers)),
         );
         let connection = Connection::new(Arc::new(link));
-        (Box::new(Smb { connection, admission }), room)
+        (Box::new(Smb(Served::new(connection, admission))), room)
     }
 
     /// The peer may be sent to.
@@ -177,9 +179,15 @@ impl Direct {
         }
         let slot = u16::try_from(completion.wr_id).unwrap_or(u16::MAX);
         match completion.opcode {
-            WcOpcode::Recv => {
+            WcOpcode::Recv | WcOpcode::RecvImmediate => {
+                // MS-SMBD §3.1.5.2: what arrives is Sends, and the regions here are not the peer's.
+                let is_strange =
+                    completion.opcode != WcOpcode::Recv || completion.invalidated.is_some();
                 let len = completion.len;
-                self.with(engine, id, now, |peer, turn| peer.arrived(turn, slot, len));
+                self.with(engine, id, now, |peer, turn| match is_strange {
+                    true => Err(End::PeerNotSmbDirect),
+                    false => peer.arrived(turn, slot, len),
+                });
             }
             WcOpcode::Read => {
                 self.with(engine, id, now, |peer, turn| peer.read_done(turn, slot));
@@ -193,9 +201,7 @@ impl Direct {
     pub(crate) fn disconnected(&mut self, id: DirectId, reason: DisconnectReason) {
         let Some(peer) = self.remove(id) else { return };
         debug!(peer = %peer.address, ?reason, "SMB Direct connection ended");
-        if let Some(smb) = peer.end(&mut self.shared.budget) {
-            smb.end(&self.shared.core.runtime);
-        }
+        peer.end(&mut self.shared.budget);
         if self.free.len() == self.peers.len() {
             self.next_tick = None;
         }
@@ -227,7 +233,9 @@ impl Direct {
             else {
                 continue;
             };
-            self.with(engine, id, now, |peer, turn| peer.check_deadlines(turn.now));
+            self.with(engine, id, now, |peer, turn| {
+                peer.check_deadlines(turn.now, &turn.shared.core.limits)
+            });
         }
         true
     }
@@ -256,11 +264,23 @@ impl Direct {
         worked
     }
 
+    /// What the connections belong to.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.shared.core
+    }
+
     /// Ends all connections; each is gone when its event comes.
     pub(crate) fn disconnect_all(&mut self, engine: &mut dyn Engine) {
         for peer in self.peers.iter_mut().flatten() {
             peer.is_ending = true;
             engine.disconnect(peer.qp);
+        }
+    }
+
+    /// The engine is gone, and with it every queue pair: what the connections had open ends.
+    pub(crate) fn abandon(mut self) {
+        for peer in self.peers.drain(..).flatten() {
+            peer.end(&mut self.shared.budget);
         }
     }
 
@@ -286,7 +306,12 @@ impl Direct {
         let place = self.peers.get_mut(id.index).and_then(Option::as_mut);
         let Some(peer) = place.filter(|peer| peer.id == id && !peer.is_ending) else { return };
         let mut turn = Turn { engine, shared: &mut self.shared, now };
-        if let Err(end) = work(peer, &mut turn) {
+        let worked = catch_unwind(AssertUnwindSafe(|| work(peer, &mut turn)));
+        let worked = worked.unwrap_or_else(|_| {
+            self.shared.core.note_panic("an SMB Direct connection");
+            Err(End::LocalPanic)
+        });
+        if let Err(end) = worked {
             info!(peer = %peer.address, reason = %end, "SMB Direct connection dropped");
             peer.is_ending = true;
             engine.disconnect(peer.qp);

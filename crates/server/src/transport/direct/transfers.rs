@@ -9,6 +9,7 @@
 //! A Read's bytes are there only with its completion.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use rdma::{Engine, Operation, Payload, PostError, QpId, WorkRequest};
 use smb::NtStatus;
@@ -17,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::cursor::Cursor;
 use super::error::End;
 use super::mailbox::Mailbox;
-use super::staging::{Budget, STAGING_SLOT_LEN, STAGING_SLOTS, Staging};
+use super::staging::{Budget, Holder, STAGING_SLOT_LEN, STAGING_SLOTS, Staging};
 use super::table::DirectId;
 
 /// Bytes on their way from the peer's memory.
@@ -99,6 +100,15 @@ impl Push {
     }
 }
 
+/// Whose Reads are posted, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker<'a> {
+    pub(super) qp: QpId,
+    pub(super) id: DirectId,
+    pub(super) holder: &'a Holder,
+    pub(super) now: Instant,
+}
+
 /// The Reads of one connection.
 #[derive(Debug)]
 pub(super) struct Transfers {
@@ -108,6 +118,8 @@ pub(super) struct Transfers {
     reads: [Option<Read>; STAGING_SLOTS as usize],
     staging: Option<Staging>,
     last: u64,
+    /// When a Read ended last, or the first of those under way was posted.
+    progress: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +133,14 @@ impl Transfers {
     /// For a peer that may have `max` requests under way.
     pub(super) fn new(max: usize) -> Self {
         let reads = [const { None }; STAGING_SLOTS as usize];
-        Self { pulls: VecDeque::new(), max, reads, staging: None, last: 0 }
+        Self {
+            pulls: VecDeque::new(),
+            max,
+            reads,
+            staging: None,
+            last: 0,
+            progress: Instant::now(),
+        }
     }
 
     /// Queues a pull; its Reads are posted by [`Transfers::advance`].
@@ -148,7 +167,7 @@ impl Transfers {
         engine: &mut dyn Engine,
         budget: &mut Budget,
         mailbox: &Mailbox,
-        (qp, id): (QpId, DirectId),
+        Asker { qp, id, holder, now }: Asker<'_>,
     ) -> Result<Option<Pull>, End> {
         loop {
             let next = self.pulls.iter().position(|pull| !pull.cursor.is_done());
@@ -156,7 +175,7 @@ impl Transfers {
                 return Ok(None);
             };
             if self.staging.is_none() {
-                self.staging = budget.take(engine, qp, id)?;
+                self.staging = budget.take(engine, qp, (id, holder))?;
             }
             let Some(staging) = &mut self.staging else { return Ok(None) };
             let Some(slot) = staging.take() else { return Ok(None) };
@@ -176,6 +195,9 @@ impl Transfers {
                     pull.cursor.advance(chunk.len);
                     let len = usize::try_from(chunk.len).expect("32 bits fit usize");
                     let read = Read { pull: pull.serial, position: chunk.position, len };
+                    if !self.is_reading() {
+                        self.progress = now;
+                    }
                     self.reads[usize::from(slot)] = Some(read);
                 }
                 Err(refused) => {
@@ -192,7 +214,8 @@ impl Transfers {
     }
 
     /// A Read's bytes are in its slot. Hands out the pull that is complete with them.
-    pub(super) fn read_done(&mut self, slot: u16) -> Result<Option<Pull>, End> {
+    pub(super) fn read_done(&mut self, slot: u16, now: Instant) -> Result<Option<Pull>, End> {
+        self.progress = now;
         let place = self.reads.get_mut(usize::from(slot));
         let (Some(read), Some(staging)) = (place.and_then(Option::take), &mut self.staging) else {
             return Ok(None);
@@ -205,6 +228,15 @@ impl Transfers {
         staging.give_back(slot);
         let done = index.filter(|index| self.pulls.get(*index).is_some_and(Pull::is_complete));
         Ok(done.and_then(|index| self.pulls.remove(index)))
+    }
+
+    fn is_reading(&self) -> bool {
+        self.reads.iter().any(Option::is_some)
+    }
+
+    /// Whether the peer has served none of the Reads under way for as long as `patience`.
+    pub(super) fn is_unserved(&self, now: Instant, patience: Duration) -> bool {
+        self.is_reading() && now.saturating_duration_since(self.progress) >= patience
     }
 
     /// Gives staging memory up that is idle while others wait for some.

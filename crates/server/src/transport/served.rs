@@ -1,0 +1,88 @@
+//! A connection and its place among the connections, which end together and whatever happens.
+//!
+//! ```text
+//!   Served --end, or dropped--> sessions, opens, locks end (on a thread that may block) --> the place is free
+//!        \--dropped by a panic--> the same, and the panic is counted
+//! ```
+//!
+//! A task or a thread that owns one may panic, be aborted or forgotten: what the peer held never outlives it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use tokio::task::JoinHandle;
+
+use super::admission::Admission;
+use crate::state::{Connection, Link, end_of_connection};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) connection: Connection,
+    /// Gone once the end has begun.
+    admission: Option<Admission>,
+}
+
+impl Served {
+    pub(super) fn new(connection: Connection, admission: Admission) -> Self {
+        Self { connection, admission: Some(admission) }
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.connection.link
+    }
+
+    /// See [`Admission::is_stranger`].
+    pub(super) fn is_stranger(&self) -> bool {
+        self.admission.as_ref().is_some_and(Admission::is_stranger)
+    }
+
+    /// See [`Admission::is_evictable`].
+    pub(super) fn is_evictable(&self) -> bool {
+        self.admission.as_ref().is_some_and(Admission::is_evictable)
+    }
+
+    /// See [`Admission::look`].
+    pub(super) fn look(&mut self) {
+        if let Some(admission) = &mut self.admission {
+            admission.look(&self.connection.link);
+        }
+    }
+
+    /// Ends it, and returns once nothing of it is left.
+    pub(super) async fn end(mut self) {
+        if let Some(ending) = self.begin_end() {
+            let _ = ending.await;
+        }
+    }
+
+    // A stranger costs no thread; who has sessions may have files that block when they are closed.
+    fn begin_end(&mut self) -> Option<JoinHandle<()>> {
+        let admission = self.admission.take()?;
+        let link = Arc::clone(&self.connection.link);
+        let runtime = link.core.runtime.clone();
+        let must_block = self.connection.has_sessions() || thread::panicking();
+        let end = move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| end_of_connection(&link)));
+            if ended.is_err() {
+                link.core.note_panic("the end of a connection");
+            }
+            drop(admission);
+        };
+        if must_block {
+            return Some(runtime.spawn_blocking(end));
+        }
+        end();
+        None
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.connection.link.core.note_panic("a connection");
+        }
+        drop(self.begin_end());
+    }
+}

@@ -1,0 +1,90 @@
+//! Peers that keep to the letter, or to no letter at all.
+
+use std::time::{Duration, Instant};
+
+use rdma::{Operation, WorkRequest};
+use smb::{Channel, Command, Empty, FileId, NtStatus};
+use smbdirect::{Config, NegotiateRequest, NegotiateResponse, Offer};
+
+use crate::Fixture;
+use crate::client::{Client, From, written};
+use crate::peer::{PATIENCE, Peer, list};
+
+#[test]
+fn a_peer_that_asks_for_one_credit_is_granted_one() {
+    let fixture = Fixture::start();
+    let mut peer = Peer::dial(fixture.address());
+    let mut request = [0; NegotiateRequest::LEN];
+    let offer = Offer {
+        credits_requested: 1,
+        preferred_send_size: 1364,
+        receive_size_max: 1364,
+        fragmented_size_max: 131_072,
+    };
+    NegotiateRequest { offer }.emit(&mut request);
+    peer.post(&request);
+    let answer = NegotiateResponse::parse(&peer.next_raw()).unwrap();
+    let NegotiateResponse::Accepted { credits_granted, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(credits_granted, 1);
+}
+
+#[test]
+fn a_client_that_asks_for_one_credit_is_served() {
+    let fixture = Fixture::start();
+    let config = Config { send_credit_target: 1, ..Config::default() };
+    let mut client = Client::log_on_with(fixture.address(), config);
+    let file = client.open("one.bin");
+    let answer = client.write(file, 0, From::Message(&[7; 20_000]));
+    assert_eq!(written(&answer), 20_000);
+}
+
+#[test]
+fn an_immediate_message_ends_its_own_connection() {
+    let fixture = Fixture::start();
+    let mut other = Client::log_on(fixture.address());
+    let mut client = Client::log_on(fixture.address());
+    let operation = Operation::Immediate { data: 7, solicited: false };
+    let (engine, qp) = (&mut client.peer.engine, client.peer.qp);
+    engine.post_send(qp, WorkRequest::signaled(1 << 32, operation)).unwrap();
+    client.peer.wait_for_end();
+    assert_eq!(other.call(Command::ECHO, |out| Empty.emit(out)).header.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_token_stays_valid_where_no_session_asks_for_its_end() {
+    let fixture = Fixture::start();
+    let mut client = Client::strange(fixture.address());
+    client.negotiate();
+    let target = client.peer.expose(0, 4096);
+    let (channel, nowhere) = (Channel::RDMA_V1_INVALIDATE, FileId { persistent: 1, volatile: 1 });
+    let descriptors = list(&[target]);
+    let answer = client.read(nowhere, 0, 4096, (channel, &descriptors));
+    assert_eq!(answer.header.status, NtStatus::USER_SESSION_DELETED);
+    assert_eq!(answer.invalidated, None);
+    let from = From::Memory { channel, len: 4096, descriptors: &descriptors };
+    let answer = client.write(nowhere, 0, from);
+    assert_eq!((answer.header.status, answer.invalidated), (NtStatus::USER_SESSION_DELETED, None));
+    assert!(client.peer.is_registered(target.token));
+}
+
+#[test]
+fn a_peer_that_serves_no_reads_is_dropped_though_it_is_there() {
+    let fixture =
+        Fixture::start_with(|limits| limits.rdma_read_patience = Duration::from_millis(200));
+    let mut other = Client::log_on(fixture.address());
+    let mut client = Client::log_on(fixture.address());
+    let file = client.open("unserved.bin");
+    for len in [4096, 1 << 20] {
+        let source = list(&[client.peer.expose(0, len)]);
+        let from = From::Memory { channel: Channel::RDMA_V1, len, descriptors: &source };
+        let request = Client::write_request(file, 0, from);
+        client.send(Command::WRITE, |out| request.emit(out));
+    }
+    // The client lives, and answers no Read: its engine is not turned.
+    let end = Instant::now() + PATIENCE;
+    while fixture.connections() > 1 {
+        assert!(Instant::now() < end, "its staging stays taken");
+        other.call(Command::ECHO, |out| Empty.emit(out));
+    }
+    client.peer.wait_for_end();
+}
