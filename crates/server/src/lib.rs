@@ -28,6 +28,7 @@ pub mod fuzzing;
 mod host;
 mod kerberos;
 mod limits;
+mod memory;
 mod panics;
 mod push;
 mod reload;

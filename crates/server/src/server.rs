@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::config::{ServerConfig, Users};
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
+use crate::memory;
 use crate::panics::keep_going;
 use crate::push::registrar::Registrar;
 use crate::push::{self, Push};
@@ -86,6 +87,8 @@ impl Server {
         keep_going(&core, "the end of durable opens", move || {
             durable::scavenge(Weak::clone(&scavenged), Arc::clone(&orphans))
         });
+        let tidied = Arc::downgrade(&core);
+        keep_going(&core, "giving memory back", move || memory::tidy(Weak::clone(&tidied)));
         let watched = Arc::downgrade(&core);
         keep_going(&core, "the watch over users", move || {
             reload::watch_users(Weak::clone(&watched))

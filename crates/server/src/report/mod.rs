@@ -6,7 +6,7 @@
 //! password or session id is in it; sessions are numbered within one report, the oldest first.
 
 mod files;
-mod heap;
+pub(crate) mod heap;
 mod sessions;
 
 use std::sync::{Arc, Weak};
