@@ -12,7 +12,6 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong ends the program, and is its result")]
 #![allow(clippy::print_stdout, reason = "that is how it reports")]
 
-#[allow(dead_code, reason = "each program uses its part")]
 #[path = "../tests/support/mod.rs"]
 mod support;
 
