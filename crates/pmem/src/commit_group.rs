@@ -143,14 +143,20 @@ impl CommitGroup {
     pub fn of(file: &File) -> io::Result<Self> {
         let stat = rustix::fs::fstat(file)?;
         let key = (stat.st_dev, stat.st_ino);
-        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
-        let groups = groups.get_or_insert_with(HashMap::new);
-        if let Some(group) = groups.get(&key).and_then(Weak::upgrade) {
+        if let Some(group) = known(key) {
             return Ok(Self { group });
         }
-        let group = Arc::new(Group::new(SyncedFile { file: reopen(file)?, key }));
-        groups.insert(key, Arc::downgrade(&group));
-        Ok(Self { group })
+        // Opened under no lock: a device that hangs keeps nobody from the files of another.
+        let fresh = Arc::new(Group::new(SyncedFile { file: reopen(file)?, key }));
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = groups.get_or_insert_with(HashMap::new).entry(key).or_default();
+        // Somebody may have been faster. Then ours goes, after the lock: its end takes that again.
+        if let Some(group) = entry.upgrade() {
+            return Ok(Self { group });
+        }
+        *entry = Arc::downgrade(&fresh);
+        drop(groups);
+        Ok(Self { group: fresh })
     }
 
     /// Makes everything written to the file so far durable.
@@ -222,9 +228,15 @@ fn reopen(file: &File) -> io::Result<File> {
     own.or_else(|_| file.try_clone())
 }
 
+fn known(key: FileKey) -> Option<Arc<Group<SyncedFile>>> {
+    let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    groups.as_ref()?.get(&key)?.upgrade()
+}
+
 type FileKey = (u64, u64);
 
-/// Lock order: [`GROUPS`] or [`POISONED`] alone; no other lock is taken while one is held.
+/// Lock order: [`GROUPS`] or [`POISONED`] alone; no other lock is taken, and no file opened, while one
+/// is held.
 static GROUPS: Mutex<Option<HashMap<FileKey, Weak<Group<SyncedFile>>>>> = Mutex::new(None);
 /// Grows only by files whose device failed.
 static POISONED: Mutex<Vec<Arc<Group<SyncedFile>>>> = Mutex::new(Vec::new());
@@ -318,6 +330,34 @@ mod tests {
         assert!(Arc::ptr_eq(&first.group, &second.group));
         let other = File::create(folder.path().join("other")).unwrap();
         assert!(!Arc::ptr_eq(&first.group, &CommitGroup::of(&other).unwrap().group));
+    }
+
+    // Opening a pipe for reading waits for somebody who writes.
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_file_that_is_slow_to_open_keeps_no_other_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let slow = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).unwrap();
+        let (opened, is_opened) = mpsc::channel();
+        let slow_opened = opened.clone();
+        thread::spawn(move || {
+            let group = CommitGroup::of(&File::from(slow));
+            slow_opened.send(("slow", group.is_ok())).unwrap();
+        });
+        thread::sleep(std::time::Duration::from_millis(50));
+        let other = tempfile::tempfile().unwrap();
+        thread::spawn(move || {
+            opened.send(("other", CommitGroup::of(&other).is_ok())).unwrap();
+        });
+        let first = is_opened.recv_timeout(std::time::Duration::from_secs(5));
+        let writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        assert_eq!(first, Ok(("other", true)));
+        assert_eq!(is_opened.recv().unwrap(), ("slow", true));
+        drop(writer);
     }
 
     #[test]
