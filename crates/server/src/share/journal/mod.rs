@@ -22,7 +22,7 @@ mod record;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -64,7 +64,9 @@ impl Journal {
         let notes = live.values().cloned().collect();
         let records = count(&live);
         // Without what is dead or torn.
-        let file = write_anew(path, &live)?;
+        let file = write_beside(path, &live)?;
+        std::fs::rename(beside(path), path)?;
+        sync_directory_of(path)?;
         let log = Mutex::new(Log { file, live, records, poisoned: false });
         Ok((Self { path: path.to_owned(), log }, notes))
     }
@@ -144,13 +146,14 @@ impl Journal {
         self.compact(&mut log)
     }
 
-    // Writes the file anew when most of it is dead.
+    // Writes the file anew when most of it is dead. As long as the new one has not taken its place the
+    // old one goes on.
     fn compact(&self, log: &mut Log) -> io::Result<()> {
-        if log.records > COMPACT_FROM.max(4 * count(&log.live)) {
-            log.file = write_anew(&self.path, &log.live)?;
-            log.records = count(&log.live);
+        if log.poisoned || log.records <= COMPACT_FROM.max(4 * count(&log.live)) {
+            return Ok(());
         }
-        Ok(())
+        let file = write_beside(&self.path, &log.live)?;
+        log.replace(&self.path, file, sync_directory_of)
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -163,11 +166,36 @@ impl Log {
         if self.poisoned {
             return Err(io::Error::other("the log of opens failed before"));
         }
-        let written = self.file.write_all(record);
+        let written = self.check_linked().and_then(|()| self.file.write_all(record));
         let written = written.and_then(|()| if durably { self.file.sync_data() } else { Ok(()) });
         self.poisoned = written.is_err();
         self.records += 1;
         written
+    }
+
+    // What is noted in a file that has no name any more nobody reads after a crash.
+    fn check_linked(&self) -> io::Result<()> {
+        match self.file.metadata()?.nlink() {
+            0 => Err(io::Error::new(io::ErrorKind::NotFound, "the log of opens was removed")),
+            _ => Ok(()),
+        }
+    }
+
+    // Puts the file that was written beside the log in its place. From the rename on records go to the new
+    // one; where the rename is not durable a crash may bring the old one back, without them, so nothing
+    // more is promised.
+    fn replace(
+        &mut self,
+        path: &Path,
+        file: File,
+        sync: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        std::fs::rename(beside(path), path)?;
+        self.file = file;
+        self.records = count(&self.live);
+        let synced = sync(path);
+        self.poisoned = synced.is_err();
+        synced
     }
 }
 
@@ -181,22 +209,27 @@ fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
     live.values().map(|note| 1 + beside(note)).sum()
 }
 
-// Written beside, made durable, then put in its place: at any moment one of the two is whole.
-fn write_anew(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
-    let beside = path.with_extension("new");
+// Written beside and made durable, to be put in the log's place: at any moment one of the two is whole.
+fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(records(live.values()));
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
-    let mut file = options.open(&beside)?;
+    let mut file = options.open(beside(path))?;
     // One that a crash left behind may be others' to read.
     file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
     file.write_all(&bytes)?;
     file.sync_data()?;
-    std::fs::rename(&beside, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
     Ok(file)
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 const MAGIC: &[u8] = b"LFOPENS1";
@@ -347,6 +380,32 @@ mod tests {
         let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
         assert!(len < (COMPACT_FROM + 2) * one);
         assert_eq!(Journal::open(&path).unwrap().1, []);
+    }
+
+    #[test]
+    fn a_log_in_whose_place_another_may_come_back_promises_nothing_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = Journal::open(&path).unwrap();
+        journal.open_durably(note(1)).unwrap();
+        let mut log = journal.lock();
+        let file = write_beside(&path, &log.live).unwrap();
+        let failed = log.replace(&path, file, |_| Err(io::Error::other("the disk")));
+        drop(log);
+        failed.unwrap_err();
+        journal.open_durably(note(2)).unwrap_err();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1, [note(1)]);
+    }
+
+    #[test]
+    fn a_log_that_has_lost_its_name_promises_nothing_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = Journal::open(&path).unwrap();
+        journal.open_durably(note(1)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        journal.open_durably(note(2)).unwrap_err();
     }
 
     #[test]
