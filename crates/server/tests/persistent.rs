@@ -78,6 +78,32 @@ fn a_persistent_open_is_there_after_a_crash_with_its_share_mode_and_its_lease() 
 }
 
 #[test]
+fn a_persistent_open_comes_back_after_a_boot_from_where_nothing_was_lost() {
+    let places = [(Path::new("/var/tmp"), true), (Path::new("/dev/shm"), false)];
+    for (place, comes_back) in places {
+        let server = Writing::start_in(place);
+        let mut one = server.fixture.client(1);
+        let opened = open_persistent(&mut one, "f");
+        assert!(is_persistent(&opened));
+        assert_eq!(one.write(opened.id, b"answered"), NtStatus::SUCCESS);
+        let after = server.reboot();
+        let back = take_back(&mut after.fixture.client(1), "f", opened.id);
+        assert_eq!(back.status == NtStatus::SUCCESS, comes_back, "{}", place.display());
+        // A crash of the server alone takes nothing from memory.
+        assert_eq!(server.crash().fixture.running.status().orphans, 1);
+    }
+}
+
+#[test]
+fn an_open_of_a_server_that_did_not_write_through_does_not_come_back() {
+    let server = Writing::start_on_disk();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    assert!(is_persistent(&opened));
+    assert_eq!(server.crash_of_an_older_server().fixture.running.status().orphans, 0);
+}
+
+#[test]
 fn who_comes_back_is_asked_for_what_somebody_waits_for() {
     let server = Writing::start();
     for is_lost in [true, false] {

@@ -8,6 +8,7 @@ use smb::negotiate::Dialect;
 use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
+use super::flush;
 use super::frame::{self, Terms};
 use crate::limits::COMPOUND_ANSWER_MAX;
 use crate::push::{self, Region};
@@ -246,6 +247,23 @@ impl Call {
             Ok(work())
         };
         self.blocking(inline, change).await?
+    }
+
+    /// [`Call::changing`] for what changes the bytes of a file or how many they are: through an open that
+    /// writes through it is durable when this returns, also what was done of work that failed.
+    pub(crate) async fn changing_bytes<T: Send + 'static>(
+        &self,
+        open: &Arc<Open>,
+        inline: InlineIo,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        if !open.is_write_through() {
+            return self.changing(open, inline, work).await;
+        }
+        let changed = Arc::clone(open);
+        let work = move || (work(), flush::persist(&changed));
+        let (outcome, persisted) = self.changing(open, InlineIo::CachedReads, work).await?;
+        persisted.map(|()| outcome)
     }
 
     /// Waits for others, unless the session ends: then nobody needs what comes after.

@@ -13,7 +13,6 @@ use tracing::warn;
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
-use crate::share::InlineIo;
 
 /// Ends an open.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
@@ -29,7 +28,7 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     if open.push.get().is_some() {
         crate::push::end_of_open(&core, &open).await;
     }
-    let inline = if open.closes_at_once() { InlineIo::Everything } else { open.entry.inline_io() };
+    let inline = open.closing_io();
     let wants = request.query_attributes;
     let work = move || {
         crate::push::settle_times(&open.node);

@@ -24,7 +24,7 @@ use super::call::Call;
 use super::malformed;
 use crate::access::{self, Set};
 use crate::limits::TRANSACT_SIZE_MAX;
-use crate::share::{Metadata, Naming, Share, ShareError, SharePath};
+use crate::share::{Entry, InlineIo, Metadata, Naming, Share, ShareError, SharePath};
 use crate::state::Open;
 
 /// Whether an open was made by the rules of POSIX.
@@ -50,7 +50,7 @@ pub(super) fn facts(found: &Metadata) -> PosixResponse {
 }
 
 /// Class 100 of files.
-pub(super) fn info(found: &Metadata) -> PosixInfo {
+pub(super) fn info(file_id: u64, found: &Metadata) -> PosixInfo {
     // Major and minor number as they were before there were more than 256 of each: it only has to differ.
     let device = (found.key.device >> 32 << 8) | (found.key.device & 0xff);
     PosixInfo {
@@ -61,16 +61,15 @@ pub(super) fn info(found: &Metadata) -> PosixInfo {
         end_of_file: found.size,
         allocation_size: found.allocation,
         attributes: FileAttributes::from_bits_retain(found.attributes.0),
-        inode: found.key.inode,
+        inode: file_id,
         device: u32::try_from(device).unwrap_or(u32::MAX),
         facts: facts(found),
     }
 }
 
 /// Class 100 of file systems.
-pub(super) fn file_system(share: &Share) -> Result<FsPosix, ShareError> {
-    let size = share.volume_size()?;
-    let key = share.root_key();
+pub(super) fn file_system(share: &Share, entry: &Entry) -> Result<FsPosix, ShareError> {
+    let size = share.volume_size(entry)?;
     Ok(FsPosix {
         optimal_transfer_size: TRANSACT_SIZE_MAX,
         block_size: size.unit_bytes,
@@ -79,7 +78,7 @@ pub(super) fn file_system(share: &Share) -> Result<FsPosix, ShareError> {
         user_available_blocks: size.available_units,
         total_file_nodes: size.total_nodes,
         free_file_nodes: size.free_nodes,
-        id: key.device,
+        id: entry.key().device,
     })
 }
 
@@ -195,7 +194,7 @@ pub(super) fn stopped(
 /// FSCTL_GET_REPARSE_POINT.
 pub(super) async fn reparse_point(call: &Call, open: &Arc<Open>) -> Result<Vec<u8>, NtStatus> {
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
-    let (path, inline) = (open.path(), open.entry.inline_io());
+    let path = open.path();
     if path.naming() != Naming::Posix {
         return Err(NtStatus::NOT_A_REPARSE_POINT);
     }
@@ -203,7 +202,8 @@ pub(super) async fn reparse_point(call: &Call, open: &Arc<Open>) -> Result<Vec<u
         let found = share.locate(&path)?.found.filter(|found| found.is_link);
         found.map(|found| share.link_target(&found, &path)).transpose()
     };
-    let target = call.blocking(inline, work).await??.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
+    let target =
+        call.blocking(InlineIo::CachedReads, work).await??.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
     let name = Name::new(target).map_err(|_| NtStatus::ACCESS_DENIED)?;
     let mut output = Vec::new();
     SymlinkReparse { relative: true, substitute: name.clone(), print: name }.emit(&mut output);
@@ -228,7 +228,7 @@ pub(super) async fn set_reparse_point(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
-    let (entry, path, inline) = (Arc::clone(&open.entry), open.path(), open.entry.inline_io());
+    let (entry, path) = (Arc::clone(&open.entry), open.path());
     let work = move || share.turn_into_link(leave, &entry, &path, &link.substitute);
-    Ok(call.changing(open, inline, work).await??)
+    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
 }

@@ -18,7 +18,9 @@ use super::frame::Outcome;
 use super::{malformed, posix};
 use crate::access::{self, Look};
 use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX};
-use crate::share::{Enumeration, InlineIo, Listed, Naming, Next, Pattern, is_short, short_name};
+use crate::share::{
+    Enumeration, InlineIo, Listed, Naming, Next, Pattern, Share, is_short, short_name,
+};
 use crate::state::open::Listing;
 use crate::state::{Account, Open, Resource};
 
@@ -116,9 +118,9 @@ impl List {
             };
             let (writer, entries) = (&mut self.writer, &mut self.entries);
             let fits = if is_posix {
-                to_posix_entry(&listed).map(|entry| writer.push_posix(entries, &entry))
+                to_posix_entry(share, &listed).map(|entry| writer.push_posix(entries, &entry))
             } else {
-                to_entry(&listed).map(|entry| writer.push(entries, &entry))
+                to_entry(share, &listed).map(|entry| writer.push(entries, &entry))
             };
             let Some(fits) = fits else { continue };
             if !fits {
@@ -182,12 +184,15 @@ fn short(name: &str) -> ShortName {
     ShortName::new(&short_name(name)).unwrap_or_default()
 }
 
-fn to_posix_entry(listed: &Listed) -> Option<PosixEntry> {
+fn to_posix_entry(share: &Share, listed: &Listed) -> Option<PosixEntry> {
     let name = Name::new(listed.name.as_str()).ok()?;
-    Some(PosixEntry { info: posix::info(&listed.metadata), name })
+    Some(PosixEntry {
+        info: posix::info(share.file_id(listed.metadata.key), &listed.metadata),
+        name,
+    })
 }
 
-fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
+fn to_entry(share: &Share, listed: &Listed) -> Option<DirectoryEntry> {
     let found = &listed.metadata;
     Some(DirectoryEntry {
         creation_time: FileTime(found.creation),
@@ -197,7 +202,7 @@ fn to_entry(listed: &Listed) -> Option<DirectoryEntry> {
         end_of_file: found.size,
         allocation_size: found.allocation,
         attributes: FileAttributes::from_bits_retain(found.attributes.0),
-        file_id: found.key.inode,
+        file_id: share.file_id(found.key),
         // MS-FSCC §2.4: where a class has no field for it, the tag stands here.
         ea_size: if found.posix.is_link { SYMLINK_TAG } else { listed.ea_size },
         reparse_tag: if found.posix.is_link { SYMLINK_TAG } else { 0 },

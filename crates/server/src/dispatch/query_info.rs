@@ -126,11 +126,11 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
     match class {
         FileInfoClass::BASIC => basic(&found).emit(&mut bytes),
         FileInfoClass::STANDARD => standard(open, &found).emit(&mut bytes),
-        FileInfoClass::INTERNAL => internal(&found).emit(&mut bytes),
+        FileInfoClass::INTERNAL => internal(open, &found).emit(&mut bytes),
         FileInfoClass::EA => ea(open)?.emit(&mut bytes),
         FileInfoClass::ACCESS => info::Access { access: open.access }.emit(&mut bytes),
         FileInfoClass::POSITION => position(open).emit(&mut bytes),
-        FileInfoClass::MODE => info::Mode { mode: open.mode }.emit(&mut bytes),
+        FileInfoClass::MODE => info::Mode { mode: open.mode() }.emit(&mut bytes),
         FileInfoClass::ALIGNMENT => info::Alignment { alignment: 0 }.emit(&mut bytes),
         FileInfoClass::ALL => {
             all(open, &found)?.emit(&mut bytes);
@@ -146,7 +146,9 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
             streams(open, &mut bytes)?;
             fixed = Some(32.min(bytes.len()));
         }
-        FileInfoClass::POSIX if posix::is_posix(open) => posix::info(&found).emit(&mut bytes),
+        FileInfoClass::POSIX if posix::is_posix(open) => {
+            posix::info(file_id(open, &found), &found).emit(&mut bytes)
+        }
         FileInfoClass::COMPRESSION => {
             let none = info::Compression {
                 compressed_size: found.size,
@@ -158,9 +160,9 @@ fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
             none.emit(&mut bytes);
         }
         FileInfoClass::ID => {
-            let mut file_id = [0; 16];
-            file_id[..8].copy_from_slice(&found.key.inode.to_le_bytes());
-            info::Id { volume_id: found.key.device, file_id }.emit(&mut bytes);
+            let mut wide = [0; 16];
+            wide[..8].copy_from_slice(&file_id(open, &found).to_le_bytes());
+            info::Id { volume_id: found.key.device, file_id: wide }.emit(&mut bytes);
         }
         FileInfoClass::NORMALIZED_NAME => {
             info::FileName { name: wire_name(&name_of(open))? }.emit(&mut bytes);
@@ -244,8 +246,12 @@ fn standard(open: &Open, found: &Metadata) -> info::Standard {
     }
 }
 
-fn internal(found: &Metadata) -> info::Internal {
-    info::Internal { file_id: found.key.inode }
+fn internal(open: &Open, found: &Metadata) -> info::Internal {
+    info::Internal { file_id: file_id(open, found) }
+}
+
+fn file_id(open: &Open, found: &Metadata) -> u64 {
+    open.tree.share().map_or(found.key.inode, |share| share.file_id(found.key))
 }
 
 fn ea(open: &Open) -> Result<info::Ea, NtStatus> {
@@ -282,11 +288,11 @@ fn all(open: &Open, found: &Metadata) -> Result<info::All, NtStatus> {
     Ok(info::All {
         basic: basic(found),
         standard: standard(open, found),
-        internal: internal(found),
+        internal: internal(open, found),
         ea: ea(open)?,
         access: info::Access { access: open.access },
         position: position(open),
-        mode: info::Mode { mode: open.mode },
+        mode: info::Mode { mode: open.mode() },
         alignment: info::Alignment { alignment: 0 },
         name: info::FileName { name: wire_name(&format!("\\{}", name_of(open)))? },
     })
@@ -322,7 +328,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             fixed = Some(24.min(bytes.len()));
         }
         FsInfoClass::SIZE => {
-            let size = share.volume_size()?;
+            let size = share.volume_size(&open.entry)?;
             let answer = info::FsSize {
                 total_units: size.total_units,
                 available_units: size.available_units,
@@ -332,7 +338,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             answer.emit(&mut bytes);
         }
         FsInfoClass::FULL_SIZE => {
-            let size = share.volume_size()?;
+            let size = share.volume_size(&open.entry)?;
             let answer = info::FsFullSize {
                 total_units: size.total_units,
                 caller_available_units: size.available_units,
@@ -371,7 +377,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
         // No quotas: nothing is tracked, nothing enforced.
         FsInfoClass::CONTROL => NO_QUOTAS.emit(&mut bytes),
         FsInfoClass::POSIX if posix::is_posix(open) => {
-            posix::file_system(share)?.emit(&mut bytes);
+            posix::file_system(share, &open.entry)?.emit(&mut bytes);
         }
         FsInfoClass::OBJECT_ID => info::FsObjectId { object_id: server }.emit(&mut bytes),
         _ => return Err(NtStatus::INVALID_INFO_CLASS),

@@ -156,7 +156,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     if !open.node.lock().locks.allows_write(open.serial, offset, u64::from(len)) {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
-    let durable = open.write_through || request.flags.contains(WriteFlags::WRITE_THROUGH);
+    let durable = open.is_write_through() || request.flags.contains(WriteFlags::WRITE_THROUGH);
     Ok(Plan { open, offset, durable })
 }
 

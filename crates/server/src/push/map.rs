@@ -92,7 +92,7 @@ async fn map(
         finish(&call.link.core, &region, false).await;
         return Err(status);
     }
-    let class = share.class_of(&open.entry);
+    let class = open.entry.class();
     let memory = register(call, &region, &asked, peer, can_commit(share, class)).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
     let medium = &region.medium;
@@ -153,7 +153,7 @@ async fn medium(
     let (offset, length) = (asked.file_offset, asked.length);
     let options = OpenOptions { emulate_persistence: share.emulates_persistence() };
     let writes = asked.rights.intersects(WRITES);
-    let promised = share.class_of(&open.entry);
+    let promised = open.entry.class();
     let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
         if writes {
@@ -189,12 +189,11 @@ fn map_file(
     })
 }
 
-// The class was promised for the share as a whole; below it another file system may be mounted, or
-// a file be kept off DAX. It is then not mapped rather than called what it is not.
+// The class was promised for the file system as a whole; one of its files may be kept off DAX. It is then not mapped rather than called what it is not.
 fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
     use DurabilityClass::{Pmem, Storage, Volatile};
     if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
-        warn!(%promised, %found, "a file of a weaker durability class than its share is not mapped");
+        warn!(%promised, %found, "a file of a weaker durability class than its file system is not mapped");
         return Err(NtStatus::NOT_SUPPORTED);
     }
     Ok(())

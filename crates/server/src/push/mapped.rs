@@ -52,7 +52,7 @@ pub(super) async fn commit(
         ranges.push((region.file_offset, region.length));
     }
     let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
-    let class = share.class_of(&open.entry);
+    let class = open.entry.class();
     if !can_commit(share, class) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -86,8 +86,7 @@ pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
 
 pub(super) fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<Vec<u8>, NtStatus> {
     let QueryRequest = request;
-    let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;
-    let durability = durability(share.class_of(&open.entry));
+    let durability = durability(open.entry.class());
     let entry = |region: Arc<Region>| {
         let (state, reason) = region.shown();
         RegionEntry {

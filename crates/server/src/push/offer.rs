@@ -66,7 +66,7 @@ fn grant(
     }
     // An RDMA device reaches memory, and there is none behind a file that system calls write.
     let reaches_files = push.registrar().is_some_and(|registrar| registrar.reaches_files());
-    let class = share.class_of(&open.entry);
+    let class = open.entry.class();
     if class == DurabilityClass::Storage && !reaches_files {
         return Err(Refusal::SHARE_NOT_CAPABLE);
     }

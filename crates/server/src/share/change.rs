@@ -16,7 +16,7 @@ use super::attributes::{self, DosAttributes, Stored};
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
-use super::metadata::{FileKey, identify, identify_at};
+use super::metadata::{self, FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
 use super::streams::Binding;
 
@@ -64,14 +64,16 @@ impl Share {
         attributes: DosAttributes,
         default: DosAttributes,
     ) -> Result<Entry, ShareError> {
-        let (key, kind) = identify(&fd)?;
+        let stat = metadata::stat(&fd)?;
+        let (key, kind) = (metadata::key(&stat), metadata::kind(&stat));
         let is_directory = kind == FileType::Directory;
         let wanted = attributes.settable().union(default);
         if wanted != default {
             let stored = Stored { attributes: Some(wanted), ..Stored::default() };
             attributes::save(&fd, stored, is_directory)?;
         }
-        Ok(Entry::new(fd, key, is_directory, self.inline))
+        let file_system = self.mounts.of_stat(&fd, &stat)?;
+        Ok(Entry::new(fd, key, is_directory, file_system))
     }
 
     /// Takes back what was just made, of which its client did not get everything.
@@ -126,9 +128,6 @@ impl Share {
 
     // Where the streams are of what has no other name than this one.
     fn last_of(&self, parent: &OwnedFd, leaf: &str) -> Option<Binding> {
-        if !self.has_xattrs {
-            return None;
-        }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, leaf, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;

@@ -312,7 +312,7 @@ mod tests {
             assert_eq!((metadata.size, metadata.allocation), (LEN, LEN), "{name}");
             assert!(!metadata.is_directory && !entry.is_directory());
             assert_eq!(metadata.key, entry.key());
-            assert_eq!(share.class_of(&entry), DurabilityClass::Pmem);
+            assert_eq!(entry.class(), DurabilityClass::Pmem);
             let root = share.locate(&path("")).unwrap().found.unwrap();
             let root = share.open_found(&root, OpenMode::default()).unwrap();
             let dax = |entry| share.volume_attributes(entry).0 & 0x2000_0000 != 0;

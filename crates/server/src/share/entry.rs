@@ -6,8 +6,10 @@
 //! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use pmem::DurabilityClass;
 use rustix::fs::{FallocateFlags, FsWord, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -18,6 +20,7 @@ use super::attributes::{self, DosAttributes};
 use super::device::Device;
 use super::error::ShareError;
 use super::metadata::{FileKey, Metadata, from_file_time};
+use super::mounts::FileSystem;
 
 /// What may be answered on the calling thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,12 +57,15 @@ pub struct Entry {
     fd: OwnedFd,
     key: FileKey,
     is_directory: bool,
-    inline: InlineIo,
+    /// Of what the bytes lie on.
+    file_system: FileSystem,
     base: Option<Base>,
     /// Then `fd` is its node, of O_PATH, and the bytes are the device's.
     device: Option<Arc<Device>>,
     /// The symbolic link that took its place: [`super::Share::turn_into_link`].
     link: OnceLock<OwnedFd>,
+    /// When its name was durable: the account of names (`unsynced`) knows what that is worth now.
+    durable_name: AtomicU64,
 }
 
 /// The file a stream belongs to.
@@ -73,34 +79,42 @@ pub(super) struct Base {
 }
 
 impl Entry {
-    pub(super) fn new(fd: OwnedFd, key: FileKey, is_directory: bool, inline: InlineIo) -> Self {
-        Self { fd, key, is_directory, inline, base: None, device: None, link: OnceLock::new() }
-    }
-
-    pub(super) fn of_stream(fd: OwnedFd, key: FileKey, inline: InlineIo, base: Base) -> Self {
+    pub(super) fn new(
+        fd: OwnedFd,
+        key: FileKey,
+        is_directory: bool,
+        file_system: FileSystem,
+    ) -> Self {
         Self {
             fd,
             key,
-            is_directory: false,
-            inline,
-            base: Some(base),
+            is_directory,
+            file_system,
+            base: None,
             device: None,
             link: OnceLock::new(),
+            durable_name: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn of_stream(
+        fd: OwnedFd,
+        key: FileKey,
+        file_system: FileSystem,
+        base: Base,
+    ) -> Self {
+        Self { base: Some(base), ..Self::new(fd, key, false, file_system) }
     }
 
     pub(super) fn of_device(fd: OwnedFd, key: FileKey, device: Arc<Device>) -> Self {
-        // Pages that are not there yet have to be waited for, and a FLUSH for what came by RDMA.
-        let inline = InlineIo::CachedReads;
-        Self {
-            fd,
-            key,
-            is_directory: false,
-            inline,
-            base: None,
-            device: Some(device),
-            link: OnceLock::new(),
-        }
+        let file_system = FileSystem {
+            class: device.class(),
+            // Pages that are not there yet have to be waited for, and a FLUSH for what came by RDMA.
+            inline: InlineIo::CachedReads,
+            clones: false,
+            has_xattrs: false,
+        };
+        Self { device: Some(device), ..Self::new(fd, key, false, file_system) }
     }
 
     /// Which inode holds the bytes.
@@ -136,6 +150,14 @@ impl Entry {
         self.base.as_ref().map_or_else(|| self.fd.as_fd(), |base| base.file.as_fd())
     }
 
+    pub(super) fn name_is_durable_since(&self, generation: u64) -> bool {
+        self.durable_name.load(Ordering::Acquire) == generation
+    }
+
+    pub(super) fn note_durable_name(&self, generation: u64) {
+        self.durable_name.store(generation, Ordering::Release);
+    }
+
     pub(super) fn set_link(&self, link: OwnedFd) {
         let _ = self.link.set(link);
     }
@@ -147,7 +169,21 @@ impl Entry {
 
     /// What may be answered on the calling thread.
     pub fn inline_io(&self) -> InlineIo {
-        self.inline
+        self.file_system.inline
+    }
+
+    /// What a durable write to this file means.
+    pub fn class(&self) -> DurabilityClass {
+        self.file_system.class
+    }
+
+    /// Whether it can share blocks with other files beside it.
+    pub fn clones(&self) -> bool {
+        self.file_system.clones
+    }
+
+    pub(super) fn file_system(&self) -> FileSystem {
+        self.file_system
     }
 
     /// The handle, for mapping and flushing.
@@ -184,7 +220,7 @@ impl Entry {
         len: usize,
         offset: u64,
     ) -> Result<usize, ShareError> {
-        if self.inline == InlineIo::Everything {
+        if self.inline_io() == InlineIo::Everything {
             return self.read_at(out, len, offset);
         }
         if let Some(device) = &self.device {
@@ -204,7 +240,7 @@ impl Entry {
 
     /// Writes without waiting.
     pub fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        match self.inline {
+        match self.inline_io() {
             InlineIo::Everything => self.write_at(bytes, offset),
             InlineIo::Cached | InlineIo::CachedReads => match &self.device {
                 Some(device) => device.try_write_at_durably(bytes, offset),

@@ -42,6 +42,33 @@ pub struct Found {
     pub(super) device: Option<Arc<Device>>,
 }
 
+/// How far a look-up goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reach {
+    /// Wherever the path leads inside the share. May block.
+    Everywhere,
+    /// Not into what is mounted below the share's top.
+    TopFileSystem,
+}
+
+impl Reach {
+    fn resolve(self) -> ResolveFlags {
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match self {
+            Self::Everywhere => within,
+            Self::TopFileSystem => within | ResolveFlags::NO_XDEV,
+        }
+    }
+
+    // `openat2` says the same of a mount as of a way out of the share: who may go everywhere finds out.
+    fn failed(self, errno: Errno) -> ShareError {
+        match (self, errno) {
+            (Self::TopFileSystem, Errno::XDEV) => ShareError::WouldBlock,
+            _ => from_resolution(errno),
+        }
+    }
+}
+
 /// Opens `path` below `root` without ever leaving it.
 pub(super) fn open_beneath(
     root: &OwnedFd,
@@ -49,7 +76,17 @@ pub(super) fn open_beneath(
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    open_within(root, path, flags, mode, Reach::Everywhere)
+}
+
+fn open_within(
+    root: &OwnedFd,
+    path: &str,
+    flags: OFlags,
+    mode: Mode,
+    reach: Reach,
+) -> Result<OwnedFd, Errno> {
+    let resolve = reach.resolve();
     // EAGAIN: a rename elsewhere in the tree made the kernel unsure of BENEATH; it asks for
     // another try, and a bounded number of them cannot be used to hold a worker.
     for _ in 0..RACE_RETRIES_MAX {
@@ -61,11 +98,25 @@ pub(super) fn open_beneath(
     Err(Errno::ACCESS)
 }
 
-/// Whether the kernel has each step to what `path` names in memory.
+/// Whether the kernel has each step to what `path` names in memory, and nothing is mounted on the way.
 pub(super) fn is_cached(root: &OwnedFd, path: &SharePath) -> bool {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    let resolve = Reach::TopFileSystem.resolve() | ResolveFlags::CACHED;
     let flags = anchor_flags(path) | OFlags::CLOEXEC;
     rustix::fs::openat2(root, path.for_system(), flags, Mode::empty(), resolve).is_ok()
+}
+
+/// Whether what `path` names, or the directory it would be in, lies on the file system of the share's top,
+/// with nothing mounted on the way.
+pub(super) fn is_on_top(root: &OwnedFd, path: &SharePath) -> bool {
+    let open = |path: &SharePath| {
+        let (text, flags) = (path.for_system(), anchor_flags(path));
+        open_within(root, text, flags, Mode::empty(), Reach::TopFileSystem)
+    };
+    match open(path) {
+        Ok(_) => true,
+        Err(Errno::NOENT) if !path.is_root() => open(&path.parent()).is_ok(),
+        Err(_) => false,
+    }
 }
 
 /// Looks `path` up.
@@ -74,12 +125,14 @@ pub(super) fn locate(
     names: &Names,
     devices: &Devices,
     path: &SharePath,
+    reach: Reach,
 ) -> Result<Located, ShareError> {
-    if let Some(found) = anchor(root, devices, path)? {
+    let anchor = |path: &SharePath| anchor(root, devices, path, reach);
+    if let Some(found) = anchor(path)? {
         return Ok(Located { path: path.clone(), found: Some(found) });
     }
     if path.naming() == Naming::Posix {
-        let parent = if path.is_root() { None } else { anchor(root, devices, &path.parent())? };
+        let parent = if path.is_root() { None } else { anchor(&path.parent())? };
         return match parent {
             Some(parent) if parent.is_directory => Ok(Located { path: path.clone(), found: None }),
             _ => Err(ShareError::PathNotFound),
@@ -89,7 +142,7 @@ pub(super) fn locate(
     let count = path.components().count();
     for (index, component) in path.components().enumerate() {
         let is_leaf = index + 1 == count;
-        match spelling(root, names, &spelled, component)? {
+        match spelling(root, names, &spelled, component, reach)? {
             Some(actual) if is_leaf && !same_name(&actual, component) => {
                 spelled = spelled.join(&actual).by_short_name();
             }
@@ -100,7 +153,7 @@ pub(super) fn locate(
             None => return Err(ShareError::PathNotFound),
         }
     }
-    let found = anchor(root, devices, &spelled)?;
+    let found = anchor(&spelled)?;
     Ok(Located { path: spelled, found })
 }
 
@@ -108,12 +161,13 @@ fn anchor(
     root: &OwnedFd,
     devices: &Devices,
     path: &SharePath,
+    reach: Reach,
 ) -> Result<Option<Found>, ShareError> {
-    match open_beneath(root, path.for_system(), anchor_flags(path), Mode::empty()) {
+    match open_within(root, path.for_system(), anchor_flags(path), Mode::empty(), reach) {
         Ok(anchor) => Found::new(anchor, devices).map(Some),
         // ENOTDIR: a file stands where a directory should; the component walk says which.
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(errno) => Err(from_resolution(errno)),
+        Err(errno) => Err(reach.failed(errno)),
     }
 }
 
@@ -150,12 +204,13 @@ fn spelling(
     names: &Names,
     directory: &SharePath,
     wanted: &str,
+    reach: Reach,
 ) -> Result<Option<String>, ShareError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-    let dir = match open_beneath(root, directory.for_system(), flags, Mode::empty()) {
+    let dir = match open_within(root, directory.for_system(), flags, Mode::empty(), reach) {
         Ok(dir) => dir,
         Err(Errno::NOTDIR | Errno::NOENT) => return Err(ShareError::PathNotFound),
-        Err(errno) => return Err(from_resolution(errno)),
+        Err(errno) => return Err(reach.failed(errno)),
     };
     match rustix::fs::statx(&dir, wanted, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE) {
         Ok(_) => return Ok(Some(wanted.to_owned())),

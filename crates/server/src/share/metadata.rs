@@ -11,6 +11,7 @@ use rustix::path::Arg;
 
 use super::attributes::{self, DosAttributes, NotedChange, Stored};
 use super::error::ShareError;
+use super::mounts::UNIQUE_MOUNT;
 
 /// Names an inode for as long as somebody holds it open.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -199,7 +200,7 @@ pub(super) fn from_file_time(ticks: u64) -> rustix::fs::Timespec {
     }
 }
 
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(UNIQUE_MOUNT);
 // From 1601-01-01 to 1970-01-01.
 const UNIX_EPOCH_SECONDS: i128 = 11_644_473_600;
 const TICKS_PER_SECOND: i128 = 10_000_000;

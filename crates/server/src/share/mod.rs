@@ -2,7 +2,7 @@
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
 //! * [`change`]: create, remove, rename, link; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
-//! * [`device`]: devices that are shown as files;
+//! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`policy`]: who may do what, which may be replaced while the share is served;
@@ -23,6 +23,7 @@ pub(crate) mod journal;
 mod links;
 mod lookup;
 mod metadata;
+mod mounts;
 mod name;
 mod names;
 mod pattern;
@@ -40,7 +41,7 @@ mod unsynced;
 mod volume;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pmem::DurabilityClass;
@@ -56,9 +57,10 @@ pub use directory::{Enumeration, Listed, Next};
 pub use entry::{BasicChange, Entry, InlineIo};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
-use journal::{Journal, OpenNote};
-pub use lookup::{Found, Located};
+use journal::{BootId, Journal, OpenNote};
+pub use lookup::{Found, Located, Reach};
 pub use metadata::{FileKey, Metadata, PosixFacts};
+use mounts::{FileSystem, Mounts};
 pub(crate) use name::SEPARATORS;
 pub use name::{Naming, SharePath};
 use names::Names;
@@ -129,12 +131,11 @@ pub struct Share {
     name: String,
     root: OwnedFd,
     root_key: FileKey,
-    class: DurabilityClass,
-    inline: InlineIo,
+    /// What the top's file system can do; those mounted below are `mounts`'.
+    top: FileSystem,
+    mounts: Mounts,
     policy: Policy,
     fixed: Fixed,
-    clones: bool,
-    has_xattrs: bool,
     unsynced: Arc<Unsynced>,
     names: Names,
     tunnel: Tunnel,
@@ -157,27 +158,23 @@ impl Share {
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let devices = Devices::open(&config.devices, config.read_only)
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
-        let magic = rustix::fs::fstatfs(&root).map_err(|errno| failed(errno.into()))?.f_type;
-        let inline = InlineIo::of(magic);
-        let is_memory = inline == InlineIo::Everything;
-        let (clones, has_xattrs) = (volume::probe_clones(&root), volume::probe_xattrs(&root));
-        let opened = config.persistent_opens.as_deref().map(Journal::open).transpose();
+        let mounts = Mounts::default();
+        let top = mounts.of(&root).map_err(failed)?;
+        let opened = config.persistent_opens.as_deref();
+        let opened = opened.map(|path| Journal::open(path, BootId::current()?)).transpose();
         let opened = opened.map_err(|source| ShareOpenError::ConfigJournal {
             path: config.persistent_opens.clone().unwrap_or_default(),
             source,
         })?;
         let (journal, left_over) = opened.unzip();
-        let class = if is_memory { DurabilityClass::Volatile } else { probe_class(&root) };
         Ok(Self {
             name: config.name.clone(),
             root,
             root_key,
-            class,
-            inline,
+            top,
+            mounts,
             policy: Policy::new(config),
             fixed: Fixed::of(config),
-            clones,
-            has_xattrs,
             unsynced: Arc::default(),
             names: Names::default(),
             tunnel: Tunnel::default(),
@@ -199,14 +196,10 @@ impl Share {
         &self.name
     }
 
-    /// What a durable write means here, devices aside.
+    /// What a durable write means at the share's top. Below it other file systems may be mounted:
+    /// what it means for a file is [`Entry::class`].
     pub fn class(&self) -> DurabilityClass {
-        self.class
-    }
-
-    /// What a durable write to one open file means.
-    pub fn class_of(&self, entry: &Entry) -> DurabilityClass {
-        entry.device().map_or(self.class, |device| device.class())
+        self.top.class
     }
 
     /// Where persistent opens are written down; without it there are none.
@@ -224,14 +217,18 @@ impl Share {
         self.fixed.emulate_persistence
     }
 
-    /// Whether files can share their blocks.
-    pub fn clones(&self) -> bool {
-        self.clones
+    /// How far a look-up may go on the calling thread: on a share in memory as far as its own file
+    /// system goes, on others nowhere.
+    pub fn reach_on_the_spot(&self) -> Option<Reach> {
+        (self.top.inline == InlineIo::Everything).then_some(Reach::TopFileSystem)
     }
 
-    /// What may be answered on the calling thread.
-    pub fn inline_io(&self) -> InlineIo {
-        self.inline
+    /// What may be done on the calling thread of what follows these names: all of it where memory is
+    /// behind every step, nothing where something is mounted on the way.
+    pub fn inline_by_name(&self, names: &[&SharePath]) -> InlineIo {
+        let is_memory = self.top.inline == InlineIo::Everything
+            && names.iter().all(|name| lookup::is_on_top(&self.root, name));
+        if is_memory { InlineIo::Everything } else { InlineIo::CachedReads }
     }
 
     /// Identity of the top directory; its inode and device make the volume's serial number.
@@ -241,13 +238,22 @@ impl Share {
 
     /// Finds what `path` names, exactly as written first, then ignoring case.
     pub fn locate(&self, path: &SharePath) -> Result<Located, ShareError> {
-        lookup::locate(&self.root, &self.names, &self.devices, path)
+        self.locate_within(path, Reach::Everywhere)
+    }
+
+    /// [`Share::locate`] that goes no farther than `reach`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::WouldBlock`] where the path may lead farther.
+    pub fn locate_within(&self, path: &SharePath, reach: Reach) -> Result<Located, ShareError> {
+        lookup::locate(&self.root, &self.names, &self.devices, path, reach)
     }
 
     /// Whether the kernel knows what `path`, as written, names without asking a disk or a server:
     /// then [`Share::locate`] and opening what it finds wait for nothing. Costs a look-up.
     pub fn has_at_hand(&self, path: &SharePath) -> bool {
-        self.inline == InlineIo::Cached && lookup::is_cached(&self.root, path)
+        self.top.inline == InlineIo::Cached && lookup::is_cached(&self.root, path)
     }
 
     /// Opens something that [`Share::locate`] found.
@@ -259,9 +265,10 @@ impl Share {
             let anchor = rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?;
             return Ok(Entry::of_device(anchor, found.key, Arc::clone(device)));
         }
+        let file_system = self.mounts.of_stat(&found.anchor, &found.stat)?;
         if found.is_link {
             let link = rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?;
-            return Ok(Entry::new(link, found.key, false, self.inline));
+            return Ok(Entry::new(link, found.key, false, file_system));
         }
         let name = attributes::proc_name(&found.anchor);
         let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -287,7 +294,7 @@ impl Share {
                 Err(_) => rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?,
             }
         };
-        Ok(Entry::new(fd, found.key, found.is_directory, self.inline))
+        Ok(Entry::new(fd, found.key, found.is_directory, file_system))
     }
 
     /// The metadata of something that [`Share::locate`] found, without opening it.
@@ -361,19 +368,6 @@ fn check_share_name(name: &str) -> Result<(), ShareOpenError> {
         return Err(ShareOpenError::ConfigName(name.to_owned()));
     }
     Ok(())
-}
-
-// A probe file that never has a name: only a real mapping tells whether MAP_SYNC works here.
-fn probe_class(root: &OwnedFd) -> DurabilityClass {
-    let path = attributes::proc_name(root);
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let probe = rustix::fs::open(Path::new(&path), flags, Mode::RUSR | Mode::WUSR)
-        .and_then(|fd| rustix::fs::ftruncate(&fd, 4096).map(|()| fd));
-    match probe {
-        Ok(fd) => pmem::classify(&std::fs::File::from(fd)).unwrap_or(DurabilityClass::Storage),
-        // Not writable for us: claim the weaker class that needs a flush.
-        Err(_) => DurabilityClass::Storage,
-    }
 }
 
 #[cfg(test)]

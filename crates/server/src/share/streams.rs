@@ -31,7 +31,7 @@ use super::attributes::proc_name;
 use super::entry::{Base, Entry};
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
-use super::metadata::{FileKey, identify, identify_at};
+use super::metadata::{self, FileKey, identify, identify_at};
 use super::ranges::COPY_MAX;
 use super::stream_name::StreamName;
 use super::{Found, OpenMode, Share};
@@ -170,7 +170,7 @@ impl Share {
         name: &StreamName,
     ) -> Result<Entry, ShareError> {
         self.writable()?;
-        if !self.has_xattrs || file.is_device() {
+        if file.is_device() || !self.mounts.of_stat(&file.anchor, &file.stat)?.has_xattrs {
             return Err(ShareError::PeerStreamUnsupported);
         }
         let home = match self.home(&file.anchor)? {
@@ -191,10 +191,12 @@ impl Share {
     }
 
     fn stream_entry(&self, file: &Found, fd: OwnedFd, home: &OwnedFd) -> Result<Entry, ShareError> {
-        let (key, _) = identify(&fd)?;
+        let stat = metadata::stat(&fd)?;
         let duplicate = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
         let base = Base { file: duplicate(&file.anchor)?, key: file.key, home: duplicate(home)? };
-        Ok(Entry::of_stream(fd, key, self.inline_io(), base))
+        // The stream lies at the share's top, whatever its file is on.
+        let file_system = self.mounts.of_stat(&fd, &stat)?;
+        Ok(Entry::of_stream(fd, metadata::key(&stat), file_system, base))
     }
 
     /// The streams of an open file, its unnamed one aside.
@@ -276,7 +278,8 @@ impl Share {
         let base = entry.base().ok_or(ShareError::NotFound)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(proc_name(&base.file), flags, Mode::empty())?;
-        let file = Entry::new(file, base.key, false, self.inline_io());
+        let file_system = self.mounts.of(&file)?;
+        let file = Entry::new(file, base.key, false, file_system);
         if file.data_size()? > 0 && replace.is_none() {
             return Err(ShareError::Exists);
         }
@@ -321,9 +324,6 @@ impl Share {
     }
 
     fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
-        if !self.has_xattrs {
-            return Ok(None);
-        }
         let Some(binding) = Binding::of(file) else { return Ok(None) };
         let homes = open_homes(&self.root);
         match homes.and_then(|homes| open_home(&homes, &binding.directory())) {

@@ -192,7 +192,7 @@ fn cached_reads_are_answered_inline_and_others_say_so() {
     let mut out = Vec::new();
     assert_eq!(entry.try_read_at(&mut out, 4096, 4096), Ok(4096));
     assert_eq!(out, [7; 4096]);
-    if share.inline_io() != InlineIo::Everything {
+    if entry.inline_io() != InlineIo::Everything {
         assert_eq!(entry.try_write_at(&out, 0), Err(ShareError::WouldBlock));
         assert_eq!(entry.try_read_at(&mut out, 4096, 8000), Err(ShareError::WouldBlock));
         assert_eq!(out.len(), 4096, "nothing is appended");
@@ -205,9 +205,10 @@ fn cached_reads_are_answered_inline_and_others_say_so() {
 fn what_was_looked_up_before_is_at_hand_and_nothing_else() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
-    drop(share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap());
+    let created = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default());
+    let inline = created.unwrap().inline_io();
     // On tmpfs nothing is asked, for nothing ever waits there.
-    assert_eq!(share.has_at_hand(&path("f")), share.inline_io() == InlineIo::Cached);
+    assert_eq!(share.has_at_hand(&path("f")), inline == InlineIo::Cached);
     assert!(!share.has_at_hand(&path("F")), "found by reading the directory");
     assert!(!share.has_at_hand(&path("missing")));
 }
@@ -258,5 +259,6 @@ fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
     let elsewhere = tempfile::tempdir_in("/var/tmp").unwrap();
     share.create_file(MayAdd::TEST, &path("a\\more"), none).unwrap();
     std::fs::rename(dir.path().join("a/b/moved"), elsewhere.path().join("moved")).unwrap();
+    assert!(synced(&moved) > 0, "nothing is known of what is above it now");
     assert_eq!(synced(&moved), 0);
 }

@@ -4,18 +4,23 @@
 //!  create, rename, link, remove          flush or map of a file
 //!  ----------------------------          ----------------------
 //!  begin: noted, under way               from its directory up to the share's top:
-//!  the system call                         noted?  fsync(2) the directory
-//!  end: no longer under way                forget it, unless it changed meanwhile
+//!  the system call                         noted, or not seen yet?  fsync(2) the directory
+//!  end: no longer under way                seen and forgotten, unless it changed meanwhile
 //! ```
 //!
 //! fsync(2) of a file promises nothing for its name: the directory has to be synced as well. That is
 //! done when it matters, before somebody is told that the file is durable, and once per change,
-//! not per flush. Where nothing changed a flush pays for one lock. One table serves all shares of
-//! a server, by inode, because they may overlap.
+//! not per flush. A directory that was not synced since the start is owed too: the server that ran before may
+//! have changed it. Where nothing changed a flush pays for one look at a counter. One table serves
+//! all shares of a server, by inode, because they may overlap.
+//!
+//! A directory whose sync has failed is poisoned: the kernel may show its pages clean from then on, so a second,
+//! successful fsync says nothing. Everybody who asks for a name below it gets the error for as long
+//! as the server runs, or until the directory is made anew: its inode is kept, so that no other gets its number.
 //!
 //! Spec: open(2), fsync(2); POSIX leaves it to the file system whether more is done than is asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -26,28 +31,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use tracing::error;
 
 use super::entry::Entry;
 use super::error::ShareError;
-use super::metadata::{FileKey, identify, identify_at};
+use super::metadata::{self, FileKey, identify, identify_at};
 use super::{Share, attributes};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Unsynced {
-    table: Mutex<HashMap<Place, Mark>>,
+    table: Mutex<Table>,
+    /// Moves with everything that may make a name less durable than it was.
+    generation: AtomicU64,
     synced: AtomicU64,
 }
 
-/// What has to be synced.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Place {
-    Directory(FileKey),
-    /// More directories than the table holds: the whole file system, to be sure.
-    Everything,
+#[derive(Debug, Default)]
+struct Table {
+    noted: HashMap<FileKey, Mark>,
+    /// Synced since the start, and not changed since then.
+    settled: HashSet<FileKey>,
+    /// Synced in vain, with a handle that keeps the inode.
+    poisoned: HashMap<FileKey, OwnedFd>,
+    /// How often notes were thrown away.
+    forgotten: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Mark {
     /// Changes that have begun and not ended.
     under_way: usize,
@@ -55,16 +66,47 @@ struct Mark {
     changes: u64,
 }
 
+impl Default for Unsynced {
+    fn default() -> Self {
+        // Zero is what a handle says of whose name nobody has asked.
+        let generation = AtomicU64::new(1);
+        Self { table: Mutex::default(), generation, synced: AtomicU64::new(0) }
+    }
+}
+
+impl Table {
+    // Notes that are thrown away are owed all the same, as what was never seen.
+    fn make_room(&mut self) {
+        if self.noted.len() >= PLACES_MAX {
+            self.noted.retain(|_, mark| mark.under_way > 0);
+            self.settled.clear();
+            self.forgotten += 1;
+        }
+    }
+
+    fn is_owed(&self, directory: FileKey) -> bool {
+        self.noted.contains_key(&directory) || !self.settled.contains(&directory)
+    }
+
+    fn settle(&mut self, directory: FileKey) {
+        self.noted.remove(&directory);
+        if self.settled.len() >= PLACES_MAX {
+            self.settled.clear();
+        }
+        self.settled.insert(directory);
+    }
+}
+
 impl Unsynced {
     /// Names in a directory are about to change; until the returned value is dropped.
     pub(super) fn begin(&self, directory: FileKey) -> Changing<'_> {
         let mut table = self.lock();
-        let mut place = Place::Directory(directory);
-        if table.len() >= PLACES_MAX && !table.contains_key(&place) {
-            place = Place::Everything;
+        if !table.noted.contains_key(&directory) {
+            table.make_room();
         }
-        table.entry(place).or_default().under_way += 1;
-        Changing { unsynced: self, place }
+        table.noted.entry(directory).or_default().under_way += 1;
+        self.move_on();
+        Changing { unsynced: self, directory }
     }
 
     /// Directories that were synced since the start.
@@ -72,28 +114,72 @@ impl Unsynced {
         self.synced.load(Ordering::Relaxed)
     }
 
-    fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
-    /// Syncs a place if it is noted. On error it stays noted.
+    fn move_on(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Syncs a directory if that is owed.
     fn settle(
         &self,
-        place: Place,
-        sync: impl FnOnce() -> Result<(), ShareError>,
+        directory: FileKey,
+        open: impl FnOnce() -> Result<OwnedFd, ShareError>,
+        sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), ShareError> {
-        let Some(seen) = self.lock().get(&place).copied() else { return Ok(()) };
-        sync()?;
-        self.synced.fetch_add(1, Ordering::Relaxed);
+        let (seen, forgotten) = {
+            let table = self.lock();
+            if table.poisoned.contains_key(&directory) {
+                return Err(ShareError::MediaIo(Errno::IO));
+            }
+            if !table.is_owed(directory) {
+                return Ok(());
+            }
+            (table.noted.get(&directory).copied().unwrap_or_default(), table.forgotten)
+        };
+        self.sync_or_poison(directory, open()?, sync)?;
         let mut table = self.lock();
-        let unchanged = |mark: &Mark| mark.under_way == 0 && mark.changes == seen.changes;
-        if seen.under_way == 0 && table.get(&place).is_some_and(unchanged) {
-            table.remove(&place);
+        let now = table.noted.get(&directory).copied().unwrap_or_default();
+        if seen.under_way == 0 && now == seen && table.forgotten == forgotten {
+            table.settle(directory);
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Mark>> {
+    // Nothing is tried again into success: the first failure is everybody's answer from then on.
+    fn sync_or_poison(
+        &self,
+        inode: FileKey,
+        fd: OwnedFd,
+        sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
+    ) -> Result<(), ShareError> {
+        let outcome = loop {
+            match sync(&fd) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                self.synced.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(errno) => {
+                error!(?inode, %errno, "a directory cannot be synced: its names are not durable");
+                self.lock().poisoned.insert(inode, fd);
+                self.move_on();
+                Err(ShareError::MediaIo(errno))
+            }
+        }
+    }
+
+    fn is_poisoned(&self, inode: FileKey) -> bool {
+        self.lock().poisoned.contains_key(&inode)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,15 +188,16 @@ impl Unsynced {
 #[derive(Debug)]
 pub(super) struct Changing<'a> {
     unsynced: &'a Unsynced,
-    place: Place,
+    directory: FileKey,
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        if let Some(mark) = self.unsynced.lock().get_mut(&self.place) {
+        if let Some(mark) = self.unsynced.lock().noted.get_mut(&self.directory) {
             mark.under_way -= 1;
             mark.changes += 1;
         }
+        self.unsynced.move_on();
     }
 }
 
@@ -118,38 +205,50 @@ impl Share {
     /// Notes that names in `directory` change until the returned value is dropped; nothing where
     /// nothing survives a crash anyway.
     pub(super) fn changing(&self, directory: &OwnedFd) -> Result<Option<Changing<'_>>, ShareError> {
-        if self.class == DurabilityClass::Volatile {
-            return Ok(None);
-        }
-        let (key, _) = identify(directory)?;
-        Ok(Some(self.unsynced.begin(key)))
+        let stat = metadata::stat(directory)?;
+        let file_system = self.mounts.of_stat(directory, &stat)?;
+        let forgets = file_system.class == DurabilityClass::Volatile;
+        Ok((!forgets).then(|| self.unsynced.begin(metadata::key(&stat))))
     }
 
-    /// Makes the name of an open file or directory durable, up to the share's top. Blocks, where
-    /// names on that way changed through this server.
+    /// Makes the name of an open file or directory durable, up to the share's top; of a stream its own and
+    /// its file's. Blocks, where names on that way changed through this server or were not asked
+    /// for since it started.
     ///
     /// # Durability
     ///
     /// After `Ok`, a crash leaves the file reachable by the name it has now, if creating and
-    /// renaming on the way to it were done through this server before the call.
+    /// renaming on the way to it were done through this server or one before it.
     ///
     /// # Errors
     ///
-    /// A directory cannot be synced; it is tried again at the next call.
+    /// A directory cannot be synced, now or once before: [`ShareError::MediaIo`] from then on.
     pub fn persist_name(&self, entry: &Entry) -> Result<(), ShareError> {
-        if self.class == DurabilityClass::Volatile || self.unsynced.is_empty() {
+        if entry.class() == DurabilityClass::Volatile {
             return Ok(());
         }
-        let everything = || sync_everything(entry, &self.root);
-        self.unsynced.settle(Place::Everything, everything)?;
-        if entry.key() == self.root_key {
+        // Before anything is looked at: what changes meanwhile is asked for again.
+        let generation = self.unsynced.generation();
+        if entry.name_is_durable_since(generation) || entry.key() == self.root_key {
             return Ok(());
         }
-        match directory_of(entry) {
+        self.persist_name_of(entry.as_fd(), entry.key())?;
+        if let Some(base) = entry.base() {
+            self.persist_name_of(base.file.as_fd(), base.key)?;
+        }
+        entry.note_durable_name(generation);
+        Ok(())
+    }
+
+    fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
+        match directory_of(&fd, key) {
             Ok(directory) => self.persist_upwards(directory),
-            Err(_) if entry.metadata()?.links == 0 => Ok(()),
+            Err(_) if rustix::fs::fstat(&fd)?.st_nlink == 0 => Ok(()),
             // Moved just now, or by a name that cannot be followed.
-            Err(_) => everything(),
+            Err(_) if self.unsynced.is_poisoned(key) => Err(ShareError::MediaIo(Errno::IO)),
+            Err(_) => {
+                self.unsynced.sync_or_poison(key, self.readable(fd)?, |fd| rustix::fs::syncfs(fd))
+            }
         }
     }
 
@@ -158,7 +257,7 @@ impl Share {
         let mut below = None;
         for _ in 0..DEPTH_MAX {
             let (key, _) = identify(&directory)?;
-            self.unsynced.settle(Place::Directory(key), || sync_directory(&directory))?;
+            self.unsynced.settle(key, || readable(&directory), |fd| rustix::fs::fsync(fd))?;
             // The top of the share, or of everything, for what was moved out of it.
             if key == self.root_key || below == Some(key) {
                 break;
@@ -170,6 +269,15 @@ impl Share {
         Ok(())
     }
 
+    // A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top then stands for it.
+    fn readable(&self, fd: impl AsFd) -> Result<OwnedFd, ShareError> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        if flags.contains(OFlags::PATH) {
+            return readable(&self.root);
+        }
+        Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
+    }
+
     /// Directories synced since the start, by all shares of the server.
     pub(crate) fn directories_synced(&self) -> u64 {
         self.unsynced.synced()
@@ -178,8 +286,8 @@ impl Share {
 
 // The directory an open file's name is in. The kernel knows the name by which it was opened, also
 // after renames and behind symbolic links; a request's path may be out of date.
-fn directory_of(entry: &Entry) -> Result<OwnedFd, ShareError> {
-    let name = rustix::fs::readlink(attributes::proc_name(entry.as_fd()), Vec::new())?;
+fn directory_of(fd: impl AsFd, file: FileKey) -> Result<OwnedFd, ShareError> {
+    let name = rustix::fs::readlink(attributes::proc_name(fd), Vec::new())?;
     let name = Path::new(OsStr::from_bytes(name.as_bytes()));
     let (Some(directory), Some(leaf)) = (name.parent(), name.file_name()) else {
         return Err(ShareError::NotFound);
@@ -187,30 +295,18 @@ fn directory_of(entry: &Entry) -> Result<OwnedFd, ShareError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
     match identify_at(&directory, leaf)? {
-        (key, _) if key == entry.key() => Ok(directory),
+        (key, _) if key == file => Ok(directory),
         _ => Err(ShareError::NotFound),
     }
 }
 
-// A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top then stands for it.
-fn sync_everything(entry: &Entry, root: &OwnedFd) -> Result<(), ShareError> {
-    match rustix::fs::syncfs(entry.as_fd()) {
-        Err(Errno::BADF) => {}
-        other => return Ok(other?),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let readable = rustix::fs::open(attributes::proc_name(root), flags, Mode::empty())?;
-    Ok(rustix::fs::syncfs(&readable)?)
-}
-
 // An O_PATH handle syncs nothing; its /proc name opens the same directory.
-fn sync_directory(directory: impl AsFd) -> Result<(), ShareError> {
+fn readable(directory: impl AsFd) -> Result<OwnedFd, ShareError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let readable = rustix::fs::open(attributes::proc_name(directory), flags, Mode::empty())?;
-    Ok(rustix::fs::fsync(&readable)?)
+    Ok(rustix::fs::open(attributes::proc_name(directory), flags, Mode::empty())?)
 }
 
-/// Directories noted one by one: some hundred KiB.
+/// Directories noted, and settled ones remembered: some hundred KiB each.
 const PLACES_MAX: usize = 4096;
 /// Deeper than any path of 32,767 characters that PATH_MAX lets through.
 const DEPTH_MAX: usize = 4096;
@@ -225,26 +321,35 @@ mod tests {
         FileKey { device: 1, inode }
     }
 
-    fn called(flag: &Cell<bool>) -> Result<(), ShareError> {
-        flag.set(true);
-        Ok(())
+    fn handle() -> Result<OwnedFd, ShareError> {
+        Ok(rustix::fs::open("/", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     fn syncs(unsynced: &Unsynced, inode: u64) -> bool {
         let synced = Cell::new(false);
-        let place = Place::Directory(key(inode));
-        unsynced.settle(place, || called(&synced)).unwrap();
+        let sync = |_: &OwnedFd| {
+            synced.set(true);
+            Ok(())
+        };
+        unsynced.settle(key(inode), handle, sync).unwrap();
         synced.get()
     }
 
     #[test]
     fn a_change_is_synced_once() {
         let unsynced = Unsynced::default();
+        syncs(&unsynced, 1);
         drop(unsynced.begin(key(1)));
-        assert!(!syncs(&unsynced, 2));
         assert!(syncs(&unsynced, 1));
         assert!(!syncs(&unsynced, 1));
-        assert!(unsynced.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_synced_since_the_start_is_owed() {
+        let unsynced = Unsynced::default();
+        assert!(syncs(&unsynced, 1));
+        assert!(!syncs(&unsynced, 1));
+        assert!(syncs(&unsynced, 2));
     }
 
     #[test]
@@ -253,34 +358,54 @@ mod tests {
         let early = unsynced.begin(key(1));
         assert!(syncs(&unsynced, 1));
         drop(early);
-        let place = Place::Directory(key(1));
-        let meanwhile = || {
-            drop(unsynced.begin(key(1)));
-            Ok(())
-        };
-        unsynced.settle(place, meanwhile).unwrap();
-        assert!(syncs(&unsynced, 1));
-        assert!(unsynced.is_empty());
+        for _ in 0..2 {
+            let meanwhile = |_: &OwnedFd| {
+                drop(unsynced.begin(key(1)));
+                Ok(())
+            };
+            unsynced.settle(key(1), handle, meanwhile).unwrap();
+            assert!(syncs(&unsynced, 1));
+            // Once more for a directory that has no note when its sync begins.
+            unsynced.lock().settled.clear();
+        }
     }
 
     #[test]
-    fn a_sync_that_fails_is_owed_still() {
+    fn a_sync_that_failed_is_never_retried_into_success() {
         let unsynced = Unsynced::default();
         drop(unsynced.begin(key(1)));
-        let failed = unsynced.settle(Place::Directory(key(1)), || Err(ShareError::DiskFull));
-        assert_eq!(failed, Err(ShareError::DiskFull));
+        let generation = unsynced.generation();
+        let failed = unsynced.settle(key(1), handle, |_| Err(Errno::NOSPC));
+        assert_eq!(failed, Err(ShareError::MediaIo(Errno::NOSPC)));
+        assert_ne!(unsynced.generation(), generation, "whoever was told otherwise asks again");
+        for _ in 0..2 {
+            let again = unsynced.settle(key(1), handle, |_| panic!("tried again"));
+            assert_eq!(again, Err(ShareError::MediaIo(Errno::IO)));
+        }
+        assert!(syncs(&unsynced, 2), "others go on");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_opened_is_owed_still() {
+        let unsynced = Unsynced::default();
+        let unopened = || Err(ShareError::HandlesExhausted);
+        let failed = unsynced.settle(key(1), unopened, |_| Ok(()));
+        assert_eq!(failed, Err(ShareError::HandlesExhausted));
         assert!(syncs(&unsynced, 1));
     }
 
     #[test]
-    fn a_full_table_owes_everything() {
+    fn a_full_table_forgets_notes_and_owes_what_they_said() {
         let unsynced = Unsynced::default();
+        let under_way = unsynced.begin(key(u64::MAX));
         for inode in 0..=u64::try_from(PLACES_MAX).unwrap() {
+            assert!(syncs(&unsynced, inode));
             drop(unsynced.begin(key(inode)));
         }
-        assert_eq!(unsynced.lock().len(), PLACES_MAX + 1);
-        let synced = Cell::new(false);
-        unsynced.settle(Place::Everything, || called(&synced)).unwrap();
-        assert!(synced.get());
+        assert!(unsynced.lock().noted.len() <= PLACES_MAX);
+        assert!(unsynced.lock().settled.len() <= PLACES_MAX);
+        assert!(syncs(&unsynced, 0), "its note is gone, what it said is not");
+        drop(under_way);
+        assert!(syncs(&unsynced, u64::MAX));
     }
 }

@@ -11,6 +11,7 @@ use super::Share;
 use super::attributes;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::metadata::FileKey;
 
 /// Sizes of the file system, in allocation units.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,9 +50,9 @@ impl VolumeAttributes {
 }
 
 impl Share {
-    /// Total and free space now.
-    pub fn volume_size(&self) -> Result<VolumeSize, ShareError> {
-        let stat = rustix::fs::fstatvfs(&self.root)?;
+    /// Total and free space, now, where an open file lies.
+    pub fn volume_size(&self, entry: &Entry) -> Result<VolumeSize, ShareError> {
+        let stat = rustix::fs::fstatvfs(entry.as_fd())?;
         Ok(VolumeSize {
             total_units: stat.f_blocks,
             free_units: stat.f_bfree,
@@ -62,8 +63,20 @@ impl Share {
         })
     }
 
-    /// What the volume of an open file can do. DAX is claimed only for files that really map that
-    /// way; a device is a volume of its own in this.
+    /// The number by which clients know a file, and take two names for one file: unlike the inode's it is
+    /// that of one file alone, whatever is mounted in the share.
+    pub fn file_id(&self, key: FileKey) -> u64 {
+        if key.device == self.root_key.device {
+            return key.inode;
+        }
+        // Inodes of other devices move away from those of the top's, which are small numbers on all file systems
+        // but few, and from each other's.
+        let (major, minor) = (key.device >> 32, key.device & 0xffff_ffff);
+        key.inode ^ (1 << 63 | (major & 0x7ff) << 52 | (minor & 0xf_ffff) << 32)
+    }
+
+    /// What the volume of an open file can do: that of the file system it lies on. DAX is claimed only for
+    /// files that really map that way; a device is a volume of its own in this.
     pub fn volume_attributes(&self, entry: &Entry) -> VolumeAttributes {
         let mut bits = VolumeAttributes::CASE_SENSITIVE_SEARCH
             | VolumeAttributes::CASE_PRESERVED_NAMES
@@ -73,14 +86,14 @@ impl Share {
         if self.is_read_only() {
             bits |= VolumeAttributes::READ_ONLY_VOLUME;
         }
-        if self.has_xattrs {
+        if entry.file_system().has_xattrs {
             bits |= VolumeAttributes::NAMED_STREAMS;
             bits |= VolumeAttributes::SUPPORTS_EXTENDED_ATTRIBUTES;
         }
-        if self.clones {
+        if entry.clones() {
             bits |= VolumeAttributes::SUPPORTS_BLOCK_REFCOUNTING;
         }
-        if self.class_of(entry) == DurabilityClass::Pmem {
+        if entry.class() == DurabilityClass::Pmem {
             bits |= VolumeAttributes::DAX_VOLUME;
         }
         VolumeAttributes(bits)
@@ -103,7 +116,7 @@ pub(super) fn probe_xattrs(root: impl AsFd) -> bool {
     )
 }
 
-fn nameless(root: impl AsFd) -> Option<OwnedFd> {
+pub(super) fn nameless(root: impl AsFd) -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     rustix::fs::open(attributes::proc_name(root), flags, Mode::RUSR | Mode::WUSR).ok()
 }

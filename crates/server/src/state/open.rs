@@ -16,7 +16,7 @@
 //! lost connection holds the old one, and finds it closed. The file's node knows opens by serial
 //! and does not notice.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak,
 };
@@ -36,7 +36,7 @@ use super::session::{Identity, Session};
 use super::tree::Tree;
 use crate::push::{self, OpenPush};
 use crate::service::Core;
-use crate::share::{Entry, Enumeration, ShareError, SharePath};
+use crate::share::{Entry, Enumeration, InlineIo, ShareError, SharePath};
 
 /// One handle of one client on one file. It ends with [`Open::close`], once.
 #[derive(Debug)]
@@ -47,10 +47,8 @@ pub(crate) struct Open {
     pub(crate) entry: Arc<Entry>,
     pub(crate) access: AccessMask,
     pub(crate) owner: Owner,
-    /// CREATE options as far as later operations report them (FileModeInformation).
-    pub(crate) mode: u32,
-    /// The client asked for durable writes (FILE_WRITE_THROUGH).
-    pub(crate) write_through: bool,
+    /// CREATE options as far as later operations report and change them (FileModeInformation).
+    mode: AtomicU32,
     /// Where an enumeration stands. Taken out while a worker uses it.
     pub(crate) enumeration: Arc<tokio::sync::Mutex<Option<Listing>>>,
     /// There once push was granted.
@@ -137,7 +135,6 @@ pub(crate) struct OpenParts {
     pub(crate) access: AccessMask,
     pub(crate) owner: Owner,
     pub(crate) mode: u32,
-    pub(crate) write_through: bool,
     pub(crate) origin: Origin,
     pub(crate) session: Weak<Session>,
     pub(crate) volatile: u64,
@@ -147,7 +144,7 @@ pub(crate) struct OpenParts {
 
 impl Open {
     pub(crate) fn new(parts: OpenParts) -> Self {
-        let OpenParts { serial, tree, node, entry, access, owner, mode, write_through, .. } = parts;
+        let OpenParts { serial, tree, node, entry, access, owner, mode, .. } = parts;
         let may_repeat = AtomicBool::new(parts.origin.key().is_some());
         Self {
             serial,
@@ -156,8 +153,7 @@ impl Open {
             entry,
             access,
             owner,
-            mode,
-            write_through,
+            mode: AtomicU32::new(mode),
             enumeration: Arc::default(),
             push: OnceLock::new(),
             marks: Marks::default(),
@@ -186,8 +182,7 @@ impl Open {
             entry: Arc::clone(&old.entry),
             access: old.access,
             owner: old.owner,
-            mode: old.mode,
-            write_through: old.write_through,
+            mode: AtomicU32::new(old.mode()),
             enumeration: Arc::clone(&old.enumeration),
             push: OnceLock::new(),
             marks: old.marks.moved(),
@@ -217,6 +212,24 @@ impl Open {
     /// Whether it survives its connection and the server.
     pub(crate) fn is_persistent(&self) -> bool {
         self.durable.get().is_some_and(|durable| durable.persistent)
+    }
+
+    /// CREATE options as FileModeInformation reports them (MS-FSCC §2.4).
+    pub(crate) fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    /// Changes what a handle may change about itself.
+    pub(crate) fn set_mode(&self, settable: u32, mode: u32) {
+        let change = |old| Some(old & !settable | mode & settable);
+        let _ = self.mode.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Whether every change of bytes or length is durable before it is answered: the client has asked
+    /// for that, or the open outlives a crash of the machine, after which its client must not
+    /// find less than it was told.
+    pub(crate) fn is_write_through(&self) -> bool {
+        self.mode() & WRITE_THROUGH != 0 || self.is_persistent()
     }
 
     /// The client has used the handle, so it has the answer to its CREATE.
@@ -391,7 +404,7 @@ impl Open {
     }
 
     /// Whether closing it now waits for nothing: no disk to change, no change under way.
-    pub(crate) fn closes_at_once(&self) -> bool {
+    fn closes_at_once(&self) -> bool {
         if !self.is_at_hand()
             || self.may_any(CHANGES)
             || self.is_persistent()
@@ -400,9 +413,28 @@ impl Open {
         {
             return false;
         }
+        !self.may_remove()
+    }
+
+    /// Whether closing it may remove a name.
+    fn may_remove(&self) -> bool {
         let state = self.node.lock();
         let deletes = state.record(self.serial).is_some_and(|open| open.delete_on_close.is_some());
-        !deletes && state.delete_pending.is_none()
+        deletes || state.delete_pending.is_some()
+    }
+
+    /// Where closing it may be done: what it removes it finds by name, and the log of opens is on a disk.
+    pub(crate) fn closing_io(&self) -> InlineIo {
+        if self.closes_at_once() {
+            return InlineIo::Everything;
+        }
+        if self.is_persistent() {
+            return InlineIo::CachedReads;
+        }
+        match self.tree.share() {
+            Some(share) if self.may_remove() => share.inline_by_name(&[&self.path()]),
+            _ => self.entry.inline_io(),
+        }
     }
 
     /// Nothing of it comes back after a crash. Costs nothing the second time.
@@ -481,6 +513,9 @@ const HELD: u8 = 0;
 const ORPHAN: u8 = 1;
 const HANDED_OVER: u8 = 2;
 const CLOSED: u8 = 3;
+
+/// FILE_WRITE_THROUGH.
+const WRITE_THROUGH: u32 = 0x0000_0002;
 
 /// Rights with which a file is changed, whose last handle may have something to write.
 const CHANGES: AccessMask = AccessMask::WRITE_DATA

@@ -10,12 +10,20 @@
 //! have a file open none caches writes any more: what was broken after the note was written is not
 //! known, what may be shared is.
 //!
+//! The end of the server takes nothing from a file that was written, the end of the machine takes what was not
+//! made durable. A persistent open writes through, so its client finds all that it was told of, and flushes in
+//! vain of nothing. Where that cannot be said an open does not come back after a boot: of a file in memory, or
+//! noted by a server that did not write through. Its client then learns that something may be lost, and no
+//! FLUSH says otherwise.
+//!
 //! Spec: MS-SMB2 §3.3.5.9.10 (persistent opens), §3.3.3 (initialization).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
+use thiserror::Error;
 use tracing::{info, warn};
 
 use super::caching::{Caching, Flavor};
@@ -28,7 +36,7 @@ use super::sharing::{Kinds, Sharing};
 use super::tree::{Target, Tree};
 use crate::access::Regrant;
 use crate::service::Core;
-use crate::share::journal::OpenNote;
+use crate::share::journal::{BootId, Journal, OpenNote};
 use crate::share::{Found, Share, ShareError, SharePath};
 
 /// What has to be written down of an open.
@@ -43,13 +51,14 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
     };
     let [held, ..] = granted.map_or(0, |granted| granted.caching.0).to_le_bytes();
     Some(OpenNote {
+        boot: None,
         serial: open.serial.0,
         inode: open.node.key().inode,
         access: open.access.bits(),
-        mode: open.mode,
+        mode: open.mode(),
         action: open.origin.action.0,
         timeout_ms: u32::try_from(durable.timeout.as_millis()).unwrap_or(u32::MAX),
-        flags: flags(record, open.write_through),
+        flags: flags(record, open.is_write_through()),
         flavor,
         held,
         epoch: granted.map_or(0, |granted| granted.epoch),
@@ -85,7 +94,23 @@ pub(crate) fn forget(share: &Share, serial: u64) {
     }
 }
 
-fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), ShareError> {
+/// Why an open does not come back.
+#[derive(Debug, Error)]
+enum Lost {
+    #[error(transparent)]
+    File(#[from] ShareError),
+    #[error("the machine was started anew, and may have lost what was written")]
+    Boot,
+}
+
+// Whether the file has all that the client of an open was told of.
+fn has_all(note: &OpenNote, boot: Option<BootId>, class: DurabilityClass, writes: bool) -> bool {
+    let wrote_through = note.boot.is_some() || note.flags & WRITE_THROUGH != 0;
+    let is_durable = class != DurabilityClass::Volatile && (wrote_through || !writes);
+    note.boot.is_some() && note.boot == boot || is_durable
+}
+
+fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), Lost> {
     let (path, found) = find(share, &note)?;
     let access = AccessMask::from_bits_retain(note.access);
     let user = Identity::user(&note.user);
@@ -93,6 +118,11 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     let granted = Regrant::decide(share, &user, access, deletes);
     let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(ShareError::AccessDenied)?;
     let entry = share.open_found(&found, granted.mode)?;
+    let boot = share.journal().map(Journal::boot);
+    let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+    if !has_all(&note, boot, entry.class(), writes) {
+        return Err(Lost::Boot);
+    }
     let serial = OpenSerial(note.serial);
     let owner = match note.flavor {
         OPLOCK => Owner::Open(serial),
@@ -109,7 +139,6 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         access,
         owner,
         mode: note.mode,
-        write_through: note.flags & WRITE_THROUGH != 0,
         origin: Origin {
             user,
             client: note.client,
@@ -152,7 +181,8 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     if let Some(key) = open.origin.key() {
         core.creates.replace(key, &open);
     }
-    core.orphans.adopt_restored(open).map_err(|_| ShareError::HandlesExhausted)
+    core.orphans.adopt_restored(open).map_err(|_| ShareError::HandlesExhausted)?;
+    Ok(())
 }
 
 // Under the name it had last, or the one before: the crash may have come before the rename. Somebody
@@ -209,3 +239,49 @@ const DELETE_ON_CLOSE: u8 = 1 << 7;
 const OPLOCK: u8 = 0;
 const LEASE: u8 = 1;
 const LEASE_V2: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_that_may_miss_answered_writes_does_not_come_back() {
+        let (now, before) = (Some(BootId([1; 16])), Some(BootId([2; 16])));
+        let note = |boot, flags| OpenNote {
+            boot,
+            serial: 1,
+            inode: 1,
+            access: 0,
+            mode: 0,
+            action: 0,
+            timeout_ms: 0,
+            flags,
+            flavor: OPLOCK,
+            held: 0,
+            epoch: 0,
+            lease_key: [0; 16],
+            client: [0; 16],
+            create_guid: [0; 16],
+            user: String::new(),
+            path: String::new(),
+            earlier: None,
+            locks: Vec::new(),
+            sequences: std::collections::BTreeMap::new(),
+        };
+        use DurabilityClass::{Storage, Volatile};
+        for (boot, flags, class, writes, comes_back) in [
+            (now, 0, Storage, true, true),
+            (now, 0, Volatile, true, true),
+            (before, 0, Storage, true, true),
+            (before, 0, Volatile, false, false),
+            // As a server noted them that did not write through, and knew of no boots.
+            (None, 0, Storage, true, false),
+            (None, WRITE_THROUGH, Storage, true, true),
+            (None, 0, Storage, false, true),
+            (None, 0, Volatile, false, false),
+        ] {
+            let case = (boot, flags, class, writes);
+            assert_eq!(has_all(&note(boot, flags), now, class, writes), comes_back, "{case:?}");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 pub(crate) mod compound;
 pub(crate) mod crash;
 pub(crate) mod logon;
+pub(crate) mod mounts;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -56,6 +57,15 @@ impl Fixture {
         change: impl FnOnce(&mut ServerConfig),
     ) -> Self {
         Self::serve(Arc::new(tempfile::tempdir().unwrap()), runtime, change)
+    }
+
+    /// With what it serves in a directory made there.
+    pub(crate) fn start_in(
+        directory: &std::path::Path,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
+        let dir = tempfile::tempdir_in(directory).unwrap();
+        Self::serve(Arc::new(dir), runtime::Runtime::new().unwrap(), change)
     }
 
     /// Another server of what this one serves.

@@ -14,8 +14,8 @@ use super::wish::Wish;
 use crate::access::deletion::Doomed;
 use crate::service::Core;
 use crate::share::{
-    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Remembered, Share, ShareError,
-    SharePath, StreamPart,
+    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Remembered, Share,
+    ShareError, SharePath, StreamPart,
 };
 use crate::state::caching::Intent;
 use crate::state::durable;
@@ -35,6 +35,8 @@ pub(super) enum Attempt {
         node: Arc<Node>,
         intent: Intent,
     },
+    /// The name may lead to what is mounted in the share: to be tried again by who may wait.
+    Farther,
     /// Push regions of others have to go first.
     Mapped {
         node: Arc<Node>,
@@ -51,19 +53,23 @@ pub(super) struct Created {
     pub(super) action: CreateAction,
 }
 
-/// Tries once. May block.
+/// Tries once, no farther than `reach`. May block.
 pub(super) fn attempt(
     core: &Arc<Core>,
     share: &Arc<Share>,
     wish: &Wish,
+    reach: Reach,
 ) -> Result<Attempt, NtStatus> {
     if wish.overwrites() && !share.is_read_only() {
         wish.may_overwrite()?;
     }
     if let StreamPart::Named(name) = &wish.stream {
-        return stream::attempt(core, share, wish, name);
+        return stream::attempt(core, share, wish, name, reach);
     }
-    let located = share.locate(&wish.path)?;
+    let located = match share.locate_within(&wish.path, reach) {
+        Err(ShareError::WouldBlock) => return Ok(Attempt::Farther),
+        located => located?,
+    };
     match (located.found, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
         (Some(found), _) => open_existing(core, share, wish, &found, located.path),

@@ -40,9 +40,9 @@ pub(crate) use self::wish::PushWish;
 use self::wish::{Caching as WantedCaching, Wish};
 use super::call::Call;
 use super::frame::Outcome;
-use super::{malformed, oplock_break, posix};
+use super::{flush, malformed, oplock_break, posix};
 use crate::push::Region;
-use crate::share::{InlineIo, Metadata};
+use crate::share::{InlineIo, Metadata, Reach};
 use crate::state::caching::{Caching, Flavor};
 use crate::state::creates::{Begun, CreateKey};
 use crate::state::holder::Holder;
@@ -98,12 +98,12 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let wish = Arc::new(Wish::check(&request, &tree, client, &call.session().identity, serial)?);
     let created = match settle(call, &share, &wish).await {
         Err(NtStatus::STOPPED_ON_SYMLINK) => {
-            let (path, inline) = (wish.path.clone(), share.inline_io());
+            let path = wish.path.clone();
             let work = move || {
                 let mut body = Vec::new();
                 posix::stopped(&share, &path, &mut body).map(|status| (status, body))
             };
-            let (status, body) = call.blocking(inline, work).await??;
+            let (status, body) = call.blocking(InlineIo::CachedReads, work).await??;
             out.extend_from_slice(&body);
             return Ok(status);
         }
@@ -112,6 +112,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let is_directory = created.entry.is_directory();
     let (metadata, action) = (created.metadata, created.action);
     let open = register(call, &tree, &wish, created, origin(action), place).await?;
+    write_through(call, &open).await?;
     let file_id = FileId { persistent: serial.0, volatile: open.volatile };
     let granted = grant(call, &wish, &open, metadata.allocation);
     let keeps = share.journal().is_some()
@@ -149,7 +150,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         contexts.push(CreateResponseContext::MaximalAccess { status, access });
     }
     if wish.wants_disk_id {
-        let (file_id, volume_id) = (metadata.key.inode, metadata.key.device);
+        let (file_id, volume_id) = (share.file_id(metadata.key), metadata.key.device);
         contexts.push(CreateResponseContext::OnDiskId { file_id, volume_id });
     }
     if wish.is_posix {
@@ -177,6 +178,8 @@ async fn write_down(
     let named = Arc::clone(open);
     let work = move || match (noted, share.as_ref().and_then(|share| share.journal())) {
         (Some(note), Some(journal)) => {
+            // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
+            persist_opened(&named).map_err(|status| std::io::Error::other(status.to_string()))?;
             journal.open_durably(note)?;
             // Renamed meanwhile, by who has not seen the note.
             let path = named.node.lock().path_of(named.serial);
@@ -194,6 +197,28 @@ async fn write_down(
         }
         Err(_) => None,
     }
+}
+
+// What a CREATE has made of the file becomes durable, and its name. Blocks.
+fn persist_opened(open: &Open) -> Result<(), NtStatus> {
+    match open.origin.action {
+        CreateAction::OPENED => flush::persist_name(open),
+        _ => flush::persist(open),
+    }
+}
+
+// An open that writes through begins with what its CREATE has changed.
+async fn write_through(call: &Call, open: &Arc<Open>) -> Result<(), NtStatus> {
+    if !open.is_write_through() || open.origin.action == CreateAction::OPENED {
+        return Ok(());
+    }
+    let created = Arc::clone(open);
+    let work = move || persist_opened(&created);
+    let persisted = call.blocking(InlineIo::CachedReads, work).await.and_then(|done| done);
+    if persisted.is_err() && call.session().remove_open(open.serial.0, open.volatile).is_some() {
+        close(call, Arc::clone(open)).await;
+    }
+    persisted
 }
 
 // MS-SMB2 §3.3.5.9.10: without the replay flag a GUID in use is refused.
@@ -266,15 +291,19 @@ async fn settle(
     // Kept from one attempt to the next: else the client's other opens could map faster than we
     // take back.
     let mut _resizing = None;
+    let mut on_the_spot = share.reach_on_the_spot();
     for _ in 0..ATTEMPTS_MAX {
         let (core, share, wish_too) =
             (Arc::clone(&call.link.core), Arc::clone(share), Arc::clone(wish));
-        let is_at_hand = wish.takes_what_is_there() && share.has_at_hand(&wish.path);
-        let inline = if is_at_hand { InlineIo::Everything } else { share.inline_io() };
-        let work = move || attempt::attempt(&core, &share, &wish_too);
+        let is_at_hand =
+            on_the_spot.is_some() || (wish.takes_what_is_there() && share.has_at_hand(&wish.path));
+        let inline = if is_at_hand { InlineIo::Everything } else { InlineIo::CachedReads };
+        let reach = on_the_spot.unwrap_or(Reach::Everywhere);
+        let work = move || attempt::attempt(&core, &share, &wish_too, reach);
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),
             Attempt::Again => {}
+            Attempt::Farther => on_the_spot = None,
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Breaking { node, intent } => {
                 call.go_pending();
@@ -326,7 +355,6 @@ async fn register(
         access,
         owner: wish.owner,
         mode: wish.mode(),
-        write_through: wish.is_write_through(),
         origin,
         session: Arc::downgrade(session),
         volatile,

@@ -276,7 +276,9 @@ async fn answer(
         contexts.extend(asked.context(*durable));
     }
     if extras.wants_disk_id {
-        let (file_id, volume_id) = (metadata.key.inode, metadata.key.device);
+        let key = metadata.key;
+        let file_id = open.tree.share().map_or(key.inode, |share| share.file_id(key));
+        let volume_id = key.device;
         contexts.push(CreateResponseContext::OnDiskId { file_id, volume_id });
     }
     if let Some(push) = &extras.push {

@@ -14,7 +14,7 @@ use super::attempt::{self, Attempt, Created, Entered};
 use super::wish::Wish;
 use crate::service::Core;
 use crate::share::{
-    DosAttributes, Entry, Found, FoundStream, Share, ShareError, SharePath, StreamName,
+    DosAttributes, Entry, Found, FoundStream, Reach, Share, ShareError, SharePath, StreamName,
 };
 use crate::state::node::{Node, NodeState, StreamHold};
 
@@ -24,11 +24,15 @@ pub(super) fn attempt(
     share: &Arc<Share>,
     wish: &Wish,
     name: &StreamName,
+    reach: Reach,
 ) -> Result<Attempt, NtStatus> {
     if wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
-    let located = share.locate(&wish.path)?;
+    let located = match share.locate_within(&wish.path, reach) {
+        Err(ShareError::WouldBlock) => return Ok(Attempt::Farther),
+        located => located?,
+    };
     let creates =
         !matches!(wish.disposition, CreateDisposition::OPEN | CreateDisposition::OVERWRITE);
     let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);

@@ -224,10 +224,6 @@ impl Wish {
         self.grant.deletes_on_close().is_some()
     }
 
-    pub(super) fn is_write_through(&self) -> bool {
-        self.options.contains(CreateOptions::WRITE_THROUGH)
-    }
-
     /// The options FileModeInformation (MS-FSCC §2.4) reports.
     pub(super) fn mode(&self) -> u32 {
         self.options.bits() & 0x0000_103e

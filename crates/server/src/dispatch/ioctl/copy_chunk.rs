@@ -57,7 +57,7 @@ pub(super) async fn copy(
     // Off this thread though nothing may wait: some MiB are copied.
     let changed = Arc::clone(&target);
     let work = move || copy_all(&source, &target, &request.chunks);
-    let (status, done) = call.changing(&changed, InlineIo::CachedReads, work).await?;
+    let (status, done) = call.changing_bytes(&changed, InlineIo::CachedReads, work).await?;
     Ok((status, output(done)))
 }
 

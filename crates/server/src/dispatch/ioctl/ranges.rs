@@ -94,8 +94,7 @@ pub(super) async fn duplicate(
     asked: DuplicateExtents,
 ) -> Result<(), NtStatus> {
     check(&target, Write::Clone)?;
-    let clones = target.tree.share().is_some_and(|share| share.clones());
-    if !clones {
+    if !target.entry.clones() {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let source = call.session().open(asked.source.persistent, asked.source.volatile);
@@ -179,5 +178,5 @@ async fn change(
         drop(resizing);
         outcome
     };
-    Ok(call.changing(&open, InlineIo::CachedReads, work).await??)
+    Ok(call.changing_bytes(&open, InlineIo::CachedReads, work).await??)
 }

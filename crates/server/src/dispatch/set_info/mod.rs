@@ -97,7 +97,7 @@ async fn file(
         }
         FileInfoClass::MODE => {
             access::admit(open, Look::Handle)?;
-            set_mode(buffer)
+            set_mode(open, buffer)
         }
         FileInfoClass::VALID_DATA_LENGTH => Err(NtStatus::PRIVILEGE_NOT_HELD),
         FileInfoClass::FULL_EA => set_attributes(call, open, extended::parse(buffer)?).await,
@@ -134,11 +134,15 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
     Ok(call.changing(open, inline, work).await??)
 }
 
-// MS-FSCC §2.4, FileModeInformation: what a handle may change about itself. It is all advice.
-fn set_mode(buffer: &[u8]) -> Result<(), NtStatus> {
+// MS-FSA §2.1.5.15.9: what a handle may change about itself. Writing through is a promise, the rest advice.
+fn set_mode(open: &Open, buffer: &[u8]) -> Result<(), NtStatus> {
     const SETTABLE: u32 = 0x0000_0036;
     let mode = info::Mode::parse(buffer).map_err(short)?.mode;
-    if mode & !SETTABLE != 0 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+    if mode & !SETTABLE != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    open.set_mode(SETTABLE, mode);
+    Ok(())
 }
 
 async fn set_attributes(
@@ -199,7 +203,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
             Resize::Allocation(size) => entry.set_allocation(size),
         }
     };
-    Ok(call.changing(open, open.entry.inline_io(), work).await??)
+    Ok(call.changing_bytes(open, open.entry.inline_io(), work).await??)
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {

@@ -44,12 +44,12 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     if to == target.from {
         return Ok(());
     }
-    target.enter_directory(call, open, &to).await?;
+    target.enter_directory(call, &to).await?;
     // Noted before and not after: a crash in between leaves the file where the note says it was.
     write_down(call, open, Some(to.clone())).await?;
     let (share, from, key) = (Arc::clone(&target.share), target.from.clone(), open.node.key());
     let replace = target.replace;
-    let inline = open.entry.inline_io();
+    let inline = share.inline_by_name(&[&from, &to]);
     let renamed_to = to.clone();
     let entry = Arc::clone(&open.entry);
     let work = move || {
@@ -68,7 +68,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     // Also what was opened meanwhile, and what has kept its name after all.
     write_down(call, open, None).await?;
     renamed?;
-    if is_mapped {
+    if is_mapped || open.is_write_through() {
         // One-sided commits do not look after the name, so it is made durable before they go on.
         let open = Arc::clone(open);
         let inline = open.entry.inline_io();
@@ -131,7 +131,7 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
     let Cleared { to, .. } = target.clear(call, open, new, Adds::Link).await?;
     let (share, entry, replace) =
         (Arc::clone(&target.share), Arc::clone(&open.entry), target.replace);
-    let inline = open.entry.inline_io();
+    let inline = share.inline_by_name(&[&to]);
     Ok(call.changing(open, inline, move || share.link(leave, &entry, &to, replace)).await??)
 }
 
@@ -191,15 +191,11 @@ impl Target {
 
     // MS-FSA §2.1.5.15.11: a name is added through an open of the directory that shares reading and
     // writing with others, and has to be admitted beside theirs.
-    async fn enter_directory(
-        &self,
-        call: &Call,
-        open: &Arc<Open>,
-        to: &SharePath,
-    ) -> Result<(), NtStatus> {
+    async fn enter_directory(&self, call: &Call, to: &SharePath) -> Result<(), NtStatus> {
         let (share, directory) = (Arc::clone(&self.share), to.parent());
+        let inline = share.inline_by_name(&[&directory]);
         let work = move || share.locate(&directory);
-        let located = call.blocking(open.entry.inline_io(), work).await??;
+        let located = call.blocking(inline, work).await??;
         let node = located.found.and_then(|found| call.link.core.nodes.existing(found.key));
         let Some(node) = node else { return Ok(()) };
         let adds = Kinds { read: false, write: true, delete: false };
@@ -221,7 +217,7 @@ impl Target {
         adds: Adds,
     ) -> Result<Cleared, NtStatus> {
         let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
-        let inline = open.entry.inline_io();
+        let inline = share.inline_by_name(&[&wanted]);
         let inherits = adds == Adds::Renamed && !open.entry.is_directory();
         let work = move || -> Result<(Located, bool, Option<Remembered>), ShareError> {
             let located = share.locate(&wanted)?;

@@ -16,6 +16,9 @@
 //! A LOCK request is one record, noted before it is answered, so it is carried out whole or not at
 //! all, and once, though its client asks again. A rename is noted before it is done: the file is
 //! under one of the last two names.
+//!
+//! Each open is noted with the boot of the machine that it was made in. The server's end takes nothing from a file
+//! that was written; the machine's may: who brings an open back after that has to know (`state::persistent`).
 
 mod record;
 
@@ -26,13 +29,14 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::record::{CLOSED, OPENED, OPENS_MAX, locked, moved, record};
-pub(crate) use self::record::{LockChange, LockNote, OpenNote, records, replay};
+pub(crate) use self::record::{BootId, LockChange, LockNote, OpenNote, records, replay};
+use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record};
 
 /// The log of one share's persistent opens.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
+    boot: BootId,
     log: Mutex<Log>,
 }
 
@@ -48,7 +52,7 @@ struct Log {
 
 impl Journal {
     /// Opens the log at `path`, made if need be, and says which opens were there when it ended.
-    pub(crate) fn open(path: &Path) -> io::Result<(Self, Vec<OpenNote>)> {
+    pub(crate) fn open(path: &Path, boot: BootId) -> io::Result<(Self, Vec<OpenNote>)> {
         let mut bytes = Vec::new();
         match File::open(path) {
             Ok(mut file) => {
@@ -64,11 +68,16 @@ impl Journal {
         let notes = live.values().cloned().collect();
         let records = count(&live);
         // Without what is dead or torn.
-        let file = write_beside(path, &live)?;
+        let file = write_beside(path, &live, boot)?;
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
         let log = Mutex::new(Log { file, live, records, poisoned: false });
-        Ok((Self { path: path.to_owned(), log }, notes))
+        Ok((Self { path: path.to_owned(), boot, log }, notes))
+    }
+
+    /// The boot of the machine that opens are noted with.
+    pub(crate) fn boot(&self) -> BootId {
+        self.boot
     }
 
     /// Notes an open.
@@ -77,6 +86,7 @@ impl Journal {
     ///
     /// After `Ok` the open comes back after a crash of server or machine, until it is closed.
     pub(crate) fn open_durably(&self, note: OpenNote) -> io::Result<()> {
+        let note = OpenNote { boot: Some(self.boot), ..note };
         let mut log = self.lock();
         if log.live.len() >= OPENS_MAX {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "too many persistent opens"));
@@ -152,7 +162,7 @@ impl Journal {
         if log.poisoned || log.records <= COMPACT_FROM.max(4 * count(&log.live)) {
             return Ok(());
         }
-        let file = write_beside(&self.path, &log.live)?;
+        let file = write_beside(&self.path, &log.live, self.boot)?;
         log.replace(&self.path, file, sync_directory_of)
     }
 
@@ -209,10 +219,12 @@ fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
     live.values().map(|note| 1 + beside(note)).sum()
 }
 
-// Written beside and made durable, to be put in the log's place: at any moment one of the two is whole.
-fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>) -> io::Result<File> {
+// Written beside and made durable, to be put in the log's place: at any moment one of the two is whole. What
+// follows is of `boot`.
+fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io::Result<File> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(records(live.values()));
+    bytes.extend(booted(boot));
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
     let mut file = options.open(beside(path))?;
@@ -242,8 +254,15 @@ const COMPACT_FROM: usize = 1_024;
 mod tests {
     use super::*;
 
+    const BOOT: BootId = BootId([9; 16]);
+
+    fn open(path: &Path) -> io::Result<(Journal, Vec<OpenNote>)> {
+        Journal::open(path, BOOT)
+    }
+
     fn note(serial: u64) -> OpenNote {
         OpenNote {
+            boot: Some(BOOT),
             serial,
             inode: 7,
             access: 0x1f_01ff,
@@ -273,7 +292,7 @@ mod tests {
     fn what_is_open_when_the_server_dies_is_there_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, notes) = Journal::open(&path).unwrap();
+        let (journal, notes) = open(&path).unwrap();
         assert_eq!(notes, []);
         for serial in [1, 2, 3] {
             journal.open_durably(note(serial)).unwrap();
@@ -281,11 +300,32 @@ mod tests {
         journal.move_durably(2, "c").unwrap();
         journal.close(1).unwrap();
         drop(journal);
-        let (_, notes) = Journal::open(&path).unwrap();
+        let (_, notes) = open(&path).unwrap();
         let two = OpenNote { path: "c".to_owned(), earlier: Some("a/b".to_owned()), ..note(2) };
         assert_eq!(notes, [two.clone(), note(3)]);
         // And once more, from the file that was written anew.
-        assert_eq!(Journal::open(&path).unwrap().1, [two, note(3)]);
+        assert_eq!(open(&path).unwrap().1, [two, note(3)]);
+    }
+
+    #[test]
+    fn each_open_is_noted_with_the_boot_that_it_was_made_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        // As a server wrote that knew of no boots.
+        let bytes = record(OPENED, |out| note(3).emit(out));
+        std::fs::write(&path, [MAGIC, &bytes].concat()).unwrap();
+        let (journal, _) = open(&path).unwrap();
+        journal.open_durably(note(2)).unwrap();
+        drop(journal);
+        let next = BootId([10; 16]);
+        let (journal, _) = Journal::open(&path, next).unwrap();
+        journal.open_durably(note(1)).unwrap();
+        drop(journal);
+        for _ in 0..2 {
+            let boots = |note: &OpenNote| (note.serial, note.boot);
+            let found: Vec<_> = open(&path).unwrap().1.iter().map(boots).collect();
+            assert_eq!(found, [(1, Some(next)), (2, Some(BOOT)), (3, None)]);
+        }
     }
 
     fn lock(offset: u64, exclusive: bool) -> LockNote {
@@ -296,7 +336,7 @@ mod tests {
     fn locks_are_there_again_and_those_given_back_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = open(&path).unwrap();
         journal.open_durably(note(1)).unwrap();
         let both = [LockChange::Lock(lock(0, true)), LockChange::Lock(lock(10, false))];
         journal.lock_durably(1, 0x11, &both).unwrap();
@@ -308,7 +348,7 @@ mod tests {
         let sequences = BTreeMap::from([(1, 0x12), (2, 0x21)]);
         let expected = OpenNote { locks: vec![lock(10, false)], sequences, ..note(1) };
         for _ in 0..2 {
-            assert_eq!(Journal::open(&path).unwrap().1, std::slice::from_ref(&expected));
+            assert_eq!(open(&path).unwrap().1, std::slice::from_ref(&expected));
         }
     }
 
@@ -316,7 +356,7 @@ mod tests {
     fn the_file_does_not_grow_with_locks_taken_and_given_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = open(&path).unwrap();
         journal.open_durably(note(1)).unwrap();
         let size = || std::fs::metadata(&path).unwrap().len();
         let mut largest = 0;
@@ -336,7 +376,7 @@ mod tests {
     fn wherever_a_crash_cuts_the_file_what_was_whole_before_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = open(&path).unwrap();
         let mut ends = vec![(MAGIC.len(), Vec::new())];
         let mut end = |expected: &[u64]| {
             let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
@@ -367,7 +407,7 @@ mod tests {
     fn the_file_does_not_grow_with_what_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = open(&path).unwrap();
         for serial in 0..2_000 {
             // As the server does it, without waiting for the disk.
             let mut log = journal.lock();
@@ -379,30 +419,30 @@ mod tests {
         let one = record(OPENED, |out| note(0).emit(out)).len();
         let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
         assert!(len < (COMPACT_FROM + 2) * one);
-        assert_eq!(Journal::open(&path).unwrap().1, []);
+        assert_eq!(open(&path).unwrap().1, []);
     }
 
     #[test]
     fn a_log_in_whose_place_another_may_come_back_promises_nothing_more() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = open(&path).unwrap();
         journal.open_durably(note(1)).unwrap();
         let mut log = journal.lock();
-        let file = write_beside(&path, &log.live).unwrap();
+        let file = write_beside(&path, &log.live, BOOT).unwrap();
         let failed = log.replace(&path, file, |_| Err(io::Error::other("the disk")));
         drop(log);
         failed.unwrap_err();
         journal.open_durably(note(2)).unwrap_err();
         drop(journal);
-        assert_eq!(Journal::open(&path).unwrap().1, [note(1)]);
+        assert_eq!(open(&path).unwrap().1, [note(1)]);
     }
 
     #[test]
     fn a_log_that_has_lost_its_name_promises_nothing_more() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = open(&path).unwrap();
         journal.open_durably(note(1)).unwrap();
         std::fs::remove_file(&path).unwrap();
         journal.open_durably(note(2)).unwrap_err();
@@ -413,7 +453,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
         std::fs::write(&path, "somebody's notes").unwrap();
-        Journal::open(&path).unwrap_err();
+        open(&path).unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
     }
 
@@ -422,13 +462,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        drop(Journal::open(&path).unwrap());
+        drop(open(&path).unwrap());
         assert_eq!(mode(), 0o600);
         for file in [path.clone(), path.with_extension("new")] {
             std::fs::write(&file, MAGIC).unwrap();
             std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
         }
-        drop(Journal::open(&path).unwrap());
+        drop(open(&path).unwrap());
         assert_eq!(mode(), 0o600);
     }
 }

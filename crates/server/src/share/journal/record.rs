@@ -8,16 +8,20 @@
 //!            | + body  | body       |       | closed: serial u64                      |
 //!            |         |            |       | locks: serial u64, sequence u32, then   |
 //!            |         |            |       |   offset u64, length u64, change u8 ... |
+//!            |         |            |       | boot: id of 16 bytes, of what follows   |
 //!            +---------+------------+-------+-----------------------------------------+
 //! ```
 //!
 //! Little endian.
 
 use std::collections::BTreeMap;
+use std::io;
 
 /// What has to be known of an open to bring it back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct OpenNote {
+    /// During which boot of the machine it was opened; none in a log of a server that did not say.
+    pub(crate) boot: Option<BootId>,
     /// Its persistent id.
     pub(crate) serial: u64,
     /// Inode the path has to lead to.
@@ -54,6 +58,20 @@ pub(crate) struct OpenNote {
     pub(crate) locks: Vec<LockNote>,
     /// The last LOCK request of each bucket of the open's lock sequence.
     pub(crate) sequences: BTreeMap<u32, u32>,
+}
+
+/// One boot of the machine: what was written and not made durable outlives the server, not the boot.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct BootId(pub(crate) [u8; 16]);
+
+impl BootId {
+    /// The one that the machine is in.
+    pub(crate) fn current() -> io::Result<Self> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits: String = text.trim().split('-').collect();
+        let id = u128::from_str_radix(&digits, 16).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Self(id.to_be_bytes()))
+    }
 }
 
 /// A byte range that is locked.
@@ -95,6 +113,7 @@ impl OpenNote {
         let [flags, flavor, held] = take(body)?;
         let epoch = u16::from_le_bytes(take(body)?);
         Some(Self {
+            boot: None,
             serial,
             inode,
             access,
@@ -154,6 +173,10 @@ impl OpenNote {
     }
 }
 
+pub(super) fn booted(boot: BootId) -> Vec<u8> {
+    record(BOOT, |out| out.extend_from_slice(&boot.0))
+}
+
 pub(super) fn moved(serial: u64, path: &str) -> Vec<u8> {
     record(MOVED, |out| {
         out.extend_from_slice(&serial.to_le_bytes());
@@ -208,10 +231,13 @@ pub(super) fn record(kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 /// Reads records until one is not whole, and says what is open then. For every input.
 pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
     let mut live = BTreeMap::new();
+    let mut boot = None;
     while let Some((kind, mut body)) = next(&mut bytes) {
         match kind {
             OPENED => match OpenNote::parse(&mut body) {
-                Some(note) if live.len() < OPENS_MAX => drop(live.insert(note.serial, note)),
+                Some(note) if live.len() < OPENS_MAX => {
+                    live.insert(note.serial, OpenNote { boot, ..note });
+                }
                 _ => break,
             },
             MOVED => {
@@ -231,6 +257,10 @@ pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
                     note.change_locks(u32::from_le_bytes(sequence), &changes);
                 }
             }
+            BOOT => {
+                let Some(id) = take(&mut body) else { break };
+                boot = Some(BootId(id));
+            }
             CLOSED => {
                 let Some(serial) = take_u64(&mut body) else { break };
                 live.remove(&serial);
@@ -241,9 +271,20 @@ pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
     live
 }
 
-/// A log of these opens, without its magic.
+/// A log of these opens, without its magic. Those of no known boot come first.
 pub(crate) fn records<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u8> {
-    notes.flat_map(OpenNote::records).flatten().collect()
+    let mut notes: Vec<_> = notes.collect();
+    notes.sort_by_key(|note| note.boot.map(|boot| boot.0));
+    let mut out = Vec::new();
+    let mut boot = None;
+    for note in notes {
+        if note.boot != boot {
+            boot = note.boot;
+            out.extend(boot.map(booted).unwrap_or_default());
+        }
+        out.extend(note.records().into_iter().flatten());
+    }
+    out
 }
 
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
@@ -289,6 +330,7 @@ pub(super) const OPENED: u8 = 1;
 const MOVED: u8 = 2;
 pub(super) const CLOSED: u8 = 3;
 const LOCKS: u8 = 4;
+const BOOT: u8 = 5;
 /// What an element of a record of locks does.
 const SHARED: u8 = 0;
 const EXCLUSIVE: u8 = 1;
