@@ -18,7 +18,7 @@ use super::frame::Outcome;
 use super::malformed;
 use crate::access::{self, Look};
 use crate::push;
-use crate::share::InlineIo;
+use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
 
 /// Answers on the spot where there is nothing to wait for.
@@ -58,8 +58,9 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 /// a crash, if the file's medium is not volatile, and the file is found by the name it has; a crash
 /// before that leaves each of the two as it may.
 pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
+    let share = open.tree.share().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     if open.entry.is_directory() {
-        open.entry.sync_directory()?;
+        share.persist_entries(&open.entry).map_err(failed)?;
         return persist_name(open);
     }
     // What a device has placed in the file's memory may lie in caches that no system call knows.
@@ -72,7 +73,7 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
     match open.node.commit_group(&open.entry)?.persist() {
         Ok(()) => {
             // What binds a stream to its file is in the file.
-            open.entry.sync_binding()?;
+            share.persist_binding(&open.entry).map_err(failed)?;
             persist_name(open)
         }
         // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
@@ -88,7 +89,11 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
 /// As [`crate::share::Share::persist_name`].
 pub(crate) fn persist_name(open: &Open) -> Result<(), NtStatus> {
     let Some(share) = open.tree.share() else { return Ok(()) };
-    share.persist_name(&open.entry).map_err(|_| NtStatus::IO_DEVICE_ERROR)
+    share.persist_name(&open.entry).map_err(failed)
+}
+
+fn failed(_: ShareError) -> NtStatus {
+    NtStatus::IO_DEVICE_ERROR
 }
 
 fn check(open: Arc<Open>) -> Result<Arc<Open>, NtStatus> {

@@ -288,24 +288,6 @@ impl Entry {
         Ok(())
     }
 
-    /// Makes the names in a directory durable. Blocks.
-    ///
-    /// # Durability
-    ///
-    /// After `Ok`, entries made or removed before the call survive a crash.
-    pub fn sync_directory(&self) -> Result<(), ShareError> {
-        Ok(rustix::fs::fsync(&self.fd)?)
-    }
-
-    /// Makes durable what binds a stream to its file. Blocks.
-    pub fn sync_binding(&self) -> Result<(), ShareError> {
-        let Some(base) = &self.base else { return Ok(()) };
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        let name = attributes::proc_name(&base.file);
-        let file = rustix::fs::open(name, flags, rustix::fs::Mode::empty())?;
-        Ok(rustix::fs::fsync(&file)?)
-    }
-
     /// Where the bytes of this handle end.
     pub fn data_size(&self) -> Result<u64, ShareError> {
         if let Some(device) = &self.device {

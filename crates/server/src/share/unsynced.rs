@@ -140,12 +140,25 @@ impl Unsynced {
             (table.noted.get(&directory).copied().unwrap_or_default(), table.forgotten)
         };
         self.sync_or_poison(directory, open()?, sync)?;
+        self.synced.fetch_add(1, Ordering::Relaxed);
         let mut table = self.lock();
         let now = table.noted.get(&directory).copied().unwrap_or_default();
         if seen.under_way == 0 && now == seen && table.forgotten == forgotten {
             table.settle(directory);
         }
         Ok(())
+    }
+
+    // Syncs an inode, whatever is known of it.
+    fn sync_anew(
+        &self,
+        inode: FileKey,
+        open: impl FnOnce() -> Result<OwnedFd, ShareError>,
+    ) -> Result<(), ShareError> {
+        if self.is_poisoned(inode) {
+            return Err(ShareError::MediaIo(Errno::IO));
+        }
+        self.sync_or_poison(inode, open()?, |fd| rustix::fs::fsync(fd))
     }
 
     // Nothing is tried again into success: the first failure is everybody's answer from then on.
@@ -162,12 +175,9 @@ impl Unsynced {
             }
         };
         match outcome {
-            Ok(()) => {
-                self.synced.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(errno) => {
-                error!(?inode, %errno, "a directory cannot be synced: its names are not durable");
+                error!(?inode, %errno, "a sync has failed, and is not tried again");
                 self.lock().poisoned.insert(inode, fd);
                 self.move_on();
                 Err(ShareError::MediaIo(errno))
@@ -240,6 +250,29 @@ impl Share {
         Ok(())
     }
 
+    /// Makes the names in a directory durable. Blocks.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, entries made or removed before the call, by anyone, survive a crash.
+    ///
+    /// # Errors
+    ///
+    /// As [`Share::persist_name`].
+    pub fn persist_entries(&self, directory: &Entry) -> Result<(), ShareError> {
+        self.unsynced.sync_anew(directory.key(), || readable(directory.as_fd(), OFlags::DIRECTORY))
+    }
+
+    /// Makes durable what binds a stream to its file; of what is no stream there is nothing. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Share::persist_name`].
+    pub fn persist_binding(&self, entry: &Entry) -> Result<(), ShareError> {
+        let Some(base) = entry.base() else { return Ok(()) };
+        self.unsynced.sync_anew(base.key, || readable(&base.file, OFlags::empty()))
+    }
+
     fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
         match directory_of(&fd, key) {
             Ok(directory) => self.persist_upwards(directory),
@@ -257,7 +290,8 @@ impl Share {
         let mut below = None;
         for _ in 0..DEPTH_MAX {
             let (key, _) = identify(&directory)?;
-            self.unsynced.settle(key, || readable(&directory), |fd| rustix::fs::fsync(fd))?;
+            let open = || readable(&directory, OFlags::DIRECTORY);
+            self.unsynced.settle(key, open, |fd| rustix::fs::fsync(fd))?;
             // The top of the share, or of everything, for what was moved out of it.
             if key == self.root_key || below == Some(key) {
                 break;
@@ -273,7 +307,7 @@ impl Share {
     fn readable(&self, fd: impl AsFd) -> Result<OwnedFd, ShareError> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         if flags.contains(OFlags::PATH) {
-            return readable(&self.root);
+            return readable(&self.root, OFlags::DIRECTORY);
         }
         Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
     }
@@ -300,10 +334,10 @@ fn directory_of(fd: impl AsFd, file: FileKey) -> Result<OwnedFd, ShareError> {
     }
 }
 
-// An O_PATH handle syncs nothing; its /proc name opens the same directory.
-fn readable(directory: impl AsFd) -> Result<OwnedFd, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(attributes::proc_name(directory), flags, Mode::empty())?)
+// An O_PATH handle syncs nothing; its /proc name opens the same inode.
+fn readable(fd: impl AsFd, kind: OFlags) -> Result<OwnedFd, ShareError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | kind;
+    Ok(rustix::fs::open(attributes::proc_name(fd), flags, Mode::empty())?)
 }
 
 /// Directories noted, and settled ones remembered: some hundred KiB each.
