@@ -39,8 +39,27 @@ impl Asker<'_> {
         Room::try_take(whose, Resource::Answers, bytes.min(COMPOUND_ANSWER_MAX))
     }
 
-    /// The open a request names, if it belongs to the session and the tree it names.
+    /// The open a request names, if it belongs to the session and the tree it names: for requests that
+    /// change nothing.
     pub(crate) fn open(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
+        let open = self.find(id)?;
+        if let Some(claim) = self.claim() {
+            debug_assert!(!claim.modifies, "it has to be counted");
+            open.admit(claim).map_err(|Stale| NtStatus::FILE_NOT_AVAILABLE)?;
+        }
+        Ok(open)
+    }
+
+    /// The same for any request, which is under way until the second value is dropped: until then no copy
+    /// of it is carried out.
+    pub(crate) fn open_counted(&self, id: FileId) -> Result<(Arc<Open>, UnderWay), NtStatus> {
+        let open = self.find(id)?;
+        let counted = open.begin_request(self.claim());
+        let under_way = counted.map_err(|Stale| NtStatus::FILE_NOT_AVAILABLE)?;
+        Ok((open, under_way))
+    }
+
+    fn find(&self, id: FileId) -> Result<Arc<Open>, NtStatus> {
         let session = &self.channel.session;
         let open = session.open(id.persistent, id.volatile).ok_or_else(|| self.no_open())?;
         if self.header.tree_id().map(|tree| tree.0) != Some(open.tree.id) {
@@ -48,7 +67,6 @@ impl Asker<'_> {
         }
         self.check_protection(&open.tree)?;
         open.set_used(&self.link.core);
-        self.check_sequence(&open)?;
         Ok(open)
     }
 
@@ -64,19 +82,15 @@ impl Asker<'_> {
     }
 
     // MS-SMB2 §3.3.5.2.10.
-    fn check_sequence(&self, open: &Open) -> Result<(), NtStatus> {
-        if self.link.dialect() < Dialect::SMB_3_0 {
-            return Ok(());
-        }
-        let claim = Claim {
+    fn claim(&self) -> Option<Claim> {
+        (self.link.dialect() >= Dialect::SMB_3_0).then(|| Claim {
             sequence: self.header.channel_sequence(),
             modifies: matches!(
                 self.header.command,
                 Command::WRITE | Command::SET_INFO | Command::IOCTL
             ),
             replays: self.header.flags.contains(HeaderFlags::REPLAY),
-        };
-        open.admit(claim).map_err(|Stale| NtStatus::FILE_NOT_AVAILABLE)
+        })
     }
 
     /// The tree a request names.
@@ -194,8 +208,8 @@ impl Call {
     /// The open a request names.
     pub(crate) fn open(&mut self, id: FileId) -> Result<Arc<Open>, NtStatus> {
         let id = self.resolve(id)?;
-        let open = self.asker().open(id)?;
-        self.under_way = Some(open.begin_request());
+        let (open, under_way) = self.asker().open_counted(id)?;
+        self.under_way = Some(under_way);
         self.chain_file = Some(id);
         Ok(open)
     }

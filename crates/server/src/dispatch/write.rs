@@ -51,8 +51,11 @@ fn write_now(
     request: &WriteRequest<'_>,
     data: &[u8],
 ) -> Option<Result<(), NtStatus>> {
-    let planned = asker.open(request.file_id).and_then(|open| plan(asker, request, open));
-    let plan = match planned {
+    let planned = asker
+        .open_counted(request.file_id)
+        .and_then(|(open, under_way)| Ok((plan(asker, request, open)?, under_way)));
+    // Under way until the bytes are there: a copy of the request over another channel waits for that.
+    let (plan, _under_way) = match planned {
         Ok(plan) => plan,
         Err(_) if asker.is_on_pipes() => return None,
         Err(status) => return Some(Err(status)),

@@ -250,10 +250,14 @@ impl Open {
         self.sequence().admit(claim)
     }
 
-    /// Counts a request of the client's until the answer is dropped.
-    pub(crate) fn begin_request(self: &Arc<Self>) -> UnderWay {
-        let ticket = self.sequence().begin();
-        UnderWay { open: Arc::clone(self), ticket }
+    /// Admits a request of the client's and counts it until the answer is dropped. Without a claim, of dialects
+    /// that know of none, it is counted alone.
+    pub(crate) fn begin_request(self: &Arc<Self>, claim: Option<Claim>) -> Result<UnderWay, Stale> {
+        let ticket = match claim {
+            Some(claim) => self.sequence().enter(claim)?,
+            None => self.sequence().begin(),
+        };
+        Ok(UnderWay { open: Arc::clone(self), ticket })
     }
 
     /// To be held over a change of the file that was asked for through this open: once the open has

@@ -64,7 +64,14 @@ impl Sequence {
         Ok(())
     }
 
-    /// Counts a request that was admitted and takes its time.
+    /// Admits and counts a request in one step. A request that were counted later could be overtaken in between by
+    /// its own copy, which finds nothing under way, and then undo what came after that.
+    pub(crate) fn enter(&mut self, claim: Claim) -> Result<Ticket, Stale> {
+        self.admit(claim)?;
+        Ok(self.begin())
+    }
+
+    /// Counts a request that takes its time.
     pub(crate) fn begin(&mut self) -> Ticket {
         self.under_way = self.under_way.saturating_add(1);
         Ticket { epoch: self.epoch }
@@ -126,6 +133,19 @@ mod tests {
         assert_eq!(state.admit(again), Err(Stale));
         state.end(first);
         assert_eq!(state.admit(again), Ok(()));
+    }
+
+    #[test]
+    fn a_request_is_under_way_from_when_it_is_admitted() {
+        let mut state = Sequence::default();
+        let first = state.enter(write(0)).unwrap();
+        let again = Claim { replays: true, ..write(1) };
+        assert_eq!(state.enter(again), Err(Stale));
+        state.end(first);
+        let again = state.enter(again).unwrap();
+        assert_eq!(state.enter(write(0)), Err(Stale), "one that is refused is not counted");
+        state.end(again);
+        assert_eq!((state.under_way, state.under_way_before), (0, 0));
     }
 
     #[test]
