@@ -97,9 +97,8 @@ fn nothing_is_waited_for_on_a_thread_that_others_need() {
         assert!(early.is_empty(), "answered without the thread that may wait: {early:?}");
         drop(taken);
         assert_eq!(wire.answer_to(written).0.status, NtStatus::SUCCESS);
-        for open in opens {
-            other.finish_open(open);
-        }
+        // The two answers may come in either order.
+        assert_eq!(other.finish_open(opens[0]).status, NtStatus::SUCCESS);
     }
 }
 
