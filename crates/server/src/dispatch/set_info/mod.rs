@@ -211,7 +211,8 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     if delete {
         let (entry, share, path) = (Arc::clone(&open.entry), Arc::clone(&share), open.path());
-        let (inline, core) = (entry.inline_io(), Arc::clone(&call.link.core));
+        // Its directory is looked for by name.
+        let (inline, core) = (share.inline_by_name(&[&path]), Arc::clone(&call.link.core));
         let check = move || -> Result<(), NtStatus> {
             let doomed = Doomed {
                 path: &path,
