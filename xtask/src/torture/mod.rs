@@ -370,6 +370,9 @@ const LIMIT: u64 = 30;
 const WITHOUT_NONCES: &str = "--option=clientsmb3signingalgorithms=AES-128-CMAC,HMAC-SHA256";
 const BINDS: &[&str] = &[
     "smb2.multichannel.",
+    "smb2.replay.dhv2-pending2",
+    "smb2.replay.replay3",
+    "smb2.replay.replay4",
     "smb2.session.bind1",
     "smb2.session.bind2",
     "smb2.session.bind_different_user",
