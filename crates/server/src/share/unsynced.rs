@@ -56,14 +56,16 @@ struct Table {
     poisoned: HashMap<FileKey, OwnedFd>,
     /// How often notes were thrown away.
     forgotten: u64,
+    /// Changes that have ended, of all directories: no two notes ever show the same.
+    changes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Mark {
     /// Changes that have begun and not ended.
     under_way: usize,
-    /// Changes that have ended.
-    changes: u64,
+    /// [`Table::changes`] as the last change ended; zero before.
+    last_change: u64,
 }
 
 impl Default for Unsynced {
@@ -203,10 +205,14 @@ pub(super) struct Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        if let Some(mark) = self.unsynced.lock().noted.get_mut(&self.directory) {
+        let mut table = self.unsynced.lock();
+        table.changes += 1;
+        let last_change = table.changes;
+        if let Some(mark) = table.noted.get_mut(&self.directory) {
             mark.under_way -= 1;
-            mark.changes += 1;
+            mark.last_change = last_change;
         }
+        drop(table);
         self.unsynced.move_on();
     }
 }
@@ -402,6 +408,19 @@ mod tests {
             // Once more for a directory that has no note when its sync begins.
             unsynced.lock().settled.clear();
         }
+    }
+
+    #[test]
+    fn a_change_after_the_sync_of_another_is_not_covered_by_an_older_sync() {
+        let unsynced = Unsynced::default();
+        drop(unsynced.begin(key(1)));
+        let meanwhile = |_: &OwnedFd| {
+            assert!(syncs(&unsynced, 1), "the note goes with the sync that ends first");
+            drop(unsynced.begin(key(1)));
+            Ok(())
+        };
+        unsynced.settle(key(1), handle, meanwhile).unwrap();
+        assert!(syncs(&unsynced, 1));
     }
 
     #[test]
