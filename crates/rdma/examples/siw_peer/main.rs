@@ -222,7 +222,13 @@ fn run(host: &mut Host, qp: QpId, name: &str, asks: Asks) -> Ended {
     let mut ended = Ended::default();
     let mut session = match Session::new(host, qp) {
         Ok(session) => session,
-        Err(failure) => return Ended { fault: Some(failure.to_string()), ..ended },
+        // Who is killed behind its reply may be gone before anything is registered for it.
+        Err(failure) => {
+            let is_gone = name == "die-replied";
+            let reason = is_gone.then(|| disconnect(host, qp, false)).flatten();
+            let fault = reason.is_none().then(|| failure.to_string());
+            return Ended { reason, fault, ..ended };
+        }
     };
     let stop = session.play(name, asks);
     // After what siw lets pass nobody else ends the connection.
