@@ -115,7 +115,7 @@ device_goes() {
   kill $client
   wait $client
   # Whoever hears of it first says goodbye to the other, which may hear of that first.
-  cat /tmp/bench.log /tmp/serve.log | grep "HostAdapter(Removed)" && grep "the device of a listener is being removed" /tmp/serve.log ||
+  cat /tmp/bench.log /tmp/serve.log | grep -E "HostAdapter\(Removed\)|the adapter failed: Removed" && grep "the device of a listener is being removed" /tmp/serve.log ||
     { tail -n 3 /tmp/bench.log /tmp/serve.log; return 1; }
 }
 
