@@ -85,38 +85,42 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
     let is_joined = joined.is_some();
     let of_session = || Signatory::Session(Arc::clone(&session));
     let key = joined.map_or_else(of_session, Signatory::Channel);
+    // Nothing is signed for a peer that has not signed: whoever can name a session is no proof of
+    // its key.
+    let is_signed = header.flags.contains(HeaderFlags::SIGNED);
+    let signer = (is_signed && key.verify(pdu).is_ok()).then_some(key);
+    let is_proven = signer.is_some();
+    let refuse = |status| Err(Refusal { status, signer });
     // MS-SMB2 §3.3.5.5.2: the session's key is for its own algorithm, and GMAC is not mixed with
     // those before it.
     let gmac = |algorithm| algorithm == SigningAlgorithm::AesGmac;
     match (gmac(session.agreed.signing), gmac(agreed.signing)) {
-        (true, false) => return refuse(NtStatus::REQUEST_OUT_OF_SEQUENCE, key),
-        (false, true) => return refuse(NtStatus::NOT_SUPPORTED, key),
+        (true, false) => return refuse(NtStatus::REQUEST_OUT_OF_SEQUENCE),
+        (false, true) => return refuse(NtStatus::NOT_SUPPORTED),
         _ => {}
     }
-    if !header.flags.contains(HeaderFlags::SIGNED) {
-        return Err(NtStatus::INVALID_PARAMETER.into());
+    if !is_signed {
+        return refuse(NtStatus::INVALID_PARAMETER);
     }
-    key.verify(pdu).map_err(|_| NtStatus::ACCESS_DENIED)?;
+    if !is_proven {
+        return refuse(NtStatus::ACCESS_DENIED);
+    }
     if session.is_expired() {
-        return refuse(NtStatus::NETWORK_SESSION_EXPIRED, key);
+        return refuse(NtStatus::NETWORK_SESSION_EXPIRED);
     }
     // MS-SMB2 §3.3.5.5: multichannel is 3.0 and later.
     if !agreed.is_smb3() || is_joined {
-        return refuse(NtStatus::REQUEST_NOT_ACCEPTED, key);
+        return refuse(NtStatus::REQUEST_NOT_ACCEPTED);
     }
     // The keys that seal are the session's, on each of its connections.
     if session.agreed.dialect != agreed.dialect || session.agreed.cipher != agreed.cipher {
-        return refuse(NtStatus::INVALID_PARAMETER, key);
+        return refuse(NtStatus::INVALID_PARAMETER);
     }
     // A session is of one machine: its leases are known by the machine's GUID.
     if session.agreed.client_guid != agreed.client_guid {
-        return refuse(NtStatus::USER_SESSION_DELETED, key);
+        return refuse(NtStatus::USER_SESSION_DELETED);
     }
     Ok(session)
-}
-
-fn refuse<T>(status: NtStatus, key: Signatory) -> Result<T, Refusal> {
-    Err(Refusal { status, signer: Some(key) })
 }
 
 /// Who signs that a session of another connection is not there for this one: its owner signed the

@@ -359,7 +359,7 @@ fn resume(
     let key = key.map(Signatory::Channel);
     // MS-SMB2 §3.3.5.2.4: who is there already signs this too.
     let must_sign = sealed.is_none()
-        && channel.as_ref().is_some_and(|channel| channel.session.signing_required);
+        && channel.as_ref().is_some_and(|channel| channel.session.is_changed_signed());
     let is_proven = key.as_ref().map_or(!must_sign, |key| key.verify(pdu).is_ok());
     if !is_proven {
         // On a channel of another algorithm its owner may have signed with the session's own key.
@@ -465,7 +465,9 @@ fn finish(
                 channel.session.set_expiry(accepted.expires);
             }
             debug!(peer = %link.peer, session = id, is_unnamed, "authenticated again");
-            return leg(&channel, accepted.token);
+            let leg = leg(&channel, accepted.token);
+            // A client that says no name has proved nothing: it is answered as it asked.
+            return if is_unnamed { leg.signed_by(None) } else { leg };
         }
         Purpose::Join(session) => {
             let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));

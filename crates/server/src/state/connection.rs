@@ -394,8 +394,12 @@ impl Connection {
         match &channel.signing {
             Some(key) if header.flags.contains(HeaderFlags::SIGNED) => {
                 key.verify(pdu).map_err(|_| NtStatus::ACCESS_DENIED)?;
+                channel.session.note_signed(header.command);
             }
             Some(_) if channel.session.signing_required => return Err(NtStatus::ACCESS_DENIED),
+            Some(_) if header.command == Command::LOGOFF && channel.session.is_changed_signed() => {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
             // MS-SMB2 §3.3.5.7: in 3.1.1 the first thing done with a session proves its keys.
             Some(_)
                 if header.command == Command::TREE_CONNECT

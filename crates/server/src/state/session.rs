@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use smb::FileTime;
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
+use smb::{Command, FileTime};
 use tokio::sync::Notify;
 
 use super::account::{Account, Hold};
@@ -77,6 +77,8 @@ pub(crate) struct Session {
     pub(crate) signing_required: bool,
     /// Requests must be sealed.
     pub(crate) encrypt_required: bool,
+    /// Its client has signed a request that it need not have signed.
+    signs: AtomicBool,
     links: Mutex<Links>,
     trees: Mutex<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
@@ -151,6 +153,7 @@ impl Session {
             opening,
             signing_required,
             encrypt_required,
+            signs: AtomicBool::new(false),
             links: Mutex::default(),
             trees: Mutex::default(),
             next_tree: AtomicU32::new(1),
@@ -198,6 +201,21 @@ impl Session {
     /// Its connections, the oldest first.
     pub(crate) fn connections(&self) -> Vec<Arc<Link>> {
         self.links().alive.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A signature of its client was right. Those that every client has to give say nothing of the others:
+    /// of TREE_CONNECT in 3.1.1 (MS-SMB2 §3.2.4.1.1) and of VALIDATE_NEGOTIATE_INFO before it.
+    pub(crate) fn note_signed(&self, command: Command) {
+        let by_choice = !matches!(command, Command::TREE_CONNECT | Command::IOCTL);
+        if by_choice && !self.signs.load(Ordering::Relaxed) {
+            self.signs.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a request that ends the session, or authenticates it again, has to be signed or sealed: also
+    /// where the policy does not ask for it, once the client signs. MS-SMB2 §3.3.5.2.4 lets it pass.
+    pub(crate) fn is_changed_signed(&self) -> bool {
+        self.signing_required || self.signs.load(Ordering::Relaxed)
     }
 
     /// Enters a share.

@@ -91,7 +91,7 @@ impl Wire {
     pub(crate) fn log_on_without_name(&mut self) -> NtStatus {
         let mut status = NtStatus::SUCCESS;
         self.session = 0;
-        for token in [NTLM_NEGOTIATE.to_vec(), ntlm_anonymous()] {
+        for token in without_name() {
             let request = session_setup(&token);
             let (header, answer) = self.ask(Command::SESSION_SETUP, |out| request.emit(out));
             self.session = header.session_id.0;
@@ -161,6 +161,11 @@ pub(crate) fn session_setup(token: &[u8]) -> SessionSetupRequest<'_> {
         previous_session_id: SessionId(0),
         token,
     }
+}
+
+/// The two tokens of a logon that says no name.
+pub(crate) fn without_name() -> [Vec<u8>; 2] {
+    [NTLM_NEGOTIATE.to_vec(), ntlm_anonymous()]
 }
 
 /// What a logon begins with.
