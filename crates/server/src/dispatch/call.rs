@@ -106,8 +106,9 @@ impl Asker<'_> {
         self.tree().is_ok_and(|tree| tree.share().is_none())
     }
 
-    // MS-SMB2 §3.3.5.2.11: a share that insists on encryption is not there for others.
-    fn check_protection(&self, tree: &Tree) -> Result<(), NtStatus> {
+    /// Whether the request is as secret as a tree is to be. MS-SMB2 §3.3.5.2.11: a share that insists on
+    /// encryption is not there for others.
+    pub(crate) fn check_protection(&self, tree: &Tree) -> Result<(), NtStatus> {
         if tree.is_encrypt_required() && !self.sealed {
             return Err(NtStatus::ACCESS_DENIED);
         }

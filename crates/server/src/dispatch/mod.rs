@@ -113,8 +113,8 @@ pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     if is_expired(&call.header, &call.channel) {
         return Err(NtStatus::NETWORK_SESSION_EXPIRED);
     }
-    if is_of_a_tree(call.header.command) && !call.asker().has_tree() {
-        return Err(NtStatus::NETWORK_NAME_DELETED);
+    if is_of_a_tree(call.header.command) {
+        call.asker().tree()?;
     }
     if pipe::is_meant(call) {
         return pipe::handle(call, out);

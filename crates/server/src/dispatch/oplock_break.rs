@@ -115,15 +115,23 @@ async fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>
 async fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -> Outcome {
     let client = call.link.agreed.get().map_or([0; 16], |agreed| agreed.client_guid);
     let owner = Owner::Lease { client, key: ack.lease_key.0 };
+    // MS-SMB2 §3.3.5.2.11: for the lease it need not be there.
+    if call.asker().has_tree() {
+        call.asker().tree()?;
+    }
     // The lease is the client's: it may answer on any of its connections.
     let core = &call.link.core;
     let node = core.lease_keys.file(owner).and_then(|file| core.nodes.existing(file));
     let node = node.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     let outcome = {
         let mut state = node.lock();
-        if !state.is_held_by(owner, &call.session().identity) {
+        let trees = state.trees_of(owner, &call.session().identity);
+        if trees.is_empty() {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
         }
+        // MS-SMB2 §3.3.5.2.11 asks the tree that the request names. It may name any, and the lease is
+        // that of other trees.
+        trees.iter().try_for_each(|tree| call.asker().check_protection(tree))?;
         state.leases.acknowledge(owner, Caching(ack.state.bits()), Instant::now())
     };
     let answered = outcome.map_err(|error| match error {

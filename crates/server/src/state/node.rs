@@ -24,6 +24,7 @@ use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
 use super::session::Identity;
 use super::sharing::Sharing;
+use super::tree::Tree;
 use super::turns::Turns;
 use crate::access::MayRemove;
 use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
@@ -130,11 +131,11 @@ impl NodeState {
         Resizing(Arc::clone(node))
     }
 
-    /// Whether an open of this user holds the lease.
-    pub(crate) fn is_held_by(&self, owner: Owner, user: &Identity) -> bool {
-        let is_theirs = |open: Arc<Open>| open.origin.user == *user;
-        let mut holders = self.opens.iter().filter(|open| open.owner == owner);
-        holders.any(|record| record.open.upgrade().is_some_and(is_theirs))
+    /// The trees of the opens of this user that hold the lease.
+    pub(crate) fn trees_of(&self, owner: Owner, user: &Identity) -> Vec<Arc<Tree>> {
+        let holders = self.opens.iter().filter(|open| open.owner == owner);
+        let opens = holders.filter_map(|record| record.open.upgrade());
+        opens.filter(|open| open.origin.user == *user).map(|open| Arc::clone(&open.tree)).collect()
     }
 
     /// Who is to be told of breaks: of the holders that are there, and of those whose connection

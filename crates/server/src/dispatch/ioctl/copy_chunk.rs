@@ -85,9 +85,7 @@ fn source(call: &Call, key: ResumeKey) -> Result<Arc<Open>, NtStatus> {
     let open = open.filter(|_| key.0[16..] == call.link.core.guid.0[..8]);
     let open = open.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
     // What may be read sealed only is not copied to where it may be read plain.
-    if open.tree.is_encrypt_required() && !call.sealed {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    call.asker().check_protection(&open.tree)?;
     Ok(open)
 }
 

@@ -99,9 +99,7 @@ pub(super) async fn duplicate(
     }
     let source = call.session().open(asked.source.persistent, asked.source.volatile);
     let source = source.ok_or(NtStatus::INVALID_HANDLE)?;
-    if source.tree.is_encrypt_required() && !call.sealed {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
+    call.asker().check_protection(&source.tree)?;
     access::admit(&source, Look::CloneSource)?;
     let start = asked.target_offset;
     change(call, target, start, move |entry| clone(entry, &source, asked)).await
