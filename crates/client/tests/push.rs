@@ -13,6 +13,7 @@ use client::{FallbackReason, OpenOptions, Path, RegionError, RegionSettings};
 use fixture::{Fixture, bytes_at, provider, pushing, server_provider, settings};
 use pmem::DurabilityClass;
 use rdma::ProviderChoice;
+use server::{ShareConfig, Users};
 use smb::NtStatus;
 use smb::push::Refusal;
 
@@ -306,4 +307,22 @@ fn a_client_that_vanishes_leaves_no_region_behind() {
         std::thread::yield_now();
     }
     assert_eq!(bytes_at(&path, 0, 100), [1; 100]);
+}
+
+#[test]
+fn a_region_ends_when_its_share_comes_to_require_encryption() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let path = fixture.file(8192);
+    let client = fixture.client();
+    let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
+    assert!(matches!(region.path(), Path::Push { .. }), "{}", region.path());
+    region.write_commit(0, &[7; 4096]).unwrap();
+    let mut share = ShareConfig::new("share", fixture.share.path());
+    (share.emulate_persistence, share.encrypt_required) = (true, true);
+    let users = Users::with_passwords([("user", "secret")]);
+    let reloaded = fixture.runtime.block_on(fixture.running.reload(users, vec![share])).unwrap();
+    assert_eq!(reloaded.sessions_ended, 1);
+    assert_eq!(fixture.running.status().regions, 0);
+    region.write_commit(0, &[9; 4096]).unwrap_err();
+    assert_eq!(bytes_at(&path, 0, 4096), [7; 4096]);
 }

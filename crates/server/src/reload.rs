@@ -17,10 +17,10 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::config::Users;
+use crate::push::Region;
 use crate::server::open_share;
 use crate::service::Core;
 use crate::share::{Share, ShareConfig, ShareOpenError};
-use crate::state::work::Work;
 use crate::state::{Identity, Session, persistent};
 
 /// What came of [`crate::Running::reload`].
@@ -64,12 +64,17 @@ pub(crate) async fn reload(
     let ended = end_unwelcome(core);
     reloaded.sessions_ended = ended.len();
     let closed = async {
-        for work in ended {
-            work.settled().await;
+        for session in &ended {
+            session.work().settled().await;
+        }
+        // Nothing is mapped any more on what is closed.
+        let of_ended = |region: &Region| ended.iter().any(|one| one.id == region.session_id);
+        for region in core.push.all_regions().into_iter().filter(|region| of_ended(region)) {
+            region.wait_ended().await;
         }
     };
     if tokio::time::timeout(core.limits.shutdown_grace, closed).await.is_err() {
-        warn!("sessions that were ended are still busy with a file");
+        warn!("sessions that were ended are still busy with a file or a region");
     }
     info!(?reloaded, "users and shares are replaced");
     Ok(reloaded)
@@ -118,9 +123,9 @@ fn replace(
     Ok(reloaded)
 }
 
-/// Ends the sessions that something was taken away from, and gives up their durable opens. What
-/// ends of them is to be waited for.
-fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Work>> {
+/// Ends the sessions that something was taken away from, and gives up their durable opens. What these
+/// sessions still do is to be waited for.
+fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Session>> {
     let is_welcome = |session: &Session| {
         let trees = session.all_trees();
         core.is_welcome(&session.identity)
@@ -134,7 +139,7 @@ fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Work>> {
         };
         info!(user, session = session.id, "a session ends: what it was granted was taken away");
         core.dissolve_session(session.id);
-        ended.push(Arc::clone(session.work()));
+        ended.push(session);
     }
     let orphans = core.orphans.all().into_iter().filter(|open| {
         let user = &open.origin.user;

@@ -262,7 +262,8 @@ impl Core {
     pub(crate) fn is_welcome_in(&self, who: &Identity, tree: &Tree) -> bool {
         let Some(share) = tree.share() else { return true };
         let is_exported = self.share(share.name()).is_some_and(|now| Arc::ptr_eq(&now, share));
-        // What came in unsealed may have regions mapped, which no encryption covers.
+        // What came in unsealed may have regions mapped, which no encryption covers; what came in sealed has
+        // none, also where encryption was switched off meanwhile.
         let is_as_secret = tree.entered_encrypted || !share.is_encrypt_required();
         is_exported
             && is_as_secret

@@ -9,7 +9,12 @@ use std::net::Shutdown;
 use server::share::Admission;
 use server::users::UsersFile;
 use server::{Reloaded, ShareConfig, Users};
-use smb::create::{AccessMask, CreateDisposition, CreateRequestContext, OplockLevel};
+use smb::create::{
+    AccessMask, CreateDisposition, CreateRequestContext, CreateResponseContext, Lease, LeaseKey,
+    LeaseState, LeaseVersion, OplockLevel,
+};
+use smb::crypto::Cipher;
+use smb::push::{Durability, PushRequest, PushResponse, Refusal, Rights};
 use smb::{FileId, NtStatus};
 use support::{Fixture, Wire};
 
@@ -179,14 +184,16 @@ fn a_share_that_cannot_be_exported_leaves_everything_as_it_was() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
     let id = written(&mut wire, "f");
+    let stricter = || ShareConfig { read_only: true, encrypt_required: true, ..fixture.data() };
     for shares in [
-        vec![ShareConfig::new("data", fixture.dir.path()), ShareConfig::new("no", "/nowhere/at")],
-        vec![fixture.data(), ShareConfig::new("DATA", fixture.dir.path())],
+        vec![stricter(), ShareConfig::new("no", "/nowhere/at")],
+        vec![stricter(), ShareConfig::new("DATA", fixture.dir.path())],
     ] {
         let reloading = fixture.running.reload(only_other(), shares);
         fixture.runtime.block_on(reloading).unwrap_err();
     }
     assert_eq!(wire.write(id, b"after!"), NtStatus::SUCCESS);
+    assert_eq!(fixture.client(1).open("f", |_| {}).status, NtStatus::SUCCESS);
 }
 
 #[test]
@@ -235,4 +242,58 @@ fn a_durable_open_does_not_outlive_the_session_of_a_removed_account() {
     fixture.reload(only_other(), vec![fixture.data()]);
     assert_eq!(fixture.running.status().orphans, 0);
     assert_eq!(stays.open("f", |_| {}).status, NtStatus::SUCCESS);
+}
+
+fn encrypted(fixture: &Fixture, encrypt_required: bool) -> Vec<ShareConfig> {
+    vec![ShareConfig { encrypt_required, ..fixture.data() }]
+}
+
+/// What comes of the wish for push mode.
+fn push(wire: &mut Wire) -> PushResponse {
+    let opened = wire.open("f", |request| {
+        request.oplock_level = OplockLevel::LEASE;
+        let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+        let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+        let lease = Lease { key: LeaseKey([3; 16]), state, break_in_progress: false, version };
+        request.contexts.push(CreateRequestContext::Lease(lease));
+        request.contexts.push(CreateRequestContext::Push(PushRequest {
+            rights: Rights::READ | Rights::WRITE,
+            durability: Durability::ANY,
+            accept_emulated: true,
+            regions_max: 1,
+        }));
+    });
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    let found = opened.response().contexts.iter().find_map(|context| match context {
+        CreateResponseContext::Push(push) => Some(push.clone()),
+        _ => None,
+    });
+    assert_eq!(wire.close(opened.id), NtStatus::SUCCESS);
+    found.unwrap()
+}
+
+#[test]
+fn a_tree_that_was_entered_encrypted_gets_no_push_while_encryption_is_off() {
+    let fixture = Fixture::start_with(|config| {
+        config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
+        config.shares[0].encrypt_required = true;
+    });
+    let mut wire = fixture.dial();
+    wire.cipher = Some(Cipher::Aes128Gcm);
+    wire.negotiate(1);
+    wire.log_on();
+    assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
+    let refused = PushResponse::Refused(Refusal::ENCRYPTION_REQUIRED);
+    assert_eq!(push(&mut wire), refused);
+    assert_eq!(fixture.reload(both(), encrypted(&fixture, false)).sessions_ended, 0);
+    assert_eq!(push(&mut wire), refused, "it would outlive the next change");
+    wire.in_clear = true;
+    assert_eq!(wire.open("f", |_| {}).status, NtStatus::ACCESS_DENIED);
+    wire.in_clear = false;
+    assert_eq!(fixture.reload(both(), encrypted(&fixture, true)).sessions_ended, 0);
+    written(&mut wire, "g");
+    fixture.reload(both(), encrypted(&fixture, false));
+    let mut clear = fixture.client(1);
+    assert!(matches!(push(&mut clear), PushResponse::Granted(_)));
+    assert_eq!(fixture.reload(both(), encrypted(&fixture, true)).sessions_ended, 1);
 }

@@ -53,7 +53,7 @@ pub(super) fn connect(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     debug!(share = share.name(), class = %share.class(), "share entered");
     call.chain_tree = Some(tree.id);
     let mut flags = ShareFlags::empty();
-    flags.set(ShareFlags::ENCRYPT_DATA, share.is_encrypt_required());
+    flags.set(ShareFlags::ENCRYPT_DATA, tree.is_encrypt_required());
     let mut capabilities = ShareCapabilities::empty();
     capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.journal().is_some());
     let response = TreeConnectResponse {

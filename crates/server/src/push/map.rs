@@ -16,7 +16,7 @@ use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, warn};
 
 use super::mapped::{commit, query, unmap};
-use super::offer::{can_commit, capabilities, durability};
+use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
 use super::recall::{self, WRITES, finish};
 use super::region::{Region, RegionParts};
 use super::registrar::NotRegistered;
@@ -66,6 +66,10 @@ async fn map(
 ) -> Result<Vec<u8>, NtStatus> {
     let push = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
     if !push.rights.contains(asked.rights) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // It may have been switched on since the grant; then the session is about to end.
+    if is_encryption_promised(call.session(), open) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let share = open.tree.share().ok_or(NtStatus::NOT_SUPPORTED)?;

@@ -20,8 +20,8 @@ use crate::access::{self, Look};
 use crate::dispatch::PushWish;
 use crate::dispatch::call::Call;
 use crate::share::Share;
-use crate::state::Open;
 use crate::state::caching::Caching;
+use crate::state::{Open, Session};
 
 /// Answers the push context of a CREATE. A refusal never fails the CREATE.
 pub(crate) fn offer(
@@ -119,7 +119,7 @@ fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
     if session.identity.is_guest() {
         return Err(Refusal::GUEST);
     }
-    if session.encrypt_required || open.tree.is_encrypt_required() {
+    if is_encryption_promised(session, open) {
         return Err(Refusal::ENCRYPTION_REQUIRED);
     }
     let is_signed = call.header.flags.contains(smb::HeaderFlags::SIGNED);
@@ -127,6 +127,11 @@ fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
         return Err(Refusal::UNSIGNED_SESSION);
     }
     Ok(())
+}
+
+/// Whether somebody was promised that the bytes of an open are encrypted on their way.
+pub(super) fn is_encryption_promised(session: &Session, open: &Open) -> bool {
+    session.encrypt_required || open.tree.is_encrypt_required()
 }
 
 /// The class as the wire names it.

@@ -39,7 +39,7 @@ pub(crate) struct Region {
     pub(crate) end: u64,
     pub(super) id: RegistrationId,
     pub(super) generation: Generation,
-    pub(super) session_id: u64,
+    pub(crate) session_id: u64,
     pub(super) file_offset: u64,
     pub(super) length: u64,
     pub(super) rights: Rights,
@@ -268,7 +268,7 @@ impl Region {
     }
 
     /// Returns once nothing touches the region any more.
-    pub(super) async fn wait_ended(&self) {
+    pub(crate) async fn wait_ended(&self) {
         self.wait_until(|life| life.stage == Stage::Ended).await;
     }
 

@@ -12,7 +12,7 @@ pub(crate) struct Tree {
     pub(crate) target: Target,
     /// The most any open of this tree is granted.
     pub(crate) rights: Rights,
-    /// The share insisted on encryption when it was entered.
+    /// The share insisted on encryption when it was entered, and told the client so.
     pub(crate) entered_encrypted: bool,
 }
 
@@ -40,8 +40,9 @@ impl Tree {
         }
     }
 
-    /// Whether requests have to come encrypted.
+    /// Whether requests have to come encrypted. Once they have, for good: the share may switch encryption off
+    /// and on again, and nothing is granted meanwhile that would be there in the clear afterwards.
     pub(crate) fn is_encrypt_required(&self) -> bool {
-        self.share().is_some_and(|share| share.is_encrypt_required())
+        self.entered_encrypted || self.share().is_some_and(|share| share.is_encrypt_required())
     }
 }
