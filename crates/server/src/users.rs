@@ -12,9 +12,9 @@
 //! Spec: MS-NLMP §3.3.1 (NTOWFv1).
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +22,8 @@ use smb::auth::{Credentials, NtHash, UserList, UserStore};
 use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
+
+use crate::private_file::create_anew;
 
 /// Users of a file, and some more.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl UsersFile {
     /// Reads the file; `more` are users beside those in it.
     ///
     /// # Errors
-    /// It cannot be read, is malformed, or others may read it.
+    /// It cannot be read, is too long or malformed, or others may read it.
     pub fn open(path: impl Into<PathBuf>, more: UserList) -> Result<Self, UsersFileError> {
         let path = path.into();
         let (stamp, users) = load(&path)?;
@@ -76,7 +78,7 @@ impl UsersFile {
         let mut users = match text(path) {
             Ok((_, text)) => parse(&text)?,
             Err(UsersFileError::ConfigRead { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound =>
+                if source.kind() == ErrorKind::NotFound =>
             {
                 BTreeMap::new()
             }
@@ -210,23 +212,28 @@ fn text(path: &Path) -> Result<(Stamp, Zeroizing<String>), UsersFileError> {
     if found.mode() & 0o077 != 0 {
         return Err(UsersFileError::ConfigOpen(path.to_owned()));
     }
+    check_length(path, found.size())?;
     let mut text = Zeroizing::new(String::new());
-    file.take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
+    // It may have grown since. What a cut leaves out are users.
+    let read = file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    check_length(path, u64::try_from(read).unwrap_or(u64::MAX))?;
     Ok((Stamp::of(&found), text))
+}
+
+fn check_length(path: &Path, bytes: u64) -> Result<(), UsersFileError> {
+    match bytes > FILE_MAX {
+        true => Err(UsersFileError::ConfigTooLong(path.to_owned())),
+        false => Ok(()),
+    }
 }
 
 // Beside it, durable, and only then in its place.
 fn store(path: &Path, text: &str) -> Result<(), UsersFileError> {
     let failed = |source| UsersFileError::ConfigWrite { path: path.to_owned(), source };
+    check_length(path, u64::try_from(text.len()).unwrap_or(u64::MAX))?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)
-        .map_err(failed)?;
+    let mut file = create_anew(Path::new(&beside)).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     std::fs::rename(&beside, path).map_err(failed)?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -257,6 +264,9 @@ pub enum UsersFileError {
     /// Others may read it, and what it holds is as good as passwords.
     #[error("others may read {path}: chmod 600 it", path = .0.display())]
     ConfigOpen(PathBuf),
+    /// It is longer than a users file may be.
+    #[error("{path} is longer than the {FILE_MAX} bytes of a users file", path = .0.display())]
+    ConfigTooLong(PathBuf),
     /// A line is not `NAME:nt:HASH`.
     #[error("line {0} of the users is not NAME:nt: and 32 hexadecimal digits")]
     ConfigLine(u32),
@@ -269,7 +279,7 @@ pub enum UsersFileError {
 }
 
 const HEADING: &str = "# Users of landfast: written by `landfast passwd`, as good as passwords.\n";
-/// Some ten thousand users.
+/// Bytes of a users file: some ten thousand users.
 const FILE_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -315,6 +325,25 @@ mod tests {
         // What cannot be read changes nothing.
         std::fs::write(&path, "nonsense").unwrap();
         assert!(hash("alice").is_some());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_not_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users");
+        UsersFile::change(&path, "alice", Some("first")).unwrap();
+        let users = UsersFile::open(&path, UserList::new()).unwrap();
+        let filler = format!("#{}\n", " ".repeat(1 << 20));
+        let text = filler + &std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text).unwrap();
+        let refused = UsersFile::open(&path, UserList::new()).unwrap_err();
+        let expected =
+            format!("{} is longer than the 1048576 bytes of a users file", path.display());
+        assert_eq!(refused.to_string(), expected);
+        assert!(users.lookup("alice", "").is_some(), "as it was read before");
+        let refused = UsersFile::change(&path, "bob", Some("b"));
+        assert!(matches!(refused, Err(UsersFileError::ConfigTooLong(_))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 
     #[test]

@@ -23,14 +23,15 @@
 mod record;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use self::record::{BootId, LockChange, LockNote, OpenNote, records, replay};
 use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record};
+use crate::private_file::create_anew;
 
 /// The log of one share's persistent opens.
 #[derive(Debug)]
@@ -225,11 +226,8 @@ fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io
     let mut bytes = MAGIC.to_vec();
     bytes.extend(records(live.values()));
     bytes.extend(booted(boot));
-    let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
-    let mut file = options.open(beside(path))?;
-    // One that a crash left behind may be others' to read.
-    file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
+    // It says who has which files open, and the keys of their leases.
+    let mut file = create_anew(&beside(path))?;
     file.write_all(&bytes)?;
     file.sync_data()?;
     Ok(file)
@@ -245,13 +243,14 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
 }
 
 const MAGIC: &[u8] = b"LFOPENS1";
-/// It says who has which files open, and the keys of their leases.
-const OWNER_ALONE: u32 = 0o600;
 /// Records below which the file is left as it is.
 const COMPACT_FROM: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const BOOT: BootId = BootId([9; 16]);
