@@ -89,13 +89,23 @@ fn log_off(wire: &mut Wire) -> NtStatus {
 }
 
 #[test]
-fn an_unsigned_request_changes_no_session_whose_client_signs() {
+fn an_unsigned_logoff_ends_no_session_whose_client_signs() {
     let fixture = when_asked();
     let mut wire = fixture.client(1);
     let id = wire.open("f", |_| {}).id;
-    let (status, answer) = authenticate_again(&mut wire, &first_token("user", "secret"));
-    assert_eq!((status, is_signed(&answer)), (NtStatus::ACCESS_DENIED, false));
     assert_eq!(log_off(&mut wire), NtStatus::ACCESS_DENIED);
+    assert_eq!(wire.write(id, b"still there"), NtStatus::SUCCESS);
+    assert_eq!(wire.ask(Command::LOGOFF, |out| Empty.emit(out)).0.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn an_unsigned_authentication_changes_no_session_that_has_to_sign() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    let [first, _] = support::logon::without_name();
+    let (status, answer) = authenticate_again(&mut wire, &first);
+    assert_eq!((status, is_signed(&answer)), (NtStatus::ACCESS_DENIED, false));
     assert_eq!(wire.write(id, b"still there"), NtStatus::SUCCESS);
 }
 

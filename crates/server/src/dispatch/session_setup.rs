@@ -357,9 +357,10 @@ fn resume(
     let channel = connection.link.channel(id);
     let key = channel.clone().filter(|channel| is_signed && channel.signing.is_some());
     let key = key.map(Signatory::Channel);
-    // MS-SMB2 §3.3.5.2.4: who is there already signs this too.
+    // MS-SMB2 §3.3.5.2.4: who is there already signs this too, where signing is required. Where it is not,
+    // Samba's client signs all but this.
     let must_sign = sealed.is_none()
-        && channel.as_ref().is_some_and(|channel| channel.session.is_changed_signed());
+        && channel.as_ref().is_some_and(|channel| channel.session.signing_required);
     let is_proven = key.as_ref().map_or(!must_sign, |key| key.verify(pdu).is_ok());
     if !is_proven {
         // On a channel of another algorithm its owner may have signed with the session's own key.

@@ -397,7 +397,7 @@ impl Connection {
                 channel.session.note_signed(header.command);
             }
             Some(_) if channel.session.signing_required => return Err(NtStatus::ACCESS_DENIED),
-            Some(_) if header.command == Command::LOGOFF && channel.session.is_changed_signed() => {
+            Some(_) if header.command == Command::LOGOFF && channel.session.signs() => {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // MS-SMB2 §3.3.5.7: in 3.1.1 the first thing done with a session proves its keys.

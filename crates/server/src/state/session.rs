@@ -212,10 +212,10 @@ impl Session {
         }
     }
 
-    /// Whether a request that ends the session, or authenticates it again, has to be signed or sealed: also
-    /// where the policy does not ask for it, once the client signs. MS-SMB2 §3.3.5.2.4 lets it pass.
-    pub(crate) fn is_changed_signed(&self) -> bool {
-        self.signing_required || self.signs.load(Ordering::Relaxed)
+    /// Whether its client signs though nobody asks for it: then a LOGOFF without a signature is not its own,
+    /// which MS-SMB2 §3.3.5.2.4 lets pass. A LOGOFF closes durable opens, as the end of a connection does not.
+    pub(crate) fn signs(&self) -> bool {
+        self.signs.load(Ordering::Relaxed)
     }
 
     /// Enters a share.
