@@ -121,6 +121,19 @@ pub enum ConnectionError {
     /// The server answered what nobody asked.
     #[error("the server answered message {:#x}, which is not open", .0.0)]
     PeerMessage(MessageId),
+    /// The server answered a request as if it had been another one.
+    #[error("the server answered message {:#x}, {asked:?}, as if it were {command:?}", .message_id.0)]
+    PeerCommand {
+        /// The request.
+        message_id: MessageId,
+        /// Its command.
+        asked: Command,
+        /// That of the answer.
+        command: Command,
+    },
+    /// The server answered a request by another route than it said it would.
+    #[error("the server answered message {:#x} not by the async id it had said", .0.0)]
+    PeerRoute(MessageId),
     /// The server ended a request with the status that says it has only begun.
     #[error("the server answered message {:#x} for good with STATUS_PENDING", .0.0)]
     PeerInterim(MessageId),

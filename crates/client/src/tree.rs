@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use smb::negotiate::Dialect;
 use smb::{
     Command, ControlCode, Empty, FileId, IoctlRequest, IoctlResponse, Name, NtStatus, ShareFlags,
     TreeConnectRequest, TreeConnectResponse, TreeId,
@@ -109,10 +110,10 @@ impl Tree {
     }
 
     /// MS-SMB2 §3.2.5.5: below 3.1.1 a signed question tells whether the server heard what we
-    /// said in NEGOTIATE. A server that cannot sign has nothing to say.
+    /// said in NEGOTIATE, also where nothing else is signed. Without a key nobody can answer it.
     async fn validate(&self) -> Result<(), ClientError> {
         let negotiated = self.connection.negotiated();
-        if negotiated.is_3_1_1() || !self.session.can_sign() || !self.session.signs() {
+        if negotiated.is_3_1_1() || !self.session.can_sign() {
             return Ok(());
         }
         let (input, expected) = validate_input(negotiated);
@@ -124,11 +125,18 @@ impl Tree {
             output_response_max: 24,
             is_fsctl: true,
         };
-        // Servers of 2.x do not know it, and say so in a signed answer.
-        let unknown =
-            [NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED];
+        // MS-SMB2 §3.2.5.14.12 lets every proven error pass but one. Servers of 2.x do not know the question
+        // and say so in one of these; those of 3.x all know it (§3.3.5.15.12), so nothing but the
+        // right answer passes.
+        let unknown: &[_] = match negotiated.dialect < Dialect::SMB_3_0 {
+            true => {
+                &[NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED]
+            }
+            false => &[],
+        };
+        let question = Request { sign: true, ..self.request(Command::IOCTL, 0) };
         let response =
-            self.call_accepting(Command::IOCTL, 0, &unknown, |out| request.emit(out)).await?;
+            self.connection.exchange(question, |out| request.emit(out)).await?.accept(unknown)?;
         if !response.header().status.is_success() {
             return Ok(());
         }

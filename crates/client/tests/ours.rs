@@ -8,6 +8,7 @@ mod support;
 
 use client::{Client, ClientError, ConnectOptions, OpenOptions, Protection, SmbUrl};
 use fixture::Fixture;
+use server::SigningPolicy;
 use server::share::Admission;
 use smb::NtStatus;
 use smb::negotiate::Dialect;
@@ -23,16 +24,18 @@ async fn connect(fixture: &Fixture, options: &ConnectOptions) -> Client {
     Client::connect(&fixture.url(), options).await.unwrap()
 }
 
+const DIALECTS: [Dialect; 5] = [
+    Dialect::SMB_2_0_2,
+    Dialect::SMB_2_1,
+    Dialect::SMB_3_0,
+    Dialect::SMB_3_0_2,
+    Dialect::SMB_3_1_1,
+];
+
 #[test]
 fn every_dialect_works_signed_and_encrypted() {
     with_server(async |fixture| {
-        for dialect in [
-            Dialect::SMB_2_0_2,
-            Dialect::SMB_2_1,
-            Dialect::SMB_3_0,
-            Dialect::SMB_3_0_2,
-            Dialect::SMB_3_1_1,
-        ] {
+        for dialect in DIALECTS {
             let dialects = vec![dialect];
             let options = ConnectOptions { dialects, ..ConnectOptions::default() };
             exercise(&connect(fixture, &options).await).await;
@@ -40,6 +43,18 @@ fn every_dialect_works_signed_and_encrypted() {
                 let options = ConnectOptions { encryption: Protection::Required, ..options };
                 exercise(&connect(fixture, &options).await).await;
             }
+        }
+    });
+}
+
+#[test]
+fn every_dialect_works_where_nobody_has_to_sign() {
+    let fixture = Fixture::start("/dev/shm", |config| config.signing = SigningPolicy::WhenAsked);
+    fixture.runtime.block_on(async {
+        for dialect in DIALECTS {
+            let (dialects, signing) = (vec![dialect], Protection::IfRequired);
+            let options = ConnectOptions { dialects, signing, ..ConnectOptions::default() };
+            exercise(&connect(&fixture, &options).await).await;
         }
     });
 }

@@ -72,6 +72,8 @@ pub(crate) struct Request<'a> {
     pub(crate) tree: TreeId,
     /// The share wants encryption even if the session does not.
     pub(crate) encrypt: bool,
+    /// Signed even if the session signs nothing else.
+    pub(crate) sign: bool,
     /// Bytes of the larger of request and answer beyond the fixed parts.
     pub(crate) payload: usize,
 }
@@ -79,11 +81,16 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     pub(crate) fn new(command: Command) -> Self {
         let tree = TreeId(0);
-        Self { command, session: None, tree, encrypt: false, payload: 0 }
+        Self { command, session: None, tree, encrypt: false, sign: false, payload: 0 }
     }
 
     pub(crate) fn session(self, session: &'a SessionSecurity) -> Self {
         Self { session: Some(session), ..self }
+    }
+
+    fn expected(&self, protection: Protection) -> Expected {
+        let session = self.session.map_or(SessionId(0), SessionSecurity::id);
+        Expected { command: self.command, session, protection }
     }
 
     fn protection(&self, dialect_is_3_1_1: bool) -> Protection {
@@ -93,7 +100,7 @@ impl<'a> Request<'a> {
         }
         // MS-SMB2 §3.2.4.1.1: in 3.1.1 TREE_CONNECT is signed even where nothing else is.
         let tree_connect = self.command == Command::TREE_CONNECT && dialect_is_3_1_1;
-        match session.can_sign() && (session.signs() || tree_connect) {
+        match session.can_sign() && (session.signs() || self.sign || tree_connect) {
             true => Protection::Sign,
             false => Protection::None,
         }
@@ -236,17 +243,14 @@ impl Connection {
         let shared = &self.shared;
         let negotiated = shared.negotiated.get();
         let protection = request.protection(negotiated.is_some_and(Negotiated::is_3_1_1));
-        let expected = Expected {
-            session: request.session.filter(|session| session.can_sign()).map(SessionSecurity::id),
-            is_sealed: protection == Protection::Seal,
-        };
+        let expected = request.expected(protection);
         let (turn, answer) = shared.lock_open().register(charge, expected)?;
         let message_id = MessageId(turn.message_id());
         let header = Header {
             // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
             credit_charge: if negotiated.is_some_and(Negotiated::large_mtu) { charge } else { 0 },
             credits: ask,
-            session_id: request.session.map_or(SessionId(0), SessionSecurity::id),
+            session_id: expected.session,
             route: Route::Sync { process_id: PROCESS_ID, tree_id: request.tree },
             ..Header::request(request.command, message_id)
         };
@@ -267,7 +271,8 @@ impl Connection {
     /// Asks the server to give up on a request. The request is answered all the same.
     pub(crate) fn cancel(&self, message_id: MessageId, session: &SessionSecurity) {
         let shared = &self.shared;
-        let Some((async_id, turn)) = shared.lock_open().cancel(message_id) else { return };
+        let found = shared.lock_open().cancel(message_id);
+        let Some((async_id, protection, turn)) = found else { return };
         // MS-SMB2 §3.2.4.24: the same message id, no credit.
         let route = match async_id {
             Some(id) => Route::Async(id),
@@ -282,9 +287,8 @@ impl Connection {
             header.emit(out);
             smb::Empty.emit(out);
         });
-        let request = Request::new(Command::CANCEL).session(session);
         let sent = shared
-            .protect(&mut frame, Some(session), request.protection(false), turn)
+            .protect(&mut frame, Some(session), protection, turn)
             .and_then(|()| shared.sender.send(frame));
         if let Err(error) = sent {
             shared.fail(error);
@@ -323,21 +327,26 @@ impl Shared {
         }
     }
 
-    /// Sends a request of our own, on any session; nobody waits for its answer. Nothing happens
-    /// without a session, or without a free credit.
-    fn send_detached(&self, command: Command, body: impl FnOnce(&mut Vec<u8>)) {
-        let session = {
-            let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
-            sessions.values().next().cloned()
+    /// Sends a request of our own; nobody waits for its answer. On the session that is to seal it, else
+    /// on any. Nothing happens without a session, or without a free credit.
+    fn send_detached(
+        &self,
+        command: Command,
+        sealed_by: Option<SessionId>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let session = match sealed_by {
+            Some(id) => self.session(id),
+            None => {
+                let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+                sessions.values().next().cloned()
+            }
         };
         let (Some(session), Some(ask)) = (session, self.credits.try_acquire(1)) else { return };
-        let protection = match (session.encrypts(), session.signs()) {
-            (true, _) => Protection::Seal,
-            (false, true) => Protection::Sign,
-            (false, false) => Protection::None,
-        };
-        let is_sealed = protection == Protection::Seal;
-        let expected = Expected { session: Some(session.id()), is_sealed };
+        let encrypt = sealed_by.is_some();
+        let request = Request { encrypt, ..Request::new(command).session(&session) };
+        let protection = request.protection(false);
+        let expected = request.expected(protection);
         let Ok((turn, _)) = self.lock_open().register(1, expected) else { return };
         let message_id = MessageId(turn.message_id());
         let header = Header {

@@ -12,11 +12,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use smb::crypto::{Lane, LaneId, Turn};
-use smb::{AsyncId, MessageId, SessionId};
+use smb::crypto::{Lane, LaneId, Turn, VerifyError};
+use smb::{AsyncId, Command, Header, HeaderFlags, MessageId, NtStatus, SessionId};
 use tokio::sync::oneshot;
 
-use super::Response;
+use super::{Protection, Response};
 use crate::error::ConnectionError;
 
 /// What an open request ends with.
@@ -54,13 +54,44 @@ struct Open {
     sent: Instant,
 }
 
-/// What protects the answer to a request.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// What the answer to a request has to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Expected {
-    /// The session whose key signs or seals it; none before there is one.
-    pub(super) session: Option<SessionId>,
-    /// The request was encrypted, and so is its answer.
-    pub(super) is_sealed: bool,
+    pub(super) command: Command,
+    /// The session it names, whose key signs or seals it; 0 before there is one.
+    pub(super) session: SessionId,
+    /// The protection of the request, and of its answer at least.
+    pub(super) protection: Protection,
+}
+
+impl Expected {
+    /// Whether a message that has been verified, if the session it names verifies any, may be the answer.
+    ///
+    /// A signature alone says that the server has said it at some time to somebody, not that it has said
+    /// it to this.
+    fn check(&self, header: &Header, is_sealed: bool) -> Result<(), ConnectionError> {
+        let Header { command, message_id, session_id, .. } = *header;
+        if command != self.command {
+            return Err(ConnectionError::PeerCommand { message_id, asked: self.command, command });
+        }
+        // A PDU was verified by the session it names. It must be the one that asked: one that
+        // names none of ours was not verified at all.
+        if self.session != SessionId(0) && self.session != session_id {
+            return Err(ConnectionError::PeerSession(session_id));
+        }
+        // Nobody signs or seals an interim answer (MS-SMB2 §3.2.5.1.3), so it must not end a request.
+        if header.status == NtStatus::PENDING || is_sealed {
+            return Ok(());
+        }
+        match self.protection {
+            Protection::Seal => Err(ConnectionError::PeerUnencrypted),
+            // MS-SMB2 §3.3.4.1.1: what was signed is answered signed.
+            Protection::Sign if !header.flags.contains(HeaderFlags::SIGNED) => {
+                Err(VerifyError::PeerUnsigned.into())
+            }
+            Protection::Sign | Protection::None => Ok(()),
+        }
+    }
 }
 
 impl OpenRequests {
@@ -92,9 +123,20 @@ impl OpenRequests {
         Ok((turn, receiver))
     }
 
-    /// What protects the answer to an open request; nothing if it is not open.
-    pub(super) fn expected(&self, message_id: MessageId) -> Option<Expected> {
-        self.open.get(&message_id).map(|open| open.expected)
+    /// Whether a message may be the answer to the request whose message id it has, or an interim one.
+    ///
+    /// # Errors
+    /// The request is not open, or something of the message is not as it has to be.
+    pub(super) fn check(&self, header: &Header, is_sealed: bool) -> Result<(), ConnectionError> {
+        let message_id = header.message_id;
+        let open = self.open.get(&message_id);
+        let open = open.ok_or(ConnectionError::PeerMessage(message_id))?;
+        open.expected.check(header, is_sealed)?;
+        // MS-SMB2 §3.3.4.4: what was said to go on by that id is answered by it.
+        match open.async_id.is_some() && open.async_id != header.async_id() {
+            true => Err(ConnectionError::PeerRoute(message_id)),
+            false => Ok(()),
+        }
     }
 
     /// The server said something.
@@ -135,11 +177,14 @@ impl OpenRequests {
         Some((open.charge, open.answer))
     }
 
-    /// The async id of an open request, if it has one, and the turn of its CANCEL; nothing if it is
-    /// not open, or was cancelled.
-    pub(super) fn cancel(&mut self, message_id: MessageId) -> Option<(Option<AsyncId>, Turn)> {
+    /// The async id of an open request, if it has one, and how and by which turn its CANCEL is protected:
+    /// as it was. Nothing if it is not open, or was cancelled.
+    pub(super) fn cancel(
+        &mut self,
+        message_id: MessageId,
+    ) -> Option<(Option<AsyncId>, Protection, Turn)> {
         let open = self.open.get_mut(&message_id)?;
-        Some((open.async_id, open.cancel.take()?))
+        Some((open.async_id, open.expected.protection, open.cancel.take()?))
     }
 
     /// Ends all requests, those to come too.
@@ -160,7 +205,8 @@ impl OpenRequests {
 mod tests {
     use super::*;
 
-    const PLAIN: Expected = Expected { session: None, is_sealed: false };
+    const PLAIN: Expected =
+        Expected { command: Command::ECHO, session: SessionId(0), protection: Protection::None };
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]

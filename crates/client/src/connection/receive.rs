@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  frame --> encrypted? --open--> PDUs of the compound, each:
-//!            signature --> credits --> PENDING? note the async id
-//!                                  --> final?   wake the request
-//!                                  --> id -1?   break of a lease
+//!            signature --> asked so? --> credits --> PENDING? note the async id
+//!                                               --> final?   wake the request
+//!                      \\-> id -1? break of a lease
 //! ```
 //!
 //! Spec: MS-SMB2 §3.2.5.1.
@@ -86,35 +86,30 @@ impl Shared {
         for (range, header) in pdus {
             let range = start + range.start..start + range.end;
             let response = Response::new(Arc::clone(&frame), range, header);
-            self.take_pdu(response, sealed_by.is_some())?;
+            self.take_pdu(response, sealed_by)?;
         }
         Ok(())
     }
 
-    fn take_pdu(&self, response: Response, is_sealed: bool) -> Result<(), ConnectionError> {
+    fn take_pdu(
+        &self,
+        response: Response,
+        sealed_by: Option<SessionId>,
+    ) -> Result<(), ConnectionError> {
         let header = *response.header();
         if header.message_id == UNSOLICITED {
-            return self.take_unsolicited(&response);
+            return self.take_unsolicited(&response, sealed_by);
         }
         let unknown = ConnectionError::PeerMessage(header.message_id);
         let mut open = self.lock_open();
         open.heard();
+        open.check(&header, sealed_by.is_some())?;
         if header.status == NtStatus::PENDING {
-            // Nothing proves who sent it (MS-SMB2 §3.2.5.1.3), so it must not end a request.
             let async_id = header.async_id();
             let async_id = async_id.ok_or(ConnectionError::PeerInterim(header.message_id))?;
             let charge = open.pend(header.message_id, async_id).ok_or(unknown)?;
             self.credits.grant(header.credits, charge);
             return Ok(());
-        }
-        // A PDU was verified by the session it names. It must be the one that asked: one that
-        // names none of ours was not verified at all.
-        let expected = open.expected(header.message_id).ok_or(unknown)?;
-        if expected.session.is_some_and(|session| session != header.session_id) {
-            return Err(ConnectionError::PeerSession(header.session_id));
-        }
-        if expected.is_sealed && !is_sealed {
-            return Err(ConnectionError::PeerUnencrypted);
         }
         let (charge, answer) = open.finish(header.message_id).ok_or(unknown)?;
         self.credits.grant(header.credits, charge);
@@ -126,7 +121,11 @@ impl Shared {
         if is_starved { Err(ConnectionError::PeerCredits) } else { Ok(()) }
     }
 
-    fn take_unsolicited(&self, response: &Response) -> Result<(), ConnectionError> {
+    fn take_unsolicited(
+        &self,
+        response: &Response,
+        sealed_by: Option<SessionId>,
+    ) -> Result<(), ConnectionError> {
         // MS-SMB2 §3.2.5.19: what else comes unasked is ignored.
         if response.header().command != Command::OPLOCK_BREAK {
             return Ok(());
@@ -138,15 +137,15 @@ impl Shared {
         };
         let found = LeaseBreak::from(notification);
         if !self.breaks.deliver(found) && found.ack_required {
-            self.acknowledge(found);
+            self.acknowledge(found, sealed_by);
         }
         Ok(())
     }
 
-    /// Gives up a lease that has no owner. Without a free credit the server must wait for its
-    /// timeout, as it would for a client that hangs.
-    fn acknowledge(&self, found: LeaseBreak) {
-        self.send_detached(Command::OPLOCK_BREAK, |out| {
+    /// Gives up a lease that has no owner, sealed if that was how the server spoke of it. Without a
+    /// free credit the server must wait for its timeout, as it would for a client that hangs.
+    fn acknowledge(&self, found: LeaseBreak, sealed_by: Option<SessionId>) {
+        self.send_detached(Command::OPLOCK_BREAK, sealed_by, |out| {
             LeaseBreakAck { lease_key: found.key, state: found.new }.emit(out);
         });
     }

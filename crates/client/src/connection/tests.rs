@@ -4,13 +4,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use smb::crypto::{KeySchedule, Role, SessionKey, SessionKeys};
-use smb::{AsyncId, Command, Empty, Header, HeaderFlags, MessageId, NtStatus, Route, SessionId};
+use smb::create::{AccessMask, LeaseKey, LeaseState};
+use smb::crypto::{KeySchedule, LaneId, Role, SessionKey, SessionKeys, VerifyError};
+use smb::negotiate::{Capabilities, Dialect, NegotiateResponse, SecurityMode};
+use smb::{
+    AsyncId, Command, Empty, ErrorResponse, FileTime, Guid, Header, HeaderFlags,
+    LeaseBreakNotification, MessageId, NtStatus, Protocol, Route, SessionId, ShareCapabilities,
+    ShareFlags, ShareType, TransformHeader, TreeConnectResponse, TreeId,
+};
 use tokio::sync::mpsc;
 
 use super::{Connection, PendingResponse, Request, SessionSecurity};
 use crate::error::ConnectionError;
+use crate::options::ConnectOptions;
 use crate::transport::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
+use crate::tree::Tree;
 
 const SESSION: SessionId = SessionId(7);
 /// Far above what a test takes, far below that of whoever waits for the tests.
@@ -54,12 +62,19 @@ fn keys(role: Role) -> SessionKeys {
 
 /// A connection with a session that signs, or seals.
 fn connected(patience: Duration, encrypt: bool) -> (Connection, Arc<SessionSecurity>, Server) {
+    connected_as(patience, |keys| SessionSecurity::new(SESSION, keys, true, encrypt))
+}
+
+fn connected_as(
+    patience: Duration,
+    session: impl FnOnce((SessionKeys, LaneId)) -> SessionSecurity,
+) -> (Connection, Arc<SessionSecurity>, Server) {
     let (outbound, requests) = mpsc::unbounded_channel();
     let (answers, inbound) = mpsc::unbounded_channel();
     let (sender, receiver) = (Box::new(Outbound(outbound)), Box::new(Inbound(inbound)));
     let connection = Connection::start(Transport { sender, receiver, pool: None }, patience);
     let keys_here = (keys(Role::Client), connection.lane());
-    let session = Arc::new(SessionSecurity::new(SESSION, keys_here, true, encrypt));
+    let session = Arc::new(session(keys_here));
     connection.add_session(Arc::clone(&session));
     (connection, session, Server { requests, answers, keys: keys(Role::Server) })
 }
@@ -75,6 +90,17 @@ fn sign(keys: &SessionKeys, pdu: &mut [u8]) {
 }
 
 impl Server {
+    /// A message with that header and body.
+    fn say(&self, is_signed: bool, header: Header, body: impl FnOnce(&mut Vec<u8>)) {
+        let mut pdu = Vec::new();
+        header.emit(&mut pdu);
+        body(&mut pdu);
+        if is_signed {
+            sign(&self.keys, &mut pdu);
+        }
+        self.answers.send(pdu).unwrap();
+    }
+
     /// An answer to the first request, with a credit, changed at will.
     fn answer(&self, is_signed: bool, change: impl FnOnce(&mut Header)) {
         let mut header = Header {
@@ -84,13 +110,7 @@ impl Server {
             ..Header::request(Command::FLUSH, MessageId(0))
         };
         change(&mut header);
-        let mut pdu = Vec::new();
-        header.emit(&mut pdu);
-        Empty.emit(&mut pdu);
-        if is_signed {
-            sign(&self.keys, &mut pdu);
-        }
-        self.answers.send(pdu).unwrap();
+        self.say(is_signed, header, |out| Empty.emit(out));
     }
 }
 
@@ -164,3 +184,169 @@ async fn a_server_that_said_it_takes_long_is_asked_whether_it_is_there() {
     let echo = server.requests.recv().await.unwrap();
     assert_eq!(Header::parse(&echo).unwrap().command, Command::ECHO);
 }
+
+#[tokio::test]
+async fn an_answer_to_another_command_answers_nothing() {
+    let (connection, session, server) = connected(PATIENCE, false);
+    let pending = ask(&connection, &session).await;
+    server.answer(true, |header| {
+        (header.command, header.status) = (Command::SESSION_SETUP, NtStatus::NOT_SUPPORTED);
+    });
+    let expected = ConnectionError::PeerCommand {
+        message_id: MessageId(0),
+        asked: Command::FLUSH,
+        command: Command::SESSION_SETUP,
+    };
+    assert_eq!(pending.await.unwrap_err(), expected);
+}
+
+#[tokio::test]
+async fn an_answer_goes_the_route_that_the_interim_one_named() {
+    for (route, is_taken) in [
+        (Route::Async(AsyncId(9)), true),
+        (Route::Async(AsyncId(8)), false),
+        (Route::Sync { process_id: 0, tree_id: TreeId(0) }, false),
+    ] {
+        let (connection, session, server) = connected(PATIENCE, false);
+        let pending = ask(&connection, &session).await;
+        server.answer(false, |header| {
+            (header.status, header.route) = (NtStatus::PENDING, Route::Async(AsyncId(9)));
+        });
+        server.answer(true, |header| header.route = route);
+        match pending.await {
+            Ok(_) => assert!(is_taken),
+            Err(error) => {
+                assert!(!is_taken);
+                assert_eq!(error, ConnectionError::PeerRoute(MessageId(0)));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_signed_is_answered_signed_whatever_its_session_does() {
+    let without = |keys| SessionSecurity::new(SESSION, keys, false, false);
+    let (connection, session, server) = connected_as(PATIENCE, without);
+    let request = Request { sign: true, ..Request::new(Command::FLUSH).session(&session) };
+    let pending = connection.submit(request, |out| Empty.emit(out)).await.unwrap();
+    server.answer(false, |_| {});
+    let expected = ConnectionError::PeerSignature(VerifyError::PeerUnsigned);
+    assert_eq!(pending.await.unwrap_err(), expected);
+}
+
+#[tokio::test]
+async fn a_session_without_keys_takes_no_answer_of_another() {
+    let (connection, session, server) =
+        connected_as(PATIENCE, |_| SessionSecurity::without_keys(SESSION));
+    let pending = ask(&connection, &session).await;
+    server.answer(false, |header| header.session_id = SessionId(8));
+    assert_eq!(pending.await.unwrap_err(), ConnectionError::PeerSession(SessionId(8)));
+}
+
+#[tokio::test]
+async fn a_lease_without_owner_that_is_broken_sealed_is_given_up_sealed() {
+    // The share wants it, the session does not.
+    let (_connection, _session, mut server) = connected(PATIENCE, false);
+    let mut payload = Vec::new();
+    let header = Header {
+        flags: HeaderFlags::RESPONSE,
+        ..Header::request(Command::OPLOCK_BREAK, MessageId::UNSOLICITED)
+    };
+    header.emit(&mut payload);
+    let (current, new) = (LeaseState::READ, LeaseState::empty());
+    let lease_key = LeaseKey([3; 16]);
+    LeaseBreakNotification { epoch: 0, ack_required: true, lease_key, current, new }
+        .emit(&mut payload);
+    let mut frame = Vec::new();
+    TransformHeader {
+        signature: [0; 16],
+        nonce: [0; 16],
+        original_size: u32::try_from(payload.len()).unwrap(),
+        session_id: SESSION,
+    }
+    .emit(&mut frame);
+    let key = server.keys.sealing.as_ref().unwrap();
+    key.seal(frame.as_mut_slice().try_into().unwrap(), &mut payload).unwrap();
+    frame.extend(payload);
+    server.answers.send(frame).unwrap();
+    let acknowledged = server.requests.recv().await.unwrap();
+    assert_eq!(Protocol::of(&acknowledged), Ok(Protocol::Encrypted));
+}
+
+/// Enters a share of a server of this dialect, which answers the question whether the negotiation was
+/// heard by a status, signed. Whether the client goes on.
+async fn enters(dialect: Dialect, answer: NtStatus, session_signs: bool) -> bool {
+    let (connection, session, mut server) = connected_as(PATIENCE, |(_, lane)| {
+        let keys = if dialect < Dialect::SMB_3_0 { KeySchedule::Smb2 } else { SCHEDULE };
+        let keys = keys.derive(&SessionKey::new(&[3; 16]), Role::Client);
+        SessionSecurity::new(SESSION, (keys, lane), session_signs, false)
+    });
+    if dialect < Dialect::SMB_3_0 {
+        server.keys = KeySchedule::Smb2.derive(&SessionKey::new(&[3; 16]), Role::Server);
+    }
+    let serving = tokio::spawn(async move {
+        while let Some(pdu) = server.requests.recv().await {
+            let request = Header::parse(&pdu).unwrap();
+            let mut header = request.response(NtStatus::SUCCESS);
+            header.credits = 4;
+            let is_signed = request.flags.contains(HeaderFlags::SIGNED);
+            match request.command {
+                Command::NEGOTIATE => server.say(false, header, |out| hello(dialect).emit(out)),
+                Command::TREE_CONNECT => server.say(is_signed, header, |out| entered().emit(out)),
+                Command::IOCTL => {
+                    assert!(is_signed, "the question is signed whatever else is");
+                    header.status = answer;
+                    server.say(true, header, |out| ErrorResponse::NONE.emit(out));
+                }
+                _ => return,
+            }
+        }
+    });
+    let options = ConnectOptions::default();
+    super::negotiate(&connection, &options, "host").await.unwrap();
+    let entered = Tree::enter(connection, session, "host", "share", false).await;
+    let is_in = entered.is_ok();
+    drop(entered);
+    serving.await.unwrap();
+    is_in
+}
+
+fn hello(dialect: Dialect) -> NegotiateResponse<'static> {
+    NegotiateResponse {
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        dialect,
+        server_guid: Guid([1; 16]),
+        capabilities: Capabilities::empty(),
+        transact_size_max: 1 << 16,
+        read_size_max: 1 << 16,
+        write_size_max: 1 << 16,
+        system_time: FileTime(0),
+        start_time: FileTime(0),
+        token: &[],
+        contexts: Vec::new(),
+    }
+}
+
+fn entered() -> TreeConnectResponse {
+    TreeConnectResponse {
+        share_type: ShareType::DISK,
+        flags: ShareFlags::empty(),
+        capabilities: ShareCapabilities::empty(),
+        maximal_access: AccessMask::empty(),
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_3_x_that_does_not_prove_its_negotiation_is_left() {
+    for signs in [true, false] {
+        for refusal in [NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED, NtStatus::ACCESS_DENIED] {
+            for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2] {
+                assert!(!enters(dialect, refusal, signs).await, "{dialect} {refusal} {signs}");
+            }
+        }
+        assert!(enters(Dialect::SMB_2_1, NtStatus::NOT_SUPPORTED, signs).await);
+        assert!(!enters(Dialect::SMB_2_1, NtStatus::ACCESS_DENIED, signs).await);
+    }
+}
+
+const SCHEDULE: KeySchedule = KeySchedule::Smb30 { encryption: true };

@@ -29,7 +29,7 @@ pub(super) async fn run(shared: Weak<Shared>, patience: Duration) {
         let silence = shared.lock_open().silence(Instant::now(), patience);
         match silence {
             Silence::Short => {}
-            Silence::Suspicious => shared.send_detached(Command::ECHO, |out| Empty.emit(out)),
+            Silence::Suspicious => shared.send_detached(Command::ECHO, None, |out| Empty.emit(out)),
             Silence::TooLong => return shared.fail(ConnectionError::PeerSilent),
         }
     }
