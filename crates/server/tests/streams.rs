@@ -6,7 +6,9 @@ mod support;
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
 };
-use smb::info::{Basic, Disposition, FileAttributes, FileInfoClass, FullEa, RenameFlags, Stream};
+use smb::info::{
+    Basic, Disposition, EndOfFile, FileAttributes, FileInfoClass, FullEa, RenameFlags, Stream,
+};
 use smb::{
     Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
     QueryDirectoryRequest,
@@ -300,6 +302,28 @@ fn a_stream_takes_the_place_of_a_file_that_is_free_alone() {
     assert_eq!(holds("f"), b"a stream");
     assert_eq!(opens(&mut one, "f:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
     assert_eq!(opens(&mut one, "f"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_handle_of_a_stream_that_became_its_file_takes_no_more_bytes() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    with_stream(&mut one, "f");
+    let stream = one.open("f:s", |_| {}).id;
+    // What somebody else would write to the stream would be lost.
+    let others = two.open("f:s", |_| {}).id;
+    let replace = RenameFlags::REPLACE_IF_EXISTS;
+    assert_eq!(one.rename(stream, "::$DATA", replace), NtStatus::ACCESS_DENIED);
+    assert_eq!(two.write(others, b"A"), NtStatus::SUCCESS);
+    assert_eq!(two.close(others), NtStatus::SUCCESS);
+    assert_eq!(one.rename(stream, "::$DATA", replace), NtStatus::SUCCESS);
+    assert_eq!(one.write(stream, b"lost"), NtStatus::FILE_CLOSED);
+    let mut cut = Vec::new();
+    EndOfFile { end_of_file: 0 }.emit(&mut cut);
+    assert_eq!(one.set(stream, FileInfoClass::END_OF_FILE, &cut), NtStatus::FILE_CLOSED);
+    assert_eq!(one.read(stream, 8).0, NtStatus::FILE_CLOSED);
+    assert_eq!(one.close(stream), NtStatus::SUCCESS);
+    assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"A stream");
 }
 
 #[test]

@@ -36,6 +36,10 @@ pub(crate) trait Operation: Copy {
 /// Admits an operation, or says why not.
 pub(crate) fn admit<O: Operation>(open: &Open, operation: O) -> Result<O::Leave, NtStatus> {
     let needs = operation.needs();
+    // Its file is another one's now: what is read would be stale, and what is written lost.
+    if open.entry.is_superseded() {
+        return Err(NtStatus::FILE_CLOSED);
+    }
     if !open.may(needs.all) || !(needs.any.is_empty() || open.may_any(needs.any)) {
         return Err(NtStatus::ACCESS_DENIED);
     }

@@ -6,7 +6,7 @@
 //! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pmem::DurabilityClass;
@@ -64,6 +64,8 @@ pub struct Entry {
     device: Option<Arc<Device>>,
     /// The symbolic link that took its place: [`super::Share::turn_into_link`].
     link: OnceLock<OwnedFd>,
+    /// Its bytes have gone to another file: [`super::Share::promote_stream`].
+    superseded: AtomicBool,
     /// When its name was durable: the account of names (`unsynced`) knows what that is worth now.
     durable_name: AtomicU64,
 }
@@ -93,6 +95,7 @@ impl Entry {
             base: None,
             device: None,
             link: OnceLock::new(),
+            superseded: AtomicBool::new(false),
             durable_name: AtomicU64::new(0),
         }
     }
@@ -156,6 +159,15 @@ impl Entry {
 
     pub(super) fn note_durable_name(&self, generation: u64) {
         self.durable_name.store(generation, Ordering::Release);
+    }
+
+    /// Whether its bytes have gone to another file, so that what is written here is lost.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_superseded(&self) {
+        self.superseded.store(true, Ordering::Release);
     }
 
     pub(super) fn set_link(&self, link: OwnedFd) {

@@ -262,8 +262,8 @@ impl Share {
         Ok(())
     }
 
-    /// Makes a stream the unnamed one of its file: its bytes move there and it is gone. Nobody else may have
-    /// the file open.
+    /// Makes a stream the unnamed one of its file: its bytes move there, it is gone, and `entry` is superseded.
+    /// Nobody may have the file open, nor anybody else the stream, and nobody may write to it meanwhile.
     ///
     /// # Durability
     ///
@@ -294,7 +294,9 @@ impl Share {
         }
         file.set_size(size)?;
         rustix::fs::fsync(file.as_fd())?;
-        self.remove_stream(leave, entry)
+        self.remove_stream(leave, entry)?;
+        entry.set_superseded();
+        Ok(())
     }
 
     /// The name of the stream an entry stands for.

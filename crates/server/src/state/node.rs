@@ -60,9 +60,14 @@ impl OpenRecord {
         self.sharing.uses.is_empty() && self.open.upgrade().is_none_or(|open| open.only_looks())
     }
 
+    /// Whether its path begins where those of `share` do: several shares may show one directory.
+    pub(crate) fn is_in(&self, share: &Share) -> bool {
+        self.share.root_key() == share.root_key()
+    }
+
     /// Whether it is of something below a directory.
-    pub(super) fn is_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
-        Arc::ptr_eq(&self.share, share) && self.path.is_below(directory)
+    pub(super) fn is_below(&self, share: &Share, directory: &SharePath) -> bool {
+        self.is_in(share) && self.path.is_below(directory)
     }
 }
 
@@ -321,14 +326,19 @@ impl Node {
         }
     }
 
-    /// Takes a file that nobody has open, its streams aside: whoever comes waits until it is given back.
-    pub(crate) fn claim(node: &Arc<Self>) -> Result<Claimed, NtStatus> {
+    /// Takes a file that nobody has open, its streams and the open `but` aside: whoever comes waits until it
+    /// is given back. Nor may it be mapped, or be about to go.
+    pub(crate) fn claim(node: &Arc<Self>, but: Option<OpenSerial>) -> Result<Claimed, NtStatus> {
         let mut state = node.lock();
-        if state.delete_pending.is_some() || state.doomed.is_some() {
+        let goes = state.opens.iter().any(|open| open.delete_on_close.is_some());
+        if goes || state.delete_pending.is_some() || state.doomed.is_some() {
             return Err(NtStatus::DELETE_PENDING);
         }
-        if state.removing || !state.opens.is_empty() {
+        if state.removing || state.opens.iter().any(|open| Some(open.serial) != but) {
             return Err(NtStatus::ACCESS_DENIED);
+        }
+        if !state.regions.is_empty() {
+            return Err(NtStatus::USER_MAPPED_FILE);
         }
         state.removing = true;
         Ok(Claimed(Arc::clone(node)))

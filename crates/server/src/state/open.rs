@@ -282,6 +282,13 @@ impl Open {
         drop(self.changes.write().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Carries out what may take the file away from under this open, while no change is under way through it.
+    /// May block.
+    pub(crate) fn supersede<T>(&self, act: impl FnOnce() -> T) -> Result<T, Ended> {
+        let _alone = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closed() { Err(Ended) } else { Ok(act()) }
+    }
+
     /// Which LOCK requests were carried out.
     pub(crate) fn lock_sequences(&self) -> MutexGuard<'_, LockSequences> {
         self.lock_sequences.lock().unwrap_or_else(PoisonError::into_inner)
@@ -474,9 +481,9 @@ impl Open {
         removed
     }
 
-    /// Whether the open has ended for those who hold this object.
+    /// Whether the open has ended for those who hold this object, or its file from under it.
     pub(crate) fn is_closed(&self) -> bool {
-        self.life.load(Ordering::Acquire) != HELD
+        self.life.load(Ordering::Acquire) != HELD || self.entry.is_superseded()
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  :other    what has the name gives way as a file would, and only where nobody has it open
-//!  ::$DATA   the file's bytes are replaced: nobody may have the file open, and nobody gets it meanwhile
+//!  ::$DATA   the file's bytes are replaced: nobody may have the file open, nor anybody else the stream, and
+//!            nobody gets them meanwhile; the handle of the stream, which is gone, takes nothing but CLOSE
 //! ```
 //!
 //! Spec: MS-FSA §2.1.5.15.11.1 (stream rename).
@@ -79,17 +80,21 @@ async fn to_unnamed(
     if is_read_only(call, open).await? {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     // Who only caches a handle, or maps a region, is asked to let go first.
-    call.yield_caching(&base, open.owner, Intent::Unlink).await?;
-    call.recall(&base, RecallReason::RENAME_OVER, |_| true).await?;
-    let alone = Node::claim(&base)?;
-    let entry = Arc::clone(&open.entry);
+    for node in [&open.node, &base] {
+        call.yield_caching(node, open.owner, Intent::Unlink).await?;
+        call.recall(node, RecallReason::RENAME_OVER, |region| region.open_serial != open.serial)
+            .await?;
+    }
+    // What is written to the stream from now on would be lost.
+    let unmapped = open.node.begin_resize();
+    let alone = (Node::claim(&base, None)?, Node::claim(&open.node, Some(open.serial))?);
+    let promoted = Arc::clone(open);
     let work = move || {
-        let _alone = alone;
-        share.promote_stream(leave, &entry, replace)
+        let (_alone, _unmapped) = (alone, unmapped);
+        promoted.supersede(|| share.promote_stream(leave, &promoted.entry, replace))
     };
-    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
+    Ok(call.blocking(InlineIo::CachedReads, work).await???)
 }
 
 async fn is_read_only(call: &Call, open: &Open) -> Result<bool, NtStatus> {
