@@ -248,6 +248,68 @@ fn a_crash_before_a_rename_that_was_noted_loses_nothing() {
 }
 
 #[test]
+fn two_renames_by_others_and_a_power_failure_lose_no_persistent_open() {
+    let server = Writing::start_on_disk();
+    let mut one = server.fixture.client(1);
+    // Without a lease: others may have the file open too.
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
+    let opened = one.open("f", |request| {
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    assert!(is_persistent(&opened));
+    let mut other = server.fixture.client(2);
+    let id = other.open("f", |_| {}).id;
+    let synced = || server.fixture.running.status().directories_synced;
+    assert_eq!(other.rename(id, "g", RenameFlags::empty()), NtStatus::SUCCESS);
+    let before = synced();
+    assert_eq!(other.rename(id, "h", RenameFlags::empty()), NtStatus::SUCCESS);
+    // A power failure takes back what was not synced.
+    let durable = if synced() > before { "g" } else { "f" };
+    let dir = server.fixture.dir.path();
+    std::fs::rename(dir.join("h"), dir.join(durable)).unwrap();
+    let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: true };
+    let back = server.reboot().fixture.client(1).open(durable, |request| {
+        request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+    });
+    assert_eq!(back.status, NtStatus::SUCCESS, "{durable}");
+}
+
+#[test]
+fn a_persistent_open_whose_file_cannot_be_reached_waits_for_a_later_try() {
+    let server = Writing::start();
+    let dir = server.fixture.dir.path();
+    std::fs::create_dir(dir.join("d")).unwrap();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "d\\f");
+    assert!(is_persistent(&opened));
+    // ELOOP stands for whatever keeps the server from looking.
+    let hide = || {
+        std::fs::rename(dir.join("d"), dir.join("away")).unwrap();
+        std::os::unix::fs::symlink("d", dir.join("d")).unwrap();
+    };
+    let show = || {
+        std::fs::remove_file(dir.join("d")).unwrap();
+        std::fs::rename(dir.join("away"), dir.join("d")).unwrap();
+    };
+    hide();
+    let blind = server.crash();
+    assert_eq!(blind.fixture.running.status().orphans, 0);
+    let mut again = blind.fixture.client(1);
+    let unavailable = take_back(&mut again, "d\\f", opened.id).status;
+    // Nobody else takes the file from its owner meanwhile, by whatever name.
+    let mut other = blind.fixture.client(2);
+    let refused = other.open("away\\f", |_| {}).status;
+    // The next server finds the note too.
+    let next = blind.crash();
+    show();
+    assert_eq!(unavailable, NtStatus::FILE_NOT_AVAILABLE);
+    assert_eq!(refused, NtStatus::SHARING_VIOLATION);
+    assert_eq!(take_back(&mut again, "d\\f", opened.id).status, NtStatus::SUCCESS);
+    let mut later = next.fixture.client(1);
+    assert_eq!(take_back(&mut later, "d\\f", opened.id).status, NtStatus::SUCCESS);
+}
+
+#[test]
 fn a_share_without_a_log_grants_durable_handles_at_most() {
     let fixture = Fixture::start();
     let opened = open_persistent(&mut fixture.client(1), "f");

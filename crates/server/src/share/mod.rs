@@ -6,7 +6,7 @@
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`policy`]: who may do what, which may be replaced while the share is served;
-//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one.
+//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one; * [`left_over`]: those that wait to be brought back.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
 //! pool. The confinement rests on the kernel (`openat2`), not on string checks.
@@ -20,6 +20,7 @@ mod entry;
 mod error;
 mod extended;
 pub(crate) mod journal;
+pub(crate) mod left_over;
 mod links;
 mod lookup;
 mod metadata;
@@ -42,7 +43,7 @@ mod volume;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
@@ -57,7 +58,8 @@ pub use directory::{Enumeration, Listed, Next};
 pub use entry::{BasicChange, Entry, InlineIo};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
-use journal::{BootId, Journal, OpenNote};
+use journal::{BootId, Journal};
+use left_over::LeftOver;
 pub use lookup::{Found, Located, Reach};
 pub use metadata::{FileKey, Metadata, PosixFacts};
 use mounts::{FileSystem, Mounts};
@@ -141,8 +143,8 @@ pub struct Share {
     tunnel: Tunnel,
     devices: Devices,
     journal: Option<Journal>,
-    /// Opens there were when the server ended, until somebody takes them.
-    left_over: Mutex<Vec<OpenNote>>,
+    /// Opens there were when the server ended, until they are brought back or given up.
+    left_over: LeftOver,
     /// Held while a symbolic link is made or moved, and while a directory is moved up.
     links: Mutex<()>,
 }
@@ -180,7 +182,7 @@ impl Share {
             tunnel: Tunnel::default(),
             devices,
             journal,
-            left_over: Mutex::new(left_over.unwrap_or_default()),
+            left_over: LeftOver::new(left_over.unwrap_or_default()),
             links: Mutex::default(),
         })
     }
@@ -207,9 +209,9 @@ impl Share {
         self.journal.as_ref()
     }
 
-    /// Takes the opens there were when the server ended.
-    pub(crate) fn take_left_over(&self) -> Vec<OpenNote> {
-        std::mem::take(&mut self.left_over.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The opens there were when the server ended and that have not been brought back yet.
+    pub(crate) fn left_over(&self) -> &LeftOver {
+        &self.left_over
     }
 
     /// Whether push commits on volatile memory are answered all the same.

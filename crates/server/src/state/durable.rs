@@ -16,6 +16,7 @@ use super::caching::Caching;
 use super::locks::OpenSerial;
 use super::open::Open;
 use super::orphans::OrphanTable;
+use super::persistent;
 use crate::limits::{DURABLE_TIMEOUT, ORPHANS_MAX, ORPHANS_PER_USER_MAX};
 use crate::service::Core;
 
@@ -181,25 +182,37 @@ impl Orphans {
     }
 }
 
-/// Closes orphans whose time is over or whose caching somebody asks for, as long as the server
-/// lives.
+/// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
+/// back, as long as the server lives.
 pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>) {
+    let mut retry_at = Instant::now() + LOOK_AGAIN;
     loop {
         let (due, next) = orphans.take_due(Instant::now());
         {
             let Some(core) = core.upgrade() else { return };
+            if retry_at <= Instant::now() {
+                retry_at = Instant::now() + LOOK_AGAIN;
+                restore_left_over(&core);
+            }
             if !due.is_empty() {
                 let runtime = core.runtime.clone();
                 // Not waited for: a slow device keeps nobody else's file open.
                 drop(runtime.spawn_blocking(move || close_all(&core, due)));
             }
         }
-        let look_again = Instant::now() + LOOK_AGAIN;
-        let at = next.map_or(look_again, |next| next.min(look_again));
+        let at = next.map_or(retry_at, |next| next.min(retry_at));
         tokio::select! {
             () = orphans.wake.notified() => {}
             () = tokio::time::sleep_until(at.into()) => {}
         }
+    }
+}
+
+// Not waited for, as above.
+fn restore_left_over(core: &Arc<Core>) {
+    for share in core.shares().iter().filter(|share| !share.left_over().is_empty()) {
+        let (core_too, share) = (Arc::clone(core), Arc::clone(share));
+        drop(core.runtime.spawn_blocking(move || persistent::restore_later(&core_too, &share)));
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::durable::Orphans;
 use super::locks::OpenSerial;
 use super::node::{Node, OpenRecord};
+use super::open::Open;
 use crate::share::{FileKey, Naming, Share, SharePath};
 
 /// All nodes.
@@ -43,6 +44,23 @@ impl Table {
         if self.nodes.capacity() > 4 * GONE_MAX.max(self.nodes.len()) {
             self.nodes.shrink_to(2 * GONE_MAX.max(self.nodes.len()));
         }
+    }
+}
+
+/// An open and the name it has at one moment.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) serial: OpenSerial,
+    pub(crate) share: Arc<Share>,
+    pub(crate) path: SharePath,
+    /// The open itself; there once it exists.
+    pub(crate) open: Weak<Open>,
+}
+
+impl Named {
+    pub(crate) fn of(record: &OpenRecord) -> Self {
+        let OpenRecord { serial, ref share, ref path, ref open, .. } = *record;
+        Self { serial, share: Arc::clone(share), path: path.clone(), open: Weak::clone(open) }
     }
 }
 
@@ -81,17 +99,13 @@ impl Nodes {
         })
     }
 
-    /// What is open below a directory, and by which name.
-    pub(crate) fn open_below(
-        &self,
-        share: &Arc<Share>,
-        directory: &SharePath,
-    ) -> Vec<(OpenSerial, SharePath)> {
+    /// What is open below a directory.
+    pub(crate) fn open_below(&self, share: &Arc<Share>, directory: &SharePath) -> Vec<Named> {
         let mut found = Vec::new();
         for node in self.all() {
             let state = node.lock();
             let below = state.opens.iter().filter(|open| open.is_below(share, directory));
-            found.extend(below.map(|open| (open.serial, open.path.clone())));
+            found.extend(below.map(Named::of));
         }
         found
     }

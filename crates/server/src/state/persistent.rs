@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A note leads back to its file by path and inode: a file that somebody replaced on the machine
-//! itself is not opened in its place. What its user may do is decided anew: who would not be granted as
+//! itself is not opened in its place. Where the file cannot be looked for now (the medium fails, descriptors are
+//! used up) the note stays, nobody else opens the file, and it is tried again until its client's time is over. What its user may do is decided anew: who would not be granted as
 //! much today does not get the open back. Leases come back as they were granted. Where several clients
 //! have a file open none caches writes any more: what was broken after the note was written is not
 //! known, what may be shared is.
@@ -19,7 +20,7 @@
 //! Spec: MS-SMB2 §3.3.5.9.10 (persistent opens), §3.3.3 (initialization).
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
@@ -73,18 +74,55 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
     })
 }
 
-/// Opens again what was open when the server ended; it waits for its clients from now on. Blocks.
+/// Opens again what was open when the server ended; it waits for its clients from now on. What cannot be
+/// opened now is left over for [`restore_later`] and [`restore_one`]. Blocks.
 pub(crate) fn restore(core: &Arc<Core>, share: &Arc<Share>) {
-    for note in share.take_left_over() {
-        let (serial, path) = (note.serial, note.path.clone());
-        match bring_back(core, share, note) {
-            Ok(()) => info!(serial, path, "a persistent open waits for its client"),
-            Err(error) => {
-                warn!(serial, path, %error, "a persistent open is lost");
-                forget(share, serial);
-            }
+    try_each(core, share, |_| true);
+}
+
+/// Tries again what could not be opened before, and gives up what no client comes back for any more. Blocks.
+pub(crate) fn restore_later(core: &Arc<Core>, share: &Arc<Share>) {
+    if let Some(trying) = share.left_over().begin() {
+        for OpenNote { serial, path, .. } in trying.expired(Instant::now()) {
+            warn!(serial, path, "a persistent open is lost: its file could not be opened in time");
+            forget(share, serial);
+            trying.settle(serial);
         }
     }
+    restore(core, share);
+}
+
+/// Tries one again, whose client has come back. Blocks.
+pub(crate) fn restore_one(core: &Arc<Core>, share: &Arc<Share>, serial: OpenSerial) {
+    try_each(core, share, |note| note.serial == serial.0);
+}
+
+// Nothing while another thread tries: that one may wait for a disk.
+fn try_each(core: &Arc<Core>, share: &Arc<Share>, is_meant: impl Fn(&OpenNote) -> bool) {
+    let Some(trying) = share.left_over().begin() else { return };
+    for note in trying.notes().into_iter().filter(is_meant) {
+        let serial = note.serial;
+        if try_one(core, share, note) {
+            trying.settle(serial);
+        }
+    }
+}
+
+// Says whether it was decided: the open is there, or lost.
+fn try_one(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> bool {
+    let (serial, path) = (note.serial, note.path.clone());
+    match bring_back(core, share, note) {
+        Ok(()) => info!(serial, path, "a persistent open waits for its client"),
+        Err(error) if error.may_pass() => {
+            warn!(serial, path, %error, "a persistent open cannot be opened yet");
+            return false;
+        }
+        Err(error) => {
+            warn!(serial, path, %error, "a persistent open is lost");
+            forget(share, serial);
+        }
+    }
+    true
 }
 
 /// The open is closed, and does not come back.
@@ -99,8 +137,33 @@ pub(crate) fn forget(share: &Share, serial: u64) {
 enum Lost {
     #[error(transparent)]
     File(#[from] ShareError),
+    #[error("its file is gone, or another one has its name")]
+    Gone,
+    #[error("its user would not be granted as much today")]
+    Rights,
+    #[error("its lease is another file's")]
+    LeaseKey,
+    #[error("too many opens wait for their clients")]
+    TooMany,
     #[error("the machine was started anew, and may have lost what was written")]
     Boot,
+}
+
+impl Lost {
+    // Whether it may come back all the same: only what is known to be lost is.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::File(error) => !is_gone(error),
+            Self::TooMany => true,
+            Self::Gone | Self::Rights | Self::LeaseKey | Self::Boot => false,
+        }
+    }
+}
+
+// What a look-up says of a name that leads to no file, or to no regular one.
+fn is_gone(error: &ShareError) -> bool {
+    use ShareError::{NotDirectory, NotFound, PathNotFound, PeerNameInvalid, SpecialFile};
+    matches!(error, NotFound | PathNotFound | NotDirectory | PeerNameInvalid | SpecialFile)
 }
 
 // Whether the file has all that the client of an open was told of.
@@ -116,7 +179,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     let user = Identity::user(&note.user);
     let deletes = note.flags & DELETE_ON_CLOSE != 0;
     let granted = Regrant::decide(share, &user, access, deletes);
-    let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(ShareError::AccessDenied)?;
+    let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(Lost::Rights)?;
     let entry = share.open_found(&found, granted.mode)?;
     let boot = share.journal().map(Journal::boot);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
@@ -128,7 +191,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         OPLOCK => Owner::Open(serial),
         _ => Owner::Lease { client: note.client, key: note.lease_key },
     };
-    let key_claim = core.lease_keys.claim(owner, found.key).ok_or(ShareError::Exists)?;
+    let key_claim = core.lease_keys.claim(owner, found.key).ok_or(Lost::LeaseKey)?;
     let node = core.nodes.node(found.key);
     let tree = Tree::new(0, Target::Disk(Arc::clone(share)), granted.rights);
     let open = Arc::new(Open::new(OpenParts {
@@ -181,21 +244,32 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     if let Some(key) = open.origin.key() {
         core.creates.replace(key, &open);
     }
-    core.orphans.adopt_restored(open).map_err(|_| ShareError::HandlesExhausted)?;
-    Ok(())
+    core.orphans.adopt_restored(open).map_err(|open| {
+        let mut state = open.node.lock();
+        state.opens.retain(|record| record.serial != serial);
+        state.locks.release(serial);
+        state.leases.close(owner);
+        Lost::TooMany
+    })
 }
 
 // Under the name it had last, or the one before: the crash may have come before the rename. Somebody
 // may also have put another file there.
-fn find(share: &Share, note: &OpenNote) -> Result<(SharePath, Found), ShareError> {
+fn find(share: &Share, note: &OpenNote) -> Result<(SharePath, Found), Lost> {
+    let mut unknown = None;
     for name in std::iter::once(&note.path).chain(&note.earlier) {
-        let Ok(located) = share.locate(&SharePath::parse(name)?) else { continue };
         let is_it = |found: &Found| found.key.inode == note.inode && !found.is_directory;
-        if let Some(found) = located.found.filter(is_it) {
-            return Ok((located.path, found));
+        match SharePath::parse(name).and_then(|path| share.locate(&path)) {
+            Ok(located) => {
+                if let Some(found) = located.found.filter(is_it) {
+                    return Ok((located.path, found));
+                }
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => unknown = Some(error),
         }
     }
-    Err(ShareError::NotFound)
+    Err(unknown.map_or(Lost::Gone, Lost::File))
 }
 
 fn restore_lease(state: &mut NodeState, owner: Owner, note: &OpenNote) {

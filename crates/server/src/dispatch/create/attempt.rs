@@ -306,6 +306,10 @@ pub(super) fn enter(
     if state.delete_pending.is_some() {
         return Err(NtStatus::DELETE_PENDING);
     }
+    // A persistent open of it that could not be brought back yet may share nothing.
+    if record.share.left_over().is_of(node.key().inode) {
+        return Err(NtStatus::SHARING_VIOLATION);
+    }
     if state.leases.expire(now) {
         node.changed.notify_waiters();
     }

@@ -174,18 +174,17 @@ async fn write_down(
     durable: Durable,
     granted: Option<Granted>,
 ) -> Option<Durable> {
-    let (noted, share) = (persistent::note(open, durable, granted), open.tree.share().cloned());
-    let named = Arc::clone(open);
-    let work = move || match (noted, share.as_ref().and_then(|share| share.journal())) {
-        (Some(note), Some(journal)) => {
-            // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
-            persist_opened(&named).map_err(|status| std::io::Error::other(status.to_string()))?;
-            journal.open_durably(note)?;
-            // Renamed meanwhile, by who has not seen the note.
-            let path = named.node.lock().path_of(named.serial);
-            path.map_or(Ok(()), |path| journal.move_durably(named.serial.0, &path.to_wire()))
-        }
-        _ => Err(std::io::Error::other("nobody in particular has opened it")),
+    let noted = Arc::clone(open);
+    let work = move || {
+        let journal = noted.tree.share().and_then(|share| share.journal());
+        let nobody = || std::io::Error::other("nobody in particular has opened it");
+        let journal = journal.ok_or_else(nobody)?;
+        // Nobody renames it before it is noted.
+        let _names = journal.hold_names();
+        let note = persistent::note(&noted, durable, granted).ok_or_else(nobody)?;
+        // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
+        persist_opened(&noted).map_err(|status| std::io::Error::other(status.to_string()))?;
+        journal.open_durably(note)
     };
     match call.blocking(InlineIo::CachedReads, work).await {
         Ok(Ok(())) => Some(durable),

@@ -23,7 +23,8 @@ use crate::state::caching::Caching;
 use crate::state::durable::Moving;
 use crate::state::lease::{Granted, Owner};
 use crate::state::open::NewPlace;
-use crate::state::{Open, OpenSerial, Tree};
+use crate::state::session::Identity;
+use crate::state::{Open, OpenSerial, Tree, persistent};
 
 /// What of a request counts when nothing is opened.
 #[derive(Clone, Debug)]
@@ -68,6 +69,7 @@ pub(super) async fn take_back(
     out: &mut Vec<u8>,
 ) -> Outcome {
     let serial = OpenSerial(back.file_id.persistent);
+    bring_back(call, tree, serial).await?;
     let (old, _moving) = claim(call, serial, |open| check(call, tree, back, extras, open)).await?;
     let open = attach(call, tree, old).await?;
     info!(serial = serial.0, path = open.path().to_wire(), "a durable open is back");
@@ -106,6 +108,24 @@ pub(super) async fn repeat(
     let action = open.origin.action;
     debug!(serial = open.serial.0, "a CREATE came again");
     answer(call, &open, extras, asked, action, out).await
+}
+
+// An open from before the server started that could not be opened then may be now. Until it is its client has
+// to ask again.
+async fn bring_back(call: &Call, tree: &Arc<Tree>, serial: OpenSerial) -> Result<(), NtStatus> {
+    let (Some(share), Identity::User(user)) = (tree.share(), &call.session().identity) else {
+        return Ok(());
+    };
+    if !share.left_over().has(serial.0, user) {
+        return Ok(());
+    }
+    let (core, share_too) = (Arc::clone(&call.link.core), Arc::clone(share));
+    let work = move || persistent::restore_one(&core, &share_too, serial);
+    call.blocking(InlineIo::CachedReads, work).await?;
+    if share.left_over().has(serial.0, user) {
+        return Err(NtStatus::FILE_NOT_AVAILABLE);
+    }
+    Ok(())
 }
 
 // Finds an orphan. A client may be back before we know that it was gone; then it waits a little.

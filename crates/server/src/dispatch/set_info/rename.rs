@@ -13,12 +13,14 @@ use super::{Call, stream};
 use crate::access::{self, Add, MayRemove, Remove};
 use crate::dispatch::flush;
 use crate::service::Core;
+use crate::share::journal::Journal;
 use crate::share::{
     DosAttributes, InlineIo, Located, Naming, Remembered, SEPARATORS, Share, ShareError, SharePath,
 };
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::node::{Node, OpenRecord};
+use crate::state::nodes::Named;
 use crate::state::sharing::{Kinds, Sharing};
 
 /// Gives an open file another name.
@@ -45,29 +47,13 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         return Ok(());
     }
     target.enter_directory(call, &to).await?;
-    // Noted before and not after: a crash in between leaves the file where the note says it was.
-    write_down(call, open, Some(to.clone())).await?;
-    let (share, from, key) = (Arc::clone(&target.share), target.from.clone(), open.node.key());
-    let replace = target.replace;
-    let inline = share.inline_by_name(&[&from, &to]);
-    let renamed_to = to.clone();
-    let entry = Arc::clone(&open.entry);
-    let work = move || {
-        share.rename(leave, &from, &renamed_to, key, replace)?;
-        if let Some(creation) = creation {
-            // Where it cannot be kept the file was created when it was.
-            let _ = entry.inherit_creation(creation);
-        }
-        Ok::<_, ShareError>(())
+    let inline = match target.share.journal() {
+        // What is noted is on a disk.
+        Some(_) => InlineIo::CachedReads,
+        None => target.share.inline_by_name(&[&target.from, &to]),
     };
-    let renamed = call.changing(open, inline, work).await.and_then(|renamed| Ok(renamed?));
-    let is_mapped = renamed.is_ok() && target.note_renamed(open, &to);
-    if is_directory && renamed.is_ok() {
-        core.nodes.move_below(&target.share, &target.from, &to);
-    }
-    // Also what was opened meanwhile, and what has kept its name after all.
-    write_down(call, open, None).await?;
-    renamed?;
+    let renaming = Renaming { core, open: Arc::clone(open), target, to, creation };
+    let is_mapped = call.changing(open, inline, move || renaming.carry_out(leave)).await??;
     if is_mapped || open.is_write_through() {
         // One-sided commits do not look after the name, so it is made durable before they go on.
         let open = Arc::clone(open);
@@ -77,45 +63,92 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     Ok(())
 }
 
-// Persistent opens are found again by the name they are about to get, or else by the one they have.
-async fn write_down(
-    call: &Call,
-    open: &Arc<Open>,
-    about_to: Option<SharePath>,
-) -> Result<(), NtStatus> {
-    if open.tree.share().is_none_or(|share| share.journal().is_none()) {
-        return Ok(());
-    }
-    let (open, core) = (Arc::clone(open), Arc::clone(&call.link.core));
-    call.blocking(InlineIo::CachedReads, move || note_moved(&core, &open, about_to.as_ref())).await
+/// A rename with nothing in its way.
+struct Renaming {
+    core: Arc<Core>,
+    open: Arc<Open>,
+    target: Target,
+    to: SharePath,
+    /// See [`Cleared`].
+    creation: Option<u64>,
 }
 
-// Blocks. Also what is open below a directory, which only the rules of POSIX move under its opens.
-fn note_moved(core: &Core, open: &Open, about_to: Option<&SharePath>) {
-    let mut names: Vec<_> = {
-        let state = open.node.lock();
-        let from = state.path_of(open.serial);
-        let name = |other: &OpenRecord| {
-            let moves = about_to.filter(|_| Some(&other.path) == from.as_ref());
-            let path = moves.unwrap_or(&other.path).to_wire();
-            (Arc::clone(&other.share), other.serial.0, path)
-        };
-        state.opens.iter().map(name).collect()
-    };
-    if open.entry.is_directory()
-        && let Some(share) = open.tree.share()
-    {
-        let from = open.path();
-        names.extend(core.nodes.open_below(share, &from).into_iter().map(|(serial, path)| {
-            let path = about_to.map_or_else(|| path.clone(), |to| path.moved(&from, to));
-            (Arc::clone(share), serial.0, path.to_wire())
-        }));
+impl Renaming {
+    // Blocks. Says whether the file is mapped for push.
+    fn carry_out(self, leave: MayRemove) -> Result<bool, ShareError> {
+        let Self { core, open, target, to, creation } = &self;
+        let (share, from) = (&target.share, &target.from);
+        let names = share.journal().map(Journal::hold_names);
+        if names.is_some() {
+            // Noted before and not after: a crash in between leaves the file where the note says it was.
+            self.note(Moves::Begin);
+        }
+        let renamed = share.rename(leave, from, to, open.node.key(), target.replace);
+        let mut is_mapped = false;
+        if renamed.is_ok() {
+            if let Some(creation) = *creation {
+                // Where it cannot be kept the file was created when it was.
+                let _ = open.entry.inherit_creation(creation);
+            }
+            is_mapped = target.note_renamed(open, to);
+            if open.entry.is_directory() {
+                core.nodes.move_below(share, from, to);
+            }
+        } else if names.is_some() {
+            self.note(Moves::End);
+        }
+        renamed.map(|()| is_mapped)
     }
-    for (share, serial, path) in names {
-        if let Some(Err(error)) = share.journal().map(|log| log.move_durably(serial, &path)) {
-            warn!(serial, %error, "a crash will lose a persistent open");
+
+    // Persistent opens are found again by the name they are about to get, or else by the one they have, which
+    // is durable before another one is noted: of two renames a crash may take back both.
+    fn note(&self, moves: Moves) {
+        for Named { serial, share, path, open } in self.renamed() {
+            let Some(journal) = share.journal().filter(|journal| journal.has(serial.0)) else {
+                continue;
+            };
+            let (named, durable) = match moves {
+                Moves::Begin => {
+                    let open = open.upgrade();
+                    let durable = open.map_or(Ok(()), |open| flush::persist_name(&open));
+                    (path.moved(&self.target.from, &self.to), durable)
+                }
+                Moves::End => (path, Ok(())),
+            };
+            if let Err(status) = durable {
+                warn!(serial = serial.0, %status, "a crash may lose a persistent open");
+            }
+            if let Err(error) = journal.move_durably(serial.0, &named.to_wire()) {
+                warn!(serial = serial.0, %error, "a crash will lose a persistent open");
+            }
         }
     }
+
+    // Whatever is open by the name that goes, and below a directory, which only the rules of POSIX move under
+    // its opens.
+    fn renamed(&self) -> Vec<Named> {
+        let (open, from) = (&self.open, &self.target.from);
+        let mut renamed: Vec<_> = {
+            let state = open.node.lock();
+            let is_named =
+                |other: &&OpenRecord| other.path == *from && other.is_in(&self.target.share);
+            let by_name = state.opens.iter().filter(is_named);
+            by_name.map(Named::of).collect()
+        };
+        if open.entry.is_directory() {
+            renamed.extend(self.core.nodes.open_below(&self.target.share, from));
+        }
+        renamed
+    }
+}
+
+/// What is noted of a rename.
+#[derive(Clone, Copy, Debug)]
+enum Moves {
+    /// It is about to be done.
+    Begin,
+    /// It was not done.
+    End,
 }
 
 /// Gives an open file one more name.
@@ -182,7 +215,7 @@ impl Target {
     fn note_renamed(&self, open: &Open, to: &SharePath) -> bool {
         let mut state = open.node.lock();
         for record in &mut state.opens {
-            if record.path == self.from && Arc::ptr_eq(&record.share, &self.share) {
+            if record.path == self.from && record.is_in(&self.share) {
                 record.path = to.meant(record.path.naming());
             }
         }

@@ -39,6 +39,7 @@ pub(crate) struct Journal {
     path: PathBuf,
     boot: BootId,
     log: Mutex<Log>,
+    names: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Journal {
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
         let log = Mutex::new(Log { file, live, records, poisoned: false });
-        Ok((Self { path: path.to_owned(), boot, log }, notes))
+        Ok((Self { path: path.to_owned(), boot, log, names: Mutex::default() }, notes))
     }
 
     /// The boot of the machine that opens are noted with.
@@ -97,18 +98,34 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that an open's file has another name, or is about to get it.
+    /// Notes that an open's file is about to get another name, or has kept the one before.
     ///
     /// # Durability
     ///
-    /// After `Ok` a crash does not lose the open for its name, be it this one or the one before.
+    /// After `Ok` a crash does not lose the open for its name, be it this one or the one before, which has to
+    /// be durable by then.
     pub(crate) fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
         let mut log = self.lock();
         let Some(note) = log.live.get_mut(&serial).filter(|note| note.path != path) else {
             return Ok(());
         };
         note.rename(path);
-        log.append(&moved(serial, path), true)
+        log.append(&moved(serial, path), true)?;
+        // The note is durable, whatever becomes of the housekeeping.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
+    /// Whether an open is noted.
+    pub(crate) fn has(&self, serial: u64) -> bool {
+        self.lock().live.contains_key(&serial)
+    }
+
+    /// Keeps the names that opens are noted with and those that their files have together until dropped:
+    /// whoever notes an open or renames a file of this share holds it meanwhile. Comes before the lock
+    /// of a node.
+    pub(crate) fn hold_names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes what a LOCK request does to the locks of an open, all of it or nothing.
@@ -247,40 +264,46 @@ const MAGIC: &[u8] = b"LFOPENS1";
 const COMPACT_FROM: usize = 1_024;
 
 #[cfg(test)]
+const TEST_BOOT: BootId = BootId([9; 16]);
+
+/// An open to try things with.
+#[cfg(test)]
+pub(super) fn note_of_test(serial: u64) -> OpenNote {
+    OpenNote {
+        boot: Some(TEST_BOOT),
+        serial,
+        inode: 7,
+        access: 0x1f_01ff,
+        mode: 0,
+        action: 2,
+        timeout_ms: 60_000,
+        flags: 0x3f,
+        flavor: 2,
+        held: 7,
+        epoch: 3,
+        lease_key: [1; 16],
+        client: [2; 16],
+        create_guid: [3; 16],
+        user: "user".to_owned(),
+        path: "a/b".to_owned(),
+        earlier: None,
+        locks: Vec::new(),
+        sequences: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use super::note_of_test as note;
     use super::*;
 
-    const BOOT: BootId = BootId([9; 16]);
+    const BOOT: BootId = TEST_BOOT;
 
     fn open(path: &Path) -> io::Result<(Journal, Vec<OpenNote>)> {
         Journal::open(path, BOOT)
-    }
-
-    fn note(serial: u64) -> OpenNote {
-        OpenNote {
-            boot: Some(BOOT),
-            serial,
-            inode: 7,
-            access: 0x1f_01ff,
-            mode: 0,
-            action: 2,
-            timeout_ms: 60_000,
-            flags: 0x3f,
-            flavor: 2,
-            held: 7,
-            epoch: 3,
-            lease_key: [1; 16],
-            client: [2; 16],
-            create_guid: [3; 16],
-            user: "user".to_owned(),
-            path: "a/b".to_owned(),
-            earlier: None,
-            locks: Vec::new(),
-            sequences: BTreeMap::new(),
-        }
     }
 
     fn serials<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u64> {
@@ -419,6 +442,22 @@ mod tests {
         let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
         assert!(len < (COMPACT_FROM + 2) * one);
         assert_eq!(open(&path).unwrap().1, []);
+    }
+
+    #[test]
+    fn the_file_does_not_grow_with_renames() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = open(&path).unwrap();
+        journal.open_durably(note(1)).unwrap();
+        for number in 0..3 * COMPACT_FROM {
+            journal.move_durably(1, if number % 2 == 0 { "f" } else { "g" }).unwrap();
+        }
+        let longest = record(OPENED, |out| note(1).emit(out)).len();
+        let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+        assert!(len < (COMPACT_FROM + 4) * longest.min(moved(1, "f").len()) + longest, "{len}");
+        let renamed = OpenNote { path: "g".to_owned(), earlier: Some("f".to_owned()), ..note(1) };
+        assert_eq!(open(&path).unwrap().1, [renamed]);
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! Persistent opens that a server before this one has left and that are not open again yet.
+//!
+//! ```text
+//!  log of opens --> left over --+--> open again, and an orphan
+//!                      ^        +--> given up: its file is gone, or its user's rights, or its time is over
+//!                      +--------+    cannot be said now: the medium fails, descriptors are used up
+//! ```
+//!
+//! As long as an open is left over nobody else opens its file: it would be taken from the client that comes
+//! back.
+//!
+//! Spec: MS-SMB2 §3.3.5.9.12 (the reconnect of a persistent open).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use super::journal::OpenNote;
+
+/// The opens of one share that are left over.
+#[derive(Debug)]
+pub(crate) struct LeftOver {
+    notes: Mutex<Vec<Waiting>>,
+    /// How many there are: mostly none, and then nobody pays for a lock.
+    count: AtomicUsize,
+    /// Held while one of them is brought back.
+    trying: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    note: OpenNote,
+    since: Instant,
+}
+
+impl Waiting {
+    // No open waits longer for its client.
+    fn is_over(&self, now: Instant) -> bool {
+        let patience = Duration::from_millis(u64::from(self.note.timeout_ms));
+        now.saturating_duration_since(self.since) >= patience
+    }
+}
+
+impl LeftOver {
+    pub(super) fn new(notes: Vec<OpenNote>) -> Self {
+        let count = AtomicUsize::new(notes.len());
+        let since = Instant::now();
+        let notes = notes.into_iter().map(|note| Waiting { note, since }).collect();
+        Self { notes: Mutex::new(notes), count, trying: Mutex::default() }
+    }
+
+    /// Whether there is nothing to bring back.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether an open of this file is left over.
+    pub(crate) fn is_of(&self, inode: u64) -> bool {
+        !self.is_empty() && self.lock().iter().any(|waiting| waiting.note.inode == inode)
+    }
+
+    /// Whether this open of this user is left over.
+    pub(crate) fn has(&self, serial: u64, user: &str) -> bool {
+        let is_it = |note: &OpenNote| note.serial == serial && note.user == user;
+        !self.is_empty() && self.lock().iter().any(|waiting| is_it(&waiting.note))
+    }
+
+    /// The right to try to bring them back. `None`: somebody is trying, and may wait for a disk.
+    pub(crate) fn begin(&self) -> Option<Trying<'_>> {
+        let one = match self.trying.try_lock() {
+            Ok(one) => one,
+            Err(TryLockError::Poisoned(one)) => one.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Trying { left_over: self, _one: one })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right of one thread to bring back what is left over.
+#[derive(Debug)]
+pub(crate) struct Trying<'a> {
+    left_over: &'a LeftOver,
+    _one: MutexGuard<'a, ()>,
+}
+
+impl Trying<'_> {
+    /// What is left over.
+    pub(crate) fn notes(&self) -> Vec<OpenNote> {
+        self.left_over.lock().iter().map(|waiting| waiting.note.clone()).collect()
+    }
+
+    /// Those whose time is over at `now`.
+    pub(crate) fn expired(&self, now: Instant) -> Vec<OpenNote> {
+        let notes = self.left_over.lock();
+        let over = notes.iter().filter(|waiting| waiting.is_over(now));
+        over.map(|waiting| waiting.note.clone()).collect()
+    }
+
+    /// An open is there, or lost: it is left over no more.
+    pub(crate) fn settle(&self, serial: u64) {
+        let mut notes = self.left_over.lock();
+        notes.retain(|waiting| waiting.note.serial != serial);
+        self.left_over.count.store(notes.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::note_of_test;
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_tries_what_is_left_over_until_its_time_is_over() {
+        let left_over = LeftOver::new(vec![note_of_test(1), note_of_test(2)]);
+        let trying = left_over.begin().unwrap();
+        assert!(left_over.begin().is_none());
+        trying.settle(1);
+        assert!(
+            left_over.has(2, "user") && !left_over.has(2, "other") && !left_over.has(1, "user")
+        );
+        let now = Instant::now();
+        assert_eq!(trying.expired(now), []);
+        let patience = Duration::from_millis(u64::from(note_of_test(2).timeout_ms));
+        assert_eq!(trying.expired(now + patience), [note_of_test(2)]);
+        trying.settle(2);
+        assert!(left_over.is_empty() && !left_over.is_of(note_of_test(2).inode));
+        drop(trying);
+        assert!(left_over.begin().is_some());
+    }
+}
