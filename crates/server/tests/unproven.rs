@@ -5,7 +5,7 @@
 mod support;
 
 use server::SigningPolicy;
-use smb::crypto::SigningAlgorithm;
+use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::{Command, Empty, Header, HeaderFlags, NtStatus, SessionSetupRequest};
 use support::logon::{first_token, session_setup};
 use support::{Fixture, Wire, sign_with};
@@ -132,4 +132,34 @@ fn a_client_that_gives_its_name_up_unsigned_is_answered_unsigned() {
         assert_eq!(status.is_success(), leg == 1, "{status:?}");
         assert!(!is_signed(&answer), "whoever says no name has proved nothing");
     }
+}
+
+#[test]
+fn a_frame_sealed_for_one_session_authenticates_no_other() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.dial();
+    wire.cipher = Some(Cipher::Aes128Gcm);
+    wire.negotiate(1);
+    wire.log_on();
+    assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
+    let id = wire.open("f", |_| {}).id;
+    let (owner, tree) = (wire.session, wire.tree);
+    let owners = wire.keys.take();
+    // Somebody in between logs on over the same connection, to an account of their own.
+    wire.session = 0;
+    wire.log_on_as("other", "hidden");
+    let (stranger, strangers) = (wire.session, wire.keys.take());
+    for named in [owner, 0] {
+        for token in support::logon::without_name() {
+            wire.session = named;
+            let pdu = wire.pdu(Command::SESSION_SETUP, |out| session_setup(&token).emit(out));
+            (wire.session, wire.keys) = (stranger, strangers.clone());
+            let frame = wire.sealed(pdu);
+            wire.send_frame(&frame);
+            assert_eq!(wire.receive().0.status, NtStatus::ACCESS_DENIED, "{named}");
+        }
+    }
+    (wire.session, wire.keys, wire.tree) = (owner, owners, tree);
+    assert_eq!(wire.write(id, b"still there"), NtStatus::SUCCESS);
+    assert_eq!(wire.open("g", |_| {}).status, NtStatus::SUCCESS, "it has kept its name");
 }

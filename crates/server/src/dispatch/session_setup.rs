@@ -225,6 +225,10 @@ fn step(
     sealed: Option<&Arc<Channel>>,
 ) -> Result<Progress, Violation> {
     let session_id = header.session_id.0;
+    // MS-SMB2 §3.3.5.2.1.1: a seal proves the session of its key, and no other.
+    if sealed.is_some_and(|channel| channel.session.id != session_id) {
+        return Ok(Leg::refused(NtStatus::ACCESS_DENIED, session_id).into());
+    }
     let request = match SessionSetupRequest::parse(pdu) {
         Ok(request) => request,
         Err(error) => return Ok(Leg::refused(error.status(), session_id).into()),
