@@ -31,6 +31,14 @@ pub struct LeaseBreak {
     pub epoch: u16,
 }
 
+impl LeaseBreak {
+    /// What is left of a lease. Nobody signs a break (MS-SMB2 §3.2.5.1.3), so whatever it says it gives
+    /// nothing.
+    pub(crate) fn left_of(&self, state: LeaseState) -> LeaseState {
+        state.intersection(self.new)
+    }
+}
+
 impl From<LeaseBreakNotification> for LeaseBreak {
     fn from(notification: LeaseBreakNotification) -> Self {
         Self {
@@ -102,3 +110,22 @@ impl Breaks {
 
 /// A lease has three rights to lose, one after the other at worst, and may be granted anew.
 const BREAKS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_gives_no_right_that_the_lease_did_not_have() {
+        let (read, write) = (LeaseState::READ, LeaseState::WRITE);
+        for (held, said, left) in [
+            (read | write, read, read),
+            (read, read | write, read),
+            (read, write, LeaseState::empty()),
+        ] {
+            let key = LeaseKey([3; 16]);
+            let found = LeaseBreak { key, new: said, ack_required: true, epoch: 1 };
+            assert_eq!(found.left_of(held), left);
+        }
+    }
+}

@@ -76,9 +76,9 @@ impl Lease {
     /// # Errors
     /// The server's status.
     pub async fn acknowledge(&mut self, found: LeaseBreak) -> Result<(), ClientError> {
-        self.state = found.new;
+        self.state = found.left_of(self.state);
         if found.ack_required {
-            let ack = LeaseBreakAck { lease_key: self.key, state: found.new };
+            let ack = LeaseBreakAck { lease_key: self.key, state: self.state };
             self.tree.call(Command::OPLOCK_BREAK, 0, |out| ack.emit(out)).await?;
         }
         Ok(())
