@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use smb::info::FileInfoClass;
+use support::skipped::skip;
 use support::{Fixture, Served, names, program, said, signal, status_of, until};
 
 /// A `put` from standard input that has sent a part of it.
@@ -79,7 +80,7 @@ fn a_put_onto_a_full_disk_leaves_the_old_file_and_no_part() {
     command.args(["-rm", "sh", "-c", &script, env!("CARGO_BIN_EXE_landfast")]);
     let mut server = Served::start(command);
     if !server.line.starts_with("listening") {
-        eprintln!("SKIPPED: no mount namespace on this machine: {}", server.end());
+        skip(format!("no mount namespace on this machine: {}", server.end()));
         return;
     }
     let url = |name: &str| format!("smb://alice:secret@{}/data/{name}", server.smb());
@@ -106,7 +107,7 @@ fn a_put_replaces_a_file_and_keeps_its_owner_mode_and_attributes() {
     if is_root {
         std::os::unix::fs::chown(fixture.remote("f"), Some(1234), Some(2345)).unwrap();
     } else {
-        eprintln!("SKIPPED in part: only root gives files away");
+        skip("in part: only root gives files away");
     }
     let before = fixture.remote("f").metadata().unwrap();
     std::fs::write(fixture.local("new"), "new").unwrap();

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
 use rustix::process::{Signal, geteuid};
+use support::skipped::skip;
 use support::{Served, program, said, signal, until};
 
 const LOOPBACK: [&str; 4] = ["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"];
@@ -136,7 +137,7 @@ fn rdma_on_loopback_beside_a_public_smb_address_is_warned_of() {
 #[test]
 fn served_with_run_as_nothing_is_done_as_root() {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: only root can serve as another user");
+        skip("only root can serve as another user");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -195,7 +196,7 @@ fn served_as_root_is_warned_of() {
 #[test]
 fn status_finds_a_server_that_was_started_without_a_logon() {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: /run/landfast is root's");
+        skip("/run/landfast is root's");
         return;
     }
     let (share, logon) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

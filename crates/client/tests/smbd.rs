@@ -4,6 +4,8 @@
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
 mod support;
 
 use std::fs;
@@ -30,7 +32,7 @@ impl Smbd {
     /// Starts one with further lines for the `[global]` section.
     fn start(global: &str) -> Option<Self> {
         if !Path::new("/usr/sbin/smbd").exists() || !is_root() {
-            eprintln!("skipped: this test needs smbd and root (apt-get install samba)");
+            skipped::skip("needs smbd and root (apt-get install samba)");
             return None;
         }
         let home = tempfile::tempdir().unwrap();

@@ -1,6 +1,9 @@
 //! Sparse files: only what is reserved or written takes blocks, and a full file system is an error.
 
 mod common;
+#[cfg(test)]
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
 
 #[cfg(test)]
 mod tests {
@@ -14,6 +17,7 @@ mod tests {
     use rustix::fs::FallocateFlags;
 
     use super::common::volatile_file;
+    use super::skipped::skip;
 
     const PAGE: u64 = 4096;
     const LEN: u64 = 128 << 10;
@@ -65,7 +69,7 @@ mod tests {
                 panic!("{}", String::from_utf8_lossy(&output.stdout));
             }
             // No file systems of one's own are to be had on this machine.
-            _ => eprintln!("left out: unshare(1) and mount(8) cannot make a small file system"),
+            _ => skip("unshare(1) and mount(8) cannot make a small file system"),
         }
     }
 

@@ -24,6 +24,7 @@ use smb::info::FileInfoClass;
 use smb::{Command, FileId, FlushRequest, Guid, NtStatus};
 use support::crash::of_another_boot;
 use support::mounts::{has_own_mounts, mount, run};
+use support::skipped::skip;
 use support::{Fixture, Wire};
 use tempfile::TempDir;
 
@@ -140,7 +141,7 @@ fn what_was_answered_as_durable_survives_a_power_failure() {
     let has = |tool: &[&str; 2]| Program::new(tool[0]).arg(tool[1]).output().is_ok();
     let has_loop = Path::new("/dev/loop-control").exists();
     if !rustix::process::geteuid().is_root() || !has_loop || !tools.iter().all(has) {
-        eprintln!("LEFT OUT: needs root, loop devices, mkfs.ext4 and python3");
+        skip("needs root, loop devices, mkfs.ext4 and python3");
         return;
     }
     if !has_own_mounts(NAME) {

@@ -4,6 +4,9 @@
 #![expect(clippy::tests_outside_test_module, reason = "the whole file is a test")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -23,7 +26,7 @@ impl Fixture {
 
     fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Option<Self> {
         if Command::new("smbclient").arg("--version").output().is_err() {
-            eprintln!("skipped: smbclient is not installed (apt-get install smbclient)");
+            skipped::skip("smbclient is not installed (apt-get install smbclient)");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -5,8 +5,13 @@
 //! `cargo xtask test` counts those lines.
 
 use std::env;
-use std::io::{Write as _, stdout};
 use std::process::Command;
+
+use skipped::skip;
+
+#[allow(clippy::duplicate_mod, reason = "a test file may have it from its own support too")]
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;
 
 /// Runs `work` in a network of its own. `test` is the test's name, with its modules.
 pub(crate) fn alone(test: &str, work: impl FnOnce(&Network)) {
@@ -21,9 +26,7 @@ pub(crate) fn alone(test: &str, work: impl FnOnce(&Network)) {
     };
     let probe = inside("true".as_ref()).output();
     if !probe.as_ref().is_ok_and(|probe| probe.status.success()) {
-        // Begins a line of its own: libtest may have begun one.
-        let mut out = stdout();
-        let _ = writeln!(out, "\nskipped: {test}: no network namespaces on this host: {probe:?}");
+        skip(format!("no network namespaces on this host: {probe:?}"));
         return;
     }
     let mut again = inside(env::current_exe().unwrap().as_os_str());

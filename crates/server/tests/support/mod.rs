@@ -6,6 +6,8 @@ pub(crate) mod compound;
 pub(crate) mod crash;
 pub(crate) mod logon;
 pub(crate) mod mounts;
+#[path = "../../../../tests/skipped.rs"]
+pub(crate) mod skipped;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

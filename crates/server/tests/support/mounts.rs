@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::skipped::skip;
+
 /// Whether this is the process whose mounts are its own. In the first one it is run, and was good, or there
 /// can be no such process, which is said.
 pub(crate) fn has_own_mounts(test: &str) -> bool {
@@ -15,7 +17,7 @@ pub(crate) fn has_own_mounts(test: &str) -> bool {
     };
     let can = Command::new("unshare").args(own).arg("true").status();
     if !can.is_ok_and(|status| status.success()) {
-        eprintln!("LEFT OUT: no mount namespace for this user");
+        skip("no mount namespace for this user");
         return false;
     }
     let this = std::env::current_exe().unwrap();
