@@ -95,6 +95,19 @@ impl Client {
         File::open(Arc::clone(&self.tree), path, options).await
     }
 
+    /// Makes a file that goes with this open, however that ends, until it is [kept](File::keep_as). It takes the
+    /// right to delete, and others may ask for that right too.
+    ///
+    /// # Errors
+    /// The server's status; `OBJECT_NAME_COLLISION` if it exists.
+    pub async fn create_temporary(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+    ) -> Result<File, ClientError> {
+        File::create_temporary(Arc::clone(&self.tree), path, options).await
+    }
+
     /// Sizes, times and attributes.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use smb::{
 };
 
 use crate::connection::validate_input;
-use crate::connection::{Connection, PendingResponse, Request, Response, SessionSecurity};
+use crate::connection::{Connection, Half, PendingResponse, Request, Response, SessionSecurity};
 use crate::error::{ClientError, ConnectionError};
 
 /// A share we are in. Left when the last clone is dropped.
@@ -96,6 +96,17 @@ impl Tree {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Response, ClientError> {
         self.connection.call(self.request(command, payload), body).await
+    }
+
+    /// Sends two requests in one frame, the second of which goes on with the file of the first, and waits for
+    /// both answers, whatever they say.
+    pub(crate) async fn call_pair(
+        &self,
+        halves: [Half<'_>; 2],
+    ) -> Result<[Response; 2], ClientError> {
+        let request = self.request(halves[0].command, 0);
+        let [first, second] = self.connection.submit_pair(request, halves).await?;
+        Ok([first.await?, second.await?])
     }
 
     /// Sends a request and waits for its answer; the given statuses are no errors.

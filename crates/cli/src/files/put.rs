@@ -1,13 +1,18 @@
 //! `landfast put`: a local file to a share, whole or not at all.
 //!
 //! ```text
-//!  read  --> DIRECTORY/.landfast-XXXX.part --> flushed --> renamed to its name --> the name flushed
+//!  read  --> DIRECTORY/.landfast-XXXX.part --> flushed --> kept, by its name --> the name flushed
 //!            goes by itself with the connection            what was there is replaced
 //! ```
 //!
-//! Until the rename the file of that name is what it was. The part file is marked for deletion while it is written,
-//! so the server removes it whenever the connection ends, however it ends. What replaces a file gets its
-//! owner, mode and access list, its attributes and its time of creation; its streams, extended attributes and further
+//! Until the rename the file of that name is what it was. The part file is marked for deletion from the request that
+//! makes it to the frame that renames it, so the server removes it whenever the connection ends, however it ends.
+//! Two gaps remain, in which the whole part may stay beside the old file: the connection ends while the server
+//! carries out the frame that renames, or behind a rename that it refuses and before the part is marked again.
+//! Nothing is marked then of which it is not known that it has the part's name still: it would be the file that was
+//! copied.
+//!
+//! What replaces a file gets its owner, mode and access list, its attributes and its time of creation; its streams, extended attributes and further
 //! hard links stay with the old one.
 
 use std::fs;
@@ -16,12 +21,12 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use client::{Client, ClientError, File, FileStat, OpenOptions, SmbUrl};
-use smb::create::{AccessMask, CreateDisposition, CreateOptions, ShareAccess};
+use smb::create::{AccessMask, ShareAccess};
 use smb::info::{Basic, FileAttributes, FileInfoClass, SecurityInformation};
 use smb::{FileTime, NtStatus};
 use tokio::time::timeout;
 
-use super::{CHUNK, fill, is_pipe, off_thread, progress, wide};
+use super::{CHUNK, INTERNAL_LEN, fill, is_pipe, off_thread, progress, wide};
 use crate::args::Put;
 use crate::failure::Failure;
 use crate::interrupt::{self, Stops};
@@ -175,6 +180,7 @@ impl Replaced {
 
 /// The file while it is written.
 struct Part {
+    client: Client,
     file: File,
     url: SmbUrl,
 }
@@ -198,21 +204,18 @@ impl Part {
                 | AccessMask::READ_ATTRIBUTES
                 | AccessMask::DELETE,
             share: ShareAccess::empty(),
-            disposition: CreateDisposition::CREATE,
-            options: CreateOptions::NON_DIRECTORY_FILE,
             ..OpenOptions::read()
         };
         let plain = options.clone();
         if replaced.is_some_and(|replaced| replaced.security.is_some()) {
             options.access |= AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
         }
-        let mut opened = client.open(&path, &options).await;
+        let mut opened = client.create_temporary(&path, &options).await;
         if status(&opened) == Some(NtStatus::ACCESS_DENIED) {
-            opened = client.open(&path, &plain).await;
+            opened = client.create_temporary(&path, &plain).await;
         }
         let file = opened.map_err(failed())?;
-        let part = Self { file, url: SmbUrl { path, ..url.clone() } };
-        part.file.delete_on_close(true).await.map_err(failed())?;
+        let part = Self { client: client.clone(), file, url: SmbUrl { path, ..url.clone() } };
         if let Some(replaced) = replaced {
             part.inherit(url, replaced).await?;
         }
@@ -267,10 +270,14 @@ impl Part {
     /// Gives it its name.
     async fn finish(self, url: &SmbUrl) -> Result<(), Failure> {
         let failed = || Failure::remote("cannot write", url);
-        self.file.delete_on_close(false).await.map_err(failed())?;
-        if let Err(error) = self.file.rename(&url.path, true).await {
-            let _ = self.file.delete_on_close(true).await;
-            self.discard().await;
+        if let Err(error) = self.file.keep_as(&url.path, true).await {
+            // A server may fail behind the rename, too.
+            if self.has_its_name().await {
+                let _ = self.file.delete_on_close(true).await;
+                self.discard().await;
+            } else {
+                tracing::warn!(part = %self.url, "it is there, or {url} is what was sent");
+            }
             return Err(Failure::remote("cannot replace", url)(error));
         }
         // The name too.
@@ -278,9 +285,21 @@ impl Part {
         self.file.close().await.map_err(failed())
     }
 
+    // Whether it is certainly found by its own name still, and not by the one that it was to get.
+    async fn has_its_name(&self) -> bool {
+        let own = self.file.query_info(FileInfoClass::INTERNAL, INTERNAL_LEN).await;
+        let found = async {
+            let file = self.client.open(&self.url.path, &OpenOptions::attributes()).await?;
+            let number = file.query_info(FileInfoClass::INTERNAL, INTERNAL_LEN).await?;
+            file.close().await?;
+            Ok::<_, ClientError>(number)
+        };
+        matches!((own, found.await), (Ok(own), Ok(found)) if own == found)
+    }
+
     /// Waits until it is gone, but not for ever: where the connection is lost the server sees to it.
     async fn discard(self) {
-        let Self { file, url } = self;
+        let Self { file, url, .. } = self;
         let closed = timeout(PATIENCE, file.close()).await;
         if !matches!(closed, Ok(Ok(()))) {
             tracing::info!(%url, "the server removes it when it sees that the connection has ended");

@@ -19,6 +19,7 @@ mod breaks;
 mod credits;
 mod negotiate;
 mod open_requests;
+mod pair;
 mod receive;
 mod response;
 mod security;
@@ -39,6 +40,7 @@ use credits::Credits;
 pub use negotiate::Negotiated;
 pub(crate) use negotiate::{negotiate, validate_input};
 use open_requests::{Expected, OpenRequests};
+pub(crate) use pair::Half;
 pub(crate) use response::{PendingResponse, Response};
 pub(crate) use security::SessionSecurity;
 
@@ -105,6 +107,13 @@ impl<'a> Request<'a> {
             false => Protection::None,
         }
     }
+}
+
+/// Credits of one request.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    charge: u16,
+    ask: u16,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -241,19 +250,10 @@ impl Connection {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(PendingResponse, Vec<u8>), ConnectionError> {
         let shared = &self.shared;
-        let negotiated = shared.negotiated.get();
-        let protection = request.protection(negotiated.is_some_and(Negotiated::is_3_1_1));
-        let expected = request.expected(protection);
-        let (turn, answer) = shared.lock_open().register(charge, expected)?;
+        let protection = self.protection(&request);
+        let (turn, answer) = shared.lock_open().register(charge, request.expected(protection))?;
         let message_id = MessageId(turn.message_id());
-        let header = Header {
-            // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
-            credit_charge: if negotiated.is_some_and(Negotiated::large_mtu) { charge } else { 0 },
-            credits: ask,
-            session_id: expected.session,
-            route: Route::Sync { process_id: PROCESS_ID, tree_id: request.tree },
-            ..Header::request(request.command, message_id)
-        };
+        let header = self.header(&request, message_id, Credit { charge, ask });
         let mut frame = OutFrame::new(FIXED_PARTS + request.payload, |out| {
             header.emit(out);
             body(out);
@@ -266,6 +266,23 @@ impl Connection {
         let sent = shared.protect(&mut frame, request.session, protection, turn);
         sent.and_then(|()| shared.sender.send(frame)).inspect_err(|error| shared.fail(*error))?;
         Ok((PendingResponse::new(message_id, answer, self.clone()), recorded))
+    }
+
+    fn protection(&self, request: &Request<'_>) -> Protection {
+        let negotiated = self.shared.negotiated.get();
+        request.protection(negotiated.is_some_and(Negotiated::is_3_1_1))
+    }
+
+    fn header(&self, request: &Request<'_>, message_id: MessageId, credit: Credit) -> Header {
+        let large_mtu = self.shared.negotiated.get().is_some_and(Negotiated::large_mtu);
+        Header {
+            // MS-SMB2 §3.2.4.1.2: reserved before 2.1.
+            credit_charge: if large_mtu { credit.charge } else { 0 },
+            credits: credit.ask,
+            session_id: request.session.map_or(SessionId(0), SessionSecurity::id),
+            route: Route::Sync { process_id: PROCESS_ID, tree_id: request.tree },
+            ..Header::request(request.command, message_id)
+        }
     }
 
     /// Asks the server to give up on a request. The request is answered all the same.

@@ -7,12 +7,13 @@ use smb::info::{
     SecurityInformation,
 };
 use smb::{
-    Command, ControlCode, IoctlRequest, IoctlResponse, OutputResponse, QueryInfoRequest,
+    Command, ControlCode, FileId, IoctlRequest, IoctlResponse, OutputResponse, QueryInfoRequest,
     SetInfoRequest, SetInfoResponse,
 };
 
 use super::{File, FileStat};
 use crate::client::share_path;
+use crate::connection::Half;
 use crate::error::ClientError;
 
 impl File {
@@ -50,9 +51,8 @@ impl File {
     /// # Errors
     /// The server's status.
     pub async fn delete_on_close(&self, delete: bool) -> Result<(), ClientError> {
-        let mut buffer = Vec::new();
-        Disposition { delete }.emit(&mut buffer);
-        self.set_info(FileInfoClass::DISPOSITION, &buffer).await
+        let dispose = |out: &mut Vec<u8>| dispose(self.id, delete, out);
+        self.tree.call(Command::SET_INFO, 0, dispose).await.map(drop)
     }
 
     /// Gives the file another path on its share. It takes the right to delete.
@@ -60,10 +60,29 @@ impl File {
     /// # Errors
     /// The server's status; `OBJECT_NAME_COLLISION` if `to` exists and `replace` is not set.
     pub async fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
-        let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::empty() };
-        let mut buffer = Vec::new();
-        Rename { flags, name: share_path(to)? }.emit(&mut buffer);
-        self.set_info(FileInfoClass::RENAME, &buffer).await
+        let new = new_name(to, replace)?;
+        let rename = |out: &mut Vec<u8>| name_anew(self.id, &new, out);
+        self.tree.call(Command::SET_INFO, 0, rename).await.map(drop)
+    }
+
+    /// Keeps a file that was to go with this open, under another path on its share: the server has both wishes in
+    /// one frame.
+    ///
+    /// # Errors
+    /// As [`File::rename`]. With the server's status the file may go with its open or not, so who wants it gone
+    /// says so again; it may even have its new name, where the server failed behind that.
+    pub async fn keep_as(&self, to: &str, replace: bool) -> Result<(), ClientError> {
+        let new = new_name(to, replace)?;
+        let keep = |out: &mut Vec<u8>| dispose(self.id, false, out);
+        let rename = |out: &mut Vec<u8>| name_anew(FileId::RELATED, &new, out);
+        let command = Command::SET_INFO;
+        let halves = [Half { command, body: &keep }, Half { command, body: &rename }];
+        let [kept, renamed] = self.tree.call_pair(halves).await?;
+        // Where the server renames what it did not keep, the new name would go too.
+        if kept.success().is_err() && renamed.header().status.is_success() {
+            self.delete_on_close(false).await?;
+        }
+        renamed.success().map(drop)
     }
 
     /// Reads parts of the security descriptor as it lies on the wire.
@@ -166,6 +185,30 @@ impl File {
         let response = pending.or_cancel(self.tree.session()).await?.success()?;
         Ok(response.parse(IoctlResponse::parse)?.output.to_vec())
     }
+}
+
+// SET_INFO: whether a file goes with its last open.
+fn dispose(file_id: FileId, delete: bool, out: &mut Vec<u8>) {
+    let mut buffer = Vec::new();
+    Disposition { delete }.emit(&mut buffer);
+    set_file(file_id, FileInfoClass::DISPOSITION, &buffer, out);
+}
+
+fn new_name(to: &str, replace: bool) -> Result<Rename, ClientError> {
+    let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::empty() };
+    Ok(Rename { flags, name: share_path(to)? })
+}
+
+// SET_INFO: another path.
+fn name_anew(file_id: FileId, new: &Rename, out: &mut Vec<u8>) {
+    let mut buffer = Vec::new();
+    new.emit(&mut buffer);
+    set_file(file_id, FileInfoClass::RENAME, &buffer, out);
+}
+
+fn set_file(file_id: FileId, class: FileInfoClass, buffer: &[u8], out: &mut Vec<u8>) {
+    let (info_type, additional) = (InfoType::FILE, SecurityInformation::empty());
+    SetInfoRequest { info_type, class: class.0, additional, file_id, buffer }.emit(out);
 }
 
 const NETWORK_OPEN_LEN: u32 = 56;

@@ -180,6 +180,38 @@ impl File {
         }
         Ok(file)
     }
+
+    /// Makes a file that goes with the last open of it until it is [kept](File::keep_as).
+    ///
+    /// ```text
+    ///  guard: CREATE, FILE_DELETE_ON_CLOSE            CLOSE: the wish passes to the file
+    ///  file:                               CREATE                                        SET_INFO may take it back
+    /// ```
+    ///
+    /// Whatever ends the connection meanwhile, the server finds the wish. The wish of FILE_DELETE_ON_CLOSE itself
+    /// stays with its open (MS-FSA §2.1.5.4), so that open is not the one to write with.
+    pub(crate) async fn create_temporary(
+        tree: Arc<Tree>,
+        path: &str,
+        options: &OpenOptions,
+    ) -> Result<Self, ClientError> {
+        let guard = OpenOptions {
+            access: AccessMask::DELETE,
+            disposition: CreateDisposition::CREATE,
+            options: options.options | CreateOptions::DELETE_ON_CLOSE,
+            ..OpenOptions::read()
+        };
+        let guard = Self::open(Arc::clone(&tree), path, &guard).await?;
+        let again = OpenOptions {
+            share: options.share | ShareAccess::DELETE,
+            disposition: CreateDisposition::OPEN,
+            ..options.clone()
+        };
+        let file = Self::open(tree, path, &again).await;
+        // Waited for also where the file could not be opened: then it has gone, and the path is free.
+        guard.close().await?;
+        file
+    }
 }
 
 fn stat(answer: &CreateResponse<'_>) -> FileStat {
