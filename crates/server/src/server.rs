@@ -281,6 +281,7 @@ pub(crate) fn status_of(core: &Core) -> Status {
         push_connections,
         answer_bytes: core.accounts.held(Held::Answers),
         request_bytes: core.accounts.held(Held::Requests),
+        waiting_bytes: core.accounts.held(Held::Waiting),
         jobs: core.accounts.held(Held::Jobs),
         locks: core.accounts.held(Held::Locks),
         long_turns: core.reactor.long_turns(),
@@ -319,9 +320,12 @@ pub struct Status {
     /// Bytes of answers that have not left, as far as they are counted.
     #[serde(default)]
     pub answer_bytes: usize,
-    /// Bytes of requests that are kept until they are done.
+    /// Bytes of requests that are worked on, with what each costs.
     #[serde(default)]
     pub request_bytes: usize,
+    /// Bytes of requests that wait for other clients, with what each costs.
+    #[serde(default)]
+    pub waiting_bytes: usize,
     /// Threads that requests occupy because they may wait.
     #[serde(default)]
     pub jobs: usize,

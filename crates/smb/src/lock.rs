@@ -59,6 +59,9 @@ pub struct LockElement {
 }
 
 impl LockRequest {
+    /// Bytes of the longest body.
+    pub const LEN_MAX: usize = size_of::<Wire>() + LOCKS_MAX * size_of::<WireElement>();
+
     /// Reads a request.
     ///
     /// # Errors

@@ -7,6 +7,8 @@
 
 use smb::{Command, Header};
 
+use crate::state::Link;
+
 /// Bytes that `pdu` asks for beside the fixed part of its answer. Those of a READ by RDMA count too: they are
 /// in memory before they leave.
 pub(crate) fn bytes(header: &Header, pdu: &[u8]) -> usize {
@@ -18,6 +20,20 @@ pub(crate) fn bytes(header: &Header, pdu: &[u8]) -> usize {
     };
     let field = pdu.get(Header::LEN + at..).and_then(|rest| rest.first_chunk());
     field.map_or(0, |bytes| usize::try_from(u32::from_le_bytes(*bytes)).unwrap_or(usize::MAX))
+}
+
+/// The same of what `pdu` pays for: one that asks for more than its credits pay for is refused before it is carried out.
+pub(crate) fn paid(link: &Link, header: &Header, pdu: &[u8]) -> usize {
+    let asked = bytes(header, pdu);
+    let is_paid = u32::try_from(asked).is_ok_and(|asked| is_paid(link, header, asked));
+    if is_paid { asked } else { 0 }
+}
+
+/// MS-SMB2 §3.3.5.2.5: each credit pays for 64 KiB sent or received.
+pub(crate) fn is_paid(link: &Link, header: &Header, bytes: u32) -> bool {
+    let paid = u32::from(header.credit_charge.max(1)).saturating_mul(64 * 1024);
+    let counts = link.agreed.get().is_some_and(|agreed| agreed.is_multi_credit());
+    !counts || bytes <= paid
 }
 
 // Offsets in the body.

@@ -1,20 +1,23 @@
 //! One request under way: who asks, on what, and how to answer later.
 
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use smb::negotiate::Dialect;
 use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
-use super::flush;
 use super::frame::{self, Terms};
-use crate::limits::COMPOUND_ANSWER_MAX;
+use super::{asked, flush};
+use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
 use crate::push::{self, Region};
 use crate::share::InlineIo;
 use crate::state::caching::Intent;
 use crate::state::holder::BreaksWait;
+use crate::state::kept::releases;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
 use crate::state::open::UnderWay;
@@ -142,15 +145,20 @@ impl Asker<'_> {
         }
     }
 
-    /// MS-SMB2 §3.3.5.2.5: each credit pays for 64 KiB sent or received.
+    /// See [`asked::is_paid`].
     pub(crate) fn check_charge(&self, bytes: u32) -> Result<(), NtStatus> {
-        let paid = u32::from(self.header.credit_charge.max(1)).saturating_mul(64 * 1024);
-        let counts = self.link.agreed.get().is_some_and(|agreed| agreed.is_multi_credit());
-        if counts && bytes > paid {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        Ok(())
+        let is_paid = asked::is_paid(self.link, self.header, bytes);
+        if is_paid { Ok(()) } else { Err(NtStatus::INVALID_PARAMETER) }
     }
+}
+
+/// How long other clients may let a request wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lasting {
+    /// They have a time for what they are asked for, which the server ends.
+    Bounded,
+    /// As long as they like.
+    Unbounded,
 }
 
 /// A request with everything it needs to outlive the read loop.
@@ -239,12 +247,14 @@ impl Call {
     }
 
     /// The right to one thread for what may wait, until dropped. Those who have as many as they may wait for one
-    /// of their own to end, without a thread.
+    /// of their own to end, without a thread. What releases something waits for others of its kind alone.
     pub(crate) async fn turn(&self) -> Room {
         let whose = (&self.link.account, &self.session().account);
-        match Room::try_take(whose, Resource::Jobs, 1) {
+        let releases = releases(self.header.command);
+        let what = if releases { Resource::ReleaseJobs } else { Resource::Jobs };
+        match Room::try_take(whose, what, 1) {
             Some(turn) => turn,
-            None => Room::take(whose, Resource::Jobs, 1).await,
+            None => Room::take(whose, what, 1).await,
         }
     }
 
@@ -281,12 +291,66 @@ impl Call {
         persisted.map(|()| outcome)
     }
 
-    /// Waits for others, unless the session ends: then nobody needs what comes after.
+    /// Waits for work of this server that ends by itself, unless the session ends first: then nobody needs what comes after.
+    pub(crate) async fn wait_for_work<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, NtStatus> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.session().ended() => Err(NtStatus::USER_SESSION_DELETED),
+        }
+    }
+
+    /// Waits for other clients, who have a time for it, unless the session ends.
     pub(crate) async fn wait<T>(&self, event: impl Future<Output = T>) -> Result<T, NtStatus> {
+        tokio::pin!(event);
+        // Most often nobody is in the way.
+        let first = poll_fn(|context| Poll::Ready(event.as_mut().poll(context)));
+        if let Poll::Ready(happened) = first.await {
+            return Ok(happened);
+        }
+        self.begin_wait(Lasting::Bounded)?;
+        self.wait_for_work(event).await
+    }
+
+    /// [`Call::wait`] for what may last longer than a client is used to: it is told, and may give up.
+    pub(crate) async fn wait_pending<T>(
+        &self,
+        lasting: Lasting,
+        event: impl Future<Output = T>,
+    ) -> Result<T, NtStatus> {
+        self.begin_wait(lasting)?;
+        self.go_pending();
         tokio::select! {
             biased;
             happened = event => Ok(happened),
+            () = self.pending.cancelled() => Err(NtStatus::CANCELLED),
             () = self.session().ended() => Err(NtStatus::USER_SESSION_DELETED),
+        }
+    }
+
+    // What the request holds of the room that others wait for it gives back, and is counted among those that wait.
+    fn begin_wait(&self, lasting: Lasting) -> Result<(), NtStatus> {
+        if lasting == Lasting::Unbounded {
+            // MS-SMB2 §3.3.5.2.7, note on Windows: of a compound only the last request may wait like this.
+            if !self.may_pend {
+                return Err(NtStatus::INTERNAL_ERROR);
+            }
+            if self.frame.len_kept() > WAITING_KEPT_MAX {
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+        }
+        let whose = (&self.link.account, &self.session().account);
+        if self.frame.begin_wait(whose) {
+            return Ok(());
+        }
+        // Writes of a client's cache that wait for a break must not fail for being many: those of a user keep the room of
+        // requests, and nothing more is read before the break is over.
+        match lasting {
+            Lasting::Bounded if !self.session().identity.is_guest() => Ok(()),
+            Lasting::Bounded | Lasting::Unbounded => Err(NtStatus::INSUFFICIENT_RESOURCES),
         }
     }
 
@@ -311,8 +375,8 @@ impl Call {
         self.wait(push::recall(&self.link.core, node, reason, wanted)).await
     }
 
-    /// Tells the client that the answer will take its time. MS-SMB2 §3.3.4.2.
-    pub(crate) fn go_pending(&self) {
+    // Tells the client that the answer will take its time. MS-SMB2 §3.3.4.2.
+    fn go_pending(&self) {
         if !self.may_pend || self.pending.async_id.load(Ordering::Acquire) != 0 {
             return;
         }

@@ -32,7 +32,7 @@ use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX};
 use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
-use crate::state::{Channel, Kept, Link, Resource, Room};
+use crate::state::{Channel, Kept, Link, Pending, Resource, Room};
 use crate::transport::Parcel;
 
 /// The channel a request came over, none for those that need no session; or why it is refused.
@@ -45,6 +45,17 @@ pub(crate) struct Element {
     pub(crate) range: Range<usize>,
     pub(crate) admitted: Admitted,
     pub(crate) turn: Turn,
+}
+
+impl Element {
+    /// The channel it came over, if it was admitted and needs one.
+    pub(crate) fn channel(&self) -> Option<&Arc<Channel>> {
+        self.admitted.as_ref().ok()?.as_ref()
+    }
+}
+
+fn paid(link: &Link, frame: &Kept, element: &Element) -> usize {
+    asked::paid(link, &element.header, &frame[element.range.clone()])
 }
 
 /// One frame's worth of requests.
@@ -129,32 +140,17 @@ impl Job {
         None
     }
 
-    // Room for all that is asked for at once: nobody who holds some waits for more.
-    async fn room(&self) -> Option<Room> {
-        let asked = |element: &Element| match &element.admitted {
-            Ok(Some(_)) => asked::bytes(&element.header, &self.frame[element.range.clone()]),
-            Ok(None) | Err(_) => 0,
-        };
-        let bytes = self.elements.iter().map(asked).fold(0, usize::saturating_add);
-        let bytes = bytes.min(COMPOUND_ANSWER_MAX);
-        let channel = |element: &Element| element.admitted.as_ref().ok().cloned().flatten();
-        let channel = self.elements.iter().find_map(channel).filter(|_| bytes > 0)?;
-        let whose = (&self.link.account, &channel.session.account);
-        match Room::try_take(whose, Resource::Answers, bytes) {
-            None => Some(Room::take(whose, Resource::Answers, bytes).await),
-            room => room,
-        }
-    }
-
     // The answer frame, or None when the connection has to go.
     async fn run(self) -> Option<Answer> {
-        let mut room = self.room().await;
         let Self { link, frame, elements, sealed } = self;
         let mut out = Vec::with_capacity(RESPONSE_ROOM);
         let start = frame::begin(&mut out, sealed.is_some());
         let mut chain = Chain::default();
         let mut answered: Vec<Answered> = Vec::with_capacity(elements.len());
         let count = elements.len();
+        // Room for all of it is taken at once: whoever holds some waits for no more.
+        let asked = |one: &Element| one.channel().map_or(0, |_| paid(&link, &frame, one));
+        let mut left = elements.iter().map(asked).fold(0, usize::saturating_add);
         let mut follows_interim = false;
         let mut breaks_wait = Vec::new();
         for (index, element) in elements.into_iter().enumerate() {
@@ -166,10 +162,13 @@ impl Job {
                 frame::link_pdu(&mut out, last.at);
             }
             let at = frame::begin_pdu(&mut out, &element.header);
+            let asked_here = asked(&element);
             let Element { header, range, admitted, turn } = element;
             let channel = admitted.as_ref().ok().cloned().flatten();
             let (sealed, is_compound) = (sealed.is_some(), count > 1);
-            let place = Place { link: &link, frame: &frame, sealed, is_compound };
+            let asks = Asks { here: asked_here, left };
+            left = left.saturating_sub(asked_here);
+            let place = Place { link: &link, frame: &frame, sealed, is_compound, asks };
             let last = index + 1 == count;
             let into = (&mut out, &mut breaks_wait);
             let (outcome, terms) =
@@ -191,9 +190,7 @@ impl Job {
         }
         match frame::end(&mut out, start, sealed.as_deref()) {
             Ok(()) => {
-                if let Some(room) = &mut room {
-                    room.shrink(out.len());
-                }
+                let room = frame.take_answers(out.len());
                 Some(Answer { frame: out, room, follows_interim, breaks_wait })
             }
             Err(error) => {
@@ -210,6 +207,14 @@ struct Place<'a> {
     frame: &'a Arc<Kept>,
     sealed: bool,
     is_compound: bool,
+    asks: Asks,
+}
+
+/// Bytes of answers that a request asks for and pays for, and those that it and what follows it ask for.
+#[derive(Clone, Copy)]
+struct Asks {
+    here: usize,
+    left: usize,
 }
 
 impl Place<'_> {
@@ -235,7 +240,7 @@ impl Place<'_> {
         let outcome = match (inherited, admitted) {
             // Also of a request without a session: what is related to it is INVALID_PARAMETER.
             (_, Err(status)) | (Some(status), Ok(_)) => Err(status),
-            _ if self.exceeds(&header, &range, out) => Err(NtStatus::INSUFFICIENT_RESOURCES),
+            _ if self.exceeds(out) => Err(NtStatus::INSUFFICIENT_RESOURCES),
             (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
             (None, Ok(Some(channel))) => {
                 let mut call = Call {
@@ -254,10 +259,16 @@ impl Place<'_> {
                     breaks_wait: None,
                 };
                 // Noted as pending before: who ends the session finds it.
-                let outcome = match begin_work(&header, &call.channel) {
+                self.frame.set_made(out.len());
+                let room = self.take_room(&call.channel, &pending, self.needed(out.len())).await;
+                let outcome = match room.and_then(|()| begin_work(&header, &call.channel)) {
                     Ok(_working) => super::dispatch(&mut call, out).await,
                     Err(status) => Err(status),
                 };
+                if is_last && out.len() > ANSWER_UNCOUNTED_MAX {
+                    // What waited for other clients has none. If it is given up now the room of what waits does.
+                    let _ = self.take_room(&call.channel, &pending, out.len()).await;
+                }
                 breaks_wait.extend(call.breaks_wait.take());
                 chain.file = call.chain_file;
                 chain.tree = call.chain_tree.or_else(|| header.tree_id().map(|tree| tree.0));
@@ -282,9 +293,40 @@ impl Place<'_> {
 
 impl Place<'_> {
     // Whether a compound's answers would become longer than they may be together.
-    fn exceeds(&self, header: &Header, range: &Range<usize>, out: &[u8]) -> bool {
-        let asked = asked::bytes(header, &self.frame[range.clone()]);
+    fn exceeds(&self, out: &[u8]) -> bool {
+        let asked = self.asks.here;
         self.is_compound && asked > 0 && out.len().saturating_add(asked) > COMPOUND_FRAME_MAX
+    }
+
+    // Room for what is asked for from here on and for what is made already, unless the job has it. Whoever asked may give
+    // up, or be gone.
+    async fn take_room(
+        &self,
+        channel: &Channel,
+        pending: &Pending,
+        bytes: usize,
+    ) -> Result<(), NtStatus> {
+        if bytes == 0 || self.frame.has_answers() {
+            return Ok(());
+        }
+        let whose = (&self.link.account, &channel.session.account);
+        let room = match Room::try_take(whose, Resource::Answers, bytes) {
+            Some(room) => room,
+            None => tokio::select! {
+                biased;
+                room = Room::take(whose, Resource::Answers, bytes) => room,
+                () = pending.cancelled() => return Err(NtStatus::CANCELLED),
+                () = channel.session.ended() => return Err(NtStatus::USER_SESSION_DELETED),
+            },
+        };
+        self.frame.set_answers(Some(room));
+        Ok(())
+    }
+
+    // Bytes of answers there has to be room for before a request is carried out.
+    fn needed(&self, made: usize) -> usize {
+        let Asks { here, left } = self.asks;
+        if here == 0 { 0 } else { made.saturating_add(left).min(COMPOUND_ANSWER_MAX) }
     }
 }
 
@@ -294,3 +336,22 @@ const COMPOUND_FRAME_MAX: usize = COMPOUND_ANSWER_MAX + framing::FRAME_OVERHEAD_
 const TURN: usize = 16;
 /// Room most answers fit without growing.
 const RESPONSE_ROOM: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::REQUEST_COST;
+
+    fn size_of_work<F>(_: impl FnOnce(Job) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_request_costs_no_more_than_what_is_counted_for_it() {
+        // Its future, then by far less: the elements, what is kept with the frame, its place among the pending, its
+        // task, the room its answer begins with.
+        let rest = size_of::<Element>() + size_of::<Kept>() + size_of::<Pending>() + RESPONSE_ROOM;
+        let cost = size_of_work(Job::run) + rest + 512;
+        assert!(cost <= REQUEST_COST, "{cost}");
+    }
+}

@@ -10,7 +10,7 @@ use smb::negotiate::Dialect;
 use smb::{LockElement, LockFlags, LockRequest};
 use tracing::warn;
 
-use super::call::Call;
+use super::call::{Call, Lasting};
 use super::frame::Outcome;
 use super::malformed;
 use crate::access::{self, Look};
@@ -67,11 +67,7 @@ impl Turn {
                 Copy::OfSuccess => return Ok(None),
                 Copy::OfOneUnderWay => {}
             }
-            call.go_pending();
-            tokio::select! {
-                () = changed => {}
-                () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
-            }
+            call.wait_pending(Lasting::Unbounded, changed).await?;
         }
     }
 }
@@ -234,14 +230,14 @@ async fn take(
             LockRefused::Conflict if !waits => return Err(NtStatus::LOCK_NOT_GRANTED),
             LockRefused::Conflict => {}
         }
-        call.go_pending();
-        tokio::select! {
-            () = changed => {}
+        match call.wait_pending(Lasting::Unbounded, changed).await {
             // Where the session has ended nobody has cancelled it: its open is closed.
-            () = call.pending.cancelled() => {
-                let is_over = call.session().is_closed();
-                return Err(if is_over { NtStatus::RANGE_NOT_LOCKED } else { NtStatus::CANCELLED });
+            Err(NtStatus::CANCELLED | NtStatus::USER_SESSION_DELETED)
+                if call.session().is_closed() =>
+            {
+                return Err(NtStatus::RANGE_NOT_LOCKED);
             }
+            waited => waited?,
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
             .ok_or(NtStatus::INVALID_INFO_CLASS)?,
     };
     // Requests on one handle take turns, and who waits for one occupies no thread.
-    let mut place = call.wait(Arc::clone(&open.enumeration).lock_owned()).await?;
+    let mut place = call.wait_for_work(Arc::clone(&open.enumeration).lock_owned()).await?;
     // Longer lists take a while even where nothing waits for a disk.
     let is_short = request.output_length_max <= INLINE_LISTING_MAX;
     let mut inline = if is_short { open.entry.inline_io() } else { InlineIo::CachedReads };

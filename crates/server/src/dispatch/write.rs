@@ -96,7 +96,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         start..start + request.data.len()
     };
     let pulled = match pulled {
-        Some(transfer) => Some(call.wait(transfer).await??),
+        Some(transfer) => Some(call.wait_for_work(transfer).await??),
         None => None,
     };
     call.yield_caching(&plan.open.node, plan.open.owner, Intent::Modify).await?;

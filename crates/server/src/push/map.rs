@@ -23,7 +23,7 @@ use super::registrar::NotRegistered;
 use super::witness::Media;
 use super::{OpenPush, PushPeer};
 use crate::access::{self, Look};
-use crate::dispatch::call::Call;
+use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::flush;
 use crate::share::{InlineIo, Share, ShareError};
 use crate::state::Open;
@@ -130,11 +130,7 @@ fn check_range(open: &Open, asked: &MapRequest) -> Result<(), NtStatus> {
 // Waits while somebody changes the size of the file.
 async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
     if open.node.lock().resizing > 0 {
-        call.go_pending();
-        tokio::select! {
-            () = open.node.resized() => {}
-            () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
-        }
+        call.wait_pending(Lasting::Bounded, open.node.resized()).await?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use smb::push::{RECALLS_MAX, Recall, RecallReason, RecallRequest, RecallResponse
 use tracing::{info, warn};
 
 use super::region::{Ending, Region};
-use crate::dispatch::call::Call;
+use crate::dispatch::call::{Call, Lasting};
 use crate::service::Core;
 use crate::state::Open;
 use crate::state::lease::Owner;
@@ -198,11 +198,7 @@ pub(super) async fn wait(
             RecallResponse { recalls }.emit(&mut output);
             return Ok(output);
         }
-        call.go_pending();
-        tokio::select! {
-            () = event => {}
-            () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
-        }
+        call.wait_pending(Lasting::Unbounded, event).await?;
     }
 }
 

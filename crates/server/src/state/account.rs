@@ -20,85 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
+use super::resource::{Maxima, RESOURCES, Resource};
 use super::session::Identity;
-use crate::limits::{
-    ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
-    GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
-    LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, REQUESTS_MAX,
-    REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX, SESSIONS_MAX,
-    SESSIONS_PER_USER_MAX,
-};
-
-/// What can be held.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Resource {
-    /// Bytes of answers that have not left.
-    Answers,
-    /// Bytes of requests that are not done.
-    Requests,
-    /// Threads for what may wait.
-    Jobs,
-    /// Byte-range locks.
-    Locks,
-    /// Open files, and directories that are being listed: descriptors.
-    Opens,
-    /// Sessions.
-    Sessions,
-    /// Connections over which a user has logged on.
-    Connections,
-}
-
-/// How much of each resource an account may hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Maxima([usize; RESOURCES]);
-
-impl Maxima {
-    const UNBOUNDED: Self = Self([Semaphore::MAX_PERMITS; RESOURCES]);
-
-    fn with(mut self, what: Resource, max: usize) -> Self {
-        self.0[what as usize] = max.min(Semaphore::MAX_PERMITS);
-        self
-    }
-
-    fn of_connection() -> Self {
-        Self::UNBOUNDED
-            .with(Resource::Answers, ANSWERS_PER_CONNECTION_MAX)
-            .with(Resource::Requests, REQUESTS_PER_CONNECTION_MAX)
-            .with(Resource::Jobs, JOBS_PER_CONNECTION_MAX)
-    }
-
-    fn of_user(limits: &Limits) -> Self {
-        Self::UNBOUNDED
-            .with(Resource::Answers, ANSWERS_PER_USER_MAX)
-            .with(Resource::Requests, REQUESTS_PER_USER_MAX)
-            .with(Resource::Jobs, JOBS_PER_USER_MAX)
-            .with(Resource::Locks, LOCKS_PER_USER_MAX)
-            .with(Resource::Opens, limits.user_opens_max)
-            .with(Resource::Sessions, SESSIONS_PER_USER_MAX)
-            .with(Resource::Connections, limits.user_connections_max)
-    }
-
-    fn of_guests(limits: &Limits) -> Self {
-        // Their connections are bounded where they are accepted: the oldest makes room.
-        Self::UNBOUNDED
-            .with(Resource::Answers, ANSWERS_OF_GUESTS_MAX)
-            .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
-            .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
-            .with(Resource::Locks, LOCKS_OF_GUESTS_MAX)
-            .with(Resource::Opens, limits.guest_opens_max)
-            .with(Resource::Sessions, GUEST_SESSIONS_MAX)
-    }
-
-    fn of_all(limits: &Limits) -> Self {
-        Self::UNBOUNDED
-            .with(Resource::Answers, ANSWERS_MAX)
-            .with(Resource::Requests, REQUESTS_MAX)
-            .with(Resource::Jobs, JOBS_MAX)
-            .with(Resource::Locks, LOCKS_MAX)
-            .with(Resource::Opens, limits.opens_max)
-            .with(Resource::Sessions, SESSIONS_MAX)
-    }
-}
+use crate::limits::Limits;
 
 /// What one holder has left of each resource.
 #[derive(Debug)]
@@ -111,7 +35,7 @@ pub(crate) struct Account {
 
 impl Account {
     fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {
-        let left = maxima.0.map(Semaphore::new);
+        let left = maxima.map(Semaphore::new);
         Arc::new(Self { parent, maxima, left, waiting: Default::default() })
     }
 
@@ -151,7 +75,7 @@ impl Account {
     /// How much is held.
     pub(crate) fn held(&self, what: Resource) -> usize {
         let left = self.left[what as usize].available_permits();
-        self.maxima.0[what as usize].saturating_sub(left)
+        self.maxima.of(what).saturating_sub(left)
     }
 
     fn and_above(&self) -> impl Iterator<Item = &Self> {
@@ -159,7 +83,7 @@ impl Account {
     }
 
     fn most(&self, what: Resource) -> usize {
-        self.and_above().map(|account| account.maxima.0[what as usize]).min().unwrap_or(0)
+        self.and_above().map(|account| account.maxima.of(what)).min().unwrap_or(0)
     }
 }
 
@@ -312,7 +236,6 @@ impl Accounts {
     }
 }
 
-const RESOURCES: usize = 7;
 /// Fewer accounts than this are not worth a sweep.
 const SWEEP_MIN: usize = 64;
 

@@ -18,7 +18,6 @@
 //! Spec: MS-SMB2 §3.3.5.2.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -29,12 +28,12 @@ use smb::Protocol;
 use smb::TransformHeader;
 use smb::compound;
 use smb::crypto::{PreauthHash, Turn};
-use smb::frame_memory::InFrame;
 use smb::negotiate::Dialect;
 use smb::{Header, HeaderFlags, Route, SessionId};
 use thiserror::Error;
 
-use super::account::{Resource, Room};
+use super::account::Room;
+use super::kept::Frame;
 use super::link::Link;
 use super::logon::Logon;
 use super::session::{Channel, Session};
@@ -46,64 +45,6 @@ use crate::dispatch::{self, Now, negotiate, session_setup};
 use crate::limits::AUTHENTICATIONS_MAX;
 use crate::service::ReservedId;
 use crate::share::Remainder;
-
-/// A frame, in the read buffer of its transport or on its own.
-#[derive(Debug)]
-pub(crate) enum Frame<'a> {
-    /// Must be copied by whoever wants to keep it.
-    Borrowed(&'a mut [u8]),
-    /// Can be kept as it is, with the room it takes.
-    Owned(InFrame, Option<Room>),
-}
-
-/// A frame that is kept while what it asks for is done.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    frame: InFrame,
-    _room: Option<Room>,
-}
-
-impl Deref for Kept {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.frame
-    }
-}
-
-impl From<Vec<u8>> for Kept {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self { frame: bytes.into(), _room: None }
-    }
-}
-
-impl Frame<'_> {
-    fn bytes(&mut self) -> &mut [u8] {
-        match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Owned(bytes, _) => bytes,
-        }
-    }
-
-    // A short one that finds no room is kept all the same; the transport reads no other before there is some.
-    fn keep(self, link: &Link) -> Arc<Kept> {
-        let (frame, room) = match self {
-            Self::Borrowed(bytes) => {
-                let room = link.holder().map(|holder| {
-                    let whose = (&link.account, &holder);
-                    let room = Room::try_take(whose, Resource::Requests, bytes.len());
-                    if room.is_none() {
-                        link.set_crowded(true);
-                    }
-                    room
-                });
-                (bytes.to_vec().into(), room.flatten())
-            }
-            Self::Owned(bytes, room) => (bytes, room),
-        };
-        Arc::new(Kept { frame, _room: room })
-    }
-}
 
 /// How far NEGOTIATE has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -273,9 +214,11 @@ impl Connection {
         if self.stage != Stage::Negotiated {
             return Err(Violation::PeerNotNegotiated);
         }
-        if !elements.is_empty() {
+        if let Some(first) = elements.first() {
             let link = Arc::clone(&self.link);
-            let frame = frame.keep(&link);
+            let command = first.header.command;
+            let whose = elements.iter().find_map(|one: &Element| one.channel());
+            let frame = frame.keep(&link, whose.map(|channel| &channel.session.account), command);
             self.room = Job { link, frame, elements, sealed }.start(out);
         }
         Ok(())
@@ -340,10 +283,16 @@ impl Connection {
             }
             return Ok(());
         }
-        let range = start..frame.bytes().len();
-        let elements = vec![Element { header, range, admitted, turn }];
+        // What stands behind the longest body of its command is no part of it.
+        let whole = frame.bytes().len();
+        let longest = header.command.request_len_max().map_or(whole, |max| start + max);
+        let range = start..whole.min(longest);
+        frame.cut(range.end);
+        let element = Element { header, range, admitted, turn };
         let link = Arc::clone(&self.link);
-        let frame = frame.keep(&link);
+        let whose = element.channel().map(|channel| &channel.session.account);
+        let frame = frame.keep(&link, whose, header.command);
+        let elements = vec![element];
         self.room = Job { link, frame, elements, sealed }.start(out);
         Ok(())
     }

@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 
 use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
-use tokio::sync::Notify;
 
-use super::account::{Account, Hold, Resource, Room};
+use super::account::{Account, Hold, Room};
+use super::pending::Pending;
+use super::resource::Resource;
 use super::session::{Channel, Identity, Session};
 use super::window::Window;
-use crate::limits::{DIRECT_TRANSACT_SIZE_MAX, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX};
+use crate::limits::{
+    DIRECT_TRANSACT_SIZE_MAX, REQUEST_COST, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX,
+};
 use crate::service::Core;
 use crate::transport::{Outbox, Parcel, RemoteMemory};
 
@@ -72,52 +75,17 @@ pub(crate) struct Link {
     next_async: AtomicU64,
     /// What its requests and answers hold.
     pub(crate) account: Arc<Account>,
-    /// Whose session was the first.
-    holder: OnceLock<Arc<Account>>,
-    /// A request is kept for which there was no room.
-    crowded: AtomicBool,
+    /// The first user who has logged on, and guests if any has.
+    user: OnceLock<Arc<Account>>,
+    guests: OnceLock<Arc<Account>>,
+    /// A request is kept for which there was no room, and whose room that was.
+    is_crowded: AtomicBool,
+    crowded: Mutex<Option<Arc<Account>>>,
     /// Its place among the connections of the first user who has logged on over it.
     place: OnceLock<Hold>,
     made: Instant,
     /// Milliseconds from then to the last frame.
     heard_ms: AtomicU64,
-}
-
-/// A request that is answered later.
-#[derive(Debug, Default)]
-pub(crate) struct Pending {
-    session_id: u64,
-    /// 0 until an interim answer named one.
-    pub(crate) async_id: AtomicU64,
-    cancelled: AtomicBool,
-    /// The answer is wanted though this connection is gone: over another of the session's.
-    outlives: AtomicBool,
-    cancel: Notify,
-}
-
-impl Pending {
-    /// From now on the end of the connection is no reason to give up.
-    pub(crate) fn outlive(&self) {
-        self.outlives.store(true, Ordering::Release);
-    }
-
-    /// Returns once the client has sent CANCEL or is gone.
-    pub(crate) async fn cancelled(&self) {
-        loop {
-            let notified = self.cancel.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            if self.cancelled.load(Ordering::Acquire) {
-                return;
-            }
-            notified.await;
-        }
-    }
-
-    fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
-        self.cancel.notify_waiters();
-    }
 }
 
 impl Link {
@@ -145,8 +113,10 @@ impl Link {
             asked: AtomicBool::new(false),
             next_async: AtomicU64::new(1),
             account: Account::of_connection(),
-            holder: OnceLock::new(),
-            crowded: AtomicBool::new(false),
+            user: OnceLock::new(),
+            guests: OnceLock::new(),
+            is_crowded: AtomicBool::new(false),
+            crowded: Mutex::default(),
             place: OnceLock::new(),
             made: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -158,35 +128,52 @@ impl Link {
         self.outbox.deliver(parcel.into());
     }
 
-    /// Who its requests are counted for, once somebody has logged on.
+    /// Who a request is counted for whose session is not known yet: a user if any has logged on, else guests.
     pub(crate) fn holder(&self) -> Option<Arc<Account>> {
-        self.holder.get().cloned()
+        self.user.get().or_else(|| self.guests.get()).cloned()
     }
 
     /// Whether a request was kept for which there was no room: none is read before there is some.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Relaxed)
+        self.is_crowded.load(Ordering::Relaxed)
     }
 
-    /// Whether a short request would find room now.
-    pub(crate) fn has_request_room(&self) -> bool {
-        let take = |holder: &Arc<Account>| {
-            Room::try_take((&self.account, holder), Resource::Requests, SHORT_REQUEST)
-        };
-        self.holder.get().is_none_or(|holder| take(holder).is_some())
+    /// Looks whether a short request would find room now.
+    pub(crate) fn look_for_request_room(&self) {
+        let account = lock(&self.crowded).clone();
+        let whose = account.as_ref().map(|holder| (&self.account, holder));
+        let take = |whose| Room::try_take(whose, Resource::Requests, SHORT_REQUEST);
+        if whose.is_none_or(|whose| take(whose).is_some()) {
+            self.set_crowded(None);
+        }
     }
 
     /// Waits until a short request would find room.
     pub(crate) async fn request_room(&self) {
-        if let Some(holder) = self.holder() {
+        let account = lock(&self.crowded).clone();
+        if let Some(holder) = account {
             let whose = (&self.account, &holder);
             drop(Room::take(whose, Resource::Requests, SHORT_REQUEST).await);
         }
-        self.set_crowded(false);
+        self.set_crowded(None);
     }
 
-    pub(crate) fn set_crowded(&self, crowded: bool) {
-        self.crowded.store(crowded, Ordering::Relaxed);
+    /// Notes for whose request there was no room; `None`: there is some again.
+    pub(crate) fn set_crowded(&self, whose: Option<Arc<Account>>) {
+        let mut crowded = lock(&self.crowded);
+        self.is_crowded.store(whose.is_some(), Ordering::Relaxed);
+        *crowded = whose;
+    }
+
+    /// Bytes of answers it holds, if somebody waits for memory that it holds, of requests or of answers. It may have
+    /// sessions of several users: then it counts for each of them.
+    pub(crate) fn wanted_answers(&self) -> Option<usize> {
+        let channels = lock(&self.channels);
+        let is_wanted = [Resource::Answers, Resource::Requests].into_iter().any(|what| {
+            let is_wanted = |one: &Arc<Channel>| one.session.account.is_wanted(what);
+            self.account.held(what) > 0 && channels.values().any(is_wanted)
+        });
+        is_wanted.then(|| self.account.held(Resource::Answers))
     }
 
     /// Counts it among the connections of a user, if it is not among another's; false when those are too many.
@@ -232,7 +219,9 @@ impl Link {
         if !channel.session.identity.is_guest() {
             self.window().widen(self.core.limits.credits_max);
         }
-        let _ = self.holder.set(Arc::clone(&channel.session.account));
+        let is_guest = channel.session.identity.is_guest();
+        let holder = if is_guest { &self.guests } else { &self.user };
+        let _ = holder.set(Arc::clone(&channel.session.account));
         lock(&self.channels).insert(channel.session.id, channel);
     }
 
@@ -310,7 +299,7 @@ impl Link {
 
     /// Notes that a request of a session will be answered later.
     pub(crate) fn add_pending(&self, message_id: u64, session_id: u64) -> Arc<Pending> {
-        let pending = Arc::new(Pending { session_id, ..Pending::default() });
+        let pending = Arc::new(Pending::new(session_id));
         lock(&self.pending).insert(message_id, Arc::clone(&pending));
         // Whoever let go of everything may not have seen it.
         if self.gone.load(Ordering::Acquire) {
@@ -365,7 +354,7 @@ impl Link {
     pub(crate) fn cancel_all(&self) {
         self.gone.store(true, Ordering::SeqCst);
         let pending = lock(&self.pending);
-        let ends = |pending: &&Arc<Pending>| !pending.outlives.load(Ordering::Acquire);
+        let ends = |pending: &&Arc<Pending>| !pending.outlives();
         pending.values().filter(ends).for_each(|pending| pending.cancel());
     }
 
@@ -373,9 +362,8 @@ impl Link {
     pub(crate) fn cancel_session(&self, session_id: u64) {
         let pending = lock(&self.pending);
         // Those that outlive a connection look after their session themselves.
-        let ends = |pending: &&Arc<Pending>| {
-            pending.session_id == session_id && !pending.outlives.load(Ordering::Acquire)
-        };
+        let ends =
+            |pending: &&Arc<Pending>| pending.session_id() == session_id && !pending.outlives();
         pending.values().filter(ends).for_each(|pending| pending.cancel());
     }
 }
@@ -384,7 +372,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As long as a frame that is read with its neighbours (`transport/input.rs`).
-const SHORT_REQUEST: usize = 32 << 10;
+/// As long as a frame that is read with its neighbours (`transport/input.rs`), and what it costs.
+const SHORT_REQUEST: usize = (32 << 10) + REQUEST_COST;
 /// Keys of ended sessions a connection keeps: for the requests that were on their way.
 const ENDED_MAX: usize = 8;

@@ -17,6 +17,7 @@ pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
 pub(crate) mod holder;
+pub(crate) mod kept;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;
 pub(crate) mod link;
@@ -27,9 +28,11 @@ pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod open;
 pub(crate) mod orphans;
+pub(crate) mod pending;
 pub(crate) mod persistent;
 pub(crate) mod pipe;
 pub(crate) mod reactor;
+pub(crate) mod resource;
 pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;
@@ -41,16 +44,19 @@ pub(crate) mod turns;
 pub(crate) mod window;
 pub(crate) mod work;
 
-pub(crate) use account::{Account, Hold, Resource, Room};
+pub(crate) use account::{Account, Hold, Room};
 pub(crate) use connection::{
-    Authentication, Connection, Frame, Kept, Purpose, Stage, Violation, end_of_connection,
+    Authentication, Connection, Purpose, Stage, Violation, end_of_connection,
 };
 pub(crate) use durable::Orphans;
-pub(crate) use link::{Agreed, Link, Pending};
+pub(crate) use kept::{Frame, Kept};
+pub(crate) use link::{Agreed, Link};
 pub(crate) use locks::OpenSerial;
 pub(crate) use logon::{Decision, Later, Logon};
 pub(crate) use nodes::Nodes;
 pub(crate) use open::Open;
+pub(crate) use pending::Pending;
 pub(crate) use pipe::Pipe;
+pub(crate) use resource::Resource;
 pub(crate) use session::{Channel, Identity, Session};
 pub(crate) use tree::Tree;

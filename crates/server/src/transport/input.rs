@@ -155,10 +155,11 @@ impl Input {
         (self.start, self.end) = (0, 0);
     }
 
-    /// A long frame is on its way: how much of such has come up to now, and whether others wait for its memory.
-    pub(super) fn under_way(&self) -> Option<(u64, bool)> {
+    /// A long frame is on its way: how much of such has come up to now, and its length if others wait for its memory.
+    pub(super) fn under_way(&self) -> Option<(u64, Option<usize>)> {
         let large = self.large.as_ref()?;
-        Some((self.received, large.room.as_ref().is_some_and(Room::is_wanted)))
+        let wanted = large.room.as_ref().filter(|room| room.is_wanted());
+        Some((self.received, wanted.map(|_| large.frame.len())))
     }
 
     fn grow(&mut self) {

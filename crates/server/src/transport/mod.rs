@@ -12,10 +12,12 @@ use crate::state::Room;
 
 pub(crate) mod admission;
 pub(crate) mod direct;
+mod end;
 mod input;
 mod low_water;
 mod out_queue;
 mod patience;
+mod queue;
 mod served;
 pub(crate) mod tcp;
 mod write_buffer;

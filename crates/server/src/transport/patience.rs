@@ -3,17 +3,21 @@
 //! ```text
 //!  takes something, however little, within 60 s          ---> may go on for ever
 //!  nothing for 60 s                                      ---> dropped
-//!  others wait for the memory: less than 64 KiB in 5 s   ---> dropped
+//!  others wait for the memory: less than 64 KiB in 5 s,  ---> dropped
+//!                       or than an eighth of what it holds
 //! ```
 //!
 //! A slow peer is no dead one, whatever the length of the answer. But a peer that takes a byte now and then
-//! would hold memory that is shared, so it is asked for more when that is wanted.
+//! would hold memory that is shared, so it is asked for more when that is wanted: who waits for it has it after 40 s. With
+//! 64 KiB alone eight guests who send 8 MiB each would keep the room of all guests for ten minutes, at 100 KB/s together.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::limits::{WRITE_PATIENCE, WRITE_PATIENCE_WANTED, WRITE_PROGRESS_WANTED};
+use crate::limits::{
+    WRITE_PART_WANTED, WRITE_PATIENCE, WRITE_PATIENCE_WANTED, WRITE_PROGRESS_WANTED,
+};
 
 /// See the module. Knows no socket.
 #[derive(Debug)]
@@ -22,13 +26,14 @@ pub(super) struct Patience {
     last: (Instant, u64),
     /// The beginning of the span in which it has to take enough, if that is wanted.
     span: (Instant, u64),
-    was_wanted: bool,
+    /// So much memory of the peer's others have wanted since then.
+    wanted: Option<usize>,
 }
 
 impl Patience {
     /// An answer waits; the peer has taken so many bytes up to now.
     pub(super) fn starting(now: Instant, taken: u64) -> Self {
-        Self { last: (now, taken), span: (now, taken), was_wanted: false }
+        Self { last: (now, taken), span: (now, taken), wanted: None }
     }
 
     /// When to look again, at the latest.
@@ -36,18 +41,27 @@ impl Patience {
         self.span.0 + LOOK_EVERY
     }
 
-    /// Whether the peer has to go, now that it has taken so many bytes.
-    pub(super) fn is_over(&mut self, now: Instant, taken: u64, is_wanted: bool) -> bool {
+    /// Whether the peer has to go, now that it has taken so many bytes. `wanted`: how many bytes it holds, if others wait
+    /// for some of them.
+    pub(super) fn is_over(
+        &mut self,
+        now: Instant,
+        taken: u64,
+        wanted: impl FnOnce() -> Option<usize>,
+    ) -> bool {
         if taken > self.last.1 {
             self.last = (now, taken);
         }
         if now.duration_since(self.span.0) >= LOOK_EVERY {
-            let is_slow = taken - self.span.1.min(taken) < WRITE_PROGRESS_WANTED;
+            let wanted = wanted();
             // Wanted from the beginning of the span: the peer had all of it.
-            if is_slow && is_wanted && self.was_wanted {
-                return true;
+            if let (Some(held), Some(_)) = (self.wanted, wanted) {
+                let part = u64::try_from(held).unwrap_or(u64::MAX) / WRITE_PART_WANTED;
+                if taken - self.span.1.min(taken) < part.max(WRITE_PROGRESS_WANTED) {
+                    return true;
+                }
             }
-            (self.span, self.was_wanted) = ((now, taken), is_wanted);
+            (self.span, self.wanted) = ((now, taken), wanted);
         }
         now.duration_since(self.last.0) >= WRITE_PATIENCE
     }
@@ -66,7 +80,7 @@ mod tests {
         let begin = Instant::now();
         let mut patience = Patience::starting(begin, 0);
         for round in 1..1_000_u32 {
-            assert!(!patience.is_over(begin + SECOND * 59 * round, u64::from(round), false));
+            assert!(!patience.is_over(begin + SECOND * 59 * round, u64::from(round), || None));
         }
     }
 
@@ -75,22 +89,40 @@ mod tests {
         let begin = Instant::now();
         let mut patience = Patience::starting(begin, 7);
         for second in 1..60 {
-            assert!(!patience.is_over(begin + SECOND * second, 7, false), "{second} s");
+            assert!(!patience.is_over(begin + SECOND * second, 7, || None), "{second} s");
         }
-        assert!(patience.is_over(begin + SECOND * 60, 7, false));
+        assert!(patience.is_over(begin + SECOND * 60, 7, || None));
     }
 
     #[test]
     fn a_peer_that_takes_too_little_of_what_others_want_is_dropped_soon() {
         let begin = Instant::now();
         let mut patience = Patience::starting(begin, 0);
-        assert!(!patience.is_over(begin + SECOND * 5, 100, true), "wanted since a moment ago");
-        assert!(patience.is_over(begin + SECOND * 10, 200, true));
+        assert!(
+            !patience.is_over(begin + SECOND * 5, 100, || Some(1)),
+            "wanted since a moment ago"
+        );
+        assert!(patience.is_over(begin + SECOND * 10, 200, || Some(1)));
 
         let mut patience = Patience::starting(begin, 0);
         for round in 1..100 {
             let taken = WRITE_PROGRESS_WANTED * u64::from(round);
-            assert!(!patience.is_over(begin + SECOND * 5 * round, taken, true), "fast enough");
+            assert!(
+                !patience.is_over(begin + SECOND * 5 * round, taken, || Some(1)),
+                "fast enough"
+            );
         }
+    }
+
+    #[test]
+    fn a_peer_that_holds_much_of_what_others_want_gives_it_back_in_time() {
+        let (begin, held) = (Instant::now(), 8 << 20);
+        let trickles = |per_span: u64| {
+            let mut patience = Patience::starting(begin, 0);
+            let mut gone = (1..9).map(|span| begin + SECOND * 5 * span).zip(1..);
+            gone.any(|(now, span)| patience.is_over(now, per_span * span, || Some(held)))
+        };
+        assert!(trickles(WRITE_PROGRESS_WANTED));
+        assert!(!trickles(1 << 20), "all of it within 40 s");
     }
 }

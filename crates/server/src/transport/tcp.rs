@@ -22,25 +22,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smb::framing;
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::Parcel;
 use super::admission::Admission;
+use super::end::End;
 use super::input::Input;
 use super::out_queue;
 use super::patience::Patience;
+use super::queue::{Outgoing, Queue};
 use super::served::Served;
 use super::write_buffer::{self, WriteBuffer};
-use super::{Outbox, Parcel};
 use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
-use crate::share::{Remainder, ShareError};
-use crate::state::{Connection, Link, Resource, Room, Violation};
+use crate::share::Remainder;
+use crate::state::{Connection, Link, Resource, Room};
 
 /// Accepts connections until told to stop, then waits for them to end.
 pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
@@ -79,27 +82,6 @@ async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// What others put into a connection's queue.
-#[derive(Debug)]
-enum Outgoing {
-    Frame(Parcel),
-    Close,
-}
-
-#[derive(Debug)]
-struct Queue(UnboundedSender<Outgoing>);
-
-impl Outbox for Queue {
-    fn deliver(&self, parcel: Parcel) {
-        // The connection may have ended: then nobody waits for the answer.
-        let _ = self.0.send(Outgoing::Frame(parcel));
-    }
-
-    fn close(&self) {
-        let _ = self.0.send(Outgoing::Close);
-    }
-}
-
 /// One connection.
 #[derive(Debug)]
 struct Peer {
@@ -126,9 +108,9 @@ impl Peer {
         (admission, evicted): (Admission, Arc<Notify>),
         stop: watch::Receiver<bool>,
     ) -> Self {
-        let (sender, queue) = unbounded_channel();
+        let (outbox, queue) = Queue::new();
         let local = stream.local_addr().unwrap_or(address);
-        let link = Link::new(Arc::clone(core), address, local, Box::new(Queue(sender)), None);
+        let link = Link::new(Arc::clone(core), address, local, Box::new(outbox), None);
         // Answers leave at once; a refusal costs latency only.
         let _ = stream.set_nodelay(true);
         if let Err(error) = rdma::watch_peer(&stream, core.limits.silence_max) {
@@ -192,10 +174,10 @@ impl Peer {
                 () = &mut pause, if self.has_something() => {
                     match self.input.under_way() {
                         None => slow = None,
-                        Some((received, is_wanted)) => {
+                        Some((received, wanted)) => {
                             let now = Instant::now();
                             let slow = slow.get_or_insert_with(|| Patience::starting(now, received));
-                            if slow.is_over(now, received, is_wanted) {
+                            if slow.is_over(now, received, || wanted) {
                                 return Err(End::PeerDoesNotSend);
                             }
                         }
@@ -218,14 +200,9 @@ impl Peer {
 
     /// Waits, while that takes nothing more from the peer, until there is room for what it sends next.
     async fn make_room(&mut self) -> Result<(), End> {
-        if !self.served.connection.link.is_crowded() && self.input.wanted().is_none() {
-            return Ok(());
-        }
-        let link = Arc::clone(&self.served.connection.link);
-        if link.is_crowded() {
-            self.wait(link.request_room()).await?;
-        }
+        self.make_request_room().await?;
         let Some(len) = self.input.wanted() else { return Ok(()) };
+        let link = Arc::clone(&self.served.connection.link);
         let room = match link.holder() {
             None => None,
             Some(holder) => {
@@ -240,13 +217,29 @@ impl Peer {
         Ok(())
     }
 
-    /// Waits for something; answers leave meanwhile.
+    // The same for one whose length is not known.
+    async fn make_request_room(&mut self) -> Result<(), End> {
+        if !self.served.connection.link.is_crowded() {
+            return Ok(());
+        }
+        let link = Arc::clone(&self.served.connection.link);
+        self.wait(link.request_room()).await
+    }
+
+    /// Waits for something; answers leave meanwhile. Nothing is read, so the end of the peer is looked for.
     async fn wait<T>(&mut self, event: impl Future<Output = T>) -> Result<T, End> {
         tokio::pin!(event);
         loop {
             tokio::select! {
                 biased;
                 happened = &mut event => return Ok(happened),
+                // Not for bytes, which are left in the socket: it has neither urgent data nor errors before it ends.
+                ended = self.stream.ready(Interest::PRIORITY | Interest::ERROR) => {
+                    let ended = ended?;
+                    if ended.is_read_closed() || ended.is_error() {
+                        return Err(End::PeerGone);
+                    }
+                }
                 Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
                 () = self.evicted.notified(), if self.served.is_evictable() => {
                     return Err(End::Evicted);
@@ -265,7 +258,12 @@ impl Peer {
                 .unwrap_or(usize::MAX)
                 .saturating_add(framing::FRAME_OVERHEAD_MAX)
         };
-        while let Some(frame) = self.input.next_frame(limit)? {
+        loop {
+            if self.served.connection.link.is_crowded() {
+                self.write().await?;
+                self.make_request_room().await?;
+            }
+            let Some(frame) = self.input.next_frame(limit)? else { break };
             let begun = Instant::now();
             let handled = self.served.connection.handle(frame, self.out.bytes());
             self.served
@@ -360,8 +358,10 @@ impl Peer {
             if is_writable && self.try_write()? {
                 return Ok(());
             }
-            let is_wanted = self.rooms.iter().any(Room::is_wanted);
-            if patience.is_over(Instant::now(), self.taken()?, is_wanted) {
+            // Those that stand behind in the queue count, too.
+            let link = self.served.link();
+            let wanted = || link.wanted_answers();
+            if patience.is_over(Instant::now(), self.taken()?, wanted) {
                 return Err(End::PeerDoesNotRead);
             }
         }
@@ -392,29 +392,6 @@ impl Peer {
         self.rooms.clear();
         Ok(true)
     }
-}
-
-/// Why a conversation ended.
-#[derive(Debug, thiserror::Error)]
-enum End {
-    #[error(transparent)]
-    Violation(#[from] Violation),
-    #[error("peer did not authenticate in time")]
-    PeerSlowToAuthenticate,
-    #[error("too many connections over which no user has logged on: the oldest makes room")]
-    Evicted,
-    #[error("peer does not take its answers")]
-    PeerDoesNotRead,
-    #[error("peer does not send the rest of a long request")]
-    PeerDoesNotSend,
-    #[error("a file could not be read to the end that was promised: {0}")]
-    File(ShareError),
-    #[error("{0}")]
-    HostIo(#[from] io::Error),
-    #[error("the server ends it")]
-    Closed,
-    #[error("the server stops")]
-    ServerStops,
 }
 
 /// Of an answer that is read while it is sent: what stays in the cache of a core between.

@@ -90,9 +90,14 @@ impl Fixture {
 
     /// With one thread for what may wait, for [`Fixture::take_thread`].
     pub(crate) fn start_with_one_thread() -> Self {
+        Self::start_with_one_thread_and(|_| {})
+    }
+
+    /// The same, of a server set up as the test wants.
+    pub(crate) fn start_with_one_thread_and(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut threads = runtime::Builder::new_multi_thread();
         threads.worker_threads(2).max_blocking_threads(1).enable_all();
-        Self::start_on(threads.build().unwrap(), |_| {})
+        Self::start_on(threads.build().unwrap(), change)
     }
 
     /// Takes a thread for what may wait until the answer is dropped; returns once it is taken.

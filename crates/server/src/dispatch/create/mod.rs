@@ -38,7 +38,7 @@ use self::durable::Durability;
 use self::reconnect::Extras;
 pub(crate) use self::wish::PushWish;
 use self::wish::{Caching as WantedCaching, Wish};
-use super::call::Call;
+use super::call::{Call, Lasting};
 use super::frame::Outcome;
 use super::{flush, malformed, oplock_break, posix};
 use crate::push::Region;
@@ -305,20 +305,16 @@ async fn settle(
             Attempt::Farther => on_the_spot = None,
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Breaking { node, intent } => {
-                call.go_pending();
                 // Whoever maps the file learns it at once, and its grace runs meanwhile.
                 let unmapped = unmap(call, wish, &node, RecallReason::SHARING_CONFLICT);
                 let yielded = node.yield_caching(wish.owner, intent);
-                tokio::select! {
-                    _ = async { tokio::join!(yielded, unmapped) } => {}
-                    () = call.pending.cancelled() => return Err(NtStatus::CANCELLED),
-                    () = call.session().ended() => return Err(NtStatus::USER_SESSION_DELETED),
-                }
+                let both = async { tokio::join!(yielded, unmapped) };
+                call.wait_pending(Lasting::Bounded, both).await?;
             }
             Attempt::Mapped { node, reason } => {
-                call.go_pending();
                 _resizing = wish.overwrites().then(|| node.begin_resize());
-                call.wait(unmap(call, wish, &node, reason)).await?;
+                let unmapped = unmap(call, wish, &node, reason);
+                call.wait_pending(Lasting::Bounded, unmapped).await?;
             }
         }
     }

@@ -14,7 +14,7 @@ use tracing::{debug, info};
 
 use super::durable::{Back, Durability};
 use super::{Facts, PushWish, close, holder, lease_context, respond};
-use crate::dispatch::call::Call;
+use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
 use crate::limits::RECONNECT_PATIENCE;
@@ -153,8 +153,8 @@ async fn claim(
             let arrived = core.orphans.claim(serial, &check);
             return arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND));
         }
-        call.go_pending();
-        if call.wait(tokio::time::timeout_at(deadline.into(), arrival)).await?.is_err() {
+        let arrived = tokio::time::timeout_at(deadline.into(), arrival);
+        if call.wait_pending(Lasting::Bounded, arrived).await?.is_err() {
             return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
         }
     }

@@ -176,7 +176,7 @@ impl Peer {
         // Tried anew when one of its requests is done, which has an answer to leave.
         let is_crowded = link.is_some_and(|link| {
             if link.is_crowded() {
-                link.set_crowded(!link.has_request_room());
+                link.look_for_request_room();
             }
             link.is_crowded()
         });

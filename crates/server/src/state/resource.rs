@@ -1,0 +1,112 @@
+//! What peers can hold of the server, and how much of it each kind of account may hold.
+
+use tokio::sync::Semaphore;
+
+use crate::limits::{
+    ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
+    GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
+    LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, RELEASE_JOBS_MAX,
+    RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX,
+    RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX,
+    REQUESTS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX,
+    WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
+};
+
+/// What can be held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Resource {
+    /// Bytes of answers that have not left.
+    Answers,
+    /// Bytes of requests that are worked on.
+    Requests,
+    /// Bytes of requests that wait for other clients.
+    Waiting,
+    /// Requests that release something, where there is no room for requests.
+    Releases,
+    /// Threads for what may wait.
+    Jobs,
+    /// Threads for what releases something.
+    ReleaseJobs,
+    /// Byte-range locks.
+    Locks,
+    /// Open files, and directories that are being listed: descriptors.
+    Opens,
+    /// Sessions.
+    Sessions,
+    /// Connections over which a user has logged on.
+    Connections,
+}
+
+/// How much of each resource an account may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maxima([usize; RESOURCES]);
+
+impl Maxima {
+    pub(super) const UNBOUNDED: Self = Self([Semaphore::MAX_PERMITS; RESOURCES]);
+
+    pub(super) fn with(mut self, what: Resource, max: usize) -> Self {
+        self.0[what as usize] = max.min(Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// How much of a resource.
+    pub(super) fn of(&self, what: Resource) -> usize {
+        self.0[what as usize]
+    }
+
+    /// Something for each resource, of its maximum.
+    pub(super) fn map<T>(self, make: impl FnMut(usize) -> T) -> [T; RESOURCES] {
+        self.0.map(make)
+    }
+
+    pub(super) fn of_connection() -> Self {
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_PER_CONNECTION_MAX)
+            .with(Resource::Requests, REQUESTS_PER_CONNECTION_MAX)
+            .with(Resource::Waiting, WAITING_PER_CONNECTION_MAX)
+            .with(Resource::Releases, RELEASES_PER_CONNECTION_MAX)
+            .with(Resource::Jobs, JOBS_PER_CONNECTION_MAX)
+            .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_CONNECTION_MAX)
+    }
+
+    pub(super) fn of_user(limits: &Limits) -> Self {
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_PER_USER_MAX)
+            .with(Resource::Requests, REQUESTS_PER_USER_MAX)
+            .with(Resource::Waiting, WAITING_PER_USER_MAX)
+            .with(Resource::Jobs, JOBS_PER_USER_MAX)
+            .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_USER_MAX)
+            .with(Resource::Locks, LOCKS_PER_USER_MAX)
+            .with(Resource::Opens, limits.user_opens_max)
+            .with(Resource::Sessions, SESSIONS_PER_USER_MAX)
+            .with(Resource::Connections, limits.user_connections_max)
+    }
+
+    pub(super) fn of_guests(limits: &Limits) -> Self {
+        // Their connections are bounded where they are accepted: the oldest makes room.
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_OF_GUESTS_MAX)
+            .with(Resource::Requests, REQUESTS_OF_GUESTS_MAX)
+            .with(Resource::Waiting, WAITING_OF_GUESTS_MAX)
+            .with(Resource::Jobs, JOBS_OF_GUESTS_MAX)
+            .with(Resource::ReleaseJobs, RELEASE_JOBS_OF_GUESTS_MAX)
+            .with(Resource::Locks, LOCKS_OF_GUESTS_MAX)
+            .with(Resource::Opens, limits.guest_opens_max)
+            .with(Resource::Sessions, GUEST_SESSIONS_MAX)
+    }
+
+    pub(super) fn of_all(limits: &Limits) -> Self {
+        Self::UNBOUNDED
+            .with(Resource::Answers, ANSWERS_MAX)
+            .with(Resource::Requests, REQUESTS_MAX)
+            .with(Resource::Waiting, WAITING_MAX)
+            .with(Resource::Jobs, JOBS_MAX)
+            .with(Resource::ReleaseJobs, RELEASE_JOBS_MAX)
+            .with(Resource::Locks, LOCKS_MAX)
+            .with(Resource::Opens, limits.opens_max)
+            .with(Resource::Sessions, SESSIONS_MAX)
+    }
+}
+
+/// How many kinds there are.
+pub(super) const RESOURCES: usize = Resource::Connections as usize + 1;

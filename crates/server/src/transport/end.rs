@@ -1,0 +1,31 @@
+//! Why a connection over TCP has ended.
+
+use std::io;
+
+use crate::share::ShareError;
+use crate::state::Violation;
+
+/// Why a conversation ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    #[error("peer did not authenticate in time")]
+    PeerSlowToAuthenticate,
+    #[error("too many connections over which no user has logged on: the oldest makes room")]
+    Evicted,
+    #[error("peer is gone, while it was waited for room for its requests")]
+    PeerGone,
+    #[error("peer does not take its answers")]
+    PeerDoesNotRead,
+    #[error("peer does not send the rest of a long request")]
+    PeerDoesNotSend,
+    #[error("a file could not be read to the end that was promised: {0}")]
+    File(ShareError),
+    #[error("{0}")]
+    HostIo(#[from] io::Error),
+    #[error("the server ends it")]
+    Closed,
+    #[error("the server stops")]
+    ServerStops,
+}
