@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::heap::Heap;
 use crate::server::{self, Status};
 use crate::service::Core;
+pub use crate::state::reactor::LongTurns;
 
 /// Looks into a running server without keeping it.
 #[derive(Clone, Debug)]
@@ -34,6 +35,9 @@ pub struct Report {
     /// The heap of the process, where its allocator says.
     #[serde(default)]
     pub heap: Option<Heap>,
+    /// Which requests kept a reactor or an engine for more than a millisecond.
+    #[serde(default)]
+    pub long_turns: Vec<LongTurns>,
     /// Who is logged on.
     pub sessions: Table<SessionRow>,
     /// What they have connected to.
@@ -208,6 +212,7 @@ impl Observer {
             uptime_s: seconds(now, core.started),
             counters: server::status_of(&core),
             heap: Heap::now(),
+            long_turns: core.reactor.offenders(),
             sessions: sessions.rows(now, rows_max),
             trees: sessions.trees(rows_max),
             opens: files::opens(&core, &sessions, rows_max),

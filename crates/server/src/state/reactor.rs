@@ -1,6 +1,6 @@
 //! How long requests keep a thread that others wait for: a reactor of the runtime, an engine.
 //!
-//! Two looks at the clock for each frame, and an atomic maximum for those that took too long. What is
+//! Two looks at the clock for each frame; a turn that took too long is counted with its command. What is
 //! measured is the time on the wall: a thread that the system takes away meanwhile counts too.
 
 use std::pin::Pin;
@@ -9,16 +9,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use smb::Command;
 use tracing::debug;
 
 use crate::limits::REACTOR_TURN_MAX;
 
-/// Turns that took longer than [`REACTOR_TURN_MAX`].
+/// Turns that took longer than [`REACTOR_TURN_MAX`], by the command of the request.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
-    long_turns: AtomicU64,
+    by_command: [Slow; COMMANDS],
+}
+
+#[derive(Debug, Default)]
+struct Slow {
+    turns: AtomicU64,
     longest_us: AtomicU64,
+}
+
+/// The turns of one command that took too long.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct LongTurns {
+    /// Such as `READ`.
+    pub command: String,
+    /// How many, since the start.
+    pub turns: u64,
+    /// The longest of them, in microseconds.
+    pub longest_us: u64,
 }
 
 impl Reactor {
@@ -27,20 +44,36 @@ impl Reactor {
         let took = begun.elapsed();
         if took > REACTOR_TURN_MAX {
             let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            self.long_turns.fetch_add(1, Ordering::Relaxed);
-            self.longest_us.fetch_max(us, Ordering::Relaxed);
+            // A command that nobody knows counts as the last one, which no client may send.
+            let slow = &self.by_command[usize::from(command.0).min(COMMANDS - 1)];
+            slow.turns.fetch_add(1, Ordering::Relaxed);
+            slow.longest_us.fetch_max(us, Ordering::Relaxed);
             debug!(?command, us, "a request kept a thread that others wait for");
         }
     }
 
     /// How many took too long.
     pub(crate) fn long_turns(&self) -> u64 {
-        self.long_turns.load(Ordering::Relaxed)
+        self.by_command.iter().map(|slow| slow.turns.load(Ordering::Relaxed)).sum()
     }
 
     /// Microseconds of the longest of them.
     pub(crate) fn longest_us(&self) -> u64 {
-        self.longest_us.load(Ordering::Relaxed)
+        let longest = self.by_command.iter().map(|slow| slow.longest_us.load(Ordering::Relaxed));
+        longest.max().unwrap_or(0)
+    }
+
+    /// The commands that took too long, the one with the longest turn first.
+    pub(crate) fn offenders(&self) -> Vec<LongTurns> {
+        let row = |(code, slow): (u16, &Slow)| LongTurns {
+            command: format!("{:?}", Command(code)),
+            turns: slow.turns.load(Ordering::Relaxed),
+            longest_us: slow.longest_us.load(Ordering::Relaxed),
+        };
+        let mut rows: Vec<_> = (0_u16..).zip(&self.by_command).map(row).collect();
+        rows.retain(|row| row.turns > 0);
+        rows.sort_by_key(|row| std::cmp::Reverse(row.longest_us));
+        rows
     }
 }
 
@@ -62,6 +95,9 @@ impl<F: Future + ?Sized> Future for Noted<F> {
     }
 }
 
+/// Commands of MS-SMB2 §2.2.1.2, and one place for all others.
+const COMMANDS: usize = 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,8 +107,13 @@ mod tests {
         let reactor = Reactor::default();
         reactor.note(Instant::now() + REACTOR_TURN_MAX, Command::READ);
         assert_eq!((reactor.long_turns(), reactor.longest_us()), (0, 0));
+        assert_eq!(reactor.offenders(), []);
         let Some(long_ago) = Instant::now().checked_sub(2 * REACTOR_TURN_MAX) else { return };
         reactor.note(long_ago, Command::READ);
         assert!(reactor.long_turns() == 1 && reactor.longest_us() >= 2_000);
+        reactor.note(long_ago, Command(0xffff));
+        let rows = reactor.offenders();
+        assert!(rows.iter().any(|row| row.command == "READ" && row.turns == 1), "{rows:?}");
+        assert_eq!((rows.len(), reactor.long_turns()), (2, 2));
     }
 }
