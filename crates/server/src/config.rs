@@ -137,9 +137,9 @@ pub struct PushPolicy {
     pub token_lifetime: Duration,
     /// Regions of one open.
     pub regions_per_open_max: u32,
-    /// Regions of the whole server.
+    /// Regions of the whole server; a user has half of them at most.
     pub regions_max: u32,
-    /// Push connections at once.
+    /// Push connections at once; a user has half of them at most.
     pub connections_max: u32,
 }
 

@@ -143,6 +143,7 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicU64,
     pub(crate) logons_failed: AtomicU64,
     pub(crate) panics: AtomicU64,
+    pub(crate) stagings: AtomicUsize,
 }
 
 /// What a core is made of.

@@ -10,6 +10,7 @@ use smb::{NtStatus, ParseError};
 use tracing::{debug, info};
 
 use super::registrar::EngineConnection;
+use super::token::Bearer;
 use super::{Push, PushPeer, recall};
 use crate::service::Core;
 
@@ -46,15 +47,16 @@ impl Push {
         })?;
         let id = PushConnectionId(self.next_id());
         let mut tables = self.lock();
-        let connections_max = usize::try_from(self.policy.connections_max).unwrap_or(usize::MAX);
+        let now = Instant::now();
+        let bearer = tables.tokens.bearer(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
         // Before the token is spent: it stays good for another try.
-        if tables.connections.len() >= connections_max {
+        if !tables.places.may_take(&bearer.holder) {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
-        let bearer =
-            tables.tokens.spend(&asked.token, Instant::now()).ok_or(NtStatus::ACCESS_DENIED)?;
-        tables.add_connection(id, PushPeer { session_id: bearer.session_id, engine });
-        debug!(connection = id.0, session = bearer.session_id, "push connection accepted");
+        let Bearer { session_id, holder } =
+            tables.tokens.spend(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
+        tables.add_connection(id, PushPeer { session_id, holder, engine });
+        debug!(connection = id.0, session = session_id, "push connection accepted");
         Ok(id)
     }
 }
@@ -77,9 +79,9 @@ mod tests {
 
     use smb::push::PushToken;
 
-    use super::super::token::Bearer;
     use super::*;
     use crate::config::PushPolicy;
+    use crate::state::Identity;
 
     const ENGINE: EngineConnection = EngineConnection(1);
 
@@ -87,7 +89,7 @@ mod tests {
         let push = Push::new(PushPolicy { connections_max, ..PushPolicy::default() });
         let now = Instant::now();
         let expires = now + Duration::from_secs(30);
-        let bearer = Bearer { session_id: 7 };
+        let bearer = Bearer { session_id: 7, holder: Identity::user("user") };
         let token = push.lock().tokens.issue([3; 32], bearer, now, expires).unwrap();
         let mut request = Vec::new();
         PushConnect { token }.emit(&mut request);
@@ -126,5 +128,24 @@ mod tests {
         let (push, request) = push(0);
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::INSUFFICIENT_RESOURCES);
         assert!(push.lock().tokens.spend(&PushToken::new([3; 32]), Instant::now()).is_some());
+    }
+
+    #[test]
+    fn a_user_with_all_the_connections_it_can_get_leaves_some_to_others() {
+        let push = Push::new(PushPolicy { connections_max: 8, ..PushPolicy::default() });
+        let dial = |number: u8, name: &str| {
+            let now = Instant::now();
+            let bearer = Bearer { session_id: 7, holder: Identity::user(name) };
+            let expires = now + Duration::from_secs(30);
+            let token = push.lock().tokens.issue([number; 32], bearer, now, expires).unwrap();
+            let mut request = Vec::new();
+            PushConnect { token }.emit(&mut request);
+            push.admit(&request, EngineConnection(number.into())).is_ok()
+        };
+        assert_eq!((0..8).filter(|number| dial(*number, "user")).count(), 4);
+        assert_eq!((8..16).filter(|number| dial(*number, "other")).count(), 2);
+        push.lock().remove_connection(EngineConnection(0));
+        push.lock().remove_connection(EngineConnection(1));
+        assert!(dial(16, "user"));
     }
 }

@@ -15,13 +15,13 @@ use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, warn};
 
+use super::OpenPush;
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
 use super::recall::{self, WRITES, finish};
 use super::region::{Region, RegionParts};
-use super::registrar::NotRegistered;
+use super::registrar::{EngineConnection, NotRegistered};
 use super::witness::Media;
-use super::{OpenPush, PushPeer};
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::flush;
@@ -81,12 +81,12 @@ async fn map(
     if MAP_FIXED + pieces * DESCRIPTOR_LEN > u64::from(output_max) {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
-    let peer = connection(call, asked.push_connection_id)?;
+    let engine = connection(call, asked.push_connection_id)?;
     let region = loop {
         resized(call, open).await?;
         check_range(open, &asked)?;
         let medium = medium(call, open, share, &asked).await?;
-        if let Some(region) = enter(call, open, push, &asked, peer, medium)? {
+        if let Some(region) = enter(call, open, push, &asked, engine, medium)? {
             break region;
         }
     };
@@ -97,7 +97,7 @@ async fn map(
         return Err(status);
     }
     let class = open.entry.class();
-    let memory = register(call, &region, &asked, peer, can_commit(share, class)).await?;
+    let memory = register(call, &region, &asked, engine, can_commit(share, class)).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
     let medium = &region.medium;
     let emulated = medium.is_emulated();
@@ -135,10 +135,11 @@ async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
     Ok(())
 }
 
-fn connection(call: &Call, id: PushConnectionId) -> Result<PushPeer, NtStatus> {
+fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtStatus> {
     let tables = call.link.core.push.lock();
-    let peer = tables.connections.get(&id).copied();
-    peer.filter(|peer| peer.session_id == call.session().id).ok_or(NtStatus::INVALID_HANDLE)
+    let peer = tables.connections.get(&id);
+    let peer = peer.filter(|peer| peer.session_id == call.session().id);
+    Ok(peer.ok_or(NtStatus::INVALID_HANDLE)?.engine)
 }
 
 // Reserves the blocks and opens the file as a medium; both take the same time for any length, or
@@ -206,7 +207,7 @@ fn enter(
     open: &Arc<Open>,
     push: &Arc<OpenPush>,
     asked: &MapRequest,
-    peer: PushPeer,
+    engine: EngineConnection,
     medium: Arc<dyn Medium>,
 ) -> Result<Option<Arc<Region>>, NtStatus> {
     let core = &call.link.core;
@@ -216,11 +217,12 @@ fn enter(
         id: RegistrationId(core.push.next_id()),
         generation: Generation(core.push.next_id()),
         session_id: call.session().id,
+        holder: call.session().identity.clone(),
         file_offset: asked.file_offset,
         length: asked.length,
         rights: asked.rights,
         connection_id: asked.push_connection_id,
-        connection: peer.engine,
+        connection: engine,
         media: Media::new(medium),
         node: Arc::clone(&open.node),
         entry: Arc::clone(&open.entry),
@@ -245,7 +247,7 @@ fn enter(
     }
     let limit = |max: u32| usize::try_from(max).unwrap_or(usize::MAX);
     if tables.regions.count_of_open(open.serial) >= limit(core.push.policy.regions_per_open_max)
-        || tables.regions.len() >= limit(core.push.policy.regions_max)
+        || !tables.regions.may_insert(&region.holder)
     {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
@@ -258,7 +260,7 @@ async fn register(
     call: &Call,
     region: &Arc<Region>,
     asked: &MapRequest,
-    peer: PushPeer,
+    engine: EngineConnection,
     commits: bool,
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
@@ -270,7 +272,7 @@ async fn register(
     // A task of its own: a region that is registered must be entered, whoever still waits.
     let task = runtime.spawn(async move {
         let medium = Arc::clone(&region.medium);
-        let memory = match registrar.register(peer.engine, medium, range, access).await {
+        let memory = match registrar.register(engine, medium, range, access).await {
             Ok(memory) => memory,
             Err(why) => {
                 finish(&core, &region, false).await;
@@ -281,7 +283,7 @@ async fn register(
             }
         };
         if !region.set_registered(&memory) {
-            registrar.deregister(peer.engine, memory.rkey).await;
+            registrar.deregister(engine, memory.rkey).await;
             finish(&core, &region, false).await;
             return Err(NtStatus::OPLOCK_NOT_GRANTED);
         }

@@ -42,7 +42,8 @@ use self::regions::Regions;
 use self::registrar::{EngineConnection, Registrar};
 use self::token::TokenTable;
 use crate::config::PushPolicy;
-use crate::state::Open;
+use crate::state::fair_share::FairShare;
+use crate::state::{Identity, Open};
 
 pub(crate) use map::control;
 pub(crate) use mapped::persist_unseen;
@@ -69,9 +70,11 @@ struct Attached {
     address: SocketAddr,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tables {
     tokens: TokenTable,
+    /// Whose the connections are.
+    places: FairShare<Identity>,
     connections: HashMap<PushConnectionId, PushPeer>,
     /// The same connections, as the engine names them.
     names: HashMap<EngineConnection, PushConnectionId>,
@@ -81,21 +84,36 @@ struct Tables {
 }
 
 /// One push connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct PushPeer {
     session_id: u64,
+    holder: Identity,
     engine: EngineConnection,
 }
 
 impl Tables {
+    fn new(policy: &PushPolicy) -> Self {
+        let places = |max: u32| FairShare::new(usize::try_from(max).unwrap_or(usize::MAX));
+        Self {
+            tokens: TokenTable::default(),
+            places: places(policy.connections_max),
+            connections: HashMap::new(),
+            names: HashMap::new(),
+            regions: Regions::new(places(policy.regions_max)),
+            stopping: false,
+        }
+    }
+
     fn add_connection(&mut self, id: PushConnectionId, peer: PushPeer) {
+        self.places.take(&peer.holder);
         self.names.insert(peer.engine, id);
         self.connections.insert(id, peer);
     }
 
     fn remove_connection(&mut self, engine: EngineConnection) {
-        if let Some(id) = self.names.remove(&engine) {
-            self.connections.remove(&id);
+        let id = self.names.remove(&engine);
+        if let Some(peer) = id.and_then(|id| self.connections.remove(&id)) {
+            self.places.give_back(&peer.holder);
         }
     }
 }
@@ -103,9 +121,9 @@ impl Tables {
 impl Push {
     pub(crate) fn new(policy: PushPolicy) -> Self {
         Self {
-            policy,
             engine: OnceLock::new(),
-            tables: Mutex::default(),
+            tables: Mutex::new(Tables::new(&policy)),
+            policy,
             next_id: AtomicU64::new(1),
         }
     }
@@ -138,7 +156,8 @@ impl Push {
     /// A push connection without a token: for the fuzz targets, which have no other way to one.
     pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
         let id = PushConnectionId(self.next_id());
-        self.lock().add_connection(id, PushPeer { session_id, engine });
+        let holder = Identity::user("");
+        self.lock().add_connection(id, PushPeer { session_id, holder, engine });
     }
 
     /// Regions and push connections there are.

@@ -83,7 +83,8 @@ fn grant(
         return Err(Refusal::RESOURCES);
     }
     let now = Instant::now();
-    let bearer = Bearer { session_id: call.session().id };
+    let session = call.session();
+    let bearer = Bearer { session_id: session.id, holder: session.identity.clone() };
     let expires = now + push.policy.token_lifetime;
     let issued = {
         let mut tables = push.lock();

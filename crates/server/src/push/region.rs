@@ -28,9 +28,9 @@ use super::open::OpenPush;
 use super::registrar::EngineConnection;
 use super::witness::{Media, Witness};
 use crate::share::{Entry, SharePath};
-use crate::state::OpenSerial;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
+use crate::state::{Identity, OpenSerial};
 
 /// One registration.
 pub(crate) struct Region {
@@ -40,6 +40,8 @@ pub(crate) struct Region {
     pub(super) id: RegistrationId,
     pub(super) generation: Generation,
     pub(crate) session_id: u64,
+    /// Whose place it takes among the regions.
+    pub(super) holder: Identity,
     pub(super) file_offset: u64,
     pub(super) length: u64,
     pub(super) rights: Rights,
@@ -87,6 +89,7 @@ pub(super) struct RegionParts {
     pub(super) id: RegistrationId,
     pub(super) generation: Generation,
     pub(super) session_id: u64,
+    pub(super) holder: Identity,
     pub(super) file_offset: u64,
     pub(super) length: u64,
     pub(super) rights: Rights,
@@ -143,6 +146,7 @@ impl Region {
             id: parts.id,
             generation: parts.generation,
             session_id: parts.session_id,
+            holder: parts.holder,
             file_offset: parts.file_offset,
             length: parts.length,
             rights: parts.rights,

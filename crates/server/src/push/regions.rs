@@ -10,18 +10,32 @@ use smb::push::RegistrationId;
 
 use super::Region;
 use super::registrar::EngineConnection;
-use crate::state::OpenSerial;
+use crate::state::fair_share::FairShare;
+use crate::state::{Identity, OpenSerial};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Regions {
+    /// Whose they are.
+    places: FairShare<Identity>,
     by_id: HashMap<RegistrationId, Arc<Region>>,
     of_connections: BTreeSet<(u64, RegistrationId)>,
     of_opens: BTreeSet<(u64, RegistrationId)>,
 }
 
 impl Regions {
+    pub(super) fn new(places: FairShare<Identity>) -> Self {
+        let (of_connections, of_opens) = Default::default();
+        Self { places, by_id: HashMap::new(), of_connections, of_opens }
+    }
+
+    /// Whether a user may have one more.
+    pub(super) fn may_insert(&self, holder: &Identity) -> bool {
+        self.places.may_take(holder)
+    }
+
     pub(super) fn insert(&mut self, region: Arc<Region>) {
+        self.places.take(&region.holder);
         self.of_connections.insert((region.connection.0, region.id));
         self.of_opens.insert((region.open_serial.0, region.id));
         self.by_id.insert(region.id, region);
@@ -29,6 +43,7 @@ impl Regions {
 
     pub(super) fn remove(&mut self, id: &RegistrationId) {
         let Some(region) = self.by_id.remove(id) else { return };
+        self.places.give_back(&region.holder);
         self.of_connections.remove(&(region.connection.0, region.id));
         self.of_opens.remove(&(region.open_serial.0, region.id));
     }

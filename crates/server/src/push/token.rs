@@ -8,10 +8,13 @@ use std::time::Instant;
 
 use smb::push::{PushToken, TOKEN_LEN};
 
+use crate::state::Identity;
+
 /// What a token stands for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Bearer {
     pub(super) session_id: u64,
+    pub(super) holder: Identity,
 }
 
 #[derive(Debug)]
@@ -28,7 +31,8 @@ pub(super) struct TokenTable {
 }
 
 impl TokenTable {
-    /// Issues a token; `None` when a session or the server has too many unused ones.
+    /// Issues a token; `None` when a session, its user or the server has too many unused ones. A user gets one
+    /// more only while more than the user has can still be issued.
     pub(super) fn issue(
         &mut self,
         bytes: [u8; TOKEN_LEN],
@@ -37,8 +41,13 @@ impl TokenTable {
         expires: Instant,
     ) -> Option<PushToken> {
         self.issued.retain(|one| one.expires > now);
-        let same = self.issued.iter().filter(|one| one.bearer == bearer).count();
-        if self.issued.len() >= TOKENS_MAX || same >= TOKENS_PER_SESSION_MAX {
+        let count = |is_one: fn(&Bearer, &Bearer) -> bool| {
+            self.issued.iter().filter(|one| is_one(&one.bearer, &bearer)).count()
+        };
+        let of_user = count(|one, other| one.holder == other.holder);
+        if of_user >= TOKENS_MAX.saturating_sub(self.issued.len())
+            || count(|one, other| one == other) >= TOKENS_PER_SESSION_MAX
+        {
             return None;
         }
         let token = PushToken::new(bytes);
@@ -46,8 +55,20 @@ impl TokenTable {
         Some(token)
     }
 
+    /// What a token stands for, while it is good.
+    pub(super) fn bearer(&self, token: &PushToken, now: Instant) -> Option<&Bearer> {
+        let one = &self.issued[self.find(token)?];
+        (one.expires > now).then_some(&one.bearer)
+    }
+
     /// Spends a token.
     pub(super) fn spend(&mut self, token: &PushToken, now: Instant) -> Option<Bearer> {
+        let index = self.find(token)?;
+        let one = self.issued.swap_remove(index);
+        (one.expires > now).then_some(one.bearer)
+    }
+
+    fn find(&self, token: &PushToken) -> Option<usize> {
         let mut found = None;
         for (index, one) in self.issued.iter().enumerate() {
             // No early end: see above.
@@ -55,8 +76,7 @@ impl TokenTable {
                 found = Some(index);
             }
         }
-        let one = self.issued.swap_remove(found?);
-        (one.expires > now).then_some(one.bearer)
+        found
     }
 
     /// Forgets the tokens of a session that ended.
@@ -76,16 +96,19 @@ mod tests {
 
     use super::*;
 
-    const BEARER: Bearer = Bearer { session_id: 7 };
+    fn bearer(session_id: u64, name: &str) -> Bearer {
+        Bearer { session_id, holder: Identity::user(name) }
+    }
+
     const LIFETIME: Duration = Duration::from_secs(30);
 
     #[test]
     fn a_token_is_good_once() {
         let now = Instant::now();
         let mut table = TokenTable::default();
-        let token = table.issue([1; 32], BEARER, now, now + LIFETIME).unwrap();
+        let token = table.issue([1; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
         assert_eq!(table.spend(&PushToken::new([2; 32]), now), None);
-        assert_eq!(table.spend(&token, now), Some(BEARER));
+        assert_eq!(table.spend(&token, now), Some(bearer(7, "user")));
         assert_eq!(table.spend(&token, now), None);
     }
 
@@ -93,10 +116,10 @@ mod tests {
     fn a_token_expires_and_goes_with_its_session() {
         let now = Instant::now();
         let mut table = TokenTable::default();
-        let token = table.issue([1; 32], BEARER, now, now + LIFETIME).unwrap();
+        let token = table.issue([1; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
         assert_eq!(table.spend(&token, now + LIFETIME), None);
-        let token = table.issue([2; 32], BEARER, now, now + LIFETIME).unwrap();
-        table.revoke(BEARER.session_id);
+        let token = table.issue([2; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        table.revoke(7);
         assert_eq!(table.spend(&token, now), None);
     }
 
@@ -105,9 +128,24 @@ mod tests {
         let now = Instant::now();
         let mut table = TokenTable::default();
         for index in 0..64 {
-            assert!(table.issue([index; 32], BEARER, now, now + LIFETIME).is_some());
+            assert!(table.issue([index; 32], bearer(7, "user"), now, now + LIFETIME).is_some());
         }
-        assert!(table.issue([64; 32], BEARER, now, now + LIFETIME).is_none());
-        assert!(table.issue([64; 32], BEARER, now + LIFETIME, now + LIFETIME * 2).is_some());
+        assert!(table.issue([64; 32], bearer(7, "user"), now, now + LIFETIME).is_none());
+        assert!(
+            table.issue([64; 32], bearer(7, "user"), now + LIFETIME, now + LIFETIME * 2).is_some()
+        );
+    }
+
+    #[test]
+    fn a_user_of_many_sessions_leaves_tokens_to_others() {
+        let now = Instant::now();
+        let mut table = TokenTable::default();
+        let mut issue = |session, name: &str| {
+            let random = [0; 32];
+            table.issue(random, bearer(session, name), now, now + LIFETIME).is_some()
+        };
+        let issued = (0..TOKENS_MAX as u64).filter(|count| issue(count / 64, "user")).count();
+        assert_eq!(issued, TOKENS_MAX / 2);
+        assert!(issue(1 << 32, "other"));
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
+pub(crate) mod fair_share;
 pub(crate) mod holder;
 pub(crate) mod kept;
 pub(crate) mod lease;

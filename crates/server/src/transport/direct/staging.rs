@@ -4,18 +4,20 @@
 //! must not be able to reach another connection's bytes with it. It is taken when the connection
 //! first needs it, and given up when it is idle while another one waits.
 //!
-//! A user gets some for one more connection only while more is free than the user's connections have, so
-//! one has half of it at most, the next half of what is left, and so on: who holds it for ever, by
-//! never serving a Read, keeps nobody else out. (As `rdma`'s workers; Choudhury and Hahne, 1998.)
+//! Users have fair shares of it ([`FairShare`]): a user who holds it for ever, by never serving a Read, keeps
+//! nobody else out.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pmem::Medium;
 use rdma::{Access, Engine, LocalSlice, MemoryRegion, QpId};
 
 use super::error::End;
 use super::table::DirectId;
+use crate::service::Core;
+use crate::state::fair_share::FairShare;
 
 /// The staging memory of one connection.
 #[derive(Debug)]
@@ -64,15 +66,21 @@ fn place(slot: u16) -> u64 {
 pub(super) type Holder = Option<String>;
 
 /// How many connections of the engine may have staging memory at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Budget {
-    in_use: usize,
-    held: HashMap<Holder, usize>,
+    core: Arc<Core>,
+    places: FairShare<Holder>,
     waiting: VecDeque<(DirectId, Holder)>,
     woken: Vec<DirectId>,
 }
 
 impl Budget {
+    /// All of it is free.
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        let places = FairShare::new(STAGINGS_MAX);
+        Self { core, places, waiting: VecDeque::new(), woken: Vec::new() }
+    }
+
     /// Staging memory for a connection, or `None`: it will be woken when there is some.
     pub(super) fn take(
         &mut self,
@@ -80,39 +88,21 @@ impl Budget {
         qp: QpId,
         (id, holder): (DirectId, &Holder),
     ) -> Result<Option<Staging>, End> {
-        if !self.may_have(holder) {
+        if !self.places.may_take(holder) {
             if !self.waiting.iter().any(|(waiting, _)| *waiting == id) {
                 self.waiting.push_back((id, holder.clone()));
             }
             return Ok(None);
         }
         let staging = Staging::new(engine, qp, holder.clone())?;
-        self.count(holder);
+        self.places.take(holder);
+        self.core.counters.stagings.fetch_add(1, Ordering::Relaxed);
         Ok(Some(staging))
-    }
-
-    fn may_have(&self, holder: &Holder) -> bool {
-        self.held.get(holder).copied().unwrap_or(0) < STAGINGS_MAX.saturating_sub(self.in_use)
-    }
-
-    fn count(&mut self, holder: &Holder) {
-        self.in_use += 1;
-        *self.held.entry(holder.clone()).or_default() += 1;
-    }
-
-    fn uncount(&mut self, holder: &Holder) {
-        self.in_use -= 1;
-        if let Some(held) = self.held.get_mut(holder) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(holder);
-            }
-        }
     }
 
     /// Wakes the first of those that wait and may have some now.
     fn wake_one(&mut self) {
-        let next = self.waiting.iter().position(|(_, holder)| self.may_have(holder));
+        let next = self.waiting.iter().position(|(_, holder)| self.places.may_take(holder));
         let next = next.and_then(|index| self.waiting.remove(index));
         self.woken.extend(next.map(|(id, _)| id));
     }
@@ -128,7 +118,8 @@ impl Budget {
             // All slots are free, so nothing is at work there.
             let _ = engine.deregister(staging.qp, staging.region.rkey);
         }
-        self.uncount(&staging.holder);
+        self.places.give_back(&staging.holder);
+        self.core.counters.stagings.fetch_sub(1, Ordering::Relaxed);
         self.wake_one();
     }
 
@@ -154,27 +145,3 @@ pub(super) const STAGING_SLOT_LEN: u32 = 64 * 1024;
 pub(super) const STAGING_SLOTS: u16 = 16;
 /// Connections with staging memory at once: 256 MiB per engine.
 const STAGINGS_MAX: usize = 256;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn users_that_take_all_they_can_leave_staging_to_the_next() {
-        let mut budget = Budget::default();
-        let mut shares = Vec::new();
-        for user in ["first", "second", "third", "fourth"] {
-            let holder = Some(user.to_owned());
-            let mut share = 0;
-            while budget.may_have(&holder) {
-                budget.count(&holder);
-                share += 1;
-            }
-            shares.push(share);
-        }
-        assert_eq!(shares, [128, 64, 32, 16]);
-        assert!(budget.may_have(&None), "guests are one more user");
-        (0..128).for_each(|_| budget.uncount(&Some("first".to_owned())));
-        assert!(budget.may_have(&Some("fourth".to_owned())));
-    }
-}

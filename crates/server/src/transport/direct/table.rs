@@ -72,7 +72,7 @@ impl Direct {
     /// No connections yet, for the engine that `waker` wakes.
     pub(crate) fn new(core: Arc<Core>, waker: Waker, inline_max: usize) -> Self {
         let (doorbell, calls) = Doorbell::new(waker);
-        let budget = Budget::default();
+        let budget = Budget::new(Arc::clone(&core));
         let (message, frame) = (Vec::new(), Vec::new());
         Self {
             peers: Vec::new(),
