@@ -21,6 +21,7 @@
 
 mod access;
 mod config;
+mod descriptors;
 mod dispatch;
 mod engine;
 #[doc(hidden)]

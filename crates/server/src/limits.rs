@@ -44,6 +44,16 @@ pub struct Limits {
     pub shutdown_grace: Duration,
 }
 
+impl Limits {
+    /// Bounds what takes descriptors so that no user, and not all guests, can take those that the process has: a
+    /// CREATE is refused before the descriptors for connections are gone.
+    pub(crate) fn fit(&mut self, descriptors: usize) {
+        self.opens_max = self.opens_max.min(descriptors - descriptors / 8);
+        self.user_opens_max = self.user_opens_max.min(descriptors / 2);
+        self.guest_opens_max = self.guest_opens_max.min(descriptors / 4);
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -133,6 +143,10 @@ pub(crate) const WRITE_PATIENCE_WANTED: Duration = Duration::from_secs(5);
 pub(crate) const WRITE_PROGRESS_WANTED: u64 = 64 << 10;
 pub(crate) const WRITE_PART_WANTED: u64 = 8;
 
+/// Bytes of a READ or WRITE that are copied on the calling thread; more are copied by a thread that may wait. A core
+/// takes some 0.3 ms for them.
+pub(crate) const IO_INLINE_MAX: usize = 1 << 20;
+
 /// Requests that are kept while they are carried out, and long ones on their way, in bytes: of one connection.
 /// Four of the largest WRITEs.
 pub(crate) const REQUESTS_PER_CONNECTION_MAX: usize = 32 << 20;
@@ -171,6 +185,14 @@ pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_MAX: usize = 32;
 
+/// Threads that look at the names of directories, of one user: each keeps a core busy as long as it looks, and the
+/// turns of others behind it are [`LOOKS_PER_TURN_MAX`] names long. With 16 of them on two cores an honest client
+/// waited 160 ms.
+pub(crate) const SCANS_PER_USER_MAX: usize = 4;
+/// The same of all guests, and of all.
+pub(crate) const SCANS_OF_GUESTS_MAX: usize = 2;
+pub(crate) const SCANS_MAX: usize = 32;
+
 /// Byte-range locks of one file: a search passes all of them.
 pub(crate) const LOCKS_PER_FILE_MAX: usize = 16_384;
 /// The same of one user on all files, of all guests, and of all: 40 bytes each.
@@ -182,6 +204,8 @@ pub(crate) const TRIM_RANGES_INLINE_MAX: usize = 64;
 
 /// Characters of a search pattern: as long as a name. It is kept with the handle.
 pub(crate) const PATTERN_CHARS_MAX: usize = 255;
+/// The same where names are looked at on the calling thread: what a pattern costs for each name grows with it.
+pub(crate) const PATTERN_CHARS_INLINE_MAX: usize = 32;
 /// Names that one turn of a QUERY_DIRECTORY looks at, before others have theirs: some 10 ms.
 pub(crate) const LOOKS_PER_TURN_MAX: usize = 2_048;
 /// The same on the calling thread, where memory lies behind everything: half a millisecond.
@@ -197,3 +221,18 @@ pub(crate) const GUEST_SESSIONS_MAX: usize = 4_096;
 /// How long a request may keep a thread that others wait for (a reactor, an engine). One that does is counted and
 /// told with its command.
 pub(crate) const REACTOR_TURN_MAX: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_user_leave_descriptors_to_connections_where_there_are_few() {
+        let mut limits = Limits::default();
+        limits.fit(1 << 20);
+        assert_eq!(limits.user_opens_max, Limits::default().user_opens_max);
+        limits.fit(1_024);
+        let Limits { opens_max, user_opens_max, guest_opens_max, .. } = limits;
+        assert_eq!((opens_max, user_opens_max, guest_opens_max), (896, 512, 256));
+    }
+}

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
@@ -16,6 +15,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::config::{ServerConfig, Users};
+use crate::descriptors;
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
 use crate::memory;
 use crate::panics::keep_going;
@@ -38,8 +38,10 @@ impl Server {
     ///
     /// # Errors
     /// A share cannot be exported, an address cannot be listened on.
-    pub async fn start(config: ServerConfig) -> Result<Running, StartError> {
-        raise_open_files();
+    pub async fn start(mut config: ServerConfig) -> Result<Running, StartError> {
+        if let Some(count) = descriptors::raise() {
+            config.limits.fit(count);
+        }
         let mut shares: Vec<Arc<Share>> = Vec::with_capacity(config.shares.len());
         for wanted in &config.shares {
             if shares.iter().any(|other| other.name().eq_ignore_ascii_case(&wanted.name)) {
@@ -138,16 +140,6 @@ fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, Sta
     let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
     Ok(threads)
-}
-
-// Every connection and every open takes a descriptor, and the customary soft limit of 1,024 exists
-// for programs that use select(2).
-fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        warn!(%error, "the limit of open files stays at {:?}", limit.current);
-    }
 }
 
 /// Opens a share that is to be served beside `other`. May block.
@@ -279,6 +271,7 @@ pub(crate) fn status_of(core: &Core) -> Status {
         leases: core.nodes.leases(),
         regions,
         push_connections,
+        stagings: counters.stagings.load(Ordering::Relaxed),
         answer_bytes: core.accounts.held(Held::Answers),
         request_bytes: core.accounts.held(Held::Requests),
         waiting_bytes: core.accounts.held(Held::Waiting),
@@ -317,6 +310,9 @@ pub struct Status {
     pub regions: usize,
     /// Push connections.
     pub push_connections: usize,
+    /// Connections over SMB Direct with memory for RDMA Reads.
+    #[serde(default)]
+    pub stagings: usize,
     /// Bytes of answers that have not left, as far as they are counted.
     #[serde(default)]
     pub answer_bytes: usize,

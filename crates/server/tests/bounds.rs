@@ -244,8 +244,8 @@ fn scans_of_guests_leave_threads_to_others() {
         assert_eq!(wire.write(id, b"mine"), NtStatus::SUCCESS);
         assert_eq!(wire.close(id), NtStatus::SUCCESS);
         let jobs = fixture.running.status().jobs;
-        // Sixteen of guests, and the one of this client.
-        assert!(jobs <= 17, "{jobs} threads");
+        // Two that scan for guests, and the one of this client.
+        assert!(jobs <= 3, "{jobs} threads");
     }
 }
 
@@ -336,5 +336,38 @@ fn many_ranges_are_trimmed_unless_one_of_them_is_locked() {
         let is_locked = last < 5_010;
         let expected = if is_locked { NtStatus::FILE_LOCK_CONFLICT } else { NtStatus::SUCCESS };
         assert_eq!(status, expected, "{count} ranges, the last at {last}");
+    }
+}
+
+#[test]
+fn a_user_enters_a_bounded_number_of_shares() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    for _ in 1..1_024 {
+        assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
+    }
+    assert_eq!(wire.enter("data"), NtStatus::INSUFFICIENT_RESOURCES);
+}
+
+#[test]
+fn what_one_request_lists_is_bounded() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("", to_list).id;
+    save_credits(&mut wire, 2 * CHARGE);
+    for (length, expected) in
+        [(LARGEST, NtStatus::SUCCESS), (LARGEST + 1, NtStatus::INVALID_PARAMETER)]
+    {
+        let request = QueryDirectoryRequest {
+            output_length_max: length,
+            ..list(id, "*", QueryDirectoryFlags::RESTART_SCANS)
+        };
+        let message = wire.next_id;
+        let mut pdu = wire.pdu(Command::QUERY_DIRECTORY, |out| request.emit(out));
+        with_header(&mut pdu, |header| header.credit_charge = CHARGE);
+        wire.next_id += u64::from(CHARGE) - 1;
+        wire.sign(&mut pdu);
+        wire.send_frame(&pdu);
+        assert_eq!(wire.answer_to(message).0.status, expected, "{length} bytes");
     }
 }

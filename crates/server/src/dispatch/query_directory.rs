@@ -17,7 +17,7 @@ use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, posix};
 use crate::access::{self, Look};
-use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX};
+use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX, PATTERN_CHARS_INLINE_MAX};
 use crate::share::{
     Enumeration, InlineIo, Listed, Naming, Next, Pattern, Share, is_short, short_name,
 };
@@ -66,12 +66,18 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     // Requests on one handle take turns, and who waits for one occupies no thread.
     let mut place = call.wait_for_work(Arc::clone(&open.enumeration).lock_owned()).await?;
     // Longer lists take a while even where nothing waits for a disk.
-    let is_short = request.output_length_max <= INLINE_LISTING_MAX;
+    let is_short = request.output_length_max <= INLINE_LISTING_MAX
+        && request.pattern.as_str().len() <= PATTERN_CHARS_INLINE_MAX;
     let mut inline = if is_short { open.entry.inline_io() } else { InlineIo::CachedReads };
     loop {
         let looks =
             if inline == InlineIo::Everything { LOOKS_INLINE_MAX } else { LOOKS_PER_TURN_MAX };
         let (of, account) = (Arc::clone(&open), Arc::clone(&call.session().account));
+        // Names in memory are looked at as fast as a core can: a thread for each request would leave no core to others.
+        let _scan = match inline {
+            InlineIo::Everything => None,
+            _ => Some(call.wait(account.take(Resource::Scans, 1)).await?),
+        };
         let work = move || {
             let turn = list.turn(&of, &mut place, &account, looks);
             (list, place, turn)

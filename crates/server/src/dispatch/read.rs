@@ -13,7 +13,8 @@ use super::call::{Asker, Call};
 use super::frame::{self, Outcome};
 use super::malformed;
 use crate::access::{self, Look};
-use crate::share::{Remainder, ShareError};
+use crate::limits::IO_INLINE_MAX;
+use crate::share::{InlineIo, Remainder, ShareError};
 use crate::state::Open;
 
 /// A READ that may go ahead.
@@ -22,6 +23,17 @@ struct Plan {
     offset: u64,
     len: usize,
     minimum: u32,
+}
+
+impl Plan {
+    /// Whether copying the bytes takes so long that others would have to wait for the thread.
+    fn is_long(&self) -> bool {
+        self.len > IO_INLINE_MAX
+    }
+
+    fn inline_io(&self) -> InlineIo {
+        if self.is_long() { InlineIo::CachedReads } else { self.open.entry.inline_io() }
+    }
 }
 
 /// Answers on the spot, or `None`: it would have to wait. What is left in `rest` belongs to the
@@ -55,6 +67,9 @@ pub(super) fn now(
         *rest = Some(begun);
         return Some(finish(Ok(len), &plan));
     }
+    if plan.is_long() {
+        return None;
+    }
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
     match ReadResponse::emit_with(out, |out| entry.try_read_at(out, len, offset).map(drop)) {
@@ -74,7 +89,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let plan = plan(call.asker(), &request, open)?;
     let entry = Arc::clone(&plan.open.entry);
     let (len, offset) = (plan.len, plan.offset);
-    let inline = entry.inline_io();
+    let inline = plan.inline_io();
     if channel != Channel::NONE {
         return remote(call, plan, &descriptors, out).await;
     }
@@ -109,7 +124,7 @@ fn remote_now(
     descriptors: &[u8],
     out: &mut Vec<u8>,
 ) -> Option<Outcome> {
-    let memory = asker.link.remote_memory()?;
+    let memory = asker.link.remote_memory().filter(|_| !plan.is_long())?;
     let mut data = memory.buffer();
     let read = match plan.open.entry.try_read_at(&mut data, plan.len, plan.offset) {
         Err(ShareError::WouldBlock) => {
@@ -141,7 +156,7 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
     let (len, offset) = (plan.len, plan.offset);
     let mut data = memory.buffer();
     let read = call
-        .blocking(entry.inline_io(), move || entry.read_at(&mut data, len, offset).map(|_| data));
+        .blocking(plan.inline_io(), move || entry.read_at(&mut data, len, offset).map(|_| data));
     let data = read.await??;
     let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     finish(Ok(count), &plan)?;

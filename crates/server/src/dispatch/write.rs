@@ -12,6 +12,7 @@ use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
 use crate::access;
+use crate::limits::IO_INLINE_MAX;
 use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -60,7 +61,7 @@ fn write_now(
         Err(_) if asker.is_on_pipes() => return None,
         Err(status) => return Some(Err(status)),
     };
-    if plan.durable || plan.open.node.others_cache(plan.open.owner) {
+    if plan.durable || data.len() > IO_INLINE_MAX || plan.open.node.others_cache(plan.open.owner) {
         return None;
     }
     let _changing = match plan.open.try_begin_change()? {
@@ -102,9 +103,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     call.yield_caching(&plan.open.node, plan.open.owner, Intent::Modify).await?;
     let Plan { open, offset, durable } = plan;
     let frame = Arc::clone(&call.frame);
-    let inline = if durable { InlineIo::CachedReads } else { open.entry.inline_io() };
     let writes = Arc::clone(&open.node.writes);
-    let len = data_at.len();
+    let len = pulled.as_ref().map_or_else(|| data_at.len(), Vec::len);
+    let is_long = durable || len > IO_INLINE_MAX;
+    let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
     let work = move || {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
         let mut written = match open.begin_change() {

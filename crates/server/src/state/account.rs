@@ -126,6 +126,16 @@ impl Hold {
         self.amount = amount;
     }
 
+    /// Holds what another one of the same account holds, too.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        let is_same = Arc::ptr_eq(&self.account, &other.account)
+            && (self.what, self.levels) == (other.what, other.levels);
+        if let Some(amount) = self.amount.checked_add(other.amount).filter(|_| is_same) {
+            self.amount = amount;
+            other.amount = 0;
+        }
+    }
+
     /// Whether somebody waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.account.is_wanted(self.what)
@@ -271,6 +281,18 @@ mod tests {
         held.shrink(3);
         held.shrink(5);
         assert_eq!((first.held(LOCKS), all.held(LOCKS)), (3, 3));
+        drop(held);
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (0, 0));
+    }
+
+    #[test]
+    fn holds_of_one_account_go_back_in_one_piece() {
+        let (all, first, second) = family(8, 8);
+        let mut held = first.try_take(LOCKS, 2).unwrap();
+        held.absorb(first.try_take(LOCKS, 3).unwrap());
+        assert_eq!((first.held(LOCKS), all.held(LOCKS)), (5, 5));
+        held.absorb(second.try_take(LOCKS, 1).unwrap());
+        assert_eq!((second.held(LOCKS), all.held(LOCKS)), (0, 5), "another's goes back at once");
         drop(held);
         assert_eq!((first.held(LOCKS), all.held(LOCKS)), (0, 0));
     }

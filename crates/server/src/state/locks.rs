@@ -5,6 +5,8 @@
 //!
 //! Spec: MS-FSA §2.1.4.10, §2.1.5.8, MS-SMB2 §3.3.5.14.
 
+use std::collections::HashMap;
+
 use super::account::Hold;
 use crate::limits::LOCKS_PER_FILE_MAX;
 
@@ -13,7 +15,7 @@ use crate::limits::LOCKS_PER_FILE_MAX;
 pub(crate) struct OpenSerial(pub(crate) u64);
 
 /// A range of bytes; it may reach to the very end of the number line.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct LockRange {
     pub(crate) offset: u64,
     pub(crate) length: u64,
@@ -47,7 +49,7 @@ struct Lock {
     exclusive: bool,
     owner: OpenSerial,
     /// Its place among the locks of its user; of one from before a restart there is none.
-    _place: Option<Hold>,
+    place: Option<Hold>,
 }
 
 /// All locks of one file, in the order they were taken.
@@ -81,7 +83,7 @@ impl LockTable {
         if self.locks.iter().any(conflict) {
             return Err(LockRefused::Conflict);
         }
-        self.locks.push(Lock { range, exclusive, owner, _place: place });
+        self.locks.push(Lock { range, exclusive, owner, place });
         Ok(())
     }
 
@@ -89,25 +91,60 @@ impl LockTable {
     /// back too, so nothing is asked.
     pub(crate) fn restore(&mut self, owner: OpenSerial, range: LockRange, exclusive: bool) {
         if self.locks.len() < LOCKS_PER_FILE_MAX {
-            self.locks.push(Lock { range, exclusive, owner, _place: None });
+            self.locks.push(Lock { range, exclusive, owner, place: None });
         }
     }
 
-    /// How many locks of this range an open holds.
-    pub(crate) fn count(&self, owner: OpenSerial, range: LockRange) -> usize {
-        self.locks.iter().filter(|lock| lock.owner == owner && lock.range == range).count()
+    /// Whether a request of many ranges looks at so many locks that others have to have the thread in between.
+    pub(crate) fn is_long(&self) -> bool {
+        self.locks.len() > LONG
     }
 
-    /// Gives exactly one lock of this range back; the oldest first.
-    pub(crate) fn unlock(&mut self, owner: OpenSerial, range: LockRange) -> bool {
-        let held = self.locks.iter().position(|lock| lock.owner == owner && lock.range == range);
-        held.map(|at| self.locks.remove(at)).is_some()
+    /// How many locks of each of these ranges an open holds. One pass, however many ranges there are.
+    pub(crate) fn count(
+        &self,
+        owner: OpenSerial,
+        ranges: &[LockRange],
+    ) -> HashMap<LockRange, usize> {
+        let mut held: HashMap<_, _> = ranges.iter().map(|range| (*range, 0)).collect();
+        for lock in self.locks.iter().filter(|lock| lock.owner == owner) {
+            if let Some(count) = held.get_mut(&lock.range) {
+                *count += 1;
+            }
+        }
+        held
+    }
+
+    /// Gives exactly one lock back for each of these ranges, the oldest first; how many there were. One pass.
+    pub(crate) fn unlock(&mut self, owner: OpenSerial, ranges: &[LockRange]) -> usize {
+        let mut wanted = HashMap::new();
+        for range in ranges {
+            *wanted.entry(*range).or_insert(0_usize) += 1;
+        }
+        let before = self.locks.len();
+        self.locks.retain(|lock| {
+            let left = wanted.get_mut(&lock.range).filter(|left| lock.owner == owner && **left > 0);
+            left.map(|left| *left -= 1).is_none()
+        });
+        before - self.locks.len()
     }
 
     /// Gives back everything an open holds.
     pub(crate) fn release(&mut self, owner: OpenSerial) -> bool {
         let before = self.locks.len();
-        self.locks.retain(|lock| lock.owner != owner);
+        // Places go back in one piece: giving back thousands, one by one, takes milliseconds.
+        let mut places: Option<Hold> = None;
+        self.locks.retain_mut(|lock| {
+            if lock.owner != owner {
+                return true;
+            }
+            match (&mut places, lock.place.take()) {
+                (Some(places), Some(place)) => places.absorb(place),
+                (None, place) => places = place,
+                (Some(_), None) => {}
+            }
+            false
+        });
         before != self.locks.len()
     }
 
@@ -191,6 +228,9 @@ pub(crate) enum LockRefused {
     TableFull,
 }
 
+/// Locks that a request of many ranges looks at for each of them without a pause: together half a millisecond.
+const LONG: usize = 1_024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,9 +266,9 @@ mod tests {
     fn unlocking_needs_the_exact_range_and_closing_frees_all() {
         let mut table = LockTable::default();
         table.lock(A, range(0, 10), true, None).unwrap();
-        assert!(!table.unlock(A, range(0, 5)));
-        assert!(!table.unlock(B, range(0, 10)));
-        assert!(table.unlock(A, range(0, 10)));
+        assert_eq!(table.unlock(A, &[range(0, 5)]), 0);
+        assert_eq!(table.unlock(B, &[range(0, 10)]), 0);
+        assert_eq!(table.unlock(A, &[range(0, 10), range(0, 10)]), 1);
         table.lock(A, range(0, 1), true, None).unwrap();
         assert!(table.release(A));
         table.lock(B, range(0, 1), true, None).unwrap();
@@ -286,5 +326,18 @@ mod tests {
         table.lock(B, range(u64::MAX, 1), true, None).unwrap();
         let barrier = Barrier::new(table.forbidden_to(A));
         assert!(barrier.allows(0, u64::MAX) && !barrier.allows(u64::MAX, 1));
+    }
+
+    #[test]
+    fn a_file_has_a_bounded_number_of_locks() {
+        let mut table = LockTable::default();
+        for at in 0..LOCKS_PER_FILE_MAX as u64 {
+            table.lock(A, range(2 * at, 1), true, None).unwrap();
+        }
+        assert_eq!(table.lock(B, range(1, 1), true, None), Err(LockRefused::TableFull));
+        assert_eq!(table.unlock(A, &[range(0, 1), range(2, 1), range(3, 1)]), 2);
+        assert!(table.is_long());
+        table.lock(B, range(1, 1), true, None).unwrap();
+        assert!(table.release(A) && !table.is_long());
     }
 }

@@ -359,7 +359,7 @@ impl Node {
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
     pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
         let mut state = self.lock();
-        let unlocked = ranges.iter().filter(|range| state.locks.unlock(serial, **range)).count();
+        let unlocked = state.locks.unlock(serial, ranges);
         drop(state);
         self.changed.notify_waiters();
         unlocked == ranges.len()

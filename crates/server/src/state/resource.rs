@@ -8,8 +8,9 @@ use crate::limits::{
     LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, RELEASE_JOBS_MAX,
     RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX,
     RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX,
-    REQUESTS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX,
-    WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
+    REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX,
+    SESSIONS_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX,
+    WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -35,6 +36,8 @@ pub(crate) enum Resource {
     Sessions,
     /// Connections over which a user has logged on.
     Connections,
+    /// Threads that look at names of directories.
+    Scans,
 }
 
 /// How much of each resource an account may hold.
@@ -80,6 +83,7 @@ impl Maxima {
             .with(Resource::Opens, limits.user_opens_max)
             .with(Resource::Sessions, SESSIONS_PER_USER_MAX)
             .with(Resource::Connections, limits.user_connections_max)
+            .with(Resource::Scans, SCANS_PER_USER_MAX)
     }
 
     pub(super) fn of_guests(limits: &Limits) -> Self {
@@ -93,6 +97,7 @@ impl Maxima {
             .with(Resource::Locks, LOCKS_OF_GUESTS_MAX)
             .with(Resource::Opens, limits.guest_opens_max)
             .with(Resource::Sessions, GUEST_SESSIONS_MAX)
+            .with(Resource::Scans, SCANS_OF_GUESTS_MAX)
     }
 
     pub(super) fn of_all(limits: &Limits) -> Self {
@@ -105,8 +110,9 @@ impl Maxima {
             .with(Resource::Locks, LOCKS_MAX)
             .with(Resource::Opens, limits.opens_max)
             .with(Resource::Sessions, SESSIONS_MAX)
+            .with(Resource::Scans, SCANS_MAX)
     }
 }
 
 /// How many kinds there are.
-pub(super) const RESOURCES: usize = Resource::Connections as usize + 1;
+pub(super) const RESOURCES: usize = Resource::Scans as usize + 1;

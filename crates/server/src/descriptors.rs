@@ -1,0 +1,37 @@
+//! File descriptors of the process: as many as it may have, and room for them from the start.
+
+use std::fs::File;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
+
+/// Raises the soft limit to the hard one, and has the kernel make room. The limit there is then; `None`: there is
+/// none.
+///
+/// Every connection and every open takes a descriptor, and the customary soft limit of 1,024 exists for programs
+/// that use select(2).
+pub(crate) fn raise() -> Option<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!(%error, "the limit of open files stays at {:?}", limit.current);
+    }
+    let count = getrlimit(Resource::Nofile).current;
+    let count = count.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    make_room(count.unwrap_or(MADE_MAX));
+    count
+}
+
+// The kernel doubles its table of descriptors when that is full, and where there are threads it waits until none of
+// them looks at the old one: 10 to 30 ms for whoever needs the next descriptor.
+fn make_room(count: usize) {
+    let highest = i32::try_from(count.clamp(1, MADE_MAX) - 1).unwrap_or(0);
+    let made =
+        File::open("/dev/null").and_then(|any| Ok(rustix::io::fcntl_dupfd_cloexec(any, highest)?));
+    if let Err(error) = made {
+        warn!(%error, "the table of descriptors stays short");
+    }
+}
+
+/// Descriptors there is room for at once: those that dist/landfast.service asks for, in half a MiB.
+const MADE_MAX: usize = 65_536;
