@@ -290,3 +290,12 @@ fn a_write_from_before_a_lost_channel_is_refused() {
     assert_eq!(write_as(0, b"old"), NtStatus::FILE_NOT_AVAILABLE);
     assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"new");
 }
+
+#[test]
+fn an_open_that_its_client_still_has_is_waited_for_and_then_refused() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(1));
+    let opened = open_durable(&mut one, "f", 0);
+    assert_eq!(take_back(&mut two, opened.id).status, NtStatus::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(one.write(opened.id, b"mine"), NtStatus::SUCCESS);
+}

@@ -1,4 +1,5 @@
-//! The ledger of bounds says what the code says: `docs/limits.md` against `src/limits.rs`.
+//! The ledger of bounds says what the code says: `docs/limits.md` against `src/limits.rs`, the policy of push, and
+//! the siege.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 use std::collections::BTreeSet;
@@ -44,7 +45,14 @@ fn known() -> BTreeSet<String> {
         let name = line.strip_prefix("    pub ")?;
         Some(format!("Limits::{}", name.split_once(':')?.0))
     };
-    text.lines().filter_map(|line| constant(line).or_else(|| field(line))).collect()
+    let known = text.lines().filter_map(|line| constant(line).or_else(|| field(line)));
+    let config = fs::read_to_string(crates().join("server/src/config.rs")).unwrap();
+    let push = config.split_once("pub struct PushPolicy").unwrap().1.split_once("\n}").unwrap().0;
+    let push = push.lines().filter_map(|line| {
+        let name = line.strip_prefix("    pub ")?.split_once(':')?.0;
+        name.ends_with("_max").then(|| format!("PushPolicy::{name}"))
+    });
+    known.chain(push).collect()
 }
 
 #[test]
@@ -95,5 +103,18 @@ fn gather(folder: &Path, source: &mut String) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             source.push_str(&fs::read_to_string(path).unwrap());
         }
+    }
+}
+
+#[test]
+fn the_siege_ends_where_the_ledger_says() {
+    let mut source = String::new();
+    gather(&crates().join("server/examples/siege"), &mut source);
+    let known: BTreeSet<String> = lines().into_iter().map(|line| line.constant).collect();
+    let at = source.split("at: \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let named: Vec<&str> = at.collect();
+    assert!(named.len() > 15, "{named:?}");
+    for name in named {
+        assert!(known.contains(name), "{name}");
     }
 }

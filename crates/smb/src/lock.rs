@@ -132,3 +132,23 @@ bitflags::bitflags! {
 
 /// Elements of one request: room for every client seen, and a bound on the work of one request.
 pub const LOCKS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, MessageId};
+
+    #[test]
+    fn a_request_of_more_locks_than_the_limit_is_refused() {
+        let request = |count: usize| {
+            let flags = LockFlags::EXCLUSIVE;
+            let locks = vec![LockElement { offset: 0, length: 1, flags }; count];
+            let mut pdu = Vec::new();
+            Header::request(Command::LOCK, MessageId(1)).emit(&mut pdu);
+            LockRequest { lock_sequence: 0, file_id: FileId::RELATED, locks }.emit(&mut pdu);
+            LockRequest::parse(&pdu).map(|request| request.locks.len())
+        };
+        assert_eq!(request(LOCKS_MAX), Ok(LOCKS_MAX));
+        request(LOCKS_MAX + 1).unwrap_err();
+    }
+}

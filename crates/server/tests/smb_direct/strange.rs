@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rdma::{Operation, WorkRequest};
-use smb::{Channel, Command, Empty, FileId, NtStatus};
+use smb::info::{FileInfoClass, InfoType, SecurityInformation};
+use smb::{Channel, Command, Empty, FileId, NtStatus, QueryInfoRequest};
 use smbdirect::{Config, NegotiateRequest, NegotiateResponse, Offer};
 
 use crate::Fixture;
@@ -87,4 +88,26 @@ fn a_peer_that_serves_no_reads_is_dropped_though_it_is_there() {
         other.call(Command::ECHO, |out| Empty.emit(out));
     }
     client.peer.wait_for_end();
+}
+
+#[test]
+fn what_one_request_asks_for_over_smb_direct_is_bounded() {
+    let fixture = Fixture::start();
+    let mut client = Client::log_on(fixture.address());
+    let file_id = client.open("asked.bin");
+    for (length, expected) in
+        [(1 << 20, NtStatus::SUCCESS), ((1 << 20) + 1, NtStatus::INVALID_PARAMETER)]
+    {
+        let request = QueryInfoRequest {
+            info_type: InfoType::FILE,
+            class: FileInfoClass::STANDARD.0,
+            output_length_max: length,
+            additional: SecurityInformation::empty(),
+            flags: 0,
+            file_id,
+            input: &[],
+        };
+        let answer = client.call(Command::QUERY_INFO, |out| request.emit(out));
+        assert_eq!(answer.header.status, expected, "{length} bytes");
+    }
 }

@@ -184,4 +184,16 @@ mod tests {
         assert!(SetSparse::parse(&[0xff, 0]).sparse);
         assert!(!SetSparse::parse(&[0, 1]).sparse);
     }
+
+    #[test]
+    fn an_input_of_more_ranges_than_the_limit_is_refused() {
+        let input = |count: usize| {
+            let mut input = Vec::new();
+            let ranges = vec![FileRange { offset: 0, length: 1 }; count];
+            FileLevelTrim { key: 0, ranges }.emit(&mut input);
+            FileLevelTrim::parse(&input).map(|trim| trim.ranges.len())
+        };
+        assert_eq!(input(FILE_RANGES_MAX), Ok(FILE_RANGES_MAX));
+        input(FILE_RANGES_MAX + 1).unwrap_err();
+    }
 }
