@@ -227,7 +227,7 @@ fn resident_mib(pid: u32) -> Result<u64, Failure> {
 }
 
 /// Lets this process, and with it the server it starts, hold `wanted` descriptors.
-fn raise_descriptor_limit(connections: usize) -> Result<(), Failure> {
+pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), Failure> {
     let wanted = u64::try_from(connections).map_or(u64::MAX, |count| count + DESCRIPTORS_SPARE);
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {

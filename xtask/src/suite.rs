@@ -10,7 +10,7 @@ use crate::peer::Against;
 use crate::process::Step;
 use crate::{
     bulk, check, compare, demo, deps, flood, fuzz, guest, interop, kill9, latency, model, polling,
-    torture, workspace,
+    siege, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -169,7 +169,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 21] = [
+const STEPS: [SuiteStep; 22] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -272,6 +272,13 @@ const STEPS: [SuiteStep; 21] = [
         name: "flood",
         about: "10,000 unfinished connections and one honest client",
         run: || flood::run(&flood::Options::short()),
+        needed_by_all: false,
+        is_quick: false,
+    },
+    SuiteStep {
+        name: "siege",
+        about: "hostile clients at each limit of docs/limits.md, and one honest client",
+        run: || siege::run(&siege::Options::short()),
         needed_by_all: false,
         is_quick: false,
     },
