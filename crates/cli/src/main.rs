@@ -8,6 +8,7 @@ mod demo;
 mod failure;
 mod files;
 mod interrupt;
+mod logging;
 mod manual;
 mod output;
 mod passwd;
@@ -19,24 +20,24 @@ mod status;
 mod sweep;
 mod words;
 
-use std::io::IsTerminal as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::{Arguments, Command};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_logging(arguments.verbose);
+    logging::start(arguments.verbose);
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_silent() => ExitCode::from(failure.exit_status()),
         Err(failure) => {
-            eprintln!("landfast: {failure}");
+            // There is nobody to tell where it cannot be written; the status says it.
+            let _ = writeln!(io::stderr(), "landfast: {failure}");
             if let Some(hint) = failure.hint() {
-                eprintln!("  hint: {hint}");
+                let _ = writeln!(io::stderr(), "  hint: {hint}");
             }
             ExitCode::from(failure.exit_status())
         }
@@ -61,18 +62,4 @@ fn run(command: Command) -> Result<(), failure::Failure> {
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::pages(&man),
     }
-}
-
-/// Logs go to standard error; `RUST_LOG` overrides `-v`.
-fn start_logging(verbose: u8) {
-    let default = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let colours = std::io::stderr().is_terminal();
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    logs.with_writer(std::io::stderr).init();
 }

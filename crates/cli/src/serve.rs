@@ -18,6 +18,7 @@ use crate::args::{Serve, Signing};
 use crate::config::{Guests, Kerberos, Settings, Share};
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::logging;
 use crate::run_as;
 
 /// Serves until SIGTERM or SIGINT.
@@ -28,11 +29,14 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
         Some(account) => run_as::become_user(account, settings.listen, &settings.control)?,
         None => None,
     };
+    let log = logging::Aside::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Failure::system("cannot start the runtime"))?;
-    runtime.block_on(serve(settings, options, listener))
+    let served = runtime.block_on(serve(settings, options, listener));
+    log.own_up();
+    served
 }
 
 async fn serve(

@@ -216,3 +216,33 @@ fn status_finds_a_server_that_was_started_without_a_logon() {
 // Nobody's, on Debian.
 const USER: u32 = 65_534;
 const GROUP: u32 = 65_534;
+
+#[test]
+fn nobody_who_reads_the_log_is_no_reason_to_stop() {
+    let share = tempfile::tempdir().unwrap();
+    let (reader, log) = std::io::pipe().unwrap();
+    let mut command = serve(&["-v", share.path().to_str().unwrap(), "--user", "alice:secret"]);
+    command.stderr(log);
+    let mut server = Served::start_silent(command);
+    drop(reader);
+    for _ in 0..3 {
+        let wrong = format!("smb://alice:wrong@{}/data", server.smb());
+        assert!(!program(&["ls", &wrong]).output().unwrap().status.success());
+    }
+    assert!(lists(&server, "alice", "data"));
+    assert!(server.child.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn a_reader_of_the_log_that_stands_still_is_waited_for_by_nobody() {
+    let share = tempfile::tempdir().unwrap();
+    let (reader, log) = std::io::pipe().unwrap();
+    // What the pipe holds is soon there.
+    let mut command = serve(&["-vvv", share.path().to_str().unwrap(), "--user", "alice:secret"]);
+    command.stderr(log);
+    let server = Served::start_silent(command);
+    for _ in 0..100 {
+        assert!(lists(&server, "alice", "data"));
+    }
+    drop(reader);
+}

@@ -8,7 +8,7 @@ pub(crate) mod skipped;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -118,7 +118,14 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stderr(Stdio::piped());
+        Self::start_silent(command)
+    }
+
+    /// Its standard error is where the command says.
+    pub(crate) fn start_silent(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        drop(command);
         let mut line = String::new();
         let output = child.stdout.as_mut().unwrap();
         let mut byte = [0];
@@ -126,14 +133,17 @@ impl Served {
             line.push(char::from(byte[0]));
         }
         let log = Arc::<Mutex<Vec<u8>>>::default();
-        let (mut errors, into) = (child.stderr.take().unwrap(), Arc::clone(&log));
-        let reading = std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(len @ 1..) = errors.read(&mut piece) {
-                into.lock().unwrap().extend_from_slice(&piece[..len]);
-            }
-        });
-        Self { child, line, log, reading: Some(reading) }
+        let into = Arc::clone(&log);
+        let read = |mut errors: ChildStderr| {
+            std::thread::spawn(move || {
+                let mut piece = [0; 4096];
+                while let Ok(len @ 1..) = errors.read(&mut piece) {
+                    into.lock().unwrap().extend_from_slice(&piece[..len]);
+                }
+            })
+        };
+        let reading = child.stderr.take().map(read);
+        Self { child, line, log, reading }
     }
 
     /// What it has said on standard error until now.
@@ -149,7 +159,9 @@ impl Served {
 
     /// Ends it, and returns all that it said on standard error.
     pub(crate) fn end(mut self) -> String {
-        let _ = self.child.kill();
+        // Lines that are not written yet would go with it.
+        signal(&self.child, Signal::TERM);
+        let _ = self.child.wait();
         self.reading.take().unwrap().join().unwrap();
         self.said()
     }
