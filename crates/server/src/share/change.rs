@@ -1,4 +1,4 @@
-//! Changing the tree: create, remove, rename, link.
+//! Changing the tree: create, remove, rename.
 //!
 //! Every change works on a parent directory opened beneath the root and one checked component,
 //! and verifies that the component still is the inode the caller means: a name that was swapped
@@ -127,7 +127,7 @@ impl Share {
     }
 
     // Where the streams are of what has no other name than this one.
-    fn last_of(&self, parent: &OwnedFd, leaf: &str) -> Option<Binding> {
+    pub(super) fn last_of(&self, parent: &OwnedFd, leaf: &str) -> Option<Binding> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, leaf, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
@@ -135,30 +135,31 @@ impl Share {
         (is_directory || stat.st_nlink == 1).then(|| Binding::of(&file)).flatten()
     }
 
-    /// Gives the inode `key` at `from` the name `to`, replacing what is there with leave to `replace`.
+    /// Gives the inode `key` at `from` the name `to`, taking it from what may be replaced.
+    ///
+    /// # Errors
+    ///
+    /// Then nothing has changed. [`ShareError::Exists`]: something else has the name.
     pub(crate) fn rename(
         &self,
         _leave: MayRemove,
         from: &SharePath,
         to: &SharePath,
         key: FileKey,
-        replace: Option<MayRemove>,
+        replace: Option<Replace>,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        let replace = replace.is_some();
         let source = self.parent_of(from)?;
         let target = self.parent_of(to)?;
         verify(&source, from.leaf(), key)?;
         let _linking = self.check_move(&source, from.leaf(), &target)?;
         let _changing = (self.changing(&source)?, self.changing(&target)?);
+        let replace = Replace::is_there(replace, &target, to.leaf())?;
         let replaced = if replace { self.last_of(&target, to.leaf()) } else { None };
         let replaced = replaced.filter(|_| {
             // Another spelling of the file itself is not replaced.
             !identify_at(&target, to.leaf()).is_ok_and(|(there, _)| there == key)
         });
-        if replace {
-            spare_device(&target, to.leaf())?;
-        }
         let going = self.going(&source, from);
         let is_posix = to.naming() == Naming::Posix;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -186,34 +187,6 @@ impl Share {
             self.bury_streams(binding);
         }
         Ok(())
-    }
-
-    /// Gives an open file one more name, replacing what has it with leave to `replace`.
-    pub(crate) fn link(
-        &self,
-        _leave: MayAdd,
-        entry: &Entry,
-        to: &SharePath,
-        replace: Option<MayRemove>,
-    ) -> Result<(), ShareError> {
-        self.writable()?;
-        entry.not_on_devices()?;
-        let target = self.parent_of(to)?;
-        let _linking = self.check_copy_of_link(entry, &target)?;
-        let _changing = self.changing(&target)?;
-        let source = attributes::proc_name(entry.as_fd());
-        if replace.is_some() {
-            spare_device(&target, to.leaf())?;
-            match rustix::fs::unlinkat(&target, to.leaf(), AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        let flags = AtFlags::SYMLINK_FOLLOW;
-        match rustix::fs::linkat(rustix::fs::CWD, source, &target, to.leaf(), flags) {
-            Err(Errno::XDEV) => Err(ShareError::CrossDevice),
-            other => Ok(other?),
-        }
     }
 
     /// Whether a directory has no entries.
@@ -246,6 +219,42 @@ impl Share {
     }
 }
 
+/// What may lose its name to another: the inode that was found by it, and no other one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replace {
+    pub(super) key: FileKey,
+}
+
+impl Replace {
+    /// Of an inode, with leave to replace it.
+    pub(crate) fn of(key: FileKey, _leave: MayRemove) -> Self {
+        Self { key }
+    }
+
+    /// Whether what may be replaced has the name. A free name is not taken from anybody.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::Exists`]: something else has the name, which keeps it.
+    pub(super) fn is_there(
+        replace: Option<Self>,
+        parent: &OwnedFd,
+        leaf: &str,
+    ) -> Result<bool, ShareError> {
+        let Some(Self { key }) = replace else { return Ok(false) };
+        match identify_at(parent, leaf) {
+            Err(ShareError::NotFound) => Ok(false),
+            // The name of a device is the operator's, and no client could make it again.
+            Ok((_, FileType::CharacterDevice)) => Err(ShareError::CannotDelete),
+            // It was looked through, or is meant itself.
+            Ok((_, FileType::Symlink)) => Ok(true),
+            Ok((found, _)) if found == key => Ok(true),
+            Ok(_) => Err(ShareError::Exists),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 // A symbolic link stands for its target here, so its own inode is let through. The name of a device
 // is the operator's: none of it is changed.
 fn verify(parent: &OwnedFd, leaf: &str, key: FileKey) -> Result<(), ShareError> {
@@ -254,14 +263,6 @@ fn verify(parent: &OwnedFd, leaf: &str, key: FileKey) -> Result<(), ShareError> 
         (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
         (found, _) if found == key => Ok(()),
         _ => Err(ShareError::NotFound),
-    }
-}
-
-// The name of a device is the operator's, and no client could make it again.
-fn spare_device(parent: &OwnedFd, leaf: &str) -> Result<(), ShareError> {
-    match identify_at(parent, leaf) {
-        Ok((_, FileType::CharacterDevice)) => Err(ShareError::CannotDelete),
-        _ => Ok(()),
     }
 }
 

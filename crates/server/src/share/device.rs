@@ -258,7 +258,7 @@ mod tests {
     use rustix::fs::CWD;
 
     use super::super::{
-        BasicChange, DosAttributes, Entry, Enumeration, Next, OpenMode, Pattern, Share,
+        BasicChange, DosAttributes, Entry, Enumeration, Next, OpenMode, Pattern, Replace, Share,
         ShareConfig, ShareOpenError, SharePath, Span, StreamName,
     };
     use super::*;
@@ -454,17 +454,12 @@ mod tests {
             share.rename(MayRemove::TEST, &path("log"), &path("gol"), entry.key(), None),
             cannot
         );
+        let replace = Some(Replace::of(entry.key(), MayRemove::TEST));
         assert_eq!(
-            share.rename(
-                MayRemove::TEST,
-                &path("file"),
-                &path("log"),
-                file.key(),
-                Some(MayRemove::TEST)
-            ),
+            share.rename(MayRemove::TEST, &path("file"), &path("log"), file.key(), replace),
             cannot
         );
-        assert_eq!(share.link(MayAdd::TEST, &file, &path("log"), Some(MayRemove::TEST)), cannot);
+        assert_eq!(share.link(MayAdd::TEST, &file, &path("log"), replace), cannot);
         assert_eq!(share.link(MayAdd::TEST, &entry, &path("more"), None), unsupported);
         assert_eq!(names(), before);
         assert_eq!(open(&share, "log").unwrap().key(), entry.key());

@@ -19,6 +19,7 @@ mod directory;
 mod entry;
 mod error;
 mod extended;
+mod hard_link;
 pub(crate) mod journal;
 pub(crate) mod left_over;
 mod links;
@@ -48,10 +49,12 @@ use std::sync::{Arc, Mutex};
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
+use tracing::warn;
 
 use crate::access::MayWrite;
 
 pub use attributes::DosAttributes;
+pub(crate) use change::Replace;
 pub use device::DeviceError;
 use device::Devices;
 pub use directory::{Enumeration, Listed, Next};
@@ -169,7 +172,7 @@ impl Share {
             source,
         })?;
         let (journal, left_over) = opened.unzip();
-        Ok(Self {
+        let share = Self {
             name: config.name.clone(),
             root,
             root_key,
@@ -184,7 +187,13 @@ impl Share {
             journal,
             left_over: LeftOver::new(left_over.unwrap_or_default()),
             links: Mutex::default(),
-        })
+        };
+        if !share.is_read_only()
+            && let Err(error) = share.sweep_new_links()
+        {
+            warn!(share = share.name, %error, "links that a crash left cannot be removed");
+        }
+        Ok(share)
     }
 
     /// Keeps account of unsynced names together with another share of the same server, for the two

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use crate::access::{MayAdd, MayRemove, MaySet};
 
 use super::attributes::proc_name;
+use super::change::Replace;
 use super::entry::{Base, Entry};
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
@@ -238,25 +239,37 @@ impl Share {
         Ok(Some(identify_at(&base.home, stored(&found))?.0))
     }
 
-    /// Gives the stream an entry stands for another name, replacing what has it with leave to `replace`.
+    /// Gives the stream an entry stands for another name, taking it from what may be replaced.
+    ///
+    /// # Errors
+    ///
+    /// Then nothing has changed. [`ShareError::Exists`]: something else has the name.
     pub(crate) fn rename_stream(
         &self,
         _leave: MayRemove,
         entry: &Entry,
         to: &StreamName,
-        replace: Option<MayRemove>,
+        replace: Option<Replace>,
     ) -> Result<(), ShareError> {
         self.writable()?;
         let (base, name) = current_name(entry)?;
-        let taken = names(&base.home)?.into_iter().find(|found| to.is(found) && *found != name);
-        if taken.is_some() && replace.is_none() {
-            return Err(ShareError::Exists);
+        if name == to.as_str() {
+            return Ok(());
         }
+        let taken = names(&base.home)?.into_iter().find(|found| to.is(found) && *found != name);
+        let replaces = match &taken {
+            Some(_) if replace.is_none() => return Err(ShareError::Exists),
+            Some(taken) => Replace::is_there(replace, &base.home, &stored(taken))?,
+            None => false,
+        };
+        let taken = taken.filter(|_| replaces);
         let _changing = self.changing(&base.home)?;
         let (from, target) = (stored(&name), stored(to.as_str()));
-        rustix::fs::renameat_with(&base.home, from, &base.home, target, RenameFlags::empty())?;
+        let is_same = taken.as_deref() == Some(to.as_str());
+        let flags = if is_same { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        rustix::fs::renameat_with(&base.home, from, &base.home, target, flags)?;
         // Another spelling of the same name was in the way.
-        if let Some(taken) = taken.filter(|taken| taken != to.as_str()) {
+        if let Some(taken) = taken.filter(|_| !is_same) {
             rustix::fs::unlinkat(&base.home, stored(&taken), AtFlags::empty())?;
         }
         Ok(())
@@ -335,6 +348,15 @@ impl Share {
         }
     }
 
+    /// The directory of all of them, made if need be.
+    pub(super) fn homes(&self) -> Result<OwnedFd, ShareError> {
+        match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        open_homes(&self.root).map_err(from_resolution)
+    }
+
     // The directory first: a crash leaves one that is empty and nobody's, never a file that names
     // what is not there.
     fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
@@ -342,11 +364,7 @@ impl Share {
         getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
         let (key, _) = identify(&file)?;
         let binding = Binding { inode: key.inode, id };
-        match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let homes = open_homes(&self.root).map_err(from_resolution)?;
+        let homes = self.homes()?;
         let _changing = (self.changing(&self.root)?, self.changing(&homes)?);
         let directory = binding.directory();
         rustix::fs::mkdirat(&homes, directory.as_str(), HOME_MODE)?;
@@ -368,7 +386,7 @@ impl Share {
     }
 }
 
-fn open_homes(root: &OwnedFd) -> Result<OwnedFd, Errno> {
+pub(super) fn open_homes(root: &OwnedFd) -> Result<OwnedFd, Errno> {
     open_home(root, HOME)
 }
 

@@ -127,10 +127,13 @@ fn a_rename_replaces_only_when_told_to() {
     let (dir, share) = share();
     let entry = share.create_file(MayAdd::TEST, &path("new"), DosAttributes::default()).unwrap();
     std::fs::write(dir.path().join("old"), "old").unwrap();
+    let old = share.locate(&path("old")).unwrap().found.unwrap().key;
+    let replace = |key| Some(Replace::of(key, MayRemove::TEST));
     let rename =
         |replace| share.rename(MayRemove::TEST, &path("new"), &path("old"), entry.key(), replace);
     assert_eq!(rename(None), Err(ShareError::Exists));
-    assert_eq!(rename(Some(MayRemove::TEST)), Ok(()));
+    assert_eq!(rename(replace(share.root_key())), Err(ShareError::Exists), "another one's name");
+    assert_eq!(rename(replace(old)), Ok(()));
     assert_eq!(names(&share, "", "*"), [".", "..", "old"]);
     let wrong = share.remove(MayRemove::TEST, &path("old"), FileKey { device: 0, inode: 0 }, false);
     assert_eq!(wrong, Err(ShareError::NotFound), "another inode's name is left alone");

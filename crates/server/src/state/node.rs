@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use pmem::CommitGroup;
-use smb::NtStatus;
 use tokio::sync::Notify;
 
 use super::caching::{Flavor, Intent};
@@ -24,6 +23,7 @@ use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
 use super::session::Identity;
 use super::sharing::Sharing;
+use super::taking::{Seen, Takings};
 use super::tree::Tree;
 use super::turns::Turns;
 use crate::access::MayRemove;
@@ -222,6 +222,7 @@ pub(crate) struct Node {
     orphans: Arc<Orphans>,
     commit: OnceLock<CommitGroup>,
     gone: Arc<AtomicUsize>,
+    takings: Arc<Takings>,
     /// WRITEs that wait for the disk.
     pub(crate) writes: Arc<Turns>,
 }
@@ -239,6 +240,7 @@ impl Node {
         break_timeout: Duration,
         orphans: Arc<Orphans>,
         gone: Arc<AtomicUsize>,
+        takings: Arc<Takings>,
     ) -> Self {
         let state = NodeState {
             opens: Vec::new(),
@@ -258,6 +260,7 @@ impl Node {
             orphans,
             commit: OnceLock::new(),
             gone,
+            takings,
             writes: Arc::default(),
         }
     }
@@ -309,6 +312,11 @@ impl Node {
         self.until(|state| state.resizing == 0).await;
     }
 
+    /// Whether whoever found the file by a name, after `seen`, still finds it by that.
+    pub(crate) fn has_kept_names_since(&self, seen: &Seen) -> bool {
+        self.takings.is_current(seen, self.key)
+    }
+
     /// Returns once the file has been removed, or could not be.
     pub(crate) async fn removed(&self) {
         self.until(|state| !state.removing).await;
@@ -326,27 +334,10 @@ impl Node {
         }
     }
 
-    /// Takes a file that nobody has open, its streams and the open `but` aside: whoever comes waits until it
-    /// is given back. Nor may it be mapped, or be about to go.
-    pub(crate) fn claim(node: &Arc<Self>, but: Option<OpenSerial>) -> Result<Claimed, NtStatus> {
-        let mut state = node.lock();
-        let goes = state.opens.iter().any(|open| open.delete_on_close.is_some());
-        if goes || state.delete_pending.is_some() || state.doomed.is_some() {
-            return Err(NtStatus::DELETE_PENDING);
-        }
-        if state.removing || state.opens.iter().any(|open| Some(open.serial) != but) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        if !state.regions.is_empty() {
-            return Err(NtStatus::USER_MAPPED_FILE);
-        }
-        state.removing = true;
-        Ok(Claimed(Arc::clone(node)))
-    }
-
     /// The name has been removed, or could not be: then the file stays and may be opened again.
     pub(crate) fn end_removal(&self) {
         let mut state = self.lock();
+        self.takings.count(self.key);
         state.removing = false;
         // By the rules of POSIX others have it open still, with wishes of their own.
         if state.opens.is_empty() {
@@ -417,16 +408,6 @@ impl Node {
 /// How long the holder of a lease may say nothing before it is asked over another connection too.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A file that one request has to itself until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Claimed(Arc<Node>);
-
-impl Drop for Claimed {
-    fn drop(&mut self) {
-        self.0.end_removal();
-    }
-}
-
 /// A change of a file's size under way.
 #[derive(Debug)]
 pub(crate) struct Resizing(Arc<Node>);
@@ -445,7 +426,8 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_a_lock_hears_that_it_was_given_back() {
         let (key, timeout) = (FileKey { device: 1, inode: 1 }, Duration::from_secs(1));
-        let node = Node::new(key, timeout, Arc::new(Orphans::new()), Arc::default());
+        let node =
+            Node::new(key, timeout, Arc::new(Orphans::new()), Arc::default(), Arc::default());
         let range = LockRange::new(0, 10).unwrap();
         node.lock().locks.lock(OpenSerial(1), range, true, None).unwrap();
         let changed = node.changed.notified();

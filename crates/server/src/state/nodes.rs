@@ -14,6 +14,7 @@ use super::durable::Orphans;
 use super::locks::OpenSerial;
 use super::node::{Node, OpenRecord};
 use super::open::Open;
+use super::taking::Takings;
 use crate::share::{FileKey, Naming, Share, SharePath};
 
 /// All nodes.
@@ -22,6 +23,8 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     break_timeout: Duration,
     orphans: Arc<Orphans>,
+    /// Names that are taken from their files while others look them up.
+    pub(crate) takings: Arc<Takings>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +69,7 @@ impl Named {
 
 impl Nodes {
     pub(crate) fn new(break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
-        Self { table: Mutex::default(), break_timeout, orphans }
+        Self { table: Mutex::default(), break_timeout, orphans, takings: Arc::default() }
     }
 
     /// The node of an inode, made if need be.
@@ -77,7 +80,8 @@ impl Nodes {
         }
         table.sweep();
         let (orphans, gone) = (Arc::clone(&self.orphans), Arc::clone(&table.gone));
-        let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone));
+        let takings = Arc::clone(&self.takings);
+        let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone, takings));
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }

@@ -21,6 +21,7 @@ use crate::state::caching::Intent;
 use crate::state::durable;
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
+use crate::state::taking::Seen;
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(super) enum Attempt {
         node: Arc<Node>,
         intent: Intent,
     },
+    /// A directory above the name is being moved.
+    Moving(SharePath),
     /// The name may lead to what is mounted in the share: to be tried again by who may wait.
     Farther,
     /// Push regions of others have to go first.
@@ -63,8 +66,9 @@ pub(super) fn attempt(
     if wish.overwrites() && !share.is_read_only() {
         wish.may_overwrite()?;
     }
+    let seen = core.nodes.takings.seen();
     if let StreamPart::Named(name) = &wish.stream {
-        return stream::attempt(core, share, wish, name, reach);
+        return stream::attempt(core, share, wish, name, reach, &seen);
     }
     let located = match share.locate_within(&wish.path, reach) {
         Err(ShareError::WouldBlock) => return Ok(Attempt::Farther),
@@ -72,11 +76,11 @@ pub(super) fn attempt(
     };
     match (located.found, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
-        (Some(found), _) => open_existing(core, share, wish, &found, located.path),
+        (Some(found), _) => open_existing(core, share, wish, &found, located.path, &seen),
         (None, CreateDisposition::OPEN | CreateDisposition::OVERWRITE) => {
             Err(NtStatus::OBJECT_NAME_NOT_FOUND)
         }
-        (None, _) => create_new(core, share, wish, located.path),
+        (None, _) => create_new(core, share, wish, located.path, seen),
     }
 }
 
@@ -85,6 +89,7 @@ fn create_new(
     share: &Arc<Share>,
     wish: &Wish,
     path: SharePath,
+    seen: Seen,
 ) -> Result<Attempt, NtStatus> {
     let leave = wish.may_add()?;
     if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
@@ -102,6 +107,9 @@ fn create_new(
         Some(Remembered { path, creation }) => (path, Some(creation)),
         None => (path, None),
     };
+    if core.nodes.takings.is_moving(share, &path) {
+        return Ok(Attempt::Moving(path));
+    }
     let created = if wish.wants_directory() {
         share.create_directory(leave, &path, wish.attributes)
     } else {
@@ -123,18 +131,60 @@ fn create_new(
     }
     let node = core.nodes.node(entry.key());
     let sharing = wish.sharing(wish.grant.of_new());
-    let record = new_record(core, wish, share, sharing, path, entry.key())?;
-    {
-        let mut state = node.lock();
-        // Somebody who found the new name before us may already exclude us.
-        if !state.admits(sharing) {
-            return Err(NtStatus::SHARING_VIOLATION);
+    let record = new_record(core, wish, share, sharing, path.clone(), entry.key())?;
+    let is_named = || {
+        let found = share.locate(&path)?.found;
+        Ok(found.is_some_and(|found| found.key == entry.key()))
+    };
+    if let Some(wait) = enter_new(core, &node, record, seen, is_named)? {
+        // Only looked at by us, it goes again.
+        if let Attempt::Moving(_) = wait
+            && let Ok(_alone) = Node::claim(&node, None)
+        {
+            let _ = share.unmake(leave, &path, &entry);
         }
-        state.opens.push(record);
+        return Ok(wait);
     }
     let metadata = entry.metadata()?;
     let action = CreateAction::CREATED;
     Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
+}
+
+// Enters the open of what was just made, which others may have found: they may exclude us, or have taken its
+// name already.
+pub(super) fn enter_new(
+    core: &Core,
+    node: &Arc<Node>,
+    record: OpenRecord,
+    mut seen: Seen,
+    is_named: impl Fn() -> Result<bool, ShareError>,
+) -> Result<Option<Attempt>, NtStatus> {
+    for _ in 0..LOOKS_MAX {
+        {
+            let mut state = node.lock();
+            if state.removing {
+                return Ok(Some(Attempt::Going(Arc::clone(node))));
+            }
+            if core.nodes.takings.is_moving(&record.share, &record.path) {
+                return Ok(Some(Attempt::Moving(record.path)));
+            }
+            if state.delete_pending.is_some() {
+                return Err(NtStatus::DELETE_PENDING);
+            }
+            if !state.admits(record.sharing) {
+                return Err(NtStatus::SHARING_VIOLATION);
+            }
+            if node.has_kept_names_since(&seen) {
+                state.opens.push(record);
+                return Ok(None);
+            }
+        }
+        seen = core.nodes.takings.seen();
+        if !is_named()? {
+            return Ok(Some(Attempt::Again));
+        }
+    }
+    Ok(Some(Attempt::Again))
 }
 
 // What a new file has beside its name.
@@ -155,6 +205,7 @@ fn open_existing(
     wish: &Wish,
     found: &Found,
     path: SharePath,
+    seen: &Seen,
 ) -> Result<Attempt, NtStatus> {
     if found.is_link {
         if !wish.opens_links() {
@@ -178,7 +229,7 @@ fn open_existing(
         return Ok(Attempt::Again);
     }
     let record = new_record(core, wish, share, sharing, path, found.key)?;
-    let _resizing = match enter(&node, wish, record)? {
+    let _resizing = match enter(core, &node, wish, record, seen)? {
         Entered::Wait(wait) => return Ok(wait),
         Entered::Now(resizing) => resizing,
     };
@@ -293,15 +344,23 @@ pub(super) enum Entered {
 
 // Enters the open in its node, or says what has to be waited for.
 pub(super) fn enter(
+    core: &Core,
     node: &Arc<Node>,
     wish: &Wish,
     record: OpenRecord,
+    seen: &Seen,
 ) -> Result<Entered, NtStatus> {
     let sharing = record.sharing;
     let now = Instant::now();
     let mut state = node.lock();
     if state.removing {
         return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
+    }
+    if core.nodes.takings.is_moving(&record.share, &record.path) {
+        return Ok(Entered::Wait(Attempt::Moving(record.path)));
+    }
+    if !node.has_kept_names_since(seen) {
+        return Ok(Entered::Wait(Attempt::Again));
     }
     if state.delete_pending.is_some() {
         return Err(NtStatus::DELETE_PENDING);
@@ -407,3 +466,6 @@ pub(super) fn new_record(
         open: Weak::new(),
     })
 }
+
+/// How often the name of a new file is looked up that others take meanwhile.
+const LOOKS_MAX: usize = 64;

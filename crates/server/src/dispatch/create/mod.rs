@@ -292,18 +292,22 @@ async fn settle(
     let mut _resizing = None;
     let mut on_the_spot = share.reach_on_the_spot();
     for _ in 0..ATTEMPTS_MAX {
-        let (core, share, wish_too) =
-            (Arc::clone(&call.link.core), Arc::clone(share), Arc::clone(wish));
+        let (core, wish_too) = (Arc::clone(&call.link.core), Arc::clone(wish));
+        let share_too = Arc::clone(share);
         let is_at_hand =
             on_the_spot.is_some() || (wish.takes_what_is_there() && share.has_at_hand(&wish.path));
         let inline = if is_at_hand { InlineIo::Everything } else { InlineIo::CachedReads };
         let reach = on_the_spot.unwrap_or(Reach::Everywhere);
-        let work = move || attempt::attempt(&core, &share, &wish_too, reach);
+        let work = move || attempt::attempt(&core, &share_too, &wish_too, reach);
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),
             Attempt::Again => {}
             Attempt::Farther => on_the_spot = None,
             Attempt::Going(node) => call.wait(node.removed()).await?,
+            Attempt::Moving(path) => {
+                let core = &call.link.core;
+                call.wait(core.nodes.takings.settled(share, &path)).await?;
+            }
             Attempt::Breaking { node, intent } => {
                 // Whoever maps the file learns it at once, and its grace runs meanwhile.
                 let unmapped = unmap(call, wish, &node, RecallReason::SHARING_CONFLICT);

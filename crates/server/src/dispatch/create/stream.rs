@@ -17,6 +17,7 @@ use crate::share::{
     DosAttributes, Entry, Found, FoundStream, Reach, Share, ShareError, SharePath, StreamName,
 };
 use crate::state::node::{Node, NodeState, StreamHold};
+use crate::state::taking::Seen;
 
 /// Tries once to open or create the stream `name` of what `path` names. May block.
 pub(super) fn attempt(
@@ -25,6 +26,7 @@ pub(super) fn attempt(
     wish: &Wish,
     name: &StreamName,
     reach: Reach,
+    seen: &Seen,
 ) -> Result<Attempt, NtStatus> {
     if wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
@@ -67,17 +69,15 @@ pub(super) fn attempt(
     match (share.find_stream(&file, name)?, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
         (Some(stream), _) => {
-            open(core, share, wish, Base { file, node: base, path: located.path }, &stream)
+            let base = Base { file, node: base, path: located.path };
+            open(core, share, wish, base, &stream, seen)
         }
         (None, _) if !creates => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
         (None, _) if creates_with_foreign_key => Err(NtStatus::INVALID_PARAMETER),
-        (None, _) => match share.create_stream(wish.may_add()?, &file, name) {
-            Ok(entry) => {
-                created(core, share, wish, Base { file, node: base, path: located.path }, entry)
-            }
-            Err(ShareError::Exists) => Ok(Attempt::Again),
-            Err(error) => Err(error.into()),
-        },
+        (None, _) => {
+            let base = Base { file, node: base, path: located.path };
+            create(core, share, wish, &base, name, seen)
+        }
     }
 }
 
@@ -88,33 +88,52 @@ struct Base {
     path: SharePath,
 }
 
-fn created(
+// Its file is held first: nobody takes that from under the new stream.
+fn create(
     core: &Arc<Core>,
     share: &Arc<Share>,
     wish: &Wish,
-    base: Base,
+    base: &Base,
+    name: &StreamName,
+    seen: &Seen,
+) -> Result<Attempt, NtStatus> {
+    if let Some(wait) = hold(core, share, base, wish, seen)? {
+        return Ok(wait);
+    }
+    let made = match share.create_stream(wish.may_add()?, &base.file, name) {
+        Ok(entry) => enter_new(core, share, wish, base, name, entry, *seen),
+        Err(ShareError::Exists) => Ok(Attempt::Again),
+        Err(error) => Err(error.into()),
+    };
+    if !matches!(made, Ok(Attempt::Done(_))) {
+        release(&base.node, wish);
+    }
+    made
+}
+
+fn enter_new(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    base: &Base,
+    name: &StreamName,
     entry: Entry,
+    seen: Seen,
 ) -> Result<Attempt, NtStatus> {
     if let Some(allocation) = wish.allocation {
         entry.set_allocation(allocation)?;
     }
-    let node = core.nodes.node(entry.key());
+    let (key, path) = (entry.key(), base.path.clone());
+    let node = core.nodes.node(key);
     let sharing = wish.sharing(wish.grant.of_new());
-    let mut record = attempt::new_record(core, wish, share, sharing, base.path, entry.key())?;
-    if let Some(going) = hold(&base.node, wish)? {
-        return Ok(going);
-    }
+    let mut record = attempt::new_record(core, wish, share, sharing, path, key)?;
     record.base = Some(Arc::clone(&base.node));
-    {
-        let mut state = node.lock();
-        if !state.admits(sharing) {
-            drop(state);
-            release(&base.node, wish);
-            return Err(NtStatus::SHARING_VIOLATION);
-        }
-        state.opens.push(record);
-    }
     let metadata = entry.metadata()?;
+    let is_named =
+        || Ok(share.find_stream(&base.file, name)?.is_some_and(|found| found.key == key));
+    if let Some(wait) = attempt::enter_new(core, &node, record, seen, is_named)? {
+        return Ok(wait);
+    }
     let action = CreateAction::CREATED;
     Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
 }
@@ -125,6 +144,7 @@ fn open(
     wish: &Wish,
     base: Base,
     stream: &FoundStream,
+    seen: &Seen,
 ) -> Result<Attempt, NtStatus> {
     if wish.overwrites() {
         wish.may_overwrite()?;
@@ -133,12 +153,13 @@ fn open(
     let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = core.nodes.node(stream.key);
-    let mut record = attempt::new_record(core, wish, share, sharing, base.path, stream.key)?;
-    if let Some(going) = hold(&base.node, wish)? {
-        return Ok(going);
+    let path = base.path.clone();
+    let mut record = attempt::new_record(core, wish, share, sharing, path, stream.key)?;
+    if let Some(wait) = hold(core, share, &base, wish, seen)? {
+        return Ok(wait);
     }
     record.base = Some(Arc::clone(&base.node));
-    let _resizing = match attempt::enter(&node, wish, record) {
+    let _resizing = match attempt::enter(core, &node, wish, record, seen) {
         Ok(Entered::Now(resizing)) => resizing,
         Ok(Entered::Wait(wait)) => {
             release(&base.node, wish);
@@ -181,10 +202,22 @@ fn open(
 
 // The file must not go while its stream is open, and not be opened for deleting if the stream does
 // not share that.
-fn hold(base: &Arc<Node>, wish: &Wish) -> Result<Option<Attempt>, NtStatus> {
-    let mut state = base.lock();
-    if let Some(going) = check_stays(base, &state)? {
+fn hold(
+    core: &Core,
+    share: &Share,
+    base: &Base,
+    wish: &Wish,
+    seen: &Seen,
+) -> Result<Option<Attempt>, NtStatus> {
+    let mut state = base.node.lock();
+    if let Some(going) = check_stays(&base.node, &state)? {
         return Ok(Some(going));
+    }
+    if core.nodes.takings.is_moving(share, &base.path) {
+        return Ok(Some(Attempt::Moving(base.path.clone())));
+    }
+    if !base.node.has_kept_names_since(seen) {
+        return Ok(Some(Attempt::Again));
     }
     let shares_delete = wish.shares_delete();
     if !shares_delete && state.opens.iter().any(|open| open.sharing.uses.delete) {

@@ -15,13 +15,15 @@ use crate::dispatch::flush;
 use crate::service::Core;
 use crate::share::journal::Journal;
 use crate::share::{
-    DosAttributes, InlineIo, Located, Naming, Remembered, SEPARATORS, Share, ShareError, SharePath,
+    DosAttributes, InlineIo, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError,
+    SharePath,
 };
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::node::{Node, OpenRecord};
 use crate::state::nodes::Named;
 use crate::state::sharing::{Kinds, Sharing};
+use crate::state::taking::Claimed;
 
 /// Gives an open file another name.
 pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
@@ -30,62 +32,95 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     if (new.name.starts_with(':') && !is_posix) || open.entry.is_stream() {
         return stream::rename(call, open, new, leave).await;
     }
-    let target = Target::new(open, new)?;
+    let target = Arc::new(Target::new(open, new)?);
     // A stream that somebody has open would lose its file.
     if !open.node.lock().streams.is_empty() {
         return Err(NtStatus::ACCESS_DENIED);
     }
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
-    let core = Arc::clone(&call.link.core);
-    let is_directory = open.entry.is_directory();
-    if is_directory && core.nodes.is_open_below(&target.share, &target.from) {
+    let core = &call.link.core;
+    if open.entry.is_directory() && core.nodes.is_open_below(&target.share, &target.from) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let Cleared { to, creation } = target.clear(call, open, new, Adds::Renamed).await?;
-    // Also a request that comes again after a lost channel: nothing is in the way, and nothing is done.
-    if to == target.from {
+    for _ in 0..ATTEMPTS_MAX {
+        let Cleared { to, creation, replace, claimed } =
+            target.clear(call, open, new, Adds::Renamed).await?;
+        // Also a request that comes again after a lost channel: nothing is in the way, and nothing is done.
+        if to == target.from {
+            return Ok(());
+        }
+        target.enter_directory(call, &to).await?;
+        let inline = match target.share.journal() {
+            // What is noted is on a disk.
+            Some(_) => InlineIo::CachedReads,
+            None => target.share.inline_by_name(&[&target.from, &to]),
+        };
+        let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
+        let renaming = Renaming {
+            core: Arc::clone(core),
+            open: open_too,
+            target: target_too,
+            to,
+            creation,
+            replace,
+            _claimed: claimed,
+        };
+        let is_mapped = match call.changing(open, inline, move || renaming.carry_out(leave)).await?
+        {
+            Err(ShareError::Exists) if target.replace.is_some() => continue,
+            renamed => renamed?,
+        };
+        if is_mapped || open.is_write_through() {
+            // One-sided commits do not look after the name, so it is made durable before they go on.
+            let open = Arc::clone(open);
+            let inline = open.entry.inline_io();
+            call.blocking(inline, move || flush::persist_name(&open)).await??;
+        }
         return Ok(());
     }
-    target.enter_directory(call, &to).await?;
-    let inline = match target.share.journal() {
-        // What is noted is on a disk.
-        Some(_) => InlineIo::CachedReads,
-        None => target.share.inline_by_name(&[&target.from, &to]),
-    };
-    let renaming = Renaming { core, open: Arc::clone(open), target, to, creation };
-    let is_mapped = call.changing(open, inline, move || renaming.carry_out(leave)).await??;
-    if is_mapped || open.is_write_through() {
-        // One-sided commits do not look after the name, so it is made durable before they go on.
-        let open = Arc::clone(open);
-        let inline = open.entry.inline_io();
-        call.blocking(inline, move || flush::persist_name(&open)).await??;
-    }
-    Ok(())
+    Err(NtStatus::ACCESS_DENIED)
 }
 
 /// A rename with nothing in its way.
 struct Renaming {
     core: Arc<Core>,
     open: Arc<Open>,
-    target: Target,
+    target: Arc<Target>,
     to: SharePath,
     /// See [`Cleared`].
     creation: Option<u64>,
+    replace: Option<Replace>,
+    _claimed: Option<Claimed>,
 }
 
 impl Renaming {
     // Blocks. Says whether the file is mapped for push.
     fn carry_out(self, leave: MayRemove) -> Result<bool, ShareError> {
-        let Self { core, open, target, to, creation } = &self;
+        let Self { core, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
+        let _moving = if open.entry.is_directory() {
+            let moving = core.nodes.takings.begin_move(share, from);
+            // Asked again now that nothing more is opened there.
+            if core.nodes.is_open_below(share, from) {
+                return Err(ShareError::AccessDenied);
+            }
+            Some(moving)
+        } else {
+            None
+        };
         let names = share.journal().map(Journal::hold_names);
         if names.is_some() {
             // Noted before and not after: a crash in between leaves the file where the note says it was.
             self.note(Moves::Begin);
         }
-        let renamed = share.rename(leave, from, to, open.node.key(), target.replace);
+        let renamed = share.rename(leave, from, to, open.node.key(), self.replace);
         let mut is_mapped = false;
         if renamed.is_ok() {
+            // Before opens learn their new names: whoever found the old one and is not among them looks again.
+            match open.entry.is_directory() {
+                true => core.nodes.takings.count_all(),
+                false => core.nodes.takings.count(open.node.key()),
+            }
             if let Some(creation) = *creation {
                 // Where it cannot be kept the file was created when it was.
                 let _ = open.entry.inherit_creation(creation);
@@ -161,11 +196,21 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let target = Target::new(open, new)?;
-    let Cleared { to, .. } = target.clear(call, open, new, Adds::Link).await?;
-    let (share, entry, replace) =
-        (Arc::clone(&target.share), Arc::clone(&open.entry), target.replace);
-    let inline = share.inline_by_name(&[&to]);
-    Ok(call.changing(open, inline, move || share.link(leave, &entry, &to, replace)).await??)
+    for _ in 0..ATTEMPTS_MAX {
+        let Cleared { to, replace, claimed, .. } =
+            target.clear(call, open, new, Adds::Link).await?;
+        let (share, entry) = (Arc::clone(&target.share), Arc::clone(&open.entry));
+        let inline = share.inline_by_name(&[&to]);
+        let work = move || {
+            let _claimed = claimed;
+            share.link(leave, &entry, &to, replace)
+        };
+        match call.changing(open, inline, work).await? {
+            Err(ShareError::Exists) if target.replace.is_some() => {}
+            linked => return Ok(linked?),
+        }
+    }
+    Err(NtStatus::ACCESS_DENIED)
 }
 
 /// Where a name is to go.
@@ -192,6 +237,16 @@ struct Cleared {
     to: SharePath,
     /// What the file inherits with it; see [`Share::remembered`].
     creation: Option<u64>,
+    /// What has the name, with leave to replace it.
+    replace: Option<Replace>,
+    /// Nobody opens that meanwhile.
+    claimed: Option<Claimed>,
+}
+
+impl Cleared {
+    fn free(to: SharePath, creation: Option<u64>) -> Self {
+        Self { to, creation, replace: None, claimed: None }
+    }
 }
 
 impl Target {
@@ -249,46 +304,59 @@ impl Target {
         new: &Rename,
         adds: Adds,
     ) -> Result<Cleared, NtStatus> {
-        let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
-        let inline = share.inline_by_name(&[&wanted]);
-        let inherits = adds == Adds::Renamed && !open.entry.is_directory();
-        let work = move || -> Result<(Located, bool, Option<Remembered>), ShareError> {
-            let located = share.locate(&wanted)?;
-            let read_only = match &located.found {
-                Some(found) => {
-                    let attributes = share.metadata_of(found)?.attributes;
-                    attributes.contains(DosAttributes::READONLY)
-                }
-                None => false,
+        for _ in 0..ATTEMPTS_MAX {
+            let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
+            let inline = share.inline_by_name(&[&wanted]);
+            let inherits = adds == Adds::Renamed && !open.entry.is_directory();
+            let work = move || -> Result<(Located, bool, Option<Remembered>), ShareError> {
+                let located = share.locate(&wanted)?;
+                let read_only = match &located.found {
+                    Some(found) => {
+                        let attributes = share.metadata_of(found)?.attributes;
+                        attributes.contains(DosAttributes::READONLY)
+                    }
+                    None => false,
+                };
+                let is_free = located.found.is_none();
+                let remembered =
+                    if is_free && inherits { share.remembered(&located.path) } else { None };
+                Ok((located, read_only, remembered))
             };
-            let is_free = located.found.is_none();
-            let remembered =
-                if is_free && inherits { share.remembered(&located.path) } else { None };
-            Ok((located, read_only, remembered))
-        };
-        let (located, read_only, remembered) = call.blocking(inline, work).await??;
-        if let Some(Remembered { path, creation }) = remembered {
-            return Ok(Cleared { to: path, creation: Some(creation) });
+            let (located, read_only, remembered) = call.blocking(inline, work).await??;
+            if let Some(Remembered { path, creation }) = remembered {
+                return Ok(Cleared::free(path, Some(creation)));
+            }
+            let Some(found) = located.found else { return Ok(Cleared::free(located.path, None)) };
+            let replace = self.replace.map(|leave| Replace::of(found.key, leave));
+            if found.key == open.node.key() {
+                // The same file under another spelling: the client's spelling wins. A link changes nothing.
+                let to = match adds {
+                    Adds::Renamed => located.path.parent_with_leaf_of(&self.wanted),
+                    Adds::Link => located.path,
+                };
+                return Ok(Cleared { to, creation: None, replace, claimed: None });
+            }
+            let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
+            if replace.is_none() {
+                return Err(NtStatus::OBJECT_NAME_COLLISION);
+            }
+            // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
+            let is_posix = self.wanted.naming() == Naming::Posix;
+            if (found.is_directory && !is_posix) || (read_only && !ignores) {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            // A persistent open of it that could not be brought back yet keeps its file.
+            if self.share.left_over().is_of(found.key.inode) {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            // Also of what nobody has open: it stays so.
+            let victim = call.link.core.nodes.node(found.key);
+            if let Some(claimed) = evict(call, open, &victim).await? {
+                let claimed = Some(claimed);
+                return Ok(Cleared { to: located.path, creation: None, replace, claimed });
+            }
         }
-        let cleared = |to| Cleared { to, creation: None };
-        let Some(found) = located.found else { return Ok(cleared(located.path)) };
-        if found.key == open.node.key() {
-            // The same file under another spelling: the client's spelling wins.
-            return Ok(cleared(located.path.parent_with_leaf_of(&self.wanted)));
-        }
-        let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
-        if self.replace.is_none() {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
-        }
-        // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
-        let is_posix = self.wanted.naming() == Naming::Posix;
-        if (found.is_directory && !is_posix) || (read_only && !ignores) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
-        if let Some(victim) = call.link.core.nodes.existing(found.key) {
-            evict(call, open, &victim).await?;
-        }
-        Ok(cleared(located.path))
+        Err(NtStatus::ACCESS_DENIED)
     }
 }
 
@@ -302,18 +370,25 @@ pub(super) fn replacement(
     replaces.then(|| access::admit(open, how)).transpose()
 }
 
-// MS-FSA §2.1.5.15.11: a name somebody has open is not taken from them, but whoever only caches
-// a handle or maps a region is asked to let go first.
-pub(super) async fn evict(call: &Call, open: &Open, victim: &Arc<Node>) -> Result<(), NtStatus> {
+/// MS-FSA §2.1.5.15.11: a name somebody has open is not taken from them, but whoever only caches
+/// a handle or maps a region is asked to let go first. Nobody opens what has given way as long as it is claimed.
+/// `None`: its name was just being taken, and what has it now has to be looked up.
+pub(super) async fn evict(
+    call: &Call,
+    open: &Open,
+    victim: &Arc<Node>,
+) -> Result<Option<Claimed>, NtStatus> {
     call.yield_caching(victim, open.owner, Intent::Unlink).await?;
     call.recall(victim, RecallReason::RENAME_OVER, |_| true).await?;
     // Who opened by the rules of POSIX keeps an open file whose name goes.
     let is_posix = open.path().naming() == Naming::Posix;
-    let state = victim.lock();
     let gives_way = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
-    if state.opens.iter().all(gives_way) && state.streams.is_empty() {
-        Ok(())
-    } else {
-        Err(NtStatus::ACCESS_DENIED)
+    let claimed = Node::claim_victim(victim, gives_way)?;
+    if claimed.is_none() {
+        call.wait(victim.removed()).await?;
     }
+    Ok(claimed)
 }
+
+/// How often a name is looked up that others take meanwhile.
+pub(super) const ATTEMPTS_MAX: usize = 64;

@@ -15,9 +15,9 @@ use smb::info::Rename;
 use smb::push::RecallReason;
 
 use super::Call;
-use super::rename::{evict, replacement};
+use super::rename::{ATTEMPTS_MAX, evict, replacement};
 use crate::access::{MayRemove, Remove};
-use crate::share::{DosAttributes, InlineIo, StreamName, StreamPart};
+use crate::share::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::node::Node;
@@ -49,21 +49,36 @@ async fn to_named(
     leave: MayRemove,
 ) -> Result<(), NtStatus> {
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
-    let replace = replacement(open, new, Remove::Replace)?;
+    let replaces = replacement(open, new, Remove::Replace)?;
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
-    let (entry, share_too, wanted) = (Arc::clone(&open.entry), Arc::clone(&share), name.clone());
-    let find = move || share_too.sibling(&entry, &wanted);
-    let taken = call.blocking(InlineIo::CachedReads, find).await??;
-    let taken = taken.filter(|key| *key != open.node.key() && replace.is_some());
-    if taken.is_some() && is_read_only(call, open).await? {
-        return Err(NtStatus::ACCESS_DENIED);
+    for _ in 0..ATTEMPTS_MAX {
+        let (entry, share_too, wanted) =
+            (Arc::clone(&open.entry), Arc::clone(&share), name.clone());
+        let find = move || share_too.sibling(&entry, &wanted);
+        let taken = call.blocking(InlineIo::CachedReads, find).await??;
+        let taken = taken.filter(|key| *key != open.node.key());
+        let replace = replaces.zip(taken).map(|(leave, key)| Replace::of(key, leave));
+        let mut claimed = None;
+        if let Some(key) = taken.filter(|_| replaces.is_some()) {
+            if is_read_only(call, open).await? {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            claimed = evict(call, open, &call.link.core.nodes.node(key)).await?;
+            if claimed.is_none() {
+                continue;
+            }
+        }
+        let (entry, share, name) = (Arc::clone(&open.entry), Arc::clone(&share), name.clone());
+        let work = move || {
+            let _claimed = claimed;
+            share.rename_stream(leave, &entry, &name, replace)
+        };
+        match call.changing(open, InlineIo::CachedReads, work).await? {
+            Err(ShareError::Exists) if replaces.is_some() => {}
+            renamed => return Ok(renamed?),
+        }
     }
-    if let Some(victim) = taken.and_then(|key| call.link.core.nodes.existing(key)) {
-        evict(call, open, &victim).await?;
-    }
-    let entry = Arc::clone(&open.entry);
-    let work = move || share.rename_stream(leave, &entry, &name, replace);
-    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
+    Err(NtStatus::ACCESS_DENIED)
 }
 
 async fn to_unnamed(

@@ -1,0 +1,181 @@
+//! Hard links: one more name for an open file, free or taken from another file.
+//!
+//! ```text
+//!  free    link(file, name)
+//!  taken   link(file, .landfast-streams/links/<random>) --> rename over the name
+//!                                                            ^ the name is one file's or the other's, and
+//!                                                              never nobody's, wherever this ends
+//! ```
+//!
+//! link(2) does not replace, and to remove the other file first would lose it when the link then fails, or the
+//! machine. What a crash leaves in the directory of new links goes when the share is opened next. It lies at the
+//! share's top: on what is mounted below, no link replaces anything.
+//!
+//! Spec: MS-FSA §2.1.5.15.6; link(2), rename(2).
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Share;
+use super::attributes::proc_name;
+use super::change::Replace;
+use super::entry::Entry;
+use super::error::{ShareError, from_resolution};
+use super::lookup::open_beneath;
+use super::name::SharePath;
+use super::streams;
+use crate::access::MayAdd;
+
+impl Share {
+    /// Gives an open file one more name, taking it from what may be replaced.
+    ///
+    /// # Durability
+    ///
+    /// A crash leaves the name with the file that had it, or with the new one.
+    ///
+    /// # Errors
+    ///
+    /// Then nothing has changed. [`ShareError::Exists`]: something else has the name.
+    pub(crate) fn link(
+        &self,
+        _leave: MayAdd,
+        entry: &Entry,
+        to: &SharePath,
+        replace: Option<Replace>,
+    ) -> Result<(), ShareError> {
+        self.writable()?;
+        entry.not_on_devices()?;
+        let target = self.parent_of(to)?;
+        let _linking = self.check_copy_of_link(entry, &target)?;
+        let _changing = self.changing(&target)?;
+        let leaf = to.leaf();
+        if !Replace::is_there(replace, &target, leaf)? {
+            let link = || add_name(entry, &target, leaf);
+            return self.names.change(&target, link, Some(leaf), None);
+        }
+        // rename(2) does nothing where both names are one file's.
+        if replace.is_some_and(|replace| replace.key == entry.key()) {
+            return Ok(());
+        }
+        let replaced = self.last_of(&target, leaf);
+        let new = self.new_links()?;
+        let name = random_name()?;
+        add_name(entry, &new, &name)?;
+        let take = || match rustix::fs::renameat(&new, &*name, &target, leaf) {
+            Err(Errno::XDEV) => Err(ShareError::CrossDevice),
+            other => Ok(other?),
+        };
+        let taken = self.names.change(&target, take, Some(leaf), None);
+        if taken.is_err() {
+            let _ = rustix::fs::unlinkat(&new, &*name, AtFlags::empty());
+        } else if let Some(binding) = replaced {
+            self.bury_streams(binding);
+        }
+        taken
+    }
+
+    fn new_links(&self) -> Result<OwnedFd, ShareError> {
+        let homes = self.homes()?;
+        match rustix::fs::mkdirat(&homes, NEW, NEW_MODE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        open_new(&homes).map_err(from_resolution)
+    }
+
+    /// Removes the new links that a crash has left: no file is another's yet by any of them.
+    pub(super) fn sweep_new_links(&self) -> Result<(), ShareError> {
+        let new = match streams::open_homes(&self.root).and_then(|homes| open_new(&homes)) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut left = rustix::fs::Dir::new(rustix::fs::openat(&new, ".", flags, Mode::empty())?)?;
+        while let Some(found) = left.read() {
+            let found = found?;
+            if !matches!(found.file_name().to_bytes(), b"." | b"..") {
+                rustix::fs::unlinkat(&new, found.file_name(), AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_name(entry: &Entry, directory: &OwnedFd, leaf: &str) -> Result<(), ShareError> {
+    let (source, flags) = (proc_name(entry.as_fd()), AtFlags::SYMLINK_FOLLOW);
+    match rustix::fs::linkat(rustix::fs::CWD, source, directory, leaf, flags) {
+        Err(Errno::XDEV) => Err(ShareError::CrossDevice),
+        other => Ok(other?),
+    }
+}
+
+// Never through a link, whatever a local user put there.
+fn open_new(homes: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    open_beneath(homes, NEW, flags, Mode::empty())
+}
+
+fn random_name() -> Result<String, ShareError> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(id)))
+}
+
+/// The directory of links that have not got their name yet. No stream's home is called so.
+const NEW: &str = "links";
+const NEW_MODE: Mode = Mode::from_raw_mode(0o777);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::MayRemove;
+    use crate::share::{DosAttributes, ShareConfig};
+
+    fn path(text: &str) -> SharePath {
+        SharePath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_link_whose_file_has_no_name_any_more_leaves_what_it_was_to_replace() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let make =
+            |name| share.create_file(MayAdd::TEST, &path(name), DosAttributes::default()).unwrap();
+        let (source, victim) = (make("source"), make("victim"));
+        std::fs::remove_file(dir.path().join("source")).unwrap();
+        let replace = Some(Replace::of(victim.key(), MayRemove::TEST));
+        let failed = share.link(MayAdd::TEST, &source, &path("victim"), replace);
+        assert_eq!(failed, Err(ShareError::NotFound));
+        let found = share.locate(&path("victim")).unwrap().found.unwrap();
+        assert_eq!(found.key, victim.key());
+    }
+
+    #[test]
+    fn a_link_takes_a_name_from_no_other_file_than_it_was_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let make =
+            |name| share.create_file(MayAdd::TEST, &path(name), DosAttributes::default()).unwrap();
+        let (source, victim, other) = (make("source"), make("victim"), make("other"));
+        let replace = Some(Replace::of(victim.key(), MayRemove::TEST));
+        let link = |to| share.link(MayAdd::TEST, &source, &path(to), replace);
+        assert_eq!(link("other"), Err(ShareError::Exists));
+        assert_eq!(share.locate(&path("other")).unwrap().found.unwrap().key, other.key());
+        assert_eq!(link("victim"), Ok(()));
+        assert_eq!(share.locate(&path("victim")).unwrap().found.unwrap().key, source.key());
+    }
+
+    #[test]
+    fn a_new_link_that_a_crash_has_left_goes_when_the_share_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join(streams::HOME).join(NEW);
+        std::fs::create_dir_all(&new).unwrap();
+        std::fs::write(dir.path().join("file"), "stays").unwrap();
+        std::fs::hard_link(dir.path().join("file"), new.join("left")).unwrap();
+        Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        assert_eq!(std::fs::read_dir(&new).unwrap().count(), 0);
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"stays");
+    }
+}

@@ -1,0 +1,224 @@
+//! Names that are taken from their files while others look them up.
+//!
+//! A look-up and the entry in the node of what it found are two steps. Between them the name may come to stand
+//! for something else, or for nothing; whoever then entered the node would have open what has no name any more.
+//!
+//! ```text
+//!  to open    remember the counts --> find the name --> node locked: claimed? wait   counted since? look again
+//!                                                                    neither: it is open
+//!  to take    node locked: not open? claim it --> change the disk --> count --> give the claim back
+//!  to move    note the directory --> is anything below it open? --> change the disk --> count --> done
+//! ```
+//!
+//! A file is claimed from before it is known that nobody has it open until the disk says what its name means.
+//! Counts are kept for groups of inodes: a stranger in the group costs one more look-up.
+//!
+//! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.5.15.6 (link).
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smb::NtStatus;
+use tokio::sync::Notify;
+
+use super::locks::OpenSerial;
+use super::node::{Node, OpenRecord};
+use crate::share::{FileKey, Share, SharePath};
+
+/// What was taken and what is being moved, of all shares of a server.
+#[derive(Debug)]
+pub(crate) struct Takings {
+    counts: [AtomicU64; GROUPS],
+    /// Directories that are being moved: as many as there are renames under way.
+    moving: Mutex<Vec<(FileKey, SharePath)>>,
+    /// How many there are: mostly none, and then nobody pays for a lock.
+    moves: AtomicUsize,
+    moved: Notify,
+}
+
+/// The counts as they were before a look-up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen([u64; GROUPS]);
+
+impl Default for Takings {
+    fn default() -> Self {
+        Self {
+            counts: [const { AtomicU64::new(0) }; GROUPS],
+            moving: Mutex::default(),
+            moves: AtomicUsize::new(0),
+            moved: Notify::new(),
+        }
+    }
+}
+
+impl Takings {
+    /// To be asked before a name is looked up.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen(std::array::from_fn(|group| self.counts[group].load(Ordering::SeqCst)))
+    }
+
+    /// Whether no name of this inode was taken since.
+    pub(super) fn is_current(&self, seen: &Seen, key: FileKey) -> bool {
+        let group = group(key);
+        self.counts[group].load(Ordering::SeqCst) == seen.0[group]
+    }
+
+    /// A name of this inode has been taken, or could not be.
+    pub(crate) fn count(&self, key: FileKey) {
+        self.counts[group(key)].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Names of any number of inodes have changed.
+    pub(crate) fn count_all(&self) {
+        self.counts.iter().for_each(|count| {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+
+    /// Keeps anything below a directory from being opened until the returned value is dropped.
+    pub(crate) fn begin_move(self: &Arc<Self>, share: &Share, directory: &SharePath) -> Moving {
+        let place = (share.root_key(), directory.clone());
+        let mut moving = self.lock();
+        moving.push(place.clone());
+        self.moves.store(moving.len(), Ordering::SeqCst);
+        Moving { takings: Arc::clone(self), place }
+    }
+
+    /// Whether a directory above `path` is being moved.
+    pub(crate) fn is_moving(&self, share: &Share, path: &SharePath) -> bool {
+        self.moves.load(Ordering::SeqCst) > 0
+            && self
+                .lock()
+                .iter()
+                .any(|(root, directory)| *root == share.root_key() && path.is_below(directory))
+    }
+
+    /// Returns once no directory above `path` is being moved.
+    pub(crate) async fn settled(&self, share: &Share, path: &SharePath) {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if !self.is_moving(share, path) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(FileKey, SharePath)>> {
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn group(key: FileKey) -> usize {
+    usize::try_from(key.inode % GROUPS as u64).expect("less than the groups")
+}
+
+/// A directory is being moved until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    takings: Arc<Takings>,
+    place: (FileKey, SharePath),
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        let mut moving = self.takings.lock();
+        if let Some(at) = moving.iter().position(|place| *place == self.place) {
+            moving.swap_remove(at);
+        }
+        self.takings.moves.store(moving.len(), Ordering::SeqCst);
+        drop(moving);
+        self.takings.moved.notify_waiters();
+    }
+}
+
+/// A file that one request has to itself until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claimed(Arc<Node>);
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.0.end_removal();
+    }
+}
+
+impl Node {
+    /// Takes a file that nobody has open, its streams and the open `but` aside: whoever comes waits until it
+    /// is given back. Nor may it be mapped, or be about to go.
+    pub(crate) fn claim(node: &Arc<Self>, but: Option<OpenSerial>) -> Result<Claimed, NtStatus> {
+        let mut state = node.lock();
+        let goes = state.opens.iter().any(|open| open.delete_on_close.is_some());
+        if goes || state.delete_pending.is_some() || state.doomed.is_some() {
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        if state.removing || state.opens.iter().any(|open| Some(open.serial) != but) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if !state.regions.is_empty() {
+            return Err(NtStatus::USER_MAPPED_FILE);
+        }
+        state.removing = true;
+        Ok(Claimed(Arc::clone(node)))
+    }
+
+    /// Takes a file whose name another one is to get. Nobody may have it open, or a stream of it, but who
+    /// gives way. `None`: its name is just being taken; what comes of that has to be known first.
+    pub(crate) fn claim_victim(
+        node: &Arc<Self>,
+        gives_way: impl Fn(&OpenRecord) -> bool,
+    ) -> Result<Option<Claimed>, NtStatus> {
+        let mut state = node.lock();
+        if state.removing {
+            return Ok(None);
+        }
+        if !state.opens.iter().all(gives_way) || !state.streams.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        state.removing = true;
+        Ok(Some(Claimed(Arc::clone(node))))
+    }
+}
+
+/// Groups of inodes with a count each: 512 bytes to remember for the time of a look-up.
+const GROUPS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::ShareConfig;
+
+    #[tokio::test]
+    async fn who_opens_below_a_directory_waits_until_it_has_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let takings = Arc::new(Takings::default());
+        let path = |text| SharePath::parse(text).unwrap();
+        let (file, other) = (path("d\\e\\f"), path("dd\\f"));
+        takings.settled(&share, &file).await;
+        let moving = takings.begin_move(&share, &path("d"));
+        assert!(takings.is_moving(&share, &file) && !takings.is_moving(&share, &other));
+        let settled = takings.settled(&share, &file);
+        tokio::pin!(settled);
+        let waits = tokio::select! {
+            biased;
+            () = &mut settled => false,
+            () = std::future::ready(()) => true,
+        };
+        assert!(waits);
+        drop(moving);
+        settled.await;
+    }
+
+    #[test]
+    fn a_count_of_one_inode_leaves_others_as_they_were_seen() {
+        let takings = Takings::default();
+        let key = |inode| FileKey { device: 1, inode };
+        let seen = takings.seen();
+        takings.count(key(7));
+        assert!(!takings.is_current(&seen, key(7)) && takings.is_current(&seen, key(8)));
+        takings.count_all();
+        assert!(!takings.is_current(&seen, key(8)));
+    }
+}
