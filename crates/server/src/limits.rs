@@ -193,12 +193,15 @@ pub(crate) const SCANS_PER_USER_MAX: usize = 4;
 pub(crate) const SCANS_OF_GUESTS_MAX: usize = 2;
 pub(crate) const SCANS_MAX: usize = 32;
 
-/// Byte-range locks of one file: a search passes all of them.
+/// Byte-range locks of one file.
 pub(crate) const LOCKS_PER_FILE_MAX: usize = 16_384;
 /// The same of one user on all files, of all guests, and of all: 40 bytes each.
 pub(crate) const LOCKS_PER_USER_MAX: usize = 131_072;
 pub(crate) const LOCKS_OF_GUESTS_MAX: usize = 65_536;
 pub(crate) const LOCKS_MAX: usize = 1 << 20;
+/// Copies of LOCK requests of one open that wait for the first copy. Each of them is woken when any of its open ends; a
+/// client sends one for each channel it has lost.
+pub(crate) const LOCK_COPIES_PER_OPEN_MAX: usize = 64;
 /// Ranges of a TRIM that are compared with locks on the spot; more are compared by a thread that may wait.
 pub(crate) const TRIM_RANGES_INLINE_MAX: usize = 64;
 

@@ -160,6 +160,63 @@ fn a_lock_that_waits_is_the_answer_to_its_copy_over_another_channel() {
 }
 
 #[test]
+fn copies_of_a_lock_that_waits_are_bounded() {
+    let fixture = Fixture::start();
+    let mut holder = fixture.client(2);
+    let held = holder.open("f", |_| {}).id;
+    let lock = |file_id, lock_sequence, flags| {
+        let locks = vec![LockElement { offset: 0, length: 10, flags }];
+        LockRequest { lock_sequence, file_id, locks }
+    };
+    let taken = lock(held, 0, LockFlags::EXCLUSIVE);
+    assert_eq!(holder.ask(Command::LOCK, |out| taken.emit(out)).0.status, NtStatus::SUCCESS);
+    let mut wire = fixture.client(1);
+    let id = wire.open("f", |_| {}).id;
+    let waits = lock(id, 0x11, LockFlags::EXCLUSIVE);
+    for copy in 0..=LOCK_COPIES_PER_OPEN_MAX {
+        let asked = wire.start(Command::LOCK, |out| waits.emit(out));
+        let (header, _) = wire.receive();
+        let answer = (header.message_id.0, header.status);
+        assert_eq!(answer, (asked, NtStatus::PENDING), "{copy}");
+    }
+    let (header, _) = wire.ask(Command::LOCK, |out| waits.emit(out));
+    assert_eq!(header.status, NtStatus::INSUFFICIENT_RESOURCES);
+    let back = lock(held, 0, LockFlags::UNLOCK);
+    assert_eq!(holder.ask(Command::LOCK, |out| back.emit(out)).0.status, NtStatus::SUCCESS);
+    for _ in 0..=LOCK_COPIES_PER_OPEN_MAX {
+        assert_eq!(wire.receive().0.status, NtStatus::SUCCESS);
+    }
+}
+
+#[test]
+fn a_lock_that_waits_ends_with_its_open_and_leaves_the_range_to_the_next() {
+    let fixture = Fixture::start();
+    let mut wires: Vec<_> = (1..=3).map(|number| fixture.client(number)).collect();
+    let opens: Vec<_> = wires.iter_mut().map(|wire| wire.open("f", |_| {}).id).collect();
+    let locks = vec![LockElement { offset: 0, length: 10, flags: LockFlags::EXCLUSIVE }];
+    let mut asked = Vec::new();
+    for (wire, file_id) in wires.iter_mut().zip(&opens) {
+        let request = LockRequest { lock_sequence: 0, file_id: *file_id, locks: locks.clone() };
+        asked.push(wire.start(Command::LOCK, |out| request.emit(out)));
+        let first = wire.receive().0.status;
+        let is_first = asked.len() == 1;
+        assert_eq!(first, if is_first { NtStatus::SUCCESS } else { NtStatus::PENDING });
+    }
+    // The second, which waits, is closed; the first, which holds the range, after it.
+    let close = smb::CloseRequest { query_attributes: false, file_id: opens[1] };
+    let closed = wires[1].start(Command::CLOSE, |out| close.emit(out));
+    let mut answers: Vec<_> = (0..2)
+        .map(|_| wires[1].receive().0)
+        .map(|header| (header.message_id.0, header.status))
+        .collect();
+    answers.sort_unstable_by_key(|answer| answer.0);
+    assert_eq!(answers, [(asked[1], NtStatus::RANGE_NOT_LOCKED), (closed, NtStatus::SUCCESS)]);
+    assert_eq!(wires[0].close(opens[0]), NtStatus::SUCCESS);
+    let (header, _) = wires[2].receive();
+    assert_eq!((header.message_id.0, header.status), (asked[2], NtStatus::SUCCESS));
+}
+
+#[test]
 fn a_rename_that_comes_again_finds_it_done() {
     let fixture = Fixture::start();
     let mut wire = fixture.client(1);
@@ -182,3 +239,5 @@ fn replay(wire: &mut Wire, request: &CreateRequest<'_>) -> Opened {
 
 /// Enough for a race of some microseconds to be lost now and then.
 const ROUNDS: usize = 100;
+/// Copies of LOCK requests of one open that wait.
+const LOCK_COPIES_PER_OPEN_MAX: usize = 64;

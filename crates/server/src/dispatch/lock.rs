@@ -18,6 +18,7 @@ use crate::share::InlineIo;
 use crate::share::journal::{LockChange, LockNote};
 use crate::state::caching::Intent;
 use crate::state::lock_sequence::Copy;
+use crate::state::lock_waiters::LockWaiter;
 use crate::state::locks::{LockRange, LockRefused};
 use crate::state::{Open, Resource};
 
@@ -58,16 +59,18 @@ impl Turn {
     // is the answer. `None` where that is known already, or by then.
     async fn take(call: &Call, open: &Arc<Open>, sequence: u32) -> Result<Option<Self>, NtStatus> {
         loop {
-            let changed = open.node.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+            let ended = open.lock_copies.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
             let copy = open.lock_sequences().begin(sequence);
             match copy {
                 Copy::No => return Ok(Some(Self { open: Arc::clone(open), sequence })),
                 Copy::OfSuccess => return Ok(None),
                 Copy::OfOneUnderWay => {}
             }
-            call.wait_pending(Lasting::Unbounded, changed).await?;
+            let place = open.lock_copies.places.try_acquire();
+            let _place = place.map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
+            call.wait_pending(Lasting::Unbounded, ended).await?;
         }
     }
 }
@@ -76,7 +79,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.open.lock_sequences().end(self.sequence);
         if self.sequence != 0 {
-            self.open.node.changed.notify_waiters();
+            self.open.lock_copies.ended.notify_waiters();
         }
     }
 }
@@ -131,11 +134,7 @@ async fn lock(
     let mut taken = Vec::with_capacity(locks.len());
     let mut changes = Vec::with_capacity(locks.len());
     let mut outcome = Ok(());
-    for (index, element) in locks.iter().enumerate() {
-        if index % TURN == TURN - 1 && open.node.lock().locks.is_long() {
-            // Others of the thread have their turn.
-            tokio::task::yield_now().await;
-        }
+    for element in locks {
         let asked = range(element).and_then(|range| Ok((range, is_exclusive(element)?)));
         outcome = match asked {
             Ok((range, exclusive)) => {
@@ -214,13 +213,14 @@ async fn take(
     exclusive: bool,
     waits: bool,
 ) -> Result<(), NtStatus> {
+    let mut waiter = None;
     loop {
-        let changed = open.node.changed.notified();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
+        let closed = open.closed.notified();
+        tokio::pin!(closed);
+        closed.as_mut().enable();
         let place = call.session().account.try_take(Resource::Locks, 1);
         let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-        let refused = {
+        {
             let mut state = open.node.lock();
             // Closed on another channel: nobody would ever give the lock back.
             if open.is_closed() || state.record(open.serial).is_none() {
@@ -228,15 +228,21 @@ async fn take(
             }
             match state.locks.lock(open.serial, range, exclusive, Some(place)) {
                 Ok(()) => return Ok(()),
-                Err(refused) => refused,
+                Err(LockRefused::TableFull) => return Err(NtStatus::INSUFFICIENT_RESOURCES),
+                Err(LockRefused::Conflict(_)) if !waits => return Err(NtStatus::LOCK_NOT_GRANTED),
+                Err(LockRefused::Conflict(held)) => {
+                    state.locks.wait(&open.node, &mut waiter, held);
+                }
+            }
+        }
+        let waiter: &LockWaiter = waiter.as_ref().expect("it has just begun to wait");
+        let turn = async {
+            tokio::select! {
+                () = waiter.woken() => {}
+                () = closed => {}
             }
         };
-        match refused {
-            LockRefused::TableFull => return Err(NtStatus::INSUFFICIENT_RESOURCES),
-            LockRefused::Conflict if !waits => return Err(NtStatus::LOCK_NOT_GRANTED),
-            LockRefused::Conflict => {}
-        }
-        match call.wait_pending(Lasting::Unbounded, changed).await {
+        match call.wait_pending(Lasting::Unbounded, turn).await {
             // Where the session has ended nobody has cancelled it: its open is closed.
             Err(NtStatus::CANCELLED | NtStatus::USER_SESSION_DELETED)
                 if call.session().is_closed() =>
@@ -251,6 +257,3 @@ async fn take(
 fn range(element: &LockElement) -> Result<LockRange, NtStatus> {
     LockRange::new(element.offset, element.length).ok_or(NtStatus::INVALID_LOCK_RANGE)
 }
-
-/// Ranges of a request that are compared with many locks in one go: some 200 microseconds.
-const TURN: usize = 8;

@@ -14,11 +14,29 @@
 //!
 //! Spec: MS-SMB2 §2.2.26, §3.3.5.14.
 
+use tokio::sync::{Notify, Semaphore};
+
+use crate::limits::LOCK_COPIES_PER_OPEN_MAX;
+
 /// The last request of each bucket that succeeded, and the one that is under way.
 #[derive(Debug)]
 pub(crate) struct LockSequences {
     done: [Option<u8>; BUCKETS],
     under_way: [Option<u8>; BUCKETS],
+}
+
+/// Copies of requests of one open that wait for the first copy: one for each channel it may have come over.
+#[derive(Debug)]
+pub(crate) struct LockCopies {
+    /// Notified when a request has ended.
+    pub(crate) ended: Notify,
+    pub(crate) places: Semaphore,
+}
+
+impl Default for LockCopies {
+    fn default() -> Self {
+        Self { ended: Notify::new(), places: Semaphore::new(LOCK_COPIES_PER_OPEN_MAX) }
+    }
 }
 
 /// What a request is.

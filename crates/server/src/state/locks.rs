@@ -6,8 +6,13 @@
 //! Spec: MS-FSA §2.1.4.10, §2.1.5.8, MS-SMB2 §3.3.5.14.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use super::account::Hold;
+use super::lock_index::{Lock, LockId, LockIndex};
+use super::lock_waiters::{LockWaiter, LockWaiters};
+use super::node::Node;
 use crate::limits::LOCKS_PER_FILE_MAX;
 
 /// Names the open a lock belongs to, unique in the server's lifetime.
@@ -29,39 +34,39 @@ impl LockRange {
         offset.checked_add(last).map(|_| Self { offset, length })
     }
 
-    fn overlaps(self, other: Self) -> bool {
+    /// The last byte; of a range of no length its offset.
+    pub(super) fn last(self) -> u64 {
+        self.offset + self.length.saturating_sub(1)
+    }
+
+    pub(super) fn overlaps(self, other: Self) -> bool {
         // A zero-length lock conflicts with a range it lies strictly inside.
         match (self.length, other.length) {
             (0, 0) => false,
             (0, _) => other.offset < self.offset && self.offset - other.offset < other.length,
             (_, 0) => other.overlaps(self),
-            _ => {
-                self.offset.max(other.offset)
-                    <= (self.offset + (self.length - 1)).min(other.offset + (other.length - 1))
-            }
+            _ => self.offset.max(other.offset) <= self.last().min(other.last()),
         }
     }
 }
 
-#[derive(Debug)]
-struct Lock {
-    range: LockRange,
-    exclusive: bool,
-    owner: OpenSerial,
-    /// Its place among the locks of its user; of one from before a restart there is none.
-    place: Option<Hold>,
-}
-
-/// All locks of one file, in the order they were taken.
+/// All locks of one file, and who waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
-    locks: Vec<Lock>,
+    exclusive: LockIndex,
+    shared: LockIndex,
+    /// How many locks each open has.
+    counts: HashMap<OpenSerial, usize>,
+    len: usize,
+    ids: u64,
+    waiters: LockWaiters,
 }
 
 impl LockTable {
     /// Where the first of the locked ranges begins.
     pub(crate) fn first_offset(&self) -> Option<u64> {
-        self.locks.iter().map(|lock| lock.range.offset).min()
+        let kinds = [&self.exclusive, &self.shared];
+        kinds.into_iter().filter_map(LockIndex::first_offset).min()
     }
 
     /// Takes a lock, or says no. Locks of one open may overlap unless exclusive.
@@ -72,107 +77,146 @@ impl LockTable {
         exclusive: bool,
         place: Option<Hold>,
     ) -> Result<(), LockRefused> {
-        if self.locks.len() >= LOCKS_PER_FILE_MAX {
+        if self.len >= LOCKS_PER_FILE_MAX {
             return Err(LockRefused::TableFull);
         }
-        let conflict = |held: &Lock| {
-            // A shared lock may be stacked on one's own exclusive lock, not the reverse.
-            let stacks = held.owner == owner && held.exclusive && !exclusive;
-            held.range.overlaps(range) && (exclusive || held.exclusive) && !stacks
-        };
-        if self.locks.iter().any(conflict) {
-            return Err(LockRefused::Conflict);
+        // A shared lock may be stacked on one's own exclusive lock, not the reverse.
+        let mut others =
+            self.exclusive.meeting(range).filter(|held| exclusive || held.owner != owner);
+        let mut shared = exclusive.then(|| self.shared.meeting(range)).into_iter().flatten();
+        if let Some(held) = others.next().or_else(|| shared.next()) {
+            return Err(LockRefused::Conflict(held.id));
         }
-        self.locks.push(Lock { range, exclusive, owner, place });
+        drop((others, shared));
+        self.insert(owner, range, exclusive, place);
         Ok(())
+    }
+
+    fn insert(
+        &mut self,
+        owner: OpenSerial,
+        range: LockRange,
+        exclusive: bool,
+        place: Option<Hold>,
+    ) {
+        self.ids += 1;
+        self.len += 1;
+        *self.counts.entry(owner).or_default() += 1;
+        let lock = Lock { range, owner, id: LockId(self.ids), place };
+        if exclusive { self.exclusive.insert(lock) } else { self.shared.insert(lock) }
     }
 
     /// Puts back a lock of an open that survived the server. Those it was granted beside are put
     /// back too, so nothing is asked.
     pub(crate) fn restore(&mut self, owner: OpenSerial, range: LockRange, exclusive: bool) {
-        if self.locks.len() < LOCKS_PER_FILE_MAX {
-            self.locks.push(Lock { range, exclusive, owner, place: None });
+        if self.len < LOCKS_PER_FILE_MAX {
+            self.insert(owner, range, exclusive, None);
         }
     }
 
-    /// Whether a request of many ranges looks at so many locks that others have to have the thread in between.
-    pub(crate) fn is_long(&self) -> bool {
-        self.locks.len() > LONG
+    /// Has a request wait until a lock that is in its way is given back: `waiter` if it has waited before.
+    pub(crate) fn wait(&mut self, node: &Arc<Node>, waiter: &mut Option<LockWaiter>, lock: LockId) {
+        let waiters = &mut self.waiters;
+        waiter
+            .get_or_insert_with(|| LockWaiter::new(node, waiters))
+            .wait_behind(lock, &mut self.waiters);
     }
 
-    /// How many locks of each of these ranges an open holds. One pass, however many ranges there are.
+    pub(super) fn waiters(&mut self) -> &mut LockWaiters {
+        &mut self.waiters
+    }
+
+    /// How many locks of each of these ranges an open holds.
     pub(crate) fn count(
         &self,
         owner: OpenSerial,
         ranges: &[LockRange],
     ) -> HashMap<LockRange, usize> {
-        let mut held: HashMap<_, _> = ranges.iter().map(|range| (*range, 0)).collect();
-        for lock in self.locks.iter().filter(|lock| lock.owner == owner) {
-            if let Some(count) = held.get_mut(&lock.range) {
-                *count += 1;
-            }
+        let mut held = HashMap::new();
+        for &range in ranges {
+            let of = |kind: &LockIndex| kind.of(owner, range).count();
+            held.entry(range).or_insert_with(|| of(&self.exclusive) + of(&self.shared));
         }
         held
     }
 
-    /// Gives exactly one lock back for each of these ranges, the oldest first; how many there were. One pass.
+    /// Gives exactly one lock back for each of these ranges, the oldest first; how many there were.
     pub(crate) fn unlock(&mut self, owner: OpenSerial, ranges: &[LockRange]) -> usize {
-        let mut wanted = HashMap::new();
-        for range in ranges {
-            *wanted.entry(*range).or_insert(0_usize) += 1;
+        let given_back = ranges.iter().filter(|range| self.unlock_one(owner, **range)).count();
+        self.waiters.wake();
+        given_back
+    }
+
+    fn unlock_one(&mut self, owner: OpenSerial, range: LockRange) -> bool {
+        let exclusive = self.exclusive.oldest(owner, range);
+        let shared = self.shared.oldest(owner, range);
+        let kind = match (exclusive, shared) {
+            (None, None) => return false,
+            (Some(exclusive), Some(shared)) if shared < exclusive => &mut self.shared,
+            (Some(_), _) => &mut self.exclusive,
+            (None, Some(_)) => &mut self.shared,
+        };
+        let lock = kind.oldest(owner, range).and_then(|id| kind.remove(owner, range, id));
+        let lock = lock.expect("found above");
+        self.len -= 1;
+        if let Entry::Occupied(mut count) = self.counts.entry(owner) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
-        let before = self.locks.len();
-        self.locks.retain(|lock| {
-            let left = wanted.get_mut(&lock.range).filter(|left| lock.owner == owner && **left > 0);
-            left.map(|left| *left -= 1).is_none()
-        });
-        before - self.locks.len()
+        self.waiters.free(lock.id);
+        true
     }
 
     /// Gives back everything an open holds.
     pub(crate) fn release(&mut self, owner: OpenSerial) -> bool {
-        let before = self.locks.len();
+        // Of most opens that are closed there is nothing to look for.
+        if self.counts.remove(&owner).is_none() {
+            return false;
+        }
         // Places go back in one piece: giving back thousands, one by one, takes milliseconds.
         let mut places: Option<Hold> = None;
-        self.locks.retain_mut(|lock| {
-            if lock.owner != owner {
-                return true;
-            }
-            match (&mut places, lock.place.take()) {
+        let mut released = self.exclusive.remove_all(owner);
+        released.append(&mut self.shared.remove_all(owner));
+        self.len -= released.len();
+        released.sort_unstable_by_key(|lock| lock.id);
+        for lock in released {
+            self.waiters.free(lock.id);
+            match (&mut places, lock.place) {
                 (Some(places), Some(place)) => places.absorb(place),
                 (None, place) => places = place,
                 (Some(_), None) => {}
             }
-            false
-        });
-        before != self.locks.len()
+        }
+        self.waiters.wake();
+        true
     }
 
     /// Whether `owner` may read the range.
     pub(crate) fn allows_read(&self, owner: OpenSerial, offset: u64, length: u64) -> bool {
-        self.locks.is_empty()
-            || self.allows(offset, length, |lock| lock.exclusive && lock.owner != owner)
+        // Nothing read or written meets no lock.
+        if self.len == 0 || length == 0 {
+            return true;
+        }
+        let Some(range) = LockRange::new(offset, length) else { return false };
+        self.exclusive.meeting(range).all(|lock| lock.owner == owner)
     }
 
     /// Whether `owner` may write the range. A shared lock keeps even its owner from writing.
     pub(crate) fn allows_write(&self, owner: OpenSerial, offset: u64, length: u64) -> bool {
-        self.locks.is_empty()
-            || self.allows(offset, length, |lock| !lock.exclusive || lock.owner != owner)
+        if self.len == 0 || length == 0 {
+            return true;
+        }
+        let Some(range) = LockRange::new(offset, length) else { return false };
+        self.exclusive.meeting(range).all(|lock| lock.owner == owner)
+            && self.shared.meeting(range).next().is_none()
     }
 
     /// What keeps `owner` from writing, for a [`Barrier`].
     pub(crate) fn forbidden_to(&self, owner: OpenSerial) -> Vec<LockRange> {
-        let forbids = |lock: &&Lock| !lock.exclusive || lock.owner != owner;
-        self.locks.iter().filter(forbids).map(|lock| lock.range).collect()
-    }
-
-    fn allows(&self, offset: u64, length: u64, forbids: impl Fn(&Lock) -> bool) -> bool {
-        // Nothing read or written meets no lock.
-        if length == 0 {
-            return true;
-        }
-        let Some(range) = LockRange::new(offset, length) else { return false };
-        !self.locks.iter().any(|lock| forbids(lock) && lock.range.overlaps(range))
+        let exclusive = self.exclusive.iter().filter(|lock| lock.owner != owner);
+        exclusive.chain(self.shared.iter()).map(|lock| lock.range).collect()
     }
 }
 
@@ -222,14 +266,11 @@ impl Barrier {
 /// Why a lock was not granted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LockRefused {
-    /// Another lock stands in the way.
-    Conflict,
+    /// This lock is in the way.
+    Conflict(LockId),
     /// The file has [`LOCKS_PER_FILE_MAX`] locks.
     TableFull,
 }
-
-/// Locks that a request of many ranges looks at for each of them without a pause: together half a millisecond.
-const LONG: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -242,12 +283,16 @@ mod tests {
         LockRange::new(offset, length).unwrap()
     }
 
+    fn is_refused(outcome: Result<(), LockRefused>) -> bool {
+        matches!(outcome, Err(LockRefused::Conflict(_)))
+    }
+
     #[test]
     fn an_exclusive_lock_excludes_the_others() {
         let mut table = LockTable::default();
         table.lock(A, range(0, 10), true, None).unwrap();
-        assert_eq!(table.lock(B, range(9, 1), false, None), Err(LockRefused::Conflict));
-        assert_eq!(table.lock(A, range(0, 10), true, None), Err(LockRefused::Conflict));
+        assert!(is_refused(table.lock(B, range(9, 1), false, None)));
+        assert!(is_refused(table.lock(A, range(0, 10), true, None)));
         table.lock(B, range(10, 10), true, None).unwrap();
         assert!(table.allows_read(A, 0, 10) && !table.allows_read(B, 5, 1));
         assert!(table.allows_write(A, 0, 10) && !table.allows_write(A, 5, 10));
@@ -289,7 +334,7 @@ mod tests {
         let mut table = LockTable::default();
         table.lock(A, range(10, 10), true, None).unwrap();
         table.lock(B, range(10, 0), true, None).unwrap();
-        assert_eq!(table.lock(B, range(15, 0), true, None), Err(LockRefused::Conflict));
+        assert!(is_refused(table.lock(B, range(15, 0), true, None)));
     }
 
     #[test]
@@ -336,8 +381,7 @@ mod tests {
         }
         assert_eq!(table.lock(B, range(1, 1), true, None), Err(LockRefused::TableFull));
         assert_eq!(table.unlock(A, &[range(0, 1), range(2, 1), range(3, 1)]), 2);
-        assert!(table.is_long());
         table.lock(B, range(1, 1), true, None).unwrap();
-        assert!(table.release(A) && !table.is_long());
+        assert!(table.release(A) && !table.release(A));
     }
 }

@@ -217,7 +217,8 @@ pub(crate) struct Routed {
 pub(crate) struct Node {
     key: FileKey,
     state: Mutex<NodeState>,
-    /// Notified whenever a lease, a lock or a share mode was given back, or a resize has ended.
+    /// Notified whenever a lease or a share mode was given back, or a resize has ended. Who waits for a lock is woken by
+    /// [`LockTable`].
     pub(crate) changed: Notify,
     orphans: Arc<Orphans>,
     commit: OnceLock<CommitGroup>,
@@ -349,11 +350,7 @@ impl Node {
 
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
     pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
-        let mut state = self.lock();
-        let unlocked = state.locks.unlock(serial, ranges);
-        drop(state);
-        self.changed.notify_waiters();
-        unlocked == ranges.len()
+        self.lock().locks.unlock(serial, ranges) == ranges.len()
     }
 
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
@@ -416,25 +413,5 @@ impl Drop for Resizing {
     fn drop(&mut self) {
         self.0.lock().resizing -= 1;
         self.0.changed.notify_waiters();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn who_waits_for_a_lock_hears_that_it_was_given_back() {
-        let (key, timeout) = (FileKey { device: 1, inode: 1 }, Duration::from_secs(1));
-        let node =
-            Node::new(key, timeout, Arc::new(Orphans::new()), Arc::default(), Arc::default());
-        let range = LockRange::new(0, 10).unwrap();
-        node.lock().locks.lock(OpenSerial(1), range, true, None).unwrap();
-        let changed = node.changed.notified();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
-        node.release_locks(OpenSerial(1), &[range]);
-        assert!(changed.as_mut().enable(), "notified");
-        node.lock().locks.lock(OpenSerial(2), range, true, None).unwrap();
     }
 }

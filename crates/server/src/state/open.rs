@@ -23,11 +23,12 @@ use std::sync::{
 use std::time::Duration;
 
 use smb::create::{AccessMask, CreateAction};
+use tokio::sync::Notify;
 
 use super::account::Hold;
 use super::creates::CreateKey;
 use super::lease::Owner;
-use super::lock_sequence::LockSequences;
+use super::lock_sequence::{LockCopies, LockSequences};
 use super::locks::OpenSerial;
 use super::node::{Node, OpenRecord};
 use super::persistent;
@@ -64,6 +65,9 @@ pub(crate) struct Open {
     session: Weak<Session>,
     sequence: Mutex<Sequence>,
     lock_sequences: Mutex<LockSequences>,
+    pub(crate) lock_copies: LockCopies,
+    /// Notified when it has been closed.
+    pub(crate) closed: Notify,
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
     life: AtomicU8,
@@ -163,6 +167,8 @@ impl Open {
             session: parts.session,
             sequence: Mutex::new(Sequence::starting_at(parts.sequence)),
             lock_sequences: Mutex::default(),
+            lock_copies: LockCopies::default(),
+            closed: Notify::new(),
             may_repeat,
             life: AtomicU8::new(HELD),
             place: Mutex::new(parts.place),
@@ -192,6 +198,8 @@ impl Open {
             session: place.session,
             sequence: Mutex::new(Sequence::starting_at(place.sequence)),
             lock_sequences: Mutex::new(old.lock_sequences().handed_over()),
+            lock_copies: LockCopies::default(),
+            closed: Notify::new(),
             may_repeat: AtomicBool::new(old.may_repeat()),
             life: AtomicU8::new(HELD),
             place: Mutex::new(held_place),
@@ -340,6 +348,7 @@ impl Open {
         if matches!(self.life.swap(CLOSED, Ordering::AcqRel), CLOSED | HANDED_OVER) {
             return Ok(());
         }
+        self.closed.notify_waiters();
         self.settle_changes();
         push::closing(core, self);
         self.set_used(core);
