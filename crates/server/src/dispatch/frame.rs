@@ -186,6 +186,9 @@ pub(crate) fn echo_signature(out: &mut [u8], start: usize, request: &[u8]) {
 /// Why a frame cannot be sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum FrameError {
+    /// A bug: who signs or seals has panicked.
+    #[error("nobody has signed or sealed it to the end")]
+    Panicked,
     /// A sealed answer in a session without keys.
     #[error("the session has no encryption keys")]
     NoKey,

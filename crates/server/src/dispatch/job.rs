@@ -27,8 +27,8 @@ use tracing::warn;
 use super::asked;
 use super::begin_work;
 use super::call::Call;
-use super::frame::{self, Outcome, Terms};
-use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX};
+use super::frame::{self, FrameError, Outcome, Terms};
+use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
 use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
@@ -153,10 +153,12 @@ impl Job {
         let mut left = elements.iter().map(asked).fold(0, usize::saturating_add);
         let mut follows_interim = false;
         let mut breaks_wait = Vec::new();
+        let mut turn_from = 0;
         for (index, element) in elements.into_iter().enumerate() {
-            if index % TURN == TURN - 1 {
+            if index % TURN == TURN - 1 || out.len() - turn_from >= IO_INLINE_MAX {
                 // Others of the thread have their turn: nothing in a long compound may have to wait.
                 tokio::task::yield_now().await;
+                turn_from = out.len();
             }
             if let Some(last) = answered.last() {
                 frame::link_pdu(&mut out, last.at);
@@ -181,15 +183,26 @@ impl Job {
             // As Windows does; where a message ends the length of the frame says.
             frame::pad_pdu(&mut out, last.at);
         }
-        let ends: Vec<usize> =
-            answered.iter().skip(1).map(|next| next.at).chain([out.len()]).collect();
-        for (one, end) in answered.into_iter().zip(ends) {
-            let Some(channel) = one.channel else { continue };
-            let pdu = &mut out[one.at..end];
-            frame::sign(pdu, one.turn, &one.header, &channel, sealed.is_some());
-        }
-        match frame::end(&mut out, start, sealed.as_deref()) {
-            Ok(()) => {
+        let signed = answered.iter().find_map(|one| one.channel.clone());
+        let protector = sealed.clone().or(signed).filter(|_| out.len() > IO_INLINE_MAX);
+        let made = Made { out, start, answered, sealed };
+        let protected = match protector {
+            None => made.protect(),
+            Some(channel) => {
+                let whose = (&link.account, &channel.session.account);
+                let turn = Room::take(whose, Resource::Jobs, 1).await;
+                let work = move || {
+                    let _turn = turn;
+                    made.protect()
+                };
+                link.core.runtime.spawn_blocking(work).await.unwrap_or_else(|_| {
+                    link.core.note_panic("the signature or seal of an answer");
+                    Err(FrameError::Panicked)
+                })
+            }
+        };
+        match protected {
+            Ok(out) => {
                 let room = frame.take_answers(out.len());
                 Some(Answer { frame: out, room, follows_interim, breaks_wait })
             }
@@ -198,6 +211,30 @@ impl Job {
                 None
             }
         }
+    }
+}
+
+/// An answer whose PDUs are in place, before it is signed and sealed.
+struct Made {
+    out: Vec<u8>,
+    start: usize,
+    answered: Vec<Answered>,
+    sealed: Option<Arc<Channel>>,
+}
+
+impl Made {
+    // A core takes about a millisecond for a MiB.
+    fn protect(self) -> Result<Vec<u8>, FrameError> {
+        let Self { mut out, start, answered, sealed } = self;
+        let ends: Vec<usize> =
+            answered.iter().skip(1).map(|next| next.at).chain([out.len()]).collect();
+        for (one, end) in answered.into_iter().zip(ends) {
+            let Some(channel) = one.channel else { continue };
+            let pdu = &mut out[one.at..end];
+            frame::sign(pdu, one.turn, &one.header, &channel, sealed.is_some());
+        }
+        frame::end(&mut out, start, sealed.as_deref())?;
+        Ok(out)
     }
 }
 
@@ -332,7 +369,7 @@ impl Place<'_> {
 
 /// What one request may ask for, and the heads of as many answers as there are in a compound.
 const COMPOUND_FRAME_MAX: usize = COMPOUND_ANSWER_MAX + framing::FRAME_OVERHEAD_MAX;
-/// Requests of a compound carried out in a row: what clients chain for one file is shorter.
+/// Requests of a compound carried out in a row, unless they come to [`IO_INLINE_MAX`] before: what clients chain for one file is shorter.
 const TURN: usize = 16;
 /// Room most answers fit without growing.
 const RESPONSE_ROOM: usize = 512;
