@@ -161,12 +161,25 @@ impl Default for PushPolicy {
 pub struct Users {
     store: Arc<dyn UserStore>,
     tickets: Option<Arc<Tickets>>,
+    files: Vec<PathBuf>,
 }
 
 impl Users {
     /// Users kept by someone else.
     pub fn from_store(store: Arc<dyn UserStore>) -> Self {
-        Self { store, tickets: None }
+        Self { store, tickets: None, files: Vec::new() }
+    }
+
+    /// The same users, about whom a file says something that no share may contain.
+    #[must_use]
+    pub fn kept_in(mut self, path: impl Into<PathBuf>) -> Self {
+        self.files.push(path.into());
+        self
+    }
+
+    /// Where users and keys are kept on this machine.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// Users by name and password.
@@ -190,7 +203,7 @@ impl Users {
         for (user, password) in more {
             list.add_password(user, password);
         }
-        Ok(Self::from_store(Arc::new(UsersFile::open(path, list)?)))
+        Ok(Self::from_store(Arc::new(UsersFile::open(path, list)?)).kept_in(path))
     }
 
     /// The same users, who may show a Kerberos ticket instead of their password; and others, who
@@ -199,15 +212,16 @@ impl Users {
     /// # Errors
     /// The keytab cannot be used.
     pub fn with_kerberos(self, config: &KerberosConfig) -> Result<Self, KeytabFileError> {
-        Ok(Self { tickets: Some(Arc::new(Tickets::open(config)?)), ..self })
+        let tickets = Some(Arc::new(Tickets::open(config)?));
+        Ok(Self { tickets, ..self }.kept_in(&config.keytab))
     }
 
     pub(crate) fn store(&self) -> Arc<dyn UserStore> {
         Arc::clone(&self.store)
     }
 
-    /// Whether there still is a user who has logged on by that name.
-    pub(crate) fn knows(&self, user: &str) -> bool {
+    /// Whether there is a user of that name, by password or by ticket.
+    pub fn knows(&self, user: &str) -> bool {
         let by_ticket = || self.tickets.as_ref().is_some_and(|tickets| tickets.admits(user));
         self.store.lookup(user, "").is_some() || by_ticket()
     }

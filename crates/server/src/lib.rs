@@ -12,6 +12,7 @@
 //! | `dispatch` | one file per command: answered now, or later |
 //! | `engine` | the thread that owns the RDMA engine |
 //! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
+//! | `exports` | opening shares: what can fail first, then what changes the disk |
 //! | `host` | what the machine says of its network |
 //! | `kerberos` | the keytab's file |
 //! | `reload` | other users and shares while it serves |
@@ -24,6 +25,7 @@ mod config;
 mod descriptors;
 mod dispatch;
 mod engine;
+mod exports;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host;

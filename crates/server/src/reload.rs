@@ -17,8 +17,8 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::config::Users;
+use crate::exports;
 use crate::push::Region;
-use crate::server::open_share;
 use crate::service::Core;
 use crate::share::{Share, ShareConfig, ShareOpenError};
 use crate::state::{Identity, Session, persistent};
@@ -33,6 +33,9 @@ pub struct Reloaded {
     /// Shares whose directory, devices or persistent opens are others: they keep those they have
     /// until the server starts again, with the new users and switches.
     pub unchanged: Vec<String>,
+    /// Shares whose directory was moved, or has another mounted over it: they keep the directory that they have
+    /// until the server starts again.
+    pub moved: Vec<String>,
     /// Sessions that ended because something was taken away from them.
     pub sessions_ended: usize,
 }
@@ -85,28 +88,24 @@ fn replace(
     users: Users,
     wanted: &[ShareConfig],
 ) -> Result<Reloaded, ReloadError> {
+    if let Some(name) = exports::duplicate(wanted) {
+        return Err(ReloadError::ConfigDuplicateShare(name.to_owned()));
+    }
     let before = core.shares();
     let named = |shares: &[Arc<Share>], name: &str| {
         shares.iter().find(|share| share.name().eq_ignore_ascii_case(name)).cloned()
     };
-    let mut reloaded = Reloaded::default();
-    let mut shares: Vec<Arc<Share>> = Vec::with_capacity(wanted.len());
-    let mut added = Vec::new();
-    for config in wanted {
-        if named(&shares, &config.name).is_some() {
-            return Err(ReloadError::ConfigDuplicateShare(config.name.clone()));
-        }
-        let share = match named(&before, &config.name) {
-            Some(share) => share,
-            None => {
-                let share = open_share(config, before.first().or_else(|| shares.first()))?;
-                added.push(Arc::clone(&share));
-                reloaded.added.push(config.name.clone());
-                share
-            }
-        };
-        shares.push(share);
-    }
+    let is_open = |config: &&ShareConfig| named(&before, &config.name).is_some();
+    let (goes_on, new): (Vec<_>, Vec<_>) = wanted.iter().partition(is_open);
+    let kept: Vec<_> = goes_on.iter().filter_map(|config| named(&before, &config.name)).collect();
+    let added = exports::open(&new, &kept, before.first(), &users)?;
+    let mut reloaded = Reloaded {
+        added: new.iter().map(|config| config.name.clone()).collect(),
+        moved: names(kept.iter().filter(|share| share.has_moved())),
+        ..Reloaded::default()
+    };
+    let open = [kept, added.clone()].concat();
+    let shares: Vec<_> = wanted.iter().filter_map(|config| named(&open, &config.name)).collect();
     for (share, config) in shares.iter().zip(wanted) {
         if !share.is_of(config) {
             warn!(share = share.name(), "goes on as it was opened until the server starts again");
@@ -114,13 +113,16 @@ fn replace(
         }
         share.set_policy(config);
     }
-    let gone = before.iter().filter(|share| named(&shares, share.name()).is_none());
-    reloaded.removed = gone.map(|share| share.name().to_owned()).collect();
+    reloaded.removed = names(before.iter().filter(|share| named(&shares, share.name()).is_none()));
     core.set_users(users);
     // Before anybody can enter: what a client wants may be somebody's.
     added.iter().for_each(|share| persistent::restore(core, share));
     core.set_shares(shares);
     Ok(reloaded)
+}
+
+fn names<'a>(shares: impl Iterator<Item = &'a Arc<Share>>) -> Vec<String> {
+    shares.map(|share| share.name().to_owned()).collect()
 }
 
 /// Ends the sessions that something was taken away from, and gives up their durable opens. What these

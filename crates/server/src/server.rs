@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::config::{ServerConfig, Users};
 use crate::descriptors;
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
+use crate::exports;
 use crate::memory;
 use crate::panics::keep_going;
 use crate::push::registrar::Registrar;
@@ -24,7 +25,7 @@ use crate::push::{self, Push};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::share::{Share, ShareConfig, ShareOpenError};
+use crate::share::{ShareConfig, ShareOpenError};
 use crate::state::{Resource as Held, durable, persistent};
 use crate::transport::tcp;
 
@@ -42,18 +43,16 @@ impl Server {
         if let Some(count) = descriptors::raise() {
             config.limits.fit(count);
         }
-        let mut shares: Vec<Arc<Share>> = Vec::with_capacity(config.shares.len());
-        for wanted in &config.shares {
-            if shares.iter().any(|other| other.name().eq_ignore_ascii_case(&wanted.name)) {
-                return Err(StartError::ConfigDuplicateShare(wanted.name.clone()));
-            }
-            shares.push(open_share(wanted, shares.first())?);
+        if let Some(name) = exports::duplicate(&config.shares) {
+            return Err(StartError::ConfigDuplicateShare(name.to_owned()));
         }
         let listen_failed =
             |address| move |error| StartError::ConfigListen { address, source: error };
         let listener = match &config.listener {
             Some(open) => open.try_clone().and_then(|open| {
                 open.set_nonblocking(true)?;
+                // As many as tokio lets wait on a socket of its own.
+                rustix::net::listen(&open, BACKLOG)?;
                 TcpListener::from_std(open)
             }),
             None => TcpListener::bind(config.listen).await,
@@ -65,6 +64,9 @@ impl Server {
         let mut guid = [0; 16];
         getrandom::fill(&mut guid).map_err(StartError::HostRandom)?;
         let first_serial = first_serial().map_err(StartError::HostRandom)?;
+        // Last of all that fails for what else runs here: a server that does not start takes no log from another.
+        let wanted: Vec<_> = config.shares.iter().collect();
+        let shares = exports::open(&wanted, &[], None, &config.users)?;
         let core = Arc::new(Core::new(CoreParts {
             limits: config.limits,
             shares,
@@ -140,29 +142,6 @@ fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, Sta
     let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
     Ok(threads)
-}
-
-/// Opens a share that is to be served beside `other`. May block.
-pub(crate) fn open_share(
-    wanted: &ShareConfig,
-    other: Option<&Arc<Share>>,
-) -> Result<Arc<Share>, ShareOpenError> {
-    let mut share = Share::open(wanted)?;
-    if let Some(other) = other {
-        share.keep_names_with(other);
-    }
-    announce(&share, &wanted.path);
-    Ok(Arc::new(share))
-}
-
-fn announce(share: &Share, path: &std::path::Path) {
-    info!(share = share.name(), path = %path.display(), class = %share.class(), "exporting");
-    if share.emulates_persistence() && share.class() == pmem::DurabilityClass::Volatile {
-        warn!(
-            share = share.name(),
-            "EMULATED PERSISTENCE: push commits on this share do NOT survive power loss"
-        );
-    }
 }
 
 /// A server that serves.
@@ -379,3 +358,6 @@ pub enum StartError {
     #[error("no random numbers: {0}")]
     HostRandom(getrandom::Error),
 }
+
+/// Connections that wait to be taken, on a socket that was handed over.
+const BACKLOG: i32 = 1_024;

@@ -64,22 +64,30 @@ impl Machine {
         self.scratch.path().join("image")
     }
 
-    /// The share's top, in memory; the disk is mounted in it.
     fn top(&self) -> PathBuf {
         self.memory.path().to_owned()
     }
 
     fn disk(&self) -> PathBuf {
-        self.top().join("below")
+        self.top().join("disk")
+    }
+
+    /// A part of the disk, mounted in the share, whose top is in memory.
+    fn below(&self) -> PathBuf {
+        self.top().join("share/below")
     }
 
     fn plug_in(&self) {
         // Nothing is committed by time while a test is slow.
         let image = self.image();
         mount(&["-o", "loop,commit=300", image.to_str().unwrap()], &self.disk());
+        let served = self.disk().join("served");
+        std::fs::create_dir_all(&served).unwrap();
+        mount(&["--bind", served.to_str().unwrap()], &self.below());
     }
 
     fn restart(&self) {
+        run(Program::new("umount").arg(self.below()));
         run(Program::new("umount").arg(self.disk()));
         self.plug_in();
     }
@@ -87,14 +95,14 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let _ = Program::new("umount").arg(self.disk()).status();
+        let _ = Program::new("umount").args([self.below(), self.disk()]).status();
     }
 }
 
 fn serve(top: &Path) -> Fixture {
-    let opens = top.join("below/opens");
+    let opens = top.join("disk/opens");
     Fixture::start_with(|config| {
-        config.shares[0].path = top.to_owned();
+        config.shares[0].path = top.join("share");
         config.shares[0].persistent_opens = Some(opens);
     })
 }
@@ -125,7 +133,7 @@ fn tell(story: Story, top: &Path) {
     // FS_IOC_SHUTDOWN, without a flush of the journal.
     let cut = "import fcntl, os, struct, sys\n\
                fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
-    run(Program::new("python3").args(["-c", cut]).arg(top.join("below")));
+    run(Program::new("python3").args(["-c", cut]).arg(top.join("disk")));
     // Nothing ends in order.
     std::process::abort();
 }
@@ -156,7 +164,7 @@ fn what_was_answered_as_durable_survives_a_power_failure() {
             .output()
             .unwrap();
         machine.restart();
-        let left = std::fs::read(machine.disk().join("f")).unwrap_or_default();
+        let left = std::fs::read(machine.below().join("f")).unwrap_or_default();
         let is_kept = left.len() == ANSWERED.len() + 1 && left.starts_with(ANSWERED);
         let log = String::from_utf8_lossy(&told.stderr).into_owned();
         assert_eq!(is_kept, story != Story::Unflushed, "{story:?}: {} bytes; {log}", left.len());

@@ -168,14 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn a_new_link_that_a_crash_has_left_goes_when_the_share_is_opened() {
+    fn a_new_link_that_a_crash_has_left_goes_when_the_share_is_taken_over() {
         let dir = tempfile::tempdir().unwrap();
         let new = dir.path().join(streams::HOME).join(NEW);
         std::fs::create_dir_all(&new).unwrap();
         std::fs::write(dir.path().join("file"), "stays").unwrap();
         std::fs::hard_link(dir.path().join("file"), new.join("left")).unwrap();
-        Share::open(&ShareConfig::new("s", dir.path())).unwrap();
-        assert_eq!(std::fs::read_dir(&new).unwrap().count(), 0);
+        let mut share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let left = || std::fs::read_dir(&new).unwrap().count();
+        assert_eq!(left(), 1, "another server may be making it");
+        share.take_over().unwrap();
+        assert_eq!(left(), 0);
         assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"stays");
     }
 }

@@ -5,7 +5,7 @@
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
-//! * [`policy`]: who may do what, which may be replaced while the share is served;
+//! * [`place`]: where the share lies; [`policy`]: who may do what, which may be replaced while the share is served;
 //! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one; * [`left_over`]: those that wait to be brought back.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
@@ -29,6 +29,7 @@ mod mounts;
 mod name;
 mod names;
 mod pattern;
+mod place;
 mod policy;
 mod posix;
 mod ranges;
@@ -43,7 +44,7 @@ mod unsynced;
 mod volume;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use pmem::DurabilityClass;
@@ -153,26 +154,17 @@ pub struct Share {
 }
 
 impl Share {
-    /// Opens the directory and finds out what its file system can promise.
+    /// Opens the directory and finds out what its file system can promise. Changes nothing on the disk.
     pub fn open(config: &ShareConfig) -> Result<Self, ShareOpenError> {
         check_share_name(&config.name)?;
         let failed = |source| ShareOpenError::ConfigPath { path: config.path.clone(), source };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(&config.path, flags, Mode::empty())
-            .map_err(|errno| failed(errno.into()))?;
+        let root = place::open_top(&config.path).map_err(failed)?;
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let devices = Devices::open(&config.devices, config.read_only)
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
         let mounts = Mounts::default();
         let top = mounts.of(&root).map_err(failed)?;
-        let opened = config.persistent_opens.as_deref();
-        let opened = opened.map(|path| Journal::open(path, BootId::current()?)).transpose();
-        let opened = opened.map_err(|source| ShareOpenError::ConfigJournal {
-            path: config.persistent_opens.clone().unwrap_or_default(),
-            source,
-        })?;
-        let (journal, left_over) = opened.unzip();
-        let share = Self {
+        Ok(Self {
             name: config.name.clone(),
             root,
             root_key,
@@ -184,16 +176,32 @@ impl Share {
             names: Names::default(),
             tunnel: Tunnel::default(),
             devices,
-            journal,
-            left_over: LeftOver::new(left_over.unwrap_or_default()),
+            journal: None,
+            left_over: LeftOver::new(Vec::new()),
             links: Mutex::default(),
-        };
-        if !share.is_read_only()
-            && let Err(error) = share.sweep_new_links()
+        })
+    }
+
+    /// Takes over what the server before has left: removes links that a crash has left half made, and opens the log
+    /// of persistent opens, if there is to be one. Changes the disk: no other server may serve the share with it.
+    pub(crate) fn take_over(&mut self) -> Result<(), ShareOpenError> {
+        if !self.is_read_only()
+            && let Err(error) = self.sweep_new_links()
         {
-            warn!(share = share.name, %error, "links that a crash left cannot be removed");
+            warn!(share = self.name, %error, "links that a crash left cannot be removed");
         }
-        Ok(share)
+        let Some(path) = self.fixed.persistent_opens.as_deref() else { return Ok(()) };
+        let opened = BootId::current().and_then(|boot| Journal::open(path, boot));
+        let (journal, left_over) = opened
+            .map_err(|source| ShareOpenError::ConfigJournal { path: path.to_owned(), source })?;
+        self.journal = Some(journal);
+        self.left_over = LeftOver::new(left_over);
+        Ok(())
+    }
+
+    /// Where the log of persistent opens is, or will be.
+    pub(crate) fn persistent_opens(&self) -> Option<&Path> {
+        self.fixed.persistent_opens.as_deref()
     }
 
     /// Keeps account of unsynced names together with another share of the same server, for the two
@@ -360,6 +368,14 @@ pub enum ShareOpenError {
         path: PathBuf,
         /// Why not.
         source: DeviceError,
+    },
+    /// A file with secrets of the server lies where clients could read and replace it.
+    #[error("{path} lies in the share {share:?}, whose clients could read and replace it", path = .path.display())]
+    ConfigPrivateFile {
+        /// Which file.
+        path: PathBuf,
+        /// In which share.
+        share: String,
     },
     /// The log of persistent opens cannot be read or written.
     #[error("cannot keep persistent opens in {path}: {source}", path = .path.display())]

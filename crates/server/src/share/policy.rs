@@ -63,8 +63,8 @@ impl People {
 /// What a share is for as long as it is open.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Fixed {
-    path: PathBuf,
-    persistent_opens: Option<PathBuf>,
+    pub(super) path: PathBuf,
+    pub(super) persistent_opens: Option<PathBuf>,
     devices: Vec<PathBuf>,
     pub(super) emulate_persistence: bool,
 }

@@ -1,0 +1,78 @@
+//! Opening the shares of a server: first all that can fail, then what changes the disk.
+//!
+//! ```text
+//!  names --> directories, devices --> no private file inside --> what a crash has left, logs of persistent opens
+//!  |______ a failure leaves the disk as it was ____________|     nobody else has our addresses
+//! ```
+//!
+//! Whoever opens shares has its addresses first: a second server of the same configuration fails there, and takes
+//! nothing from the first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use crate::config::Users;
+use crate::share::{Share, ShareConfig, ShareOpenError};
+
+/// The name that two of these shares have.
+pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
+    wanted.iter().enumerate().find_map(|(index, config)| {
+        let is_same = |other: &ShareConfig| other.name.eq_ignore_ascii_case(&config.name);
+        wanted[..index].iter().any(is_same).then_some(config.name.as_str())
+    })
+}
+
+/// Opens shares that will be served to `users` beside those in `kept`, which are open. `served` is any share that
+/// this server has had open, to keep account of names together with it. May block.
+///
+/// # Errors
+/// A share cannot be exported, or a share or one in `kept` contains a file with secrets of the server.
+pub(crate) fn open(
+    wanted: &[&ShareConfig],
+    kept: &[Arc<Share>],
+    served: Option<&Arc<Share>>,
+    users: &Users,
+) -> Result<Vec<Arc<Share>>, ShareOpenError> {
+    let mut opened: Vec<Share> = Vec::with_capacity(wanted.len());
+    for config in wanted {
+        let mut share = Share::open(config)?;
+        if let Some(other) = served.map(|share| &**share).or_else(|| opened.first()) {
+            share.keep_names_with(other);
+        }
+        opened.push(share);
+    }
+    let all: Vec<&Share> = kept.iter().map(|share| &**share).chain(&opened).collect();
+    let logs = all.iter().filter_map(|share| share.persistent_opens());
+    for path in logs.chain(users.files().iter().map(PathBuf::as_path)) {
+        check_outside(path, &all)?;
+    }
+    for share in &mut opened {
+        share.take_over()?;
+        announce(share);
+    }
+    Ok(opened.into_iter().map(Arc::new).collect())
+}
+
+// Clients of a share could read what is in it, and put something else in its place.
+fn check_outside(path: &Path, shares: &[&Share]) -> Result<(), ShareOpenError> {
+    match shares.iter().find(|share| share.contains(path)) {
+        None => Ok(()),
+        Some(share) => Err(ShareOpenError::ConfigPrivateFile {
+            path: path.to_owned(),
+            share: share.name().to_owned(),
+        }),
+    }
+}
+
+fn announce(share: &Share) {
+    let path = share.path().display();
+    info!(share = share.name(), %path, class = %share.class(), "exporting");
+    if share.emulates_persistence() && share.class() == pmem::DurabilityClass::Volatile {
+        warn!(
+            share = share.name(),
+            "EMULATED PERSISTENCE: push commits on this share do NOT survive power loss"
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Where a share lies on this machine: whether it may be read, what lies in it, whether another directory has its name.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+
+use super::metadata::{self, FileKey};
+use super::{Share, ShareError};
+
+impl Share {
+    /// The directory, as it was configured.
+    pub fn path(&self) -> &Path {
+        &self.fixed.path
+    }
+
+    /// Whether a file of this machine, or a new file of that name, lies in the share's directory.
+    ///
+    /// Directories are compared and not names, so a link or another mount of the share's top hides nothing. A part
+    /// of the share that is mounted elsewhere too is not seen.
+    pub fn contains(&self, path: &Path) -> bool {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        // A link is replaced where it is and read where it leads.
+        let made = std::fs::canonicalize(parent.unwrap_or_else(|| Path::new("."))).ok();
+        let read = std::fs::canonicalize(path).ok();
+        let is_top = |directory: &Path| key_of(directory) == Some(self.root_key);
+        made.iter().chain(&read).any(|place| place.ancestors().any(is_top))
+    }
+
+    /// Whether another directory, or none, has the name that the share's directory was opened by.
+    pub fn has_moved(&self) -> bool {
+        key_of(self.path()) != Some(self.root_key)
+    }
+}
+
+/// Opens the top of a share, if this process may enter and list it.
+pub(super) fn open_top(path: &Path) -> Result<OwnedFd, ShareError> {
+    let top = rustix::fs::open(path, OFlags::PATH | DIRECTORY, Mode::empty())?;
+    check_readable(&top)?;
+    Ok(top)
+}
+
+fn check_readable(top: impl AsFd) -> Result<(), ShareError> {
+    rustix::fs::openat(top, ".", OFlags::RDONLY | DIRECTORY, Mode::empty())?;
+    Ok(())
+}
+
+fn key_of(path: &Path) -> Option<FileKey> {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+    Some(metadata::key(&stat))
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
