@@ -101,7 +101,7 @@ pub(crate) struct Serve {
     pub(crate) rdma_listen: Option<SocketAddr>,
     /// User to serve as, where root starts the server: it binds the port of --listen, and everything else is done
     /// with that user's rights and no others, reading config, users file and keytab included. A name of
-    /// /etc/passwd, or UID:GID
+    /// /etc/passwd, with the groups that /etc/group lists it in, or UID:GID, with that group alone
     #[arg(long, value_name = "USER")]
     pub(crate) run_as: Option<String>,
     /// Address that clients looking for more channels are told, where the machine does not know it
@@ -127,8 +127,8 @@ pub(crate) struct Serve {
     /// How the RDMA engine waits for work
     #[arg(long, default_value = "adaptive")]
     pub(crate) poll: Poll,
-    /// Unix socket for `landfast status`, or "off" [default: $XDG_RUNTIME_DIR/landfast/PORT.sock, or
-    /// /run/landfast/PORT.sock]
+    /// Unix socket for `landfast status`, or "off" [default: $XDG_RUNTIME_DIR/landfast/PORT.sock; without a
+    /// logon /run/landfast/PORT.sock of root, /run/landfast/UID/PORT.sock of another user]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// Write all RDMA traffic to a capture file that tshark and Wireshark read
@@ -430,7 +430,7 @@ Examples:
       mknod /srv/data/log c $(stat -c '0x%t 0x%T' /dev/dax0.0)
       landfast serve /srv/data --user alice:secret --device data=/dev/dax0.0
   Tickets of a Kerberos realm (docs/kerberos.md says how to make the keytab):
-      landfast serve /srv/data --keytab /etc/landfast/cifs.keytab --kerberos-user '*'
+      landfast serve /srv/data --keytab /var/lib/landfast/cifs.keytab --kerberos-user '*'
   A directory that anybody may read and alice may change:
       landfast serve /srv/data --user alice:secret --guests data=read --signing when-asked
   Measure in memory (a power failure loses everything):
@@ -445,7 +445,7 @@ The config file holds the same settings:
   run_as = \"landfast\"
   announce = [\"192.0.2.7,rss,rdma\"]
   signing = \"always\"
-  users_file = \"/etc/landfast/users\"
+  users_file = \"/var/lib/landfast/users\"
   [[share]]
   name = \"data\"
   path = \"/srv/data\"
@@ -457,7 +457,7 @@ The config file holds the same settings:
   persistent_opens = \"/var/lib/landfast/data.opens\"
   devices = [\"/dev/dax0.0\"]
   [kerberos]
-  keytab = \"/etc/landfast/cifs.keytab\"
+  keytab = \"/var/lib/landfast/cifs.keytab\"
   principal = \"cifs/files.example.org@EXAMPLE.ORG\"
   users = [\"carol\"]
   clock_skew_s = 300
@@ -465,10 +465,13 @@ The config file holds the same settings:
   name = \"alice\"
   password = \"secret\"
 
-A config file with passwords that others may read is refused: chmod 600 it.
+A config file with passwords that others may read is refused: chmod 600 it. So are a config file, users file, keytab
+or persistent_opens inside a share, whose clients could read and replace it. An account is named once, in whatever case,
+and a user of a share is not among its readers too; a --user takes the place of the [[user]] of that name.
 
 SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed. SIGHUP has it read the
-config file again: accounts change at once, and the log says what needs a restart. A mistake in it changes nothing.";
+config file again: accounts change at once, and the log says what needs a restart. A mistake in it changes nothing.
+A service manager that sets NOTIFY_SOCKET is told of the start, of each reload and of the end (dist/landfast.service).";
 
 const GET_NOTES: &str = "\
 The local file appears whole or not at all: what was there stays until everything has arrived and is on the medium.

@@ -10,6 +10,7 @@ mod files;
 mod interrupt;
 mod logging;
 mod manual;
+mod notify;
 mod output;
 mod passwd;
 mod remote;

@@ -1,54 +1,65 @@
 //! Serving as another user than the one who has started the server.
 //!
 //! ```text
-//!  root: binds the SMB port, makes /run/landfast --exec--> the user: opens shares, keys and everything else
+//!  root: binds the SMB port, makes /run/landfast/UID --exec--> the user: opens shares, keys and everything else
 //! ```
 //!
 //! The program executes itself as that user, so no thread is left that is root's, and may never gain a right again
-//! (no_new_privs). Only the listening socket comes along, as standard input. Whatever is read later, on SIGHUP or
+//! (no_new_privs). Only the listening socket comes along, as standard input. As after a logon the groups of
+//! /etc/group that list the user count, and none of those of who has started the server. Whatever is read later, on SIGHUP or
 //! when it changes, is read as that user: config, users file and keytab have to be readable for it.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rustix::process::{getegid, geteuid, getgroups};
-use rustix::thread::{CapabilitySet, capabilities, no_new_privs, set_no_new_privs};
+use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
+use rustix::thread::{
+    CapabilitySet, capabilities, no_new_privs, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
 
-use crate::control::{Place, RUN_DIRECTORY};
+use crate::control::{Place, RUN_DIRECTORY, make_run_directory};
 use crate::failure::Failure;
 
 /// Who serves.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Account {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Groups beside the primary one.
+    pub(crate) groups: Vec<u32>,
 }
 
 impl Account {
-    /// Finds a name of /etc/passwd; `UID:GID` names who is not in there.
+    /// Finds a name of /etc/passwd and its groups of /etc/group; `UID:GID` names who is not in there, in that
+    /// group alone.
     pub(crate) fn find(name: &str) -> Result<Self, Failure> {
         let refused = |why| Failure::ConfigValue { what: "run_as", value: name.to_owned(), why };
         let found = match name.split_once(':') {
             Some((uid, gid)) => match (uid.parse(), gid.parse()) {
-                (Ok(uid), Ok(gid)) => Self { uid, gid },
+                (Ok(uid), Ok(gid)) => Self { uid, gid, groups: Vec::new() },
                 _ => return Err(refused("write a user's name, or UID:GID")),
             },
             None => {
-                let text =
-                    fs::read_to_string(PASSWD).map_err(Failure::local("cannot read", PASSWD))?;
-                Self::in_passwd(&text, name).ok_or_else(|| {
+                let read =
+                    |path| fs::read_to_string(path).map_err(Failure::local("cannot read", path));
+                let found = Self::in_passwd(&read(PASSWD)?, name).ok_or_else(|| {
                     refused("/etc/passwd has no user of that name; UID:GID works too")
-                })?
+                })?;
+                Self { groups: groups_of(&read(GROUP)?, name), ..found }
             }
         };
         if found.uid == 0 || found.gid == 0 {
             return Err(refused("that is root"));
+        }
+        if found.groups.contains(&0) {
+            return Err(refused("/etc/group has that user in the group of root"));
         }
         Ok(found)
     }
@@ -61,21 +72,40 @@ impl Account {
                 return None;
             }
             let uid = fields.nth(1)?.parse().ok()?;
-            Some(Self { uid, gid: fields.next()?.parse().ok()? })
+            Some(Self { uid, gid: fields.next()?.parse().ok()?, groups: Vec::new() })
         })
     }
+}
+
+// group(5): name, password, gid, names of its members.
+fn groups_of(text: &str, name: &str) -> Vec<u32> {
+    let of_line = |line: &str| {
+        let mut fields = line.split(':');
+        let gid = fields.nth(2)?.parse().ok()?;
+        fields.next()?.split(',').any(|member| member.trim() == name).then_some(gid)
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+/// Listens for clients that use TCP.
+pub(crate) fn listen(address: SocketAddr) -> Result<Arc<TcpListener>, Failure> {
+    let failed = |source| Failure::Start(server::StartError::ConfigListen { address, source });
+    TcpListener::bind(address).map(Arc::new).map_err(failed)
 }
 
 /// Goes on as `account`, where this process is root's; returns at once where it is the account's already. The
 /// socket to serve on, if it came along.
 pub(crate) fn become_user(
-    account: Account,
-    listen: SocketAddr,
+    account: &Account,
+    address: SocketAddr,
     control: &Place,
 ) -> Result<Option<Arc<TcpListener>>, Failure> {
     let is_there = std::env::var_os(HANDED_OVER).is_some();
     if geteuid().is_root() {
-        return Err(execute(account, listen, control));
+        return match execute(account, address, control) {
+            Ok(never) => match never {},
+            Err(failure) => Err(failure),
+        };
     }
     if (geteuid().as_raw(), getegid().as_raw()) != (account.uid, account.gid) {
         return Err(Failure::RunAs("only root can serve as another user: start it as root"));
@@ -89,37 +119,31 @@ pub(crate) fn become_user(
     Ok(Some(Arc::new(TcpListener::from(socket))))
 }
 
-// Returns only where it fails.
-fn execute(account: Account, listen: SocketAddr, control: &Place) -> Failure {
-    let bound = match TcpListener::bind(listen) {
-        Ok(bound) => bound,
-        Err(source) => {
-            return Failure::Start(server::StartError::ConfigListen { address: listen, source });
-        }
-    };
+fn execute(account: &Account, address: SocketAddr, control: &Place) -> Result<Infallible, Failure> {
+    let bound = listen(address)?;
     if *control == Place::Customary
-        && let Err(error) = make_run_directory(account)
+        && let Err(error) = make_run_directory(account.uid, account.gid)
     {
         tracing::warn!(%error, "{RUN_DIRECTORY} is not made: landfast status will not find this server");
     }
-    if let Err(error) = set_no_new_privs(true) {
-        return Failure::system("cannot give up rights")(error.into());
-    }
+    let failed = || Failure::system("cannot give up rights");
+    set_no_new_privs(true).map_err(|errno| failed()(errno.into()))?;
+    change_user(account).map_err(|errno| failed()(errno.into()))?;
     let mut command = Command::new("/proc/self/exe");
     command.args(std::env::args_os().skip(1));
-    // Theirs, and not those of who has started it. Without groups beside the primary one.
-    command.uid(account.uid).gid(account.gid);
+    // Theirs, and not those of who has started it.
     command.env_remove("XDG_RUNTIME_DIR").env_remove("HOME").env(HANDED_OVER, "1");
-    command.stdin(Stdio::from(OwnedFd::from(bound)));
-    Failure::system("cannot go on as the user of run_as")(command.exec())
+    command.stdin(Stdio::from(bound.as_fd().try_clone_to_owned().map_err(failed())?));
+    Err(Failure::system("cannot go on as the user of run_as")(command.exec()))
 }
 
-fn make_run_directory(account: Account) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(RUN_DIRECTORY) {
-        Ok(()) => std::os::unix::fs::chown(RUN_DIRECTORY, Some(account.uid), Some(account.gid)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
+// Of this thread, the only one: it is the one that executes the program.
+fn change_user(account: &Account) -> rustix::io::Result<()> {
+    let groups: Vec<_> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+    let (gid, uid) = (Gid::from_raw(account.gid), Uid::from_raw(account.uid));
+    set_thread_groups(&groups)?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)
 }
 
 // What the change of user has to have taken away.
@@ -139,6 +163,8 @@ fn check_powerless() -> Result<(), Failure> {
 
 /// Where users are listed.
 const PASSWD: &str = "/etc/passwd";
+/// Where groups are listed.
+const GROUP: &str = "/etc/group";
 /// Set by this program for itself.
 const HANDED_OVER: &str = "LANDFAST_LISTENS_ON_STDIN";
 
@@ -150,8 +176,8 @@ mod tests {
     fn a_user_is_found_by_name_or_numbers_and_root_is_refused() {
         let passwd =
             "root:x:0:0:root:/root:/bin/sh\nfiles:x:990:991::/nonexistent:/bin/false\nbad:x:1\n";
-        let files = Account { uid: 990, gid: 991 };
-        assert_eq!(Account::in_passwd(passwd, "files"), Some(files));
+        let files = Account { uid: 990, gid: 991, groups: Vec::new() };
+        assert_eq!(Account::in_passwd(passwd, "files"), Some(files.clone()));
         for none in ["file", "", "bad", "x"] {
             assert_eq!(Account::in_passwd(passwd, none), None, "{none}");
         }
@@ -159,5 +185,12 @@ mod tests {
         for wrong in ["root", "0:0", "5:0", "x:y", "nobody at all"] {
             assert!(matches!(Account::find(wrong), Err(Failure::ConfigValue { .. })), "{wrong}");
         }
+    }
+    #[test]
+    fn a_user_is_in_the_groups_that_list_it() {
+        let group = "root:x:0:\nfiles:x:991:\ndisk:x:6:other,files\ntape:x:26:files2\nbad:x:y:files\nshort:x:7\n\
+            media:x:44:files\n";
+        assert_eq!(groups_of(group, "files"), [6, 44]);
+        assert!(groups_of(group, "nobody").is_empty());
     }
 }

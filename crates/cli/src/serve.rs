@@ -15,17 +15,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::args::{Serve, Signing};
-use crate::config::{Guests, Kerberos, Settings, Share};
+use crate::config::{Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::logging;
-use crate::run_as;
+use crate::{logging, notify, run_as};
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let settings = Settings::gather(options)?;
     // Before there is a thread that would stay root's.
-    let listener = match settings.run_as {
+    let listener = match &settings.run_as {
         Some(account) => run_as::become_user(account, settings.listen, &settings.control)?,
         None => None,
     };
@@ -48,24 +47,39 @@ async fn serve(
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut hangup = listen(SignalKind::hangup())?;
-    let config = ServerConfig { listener, ..server_config(&settings, options)? };
-    let running = Server::start(config).await?;
+    let config = server_config(&settings, options)?;
+    // The addresses first: a server that finds another one there takes nothing else from it.
+    let listener = match listener {
+        Some(listener) => listener,
+        None => run_as::listen(settings.listen)?,
+    };
+    let at = listener.local_addr().map_err(Failure::system("cannot see where it listens"))?;
+    let mut control = Control::open(&settings.control, at.port())?;
+    warn_of_people(&settings, &config.users);
+    let running = Server::start(ServerConfig { listener: Some(listener), ..config }).await?;
     warn_of_root();
     warn_of_guests(&settings);
     warn_of_loopback(&settings);
-    let port = running.tcp_address().port();
-    let _control = Control::open(&settings.control, port, running.observer())?;
+    if let Some(control) = &mut control {
+        control.serve(running.observer());
+    }
     announce(&running);
+    notify::say(notify::READY);
     loop {
         tokio::select! {
             _ = terminate.recv() => break info!("SIGTERM: stopping"),
             _ = interrupt.recv() => break info!("SIGINT: stopping"),
-            _ = hangup.recv() => match reload(&settings, options, &running).await {
-                Ok(now) => settings = now,
-                Err(failure) => error!("SIGHUP: {failure}; the server goes on as it was"),
-            },
+            _ = hangup.recv() => {
+                notify::say(&notify::reloading());
+                match reload(&settings, options, &running).await {
+                    Ok(now) => settings = now,
+                    Err(failure) => error!("SIGHUP: {failure}; the server goes on as it was"),
+                }
+                notify::say(notify::READY);
+            }
         }
     }
+    notify::say(notify::STOPPING);
     running.shutdown().await;
     Ok(())
 }
@@ -77,7 +91,9 @@ async fn reload(
     running: &Running,
 ) -> Result<Settings, Failure> {
     let mut now = Settings::gather(options)?;
-    let reloaded = running.reload(users(&now)?, shares(&now)).await?;
+    let users = users(&now)?;
+    warn_of_people(&now, &users);
+    let reloaded = running.reload(users, shares(&now)).await?;
     warn!(
         accounts = now.users.len(),
         added = ?reloaded.added,
@@ -96,7 +112,23 @@ async fn reload(
             "SIGHUP: path, devices and persistent_opens change with the next start: shares {names}"
         );
     }
+    if !reloaded.moved.is_empty() {
+        let names = reloaded.moved.join(", ");
+        warn!(
+            "SIGHUP: another directory, or none, is where these shares were opened; they go on with the one that \
+             they have until the next start: shares {names}"
+        );
+    }
     Ok(now)
+}
+
+// A name that is written wrong keeps somebody out, or somebody is to be added to the users file later.
+fn warn_of_people(settings: &Settings, users: &Users) {
+    for share in &settings.shares {
+        for name in people::strangers(share, |name| users.knows(name)) {
+            warn!(share = share.name, name, "a share names somebody who has no account");
+        }
+    }
 }
 
 // Discretionary access is the kernel's, and the kernel lets root do everything.
@@ -198,6 +230,11 @@ fn users(settings: &Settings) -> Result<Users, Failure> {
     let users = match &settings.users_file {
         Some(path) => Users::in_file(path, users)?,
         None => Users::with_passwords(users),
+    };
+    // It can hold accounts, and whoever may write it can add some.
+    let users = match &settings.config {
+        Some(path) => users.kept_in(path),
+        None => users,
     };
     Ok(match &settings.kerberos {
         Some(kerberos) => users.with_kerberos(&kerberos_config(kerberos))?,

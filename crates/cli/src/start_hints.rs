@@ -54,6 +54,9 @@ pub(crate) fn of_share(error: &ShareOpenError) -> Option<&'static str> {
         ShareOpenError::ConfigDevice { .. } => Some(
             "only devices of persistent memory (devdax) that the server's user may open are served",
         ),
+        ShareOpenError::ConfigPrivateFile { .. } => Some(
+            "config, users file, keytab and persistent_opens lie outside of every share: in /var/lib/landfast, say",
+        ),
         ShareOpenError::ConfigJournal { .. } => Some(
             "persistent_opens names a file outside of the share that the server's user may write",
         ),

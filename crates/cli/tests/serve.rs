@@ -51,12 +51,12 @@ fn sighup_replaces_accounts_and_shares_and_a_mistake_changes_nothing() {
     assert!(lists(&server, "alice", "data"), "it goes on as it was");
     // Other accounts, one more share, and something that needs a restart.
     let more = format!("\n[[share]]\nname = \"more\"\npath = \"{}\"\n", share.display());
-    secret(&file, &(config(&share, &["bob"], "rdma_threads = 2") + &more));
+    secret(&file, &(config(&share, &["bob"], "rdma_threads = 2\nkeepalive_s = 9") + &more));
     signal(&server.child, Signal::HUP);
     until("bob may log on", || lists(&server, "bob", "more"));
     assert!(!lists(&server, "alice", "data"));
     let said = server.end();
-    for part in ["landfast.toml", "next start: rdma_threads", "more"] {
+    for part in ["landfast.toml", "next start: rdma_threads, keepalive_s", "more"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -122,6 +122,92 @@ fn each_failed_start_has_a_hint_of_its_own() {
 }
 
 #[test]
+fn a_start_that_fails_changes_nothing_on_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let (share, opens) = (directory.path().join("share"), directory.path().join("opens"));
+    std::fs::create_dir(&share).unwrap();
+    let (file, notes) = (directory.path().join("landfast.toml"), directory.path().join("notes"));
+    let log = format!("persistent_opens = \"{}\"\n", opens.display());
+    let (exported, accounts) = (config(&share, &[], ""), config(&share, &["alice"], ""));
+    secret(&file, &(exported.clone() + &log + &accounts[exported.len()..]));
+    std::fs::write(&notes, "no socket").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let (any, off) = ("127.0.0.1:0", "off");
+    for (listen, rdma, control) in
+        [(&*taken, any, off), (any, &*taken, off), (any, any, notes.to_str().unwrap())]
+    {
+        let mut command = program(&["serve", "--config", file.to_str().unwrap()]);
+        command.args(["--listen", listen, "--rdma-listen", rdma, "--control", control]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(!opens.exists(), "{}", said(&output));
+    }
+    let server = Served::start(serve(&["--config", file.to_str().unwrap()]));
+    assert!(opens.exists(), "{}", server.end());
+}
+
+#[test]
+fn a_config_that_says_two_things_of_one_user_is_refused_and_a_stranger_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    std::fs::create_dir(&share).unwrap();
+    let path = file.to_str().unwrap();
+    let people = |text: &str, users: &[&str]| {
+        let (share, users) = (config(&share, &[], ""), config(&share, users, ""));
+        secret(&file, &(share.clone() + text + &users[share.len()..]));
+    };
+    for (text, users, part) in [
+        ("users = [\"alice\"]\nreaders = [\"Alice\"]\n", &["alice"][..], "\"Alice\""),
+        ("", &["alice", "ALICE"], "two accounts"),
+    ] {
+        people(text, users);
+        let output = serve(&["--config", path]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(said(&output).contains(part), "{}", said(&output));
+    }
+    people("users = [\"alice\", \"alcie\"]\n", &["alice"]);
+    let server = Served::start(serve(&["--config", path]));
+    assert!(lists(&server, "alice", "data"));
+    let said = server.end();
+    assert!(said.contains("no account") && said.contains("alcie"), "{said}");
+}
+
+#[test]
+fn a_config_file_in_a_share_is_refused() {
+    let share = tempfile::tempdir().unwrap();
+    let file = share.path().join("landfast.toml");
+    secret(&file, &config(share.path(), &["alice"], ""));
+    let output = serve(&["--config", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("lies in the share \"data\""), "{}", said(&output));
+}
+
+#[test]
+fn the_service_manager_is_told_of_the_start_of_a_reload_and_of_the_end() {
+    let (directory, share) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let hears = || {
+        let mut said = [0; 200];
+        let len = manager.recv(&mut said).unwrap();
+        String::from_utf8_lossy(&said[..len]).into_owned()
+    };
+    let mut command = serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]);
+    let server = Served::start({
+        command.env("NOTIFY_SOCKET", &path);
+        command
+    });
+    assert_eq!(hears(), "READY=1");
+    assert!(server.line.starts_with("listening"));
+    signal(&server.child, Signal::HUP);
+    assert!(hears().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(hears(), "READY=1");
+    signal(&server.child, Signal::TERM);
+    assert_eq!(hears(), "STOPPING=1");
+}
+
+#[test]
 fn rdma_on_loopback_beside_a_public_smb_address_is_warned_of() {
     let share = tempfile::tempdir().unwrap();
     let server = |rdma: &str| {
@@ -183,6 +269,54 @@ fn served_with_run_as_nothing_is_done_as_root() {
     assert!(lists(&server, "alice", "data"));
     let said = server.end();
     assert!(!said.contains("served as root"), "{said}");
+}
+
+#[test]
+fn a_share_that_its_user_cannot_list_is_not_served() {
+    if !geteuid().is_root() {
+        skip("root may list everything, and only root can serve as another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let share = directory.path().join("share");
+    std::fs::create_dir(&share).unwrap();
+    std::fs::set_permissions(&share, Permissions::from_mode(0o700)).unwrap();
+    let user = format!("{USER}:{GROUP}");
+    let share = share.to_str().unwrap();
+    let output = serve(&[share, "--user", "alice:secret", "--run-as", &user]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["cannot export", "must be able to enter and read"] {
+        assert!(said(&output).contains(part), "{}", said(&output));
+    }
+}
+
+#[test]
+fn a_server_of_another_user_has_a_control_socket_where_root_has_one() {
+    if !geteuid().is_root() {
+        skip("/run/landfast is root's");
+        return;
+    }
+    let share = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(share.path(), Permissions::from_mode(0o755)).unwrap();
+    let user = format!("{USER}:{GROUP}");
+    let start = |more: &[&str]| {
+        let mut command =
+            program(&["serve", share.path().to_str().unwrap(), "--user", "alice:secret"]);
+        command.args(LOOPBACK).args(more).env_remove("XDG_RUNTIME_DIR");
+        Served::start(command)
+    };
+    let port = |server: &Served| server.smb().rsplit_once(':').unwrap().1.to_owned();
+    let _of_root = start(&[]);
+    let server = start(&["--run-as", &user]);
+    let socket = format!("/run/landfast/{USER}/{}.sock", port(&server));
+    let found = std::fs::metadata(&socket).unwrap();
+    assert_eq!((found.uid(), found.mode() & 0o777), (USER, 0o600));
+    let output = program(&["status", "--control", &socket]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    // Both are found, so one has to be named.
+    let output = program(&["status"]).output().unwrap();
+    assert!(said(&output).contains(&socket), "{}", said(&output));
 }
 
 #[test]

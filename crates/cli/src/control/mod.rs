@@ -16,7 +16,7 @@ mod serve;
 use serde::{Deserialize, Serialize};
 use server::Report;
 
-pub(crate) use place::{Place, RUN_DIRECTORY, only_socket};
+pub(crate) use place::{Place, RUN_DIRECTORY, make_run_directory, only_socket};
 pub(crate) use serve::Control;
 
 /// What is asked.

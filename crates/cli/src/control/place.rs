@@ -3,19 +3,29 @@
 //! ```text
 //!  --control PATH        there
 //!  --control off         nowhere
-//!  neither               $XDG_RUNTIME_DIR/landfast/PORT.sock, or /run/landfast/PORT.sock
+//!  neither               $XDG_RUNTIME_DIR/landfast/PORT.sock, or else
+//!    of root             /run/landfast/PORT.sock
+//!    of another user     /run/landfast/UID/PORT.sock
 //! ```
+//!
+//! Everybody may pass through /run/landfast where root has made it, and nobody but the server's user and root may
+//! open a socket in it.
 //!
 //! PORT is the server's SMB port, so that several servers of one user do not meet. A server that a system's manager
 //! starts has no XDG_RUNTIME_DIR, and who logs on has one: `landfast status` looks in both places, and in
-//! /run/user/UID where it has none itself.
+//! /run/user/UID where it has none itself. Root's finds the servers of all users in /run/landfast.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt as _;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, fchown,
+};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
@@ -45,16 +55,73 @@ impl Place {
 
 /// The directory of the sockets of this user.
 pub(super) fn customary_directory() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
-    runtime.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("landfast")
+    let user = geteuid();
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        Some(runtime) => PathBuf::from(runtime).join("landfast"),
+        None if user.is_root() => PathBuf::from(RUN_DIRECTORY),
+        None => directory_of(user.as_raw()),
+    }
+}
+
+fn directory_of(user: u32) -> PathBuf {
+    Path::new(RUN_DIRECTORY).join(user.to_string())
+}
+
+/// Makes the directory of this user's sockets, if it is not there.
+pub(super) fn make(directory: &Path) -> io::Result<()> {
+    if directory == Path::new(RUN_DIRECTORY) {
+        return make_passage();
+    }
+    ready(DirBuilder::new().mode(0o700).create(directory))
+}
+
+/// Makes, as root, the directory of the sockets of a server that another user will be.
+pub(crate) fn make_run_directory(user: u32, group: u32) -> io::Result<()> {
+    make_passage()?;
+    let directory = directory_of(user);
+    match DirBuilder::new().mode(0o700).create(&directory) {
+        Ok(()) => fchown(open(&directory)?, Some(user), Some(group)),
+        other => ready(other),
+    }
+}
+
+// Whoever may not list it can still pass. That of a system's manager is left as the manager has made it.
+fn make_passage() -> io::Result<()> {
+    ready(DirBuilder::new().mode(0o755).create(RUN_DIRECTORY))?;
+    let passage = open(Path::new(RUN_DIRECTORY))?;
+    match passage.metadata()?.uid() {
+        // Whatever the umask has taken away.
+        0 => passage.set_permissions(Permissions::from_mode(0o755)),
+        _ => Ok(()),
+    }
+}
+
+// No link: somebody else may have put it there.
+fn open(directory: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(directory, flags, Mode::empty())?.into())
+}
+
+fn ready(made: io::Result<()>) -> io::Result<()> {
+    match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
 }
 
 /// The socket of the one server that this user may ask.
 pub(crate) fn only_socket() -> Result<PathBuf, Failure> {
     let of_logon = PathBuf::from(format!("/run/user/{}/landfast", geteuid().as_raw()));
     let mut directories = vec![customary_directory(), of_logon, PathBuf::from(RUN_DIRECTORY)];
+    directories.extend(of_users(Path::new(RUN_DIRECTORY)));
     directories.dedup();
     among(&directories)
+}
+
+fn of_users(passage: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(passage).into_iter().flatten().flatten().take(SOCKETS_MAX);
+    let is_number = |name: &OsStr| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    entries.filter(|entry| is_number(&entry.file_name())).map(|entry| entry.path()).collect()
 }
 
 fn among(directories: &[PathBuf]) -> Result<PathBuf, Failure> {

@@ -1,10 +1,8 @@
 //! The server's end of the control socket.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
-};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +14,30 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
-use super::place::{Place, customary_directory};
+use super::place::{Place, customary_directory, make};
 use super::{Ask, ROWS_MAX, Request, Response, VERSION};
 use crate::failure::Failure;
 
-/// A control socket; gone when dropped.
+/// A control socket; gone when dropped. Who asks before it is [served](Self::serve) waits.
 #[derive(Debug)]
 pub(crate) struct Control {
     path: PathBuf,
     /// Device and inode: what another server has put in its place meanwhile is not removed.
     identity: (u64, u64),
-    serving: JoinHandle<()>,
+    listener: Option<UnixListener>,
+    serving: Option<JoinHandle<()>>,
 }
 
 impl Control {
     /// Opens the socket of the server on `port`. That there is none in the customary place only
     /// costs `landfast status`; one that was asked for has to be there.
-    pub(crate) fn open(
-        place: &Place,
-        port: u16,
-        observer: Observer,
-    ) -> Result<Option<Self>, Failure> {
+    pub(crate) fn open(place: &Place, port: u16) -> Result<Option<Self>, Failure> {
         let path = match place {
             Place::Nowhere => return Ok(None),
             Place::At(path) => path.clone(),
             Place::Customary => customary_directory().join(format!("{port}.sock")),
         };
-        let failed = match Self::listen(&path, place, observer) {
+        let failed = match Self::listen(&path, place) {
             Ok(control) => {
                 info!(path = %path.display(), "control socket");
                 return Ok(Some(control));
@@ -58,11 +53,11 @@ impl Control {
         }
     }
 
-    fn listen(path: &Path, place: &Place, observer: Observer) -> io::Result<Self> {
+    fn listen(path: &Path, place: &Place) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or_else(|| Path::new("."));
-        if *place == Place::Customary && !parent.is_dir() {
-            DirBuilder::new().mode(0o700).create(parent)?;
+        if *place == Place::Customary {
+            make(parent)?;
         }
         // Connecting to a file is refused like connecting to a socket that a killed server has left.
         let is_else = |found: std::fs::Metadata| !found.file_type().is_socket();
@@ -86,14 +81,21 @@ impl Control {
         std::fs::rename(&bound, path)?;
         let metadata = std::fs::symlink_metadata(path)?;
         let identity = (metadata.dev(), metadata.ino());
-        let serving = tokio::spawn(serve(listener, observer));
-        Ok(Self { path: path.into(), identity, serving })
+        Ok(Self { path: path.into(), identity, listener: Some(listener), serving: None })
+    }
+
+    /// Answers from now on what is asked of a server.
+    pub(crate) fn serve(&mut self, observer: Observer) {
+        let listener = self.listener.take();
+        self.serving = listener.map(|listener| tokio::spawn(serve(listener, observer)));
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.serving.abort();
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
@@ -202,8 +204,8 @@ mod tests {
         let path = directory.path().join("c.sock");
         let running = server().await;
         let place = Place::At(path.clone());
-        let control = Control::open(&place, 0, running.observer()).unwrap();
-        assert!(control.is_some());
+        let mut control = Control::open(&place, 0).unwrap().unwrap();
+        control.serve(running.observer());
         let mode = std::fs::metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600, "nobody else may open it");
 
@@ -232,16 +234,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let running = server().await;
-        let place = Place::At(path.clone());
-        let first = Control::open(&place, 0, running.observer()).unwrap().unwrap();
-        let error = Control::open(&place, 0, running.observer()).unwrap_err();
+        let place = Place::At(path);
+        let first = Control::open(&place, 0).unwrap().unwrap();
+        let error = Control::open(&place, 0).unwrap_err();
         assert!(error.to_string().contains("a server answers there"), "{error}");
-        assert!(Control::open(&Place::Nowhere, 0, running.observer()).unwrap().is_none());
+        assert!(Control::open(&Place::Nowhere, 0).unwrap().is_none());
         // Somebody's file is nobody's socket.
         let file = directory.path().join("notes");
         std::fs::write(&file, "kept").unwrap();
-        Control::open(&Place::At(file.clone()), 0, running.observer()).unwrap_err();
+        Control::open(&Place::At(file.clone()), 0).unwrap_err();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
         drop(first);
     }

@@ -1,4 +1,9 @@
 //! The server's settings: the TOML file, the command line over it, and the defaults under both.
+//!
+//! [`people`]: accounts and the names in shares fit together; [`restart`]: what a server that runs cannot change.
+
+pub(crate) mod people;
+mod restart;
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) kerberos: Option<Kerberos>,
     /// Who serves, where root has started the server.
     pub(crate) run_as: Option<Account>,
+    /// Where these are from; read again on SIGHUP.
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// A directory under a name.
@@ -120,10 +127,9 @@ impl Settings {
         for text in &options.guests {
             guests_argument(text, &mut shares)?;
         }
-        let mut users = file.user;
-        for text in &options.users {
-            users.push(user_argument(text)?);
-        }
+        let given = options.users.iter().map(|text| user_argument(text));
+        let users = people::accounts(file.user, given.collect::<Result<_, _>>()?)?;
+        shares.iter().try_for_each(people::check_share)?;
         if shares.is_empty() {
             return Err(Failure::ConfigMissing(
                 "nothing to serve: name a directory, or --share NAME=PATH",
@@ -179,38 +185,8 @@ impl Settings {
             users,
             users_file,
             kerberos,
+            config: options.config.clone(),
         })
-    }
-}
-
-impl Settings {
-    /// Takes over from `before` what a running server cannot change, and names it where it is another.
-    pub(crate) fn keep_until_restart(&mut self, before: &Self) -> Vec<&'static str> {
-        let mut kept = Vec::new();
-        keep(&mut kept, "listen", &mut self.listen, &before.listen);
-        keep(&mut kept, "rdma_listen", &mut self.rdma_listen, &before.rdma_listen);
-        keep(&mut kept, "rdma_provider", &mut self.rdma_provider, &before.rdma_provider);
-        keep(&mut kept, "rdma_threads", &mut self.rdma_threads, &before.rdma_threads);
-        keep(&mut kept, "announce", &mut self.announced, &before.announced);
-        keep(&mut kept, "signing", &mut self.signing, &before.signing);
-        keep(&mut kept, "recall_grace_ms", &mut self.recall_grace, &before.recall_grace);
-        keep(&mut kept, "control", &mut self.control, &before.control);
-        keep(&mut kept, "run_as", &mut self.run_as, &before.run_as);
-        let emulates = &mut self.emulate_persistence;
-        keep(&mut kept, "emulate_persistence", emulates, &before.emulate_persistence);
-        kept
-    }
-}
-
-fn keep<T: Clone + PartialEq>(
-    kept: &mut Vec<&'static str>,
-    name: &'static str,
-    now: &mut T,
-    before: &T,
-) {
-    if now != before {
-        now.clone_from(before);
-        kept.push(name);
     }
 }
 

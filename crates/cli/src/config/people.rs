@@ -1,0 +1,79 @@
+//! Whether accounts and the names in shares fit together: a name is one user, in whatever case it is written.
+
+use std::collections::BTreeSet;
+
+use super::{Share, User};
+use crate::failure::Failure;
+
+/// The accounts of the config file and of the command line, which wins where both have one name.
+///
+/// # Errors
+/// One of the two has a name twice: one of the passwords would count for nothing.
+pub(super) fn accounts(file: Vec<User>, given: Vec<User>) -> Result<Vec<User>, Failure> {
+    let overridden = distinct("--user", &given)?;
+    distinct("[[user]]", &file)?;
+    let is_left = |user: &User| !overridden.contains(&user.name.to_lowercase());
+    Ok(file.into_iter().filter(is_left).chain(given).collect())
+}
+
+fn distinct(what: &'static str, users: &[User]) -> Result<BTreeSet<String>, Failure> {
+    let mut names = BTreeSet::new();
+    for user in users {
+        if !names.insert(user.name.to_lowercase()) {
+            let why = "there are two accounts of this name; names are compared ignoring case";
+            return Err(Failure::ConfigValue { what, value: user.name.clone(), why });
+        }
+    }
+    Ok(names)
+}
+
+/// Refuses a share that says two things of one user.
+pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
+    let users: BTreeSet<_> = share.users.iter().map(|name| name.to_lowercase()).collect();
+    match share.readers.iter().find(|name| users.contains(&name.to_lowercase())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::ConfigValue {
+            what: "readers",
+            value: name.clone(),
+            why: "the share has this name among its users too, who may do more than read",
+        }),
+    }
+}
+
+/// The names in a share that nobody of those known can log on by, each once.
+pub(crate) fn strangers(share: &Share, knows: impl Fn(&str) -> bool) -> Vec<&str> {
+    let mut seen = BTreeSet::new();
+    let names = share.users.iter().chain(&share.readers).map(String::as_str);
+    names.filter(|name| !knows(name) && seen.insert(name.to_lowercase())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users(names: &[&str], password: &str) -> Vec<User> {
+        let user = |name: &&str| User { name: (*name).to_owned(), password: password.to_owned() };
+        names.iter().map(user).collect()
+    }
+
+    #[test]
+    fn a_name_is_one_account_in_any_case_and_the_command_line_wins() {
+        for twice in [["alice", "alice"], ["alice", "ALICE"]] {
+            accounts(users(&twice, "a"), Vec::new()).unwrap_err();
+            accounts(Vec::new(), users(&twice, "a")).unwrap_err();
+        }
+        let both = accounts(users(&["alice", "bob"], "file"), users(&["Alice"], "line")).unwrap();
+        assert_eq!(both, [users(&["bob"], "file"), users(&["Alice"], "line")].concat());
+    }
+
+    #[test]
+    fn nobody_is_a_user_and_a_reader_of_a_share() {
+        let mut share = Share::new("data", "/srv".into());
+        share.users = vec!["alice".to_owned()];
+        share.readers = vec!["bob".to_owned()];
+        check_share(&share).unwrap();
+        share.readers.push("Alice".to_owned());
+        check_share(&share).unwrap_err();
+        assert_eq!(strangers(&share, |name| name == "bob"), ["alice"]);
+    }
+}

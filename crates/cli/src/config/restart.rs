@@ -1,0 +1,55 @@
+//! What a running server cannot change: settings that count with the next start.
+
+use super::Settings;
+
+impl Settings {
+    /// Takes over from `before` what a running server cannot change, and names it where it is another.
+    pub(crate) fn keep_until_restart(&mut self, before: &Self) -> Vec<&'static str> {
+        // Every field is here, so that a new one does not compile before it is decided which kind it is of.
+        let Self {
+            listen,
+            rdma_listen,
+            rdma_provider,
+            rdma_threads,
+            announced,
+            emulate_persistence,
+            signing,
+            recall_grace,
+            keepalive,
+            control,
+            run_as,
+            // These change at once.
+            shares: _,
+            users: _,
+            users_file: _,
+            kerberos: _,
+            // The command line's, which stays.
+            config: _,
+        } = self;
+        let mut kept = Vec::new();
+        keep(&mut kept, "listen", listen, &before.listen);
+        keep(&mut kept, "rdma_listen", rdma_listen, &before.rdma_listen);
+        keep(&mut kept, "rdma_provider", rdma_provider, &before.rdma_provider);
+        keep(&mut kept, "rdma_threads", rdma_threads, &before.rdma_threads);
+        keep(&mut kept, "announce", announced, &before.announced);
+        keep(&mut kept, "emulate_persistence", emulate_persistence, &before.emulate_persistence);
+        keep(&mut kept, "signing", signing, &before.signing);
+        keep(&mut kept, "recall_grace_ms", recall_grace, &before.recall_grace);
+        keep(&mut kept, "keepalive_s", keepalive, &before.keepalive);
+        keep(&mut kept, "control", control, &before.control);
+        keep(&mut kept, "run_as", run_as, &before.run_as);
+        kept
+    }
+}
+
+fn keep<T: Clone + PartialEq>(
+    kept: &mut Vec<&'static str>,
+    name: &'static str,
+    now: &mut T,
+    before: &T,
+) {
+    if now != before {
+        now.clone_from(before);
+        kept.push(name);
+    }
+}

@@ -1,0 +1,70 @@
+//! What a service manager is told: the server is ready, reads its config again, stops.
+//!
+//! A datagram to the unix socket that NOTIFY_SOCKET names; `@` at its beginning stands for an abstract name. Without
+//! NOTIFY_SOCKET nothing is said.
+//!
+//! Spec: sd_notify(3), systemd.service(5) `Type=notify`.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::time::{ClockId, clock_gettime};
+use tracing::warn;
+
+/// It serves, with the config as it was read last.
+pub(crate) const READY: &str = "READY=1";
+/// It takes no more clients.
+pub(crate) const STOPPING: &str = "STOPPING=1";
+
+/// It reads its config again; [`READY`] follows. The manager compares the time, of CLOCK_MONOTONIC in
+/// microseconds, with that of its request.
+pub(crate) fn reloading() -> String {
+    let now = clock_gettime(ClockId::Monotonic);
+    format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000)
+}
+
+/// Tells the manager, if there is one.
+pub(crate) fn say(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(&name, state) {
+        warn!(%error, state, "the service manager was not told");
+    }
+}
+
+fn send(name: &OsStr, state: &str) -> io::Result<()> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read holds nobody up.
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_reaches_a_socket_of_a_path_or_an_abstract_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let unique = path.display().to_string();
+        let abstract_name = SocketAddr::from_abstract_name(&unique).unwrap();
+        let here = UnixDatagram::bind(&path).unwrap();
+        let there = UnixDatagram::bind_addr(&abstract_name).unwrap();
+        for (name, socket) in [(unique.clone(), &here), (format!("@{unique}"), &there)] {
+            send(OsStr::new(&name), READY).unwrap();
+            let mut got = [0; 100];
+            let len = socket.recv(&mut got).unwrap();
+            assert_eq!(&got[..len], READY.as_bytes());
+        }
+        send(OsStr::new("/nowhere"), READY).unwrap_err();
+    }
+}
