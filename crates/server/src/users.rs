@@ -23,6 +23,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::limits::USER_NAME_MAX;
 use crate::private_file::create_anew;
 
 /// Users of a file, and some more.
@@ -74,6 +75,9 @@ impl UsersFile {
     pub fn change(path: &Path, user: &str, password: Option<&str>) -> Result<(), UsersFileError> {
         if user.is_empty() || user.contains([':', '\n', '\r', '#']) || user.trim() != user {
             return Err(UsersFileError::ConfigName(user.to_owned()));
+        }
+        if let (Some(_), Err(unreachable)) = (password, check_name(user)) {
+            return Err(unreachable);
         }
         let mut users = match text(path) {
             Ok((_, text)) => parse(&text)?,
@@ -142,6 +146,21 @@ impl Stamp {
         let modified = (found.mtime(), found.mtime_nsec());
         Self { inode: found.ino(), size: found.size(), modified }
     }
+}
+
+/// Whether anybody could log on by a name: what stands behind an @ is a realm, which is none of an account's, and a
+/// logon by a longer name than this server takes is refused.
+///
+/// # Errors
+/// Nobody could.
+pub fn check_name(user: &str) -> Result<(), UsersFileError> {
+    if user.contains('@') {
+        return Err(UsersFileError::ConfigRealm(user.to_owned()));
+    }
+    if user.chars().count() > USER_NAME_MAX {
+        return Err(UsersFileError::ConfigNameTooLong);
+    }
+    Ok(())
 }
 
 /// Reads the text of a users file.
@@ -273,6 +292,15 @@ pub enum UsersFileError {
     /// A name that the file cannot hold.
     #[error("{0:?} cannot be the name of a user: no colon, no #, no space at its ends")]
     ConfigName(String),
+    /// A name that no logon finds.
+    #[error(
+        "nobody could log on as {0:?}: an account is named without @ and what follows it, and whoever logs on with \
+         a realm is found by what stands before the @"
+    )]
+    ConfigRealm(String),
+    /// A name that no logon may say.
+    #[error("the name of a user has at most {USER_NAME_MAX} characters")]
+    ConfigNameTooLong,
     /// There is no user of that name.
     #[error("there is no user {0:?}")]
     ConfigNoUser(String),
@@ -300,6 +328,22 @@ mod tests {
         {
             assert!(matches!(parse(odd), Err(UsersFileError::ConfigLine(1))), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_name_by_which_nobody_could_log_on_gets_no_password() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users");
+        let set = |user: &str| UsersFile::change(&path, user, Some("secret"));
+        assert!(matches!(set("alice@corp"), Err(UsersFileError::ConfigRealm(_))));
+        assert!(matches!(set(&"a".repeat(257)), Err(UsersFileError::ConfigNameTooLong)));
+        assert!(!path.exists());
+        set(&"a".repeat(256)).unwrap();
+        // An account of an older version, which nobody can use, can be taken out.
+        let hash = "a4f49c406510bdcab6824ee7c30fd852";
+        std::fs::write(&path, format!("alice@corp:nt:{hash}\nbob:nt:{hash}\n")).unwrap();
+        UsersFile::change(&path, "alice@corp", None).unwrap();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains("alice"));
     }
 
     #[test]

@@ -355,6 +355,18 @@ mod tests {
     }
 
     #[test]
+    fn an_account_by_whose_name_nobody_could_log_on_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("landfast.toml");
+        std::fs::write(&path, "[[user]]\nname = \"u@corp\"\npassword = \"p\"\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        for line in [["--user", "u@corp:p"], ["--config", path.to_str().unwrap()]] {
+            let refused = gather(&[&["/srv"], &line[..]].concat()).unwrap_err();
+            assert!(refused.to_string().contains("nobody could log on as \"u@corp\""), "{refused}");
+        }
+    }
+
+    #[test]
     fn the_command_line_wins_over_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");

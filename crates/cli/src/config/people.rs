@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use server::users::check_name;
+
 use super::{Share, User};
 use crate::failure::Failure;
 
 /// The accounts of the config file and of the command line, which wins where both have one name.
 ///
 /// # Errors
-/// One of the two has a name twice: one of the passwords would count for nothing.
+/// One of the two has a name twice, so that one of the passwords would count for nothing; or a name by which nobody
+/// could log on.
 pub(super) fn accounts(file: Vec<User>, given: Vec<User>) -> Result<Vec<User>, Failure> {
     let overridden = distinct("--user", &given)?;
     distinct("[[user]]", &file)?;
+    file.iter().chain(&given).try_for_each(|user| check_name(&user.name))?;
     let is_left = |user: &User| !overridden.contains(&user.name.to_lowercase());
     Ok(file.into_iter().filter(is_left).chain(given).collect())
 }
@@ -40,11 +44,13 @@ pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
     }
 }
 
-/// The names in a share that nobody of those known can log on by, each once.
+/// The names in a share that nobody of those known can log on by, each once. A name with a realm is none of a user:
+/// [`check_name`].
 pub(crate) fn strangers(share: &Share, knows: impl Fn(&str) -> bool) -> Vec<&str> {
     let mut seen = BTreeSet::new();
     let names = share.users.iter().chain(&share.readers).map(String::as_str);
-    names.filter(|name| !knows(name) && seen.insert(name.to_lowercase())).collect()
+    let is_strange = |name: &str| check_name(name).is_err() || !knows(name);
+    names.filter(|name| is_strange(name) && seen.insert(name.to_lowercase())).collect()
 }
 
 #[cfg(test)]
@@ -75,5 +81,7 @@ mod tests {
         share.readers.push("Alice".to_owned());
         check_share(&share).unwrap_err();
         assert_eq!(strangers(&share, |name| name == "bob"), ["alice"]);
+        share.users.push("bob@corp".to_owned());
+        assert_eq!(strangers(&share, |name| name.starts_with("bob")), ["alice", "bob@corp"]);
     }
 }
