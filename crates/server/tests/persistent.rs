@@ -7,8 +7,8 @@ use std::net::Shutdown;
 use std::path::Path;
 
 use smb::create::{
-    CreateRequestContext, CreateResponseContext, DurableReconnectV2, DurableRequestV2, Lease,
-    LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    CreateOptions, CreateRequestContext, CreateResponseContext, DurableReconnectV2,
+    DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::RenameFlags;
 use smb::{
@@ -307,6 +307,31 @@ fn a_persistent_open_whose_file_cannot_be_reached_waits_for_a_later_try() {
     assert_eq!(take_back(&mut again, "d\\f", opened.id).status, NtStatus::SUCCESS);
     let mut later = next.fixture.client(1);
     assert_eq!(take_back(&mut later, "d\\f", opened.id).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_file_of_a_persistent_open_that_waits_for_a_later_try_keeps_its_name() {
+    let server = Writing::start();
+    let dir = server.fixture.dir.path();
+    std::fs::create_dir_all(dir.join("d/e")).unwrap();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "d\\e\\f");
+    assert!(is_persistent(&opened));
+    // ELOOP stands for whatever keeps the server from looking.
+    std::fs::rename(dir.join("d/e"), dir.join("d/away")).unwrap();
+    std::os::unix::fs::symlink("e", dir.join("d/e")).unwrap();
+    let blind = server.crash();
+    let mut other = blind.fixture.client(2);
+    let directory = other.open("d", |open| open.options = CreateOptions::DIRECTORY_FILE).id;
+    let moved = other.rename(directory, "elsewhere", RenameFlags::empty());
+    let thief = other.open("thief", |_| {}).id;
+    let replaced = other.rename(thief, "d\\away\\f", RenameFlags::REPLACE_IF_EXISTS);
+    assert_eq!((moved, replaced), (NtStatus::ACCESS_DENIED, NtStatus::ACCESS_DENIED));
+    std::fs::remove_file(dir.join("d/e")).unwrap();
+    std::fs::rename(dir.join("d/away"), dir.join("d/e")).unwrap();
+    let mut again = blind.fixture.client(1);
+    assert_eq!(take_back(&mut again, "d\\e\\f", opened.id).status, NtStatus::SUCCESS);
+    assert_eq!(other.rename(directory, "elsewhere", RenameFlags::empty()), NtStatus::ACCESS_DENIED);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::journal::OpenNote;
+use super::name::SharePath;
 
 /// The opens of one share that are left over.
 #[derive(Debug)]
@@ -57,6 +58,14 @@ impl LeftOver {
     /// Whether an open of this file is left over.
     pub(crate) fn is_of(&self, inode: u64) -> bool {
         !self.is_empty() && self.lock().iter().any(|waiting| waiting.note.inode == inode)
+    }
+
+    /// Whether an open of anything below a directory is left over.
+    pub(crate) fn is_below(&self, directory: &SharePath) -> bool {
+        let is_there =
+            |name: &String| SharePath::parse(name).is_ok_and(|path| path.is_below(directory));
+        let is_below = |note: &OpenNote| is_there(&note.path) || note.earlier.iter().any(is_there);
+        !self.is_empty() && self.lock().iter().any(|waiting| is_below(&waiting.note))
     }
 
     /// Whether this open of this user is left over.

@@ -39,7 +39,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     }
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     let core = &call.link.core;
-    if open.entry.is_directory() && core.nodes.is_open_below(&target.share, &target.from) {
+    if open.entry.is_directory() && target.is_open_below(core) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     for _ in 0..ATTEMPTS_MAX {
@@ -101,7 +101,7 @@ impl Renaming {
         let _moving = if open.entry.is_directory() {
             let moving = core.nodes.takings.begin_move(share, from);
             // Asked again now that nothing more is opened there.
-            if core.nodes.is_open_below(share, from) {
+            if target.is_open_below(core) {
                 return Err(ShareError::AccessDenied);
             }
             Some(moving)
@@ -264,6 +264,12 @@ impl Target {
         }
         let replace = replacement(open, new, Remove::Replace)?;
         Ok(Self { share, from, wanted, replace })
+    }
+
+    // What is left over first: once it is brought back it is open.
+    fn is_open_below(&self, core: &Core) -> bool {
+        self.share.left_over().is_below(&self.from)
+            || core.nodes.is_open_below(&self.share, &self.from)
     }
 
     // Says whether the file is mapped for push.
