@@ -1,7 +1,7 @@
 //! What lies in a directory, down to the extended attributes, and what differs between two looks at it.
 //!
 //! Access times are not looked at: reading moves them. Where our server keeps the bytes of alternate data
-//! streams (`.landfast-streams`) is one entry, [`STREAMS`], whatever changes below it.
+//! streams (`.landfast-streams`) is one entry, [`STREAMS`], whatever stays changed below it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,6 +91,8 @@ impl Look {
         }
         let new = later.0.keys().filter(|name| !self.0.contains_key(*name));
         changes.extend(new.map(|name| Change::New(name)));
+        // Where links that replace are made, and left by each: what stays there is a change.
+        changes.retain(|change| change.name() != HOME && change.name() != NEW_LINKS);
         let mut changes: Vec<_> = changes.into_iter().map(Change::of_streams).collect();
         changes.sort_unstable();
         changes.dedup();
@@ -136,6 +138,8 @@ fn attribute(path: &Path, name: &[u8]) -> Vec<u8> {
 pub(crate) const STREAMS: &str = ":";
 /// Where our server keeps them.
 pub(crate) const HOME: &str = ".landfast-streams";
+/// Where it makes hard links that take the name of another file.
+const NEW_LINKS: &str = ".landfast-streams/links";
 
 #[cfg(test)]
 mod tests {
@@ -148,8 +152,11 @@ mod tests {
         for name in ["same", "written", "linked", "gone"] {
             fs::write(at(name), name).unwrap();
         }
-        fs::create_dir(at(HOME)).unwrap();
+        fs::create_dir_all(at(NEW_LINKS)).unwrap();
         let before = Look::at(dir.path());
+        assert_eq!(before.changes(&Look::at(dir.path())), []);
+        fs::write(at(NEW_LINKS).join("link"), "").unwrap();
+        fs::remove_file(at(NEW_LINKS).join("link")).unwrap();
         assert_eq!(before.changes(&Look::at(dir.path())), []);
         fs::write(at("written"), "other").unwrap();
         fs::hard_link(at("linked"), at("new")).unwrap();
