@@ -11,6 +11,7 @@ use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 
 use super::attempt::{self, Attempt, Created, Entered};
+use super::fresh;
 use super::wish::Wish;
 use crate::service::Core;
 use crate::share::{
@@ -131,7 +132,7 @@ fn enter_new(
     let metadata = entry.metadata()?;
     let is_named =
         || Ok(share.find_stream(&base.file, name)?.is_some_and(|found| found.key == key));
-    if let Some(wait) = attempt::enter_new(core, &node, record, seen, is_named)? {
+    if let Some(wait) = fresh::enter(core, &node, record, seen, is_named)? {
         return Ok(wait);
     }
     let action = CreateAction::CREATED;
