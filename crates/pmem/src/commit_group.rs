@@ -37,7 +37,17 @@ use crate::{Backing, MediumError};
 /// Something with pages to write back.
 pub(crate) trait SyncTarget: Send + Sync + fmt::Debug {
     /// Writes back everything placed before the call and waits until it is durable.
-    fn sync(&self) -> io::Result<()>;
+    fn sync(&self, extent: Extent) -> io::Result<()>;
+}
+
+/// What of a file a flush writes back.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Extent {
+    /// The bytes, and the length that is needed to read them: fdatasync(2).
+    #[default]
+    Bytes,
+    /// The attributes as well: fsync(2).
+    Whole,
 }
 
 /// Those who share the flushes of one target.
@@ -59,6 +69,8 @@ struct State {
     finished: u64,
     is_running: bool,
     is_poisoned: bool,
+    /// What the next run has to write back for those who wait for it.
+    wanted: Extent,
     waiting: usize,
 }
 
@@ -81,9 +93,10 @@ impl<T: SyncTarget> Group<T> {
     /// # Durability
     ///
     /// After `Ok`, everything placed before the call, by anyone, survives a crash.
-    pub(crate) fn persist(&self) -> Result<(), MediumError> {
+    pub(crate) fn persist(&self, extent: Extent) -> Result<(), MediumError> {
         let mut state = self.lock();
         let ticket = state.started + 1;
+        state.wanted = state.wanted.max(extent);
         loop {
             if state.is_poisoned {
                 return Err(MediumError::Poisoned);
@@ -93,6 +106,12 @@ impl<T: SyncTarget> Group<T> {
             }
             state = if state.is_running { self.wait(state) } else { self.run(state) };
         }
+    }
+
+    /// Nothing of the target is called durable any more.
+    pub(crate) fn poison(&self) {
+        self.lock().is_poisoned = true;
+        self.run_ended.notify_all();
     }
 
     fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -105,8 +124,9 @@ impl<T: SyncTarget> Group<T> {
     fn run<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.started += 1;
         state.is_running = true;
+        let extent = std::mem::take(&mut state.wanted);
         drop(state);
-        let outcome = self.target.sync();
+        let outcome = self.target.sync(extent);
         let mut state = self.lock();
         state.is_running = false;
         match outcome {
@@ -171,7 +191,30 @@ impl CommitGroup {
     ///
     /// [`MediumError::Poisoned`] once any flush of the file failed in this process.
     pub fn persist(&self) -> Result<(), MediumError> {
-        let outcome = self.group.persist();
+        self.persist_extent(Extent::Bytes)
+    }
+
+    /// Makes everything written to the file so far durable, and its attributes.
+    ///
+    /// # Durability
+    ///
+    /// As [`CommitGroup::persist`]; extended attributes that were set before the call survive as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`CommitGroup::persist`].
+    pub fn persist_whole(&self) -> Result<(), MediumError> {
+        self.persist_extent(Extent::Whole)
+    }
+
+    /// Notes that bytes of the file may be lost though no flush of it has failed: every later one does.
+    pub fn poison(&self) {
+        self.group.poison();
+        self.keep_poison();
+    }
+
+    fn persist_extent(&self, extent: Extent) -> Result<(), MediumError> {
+        let outcome = self.group.persist(extent);
         if outcome.is_err() {
             self.keep_poison();
         }
@@ -204,8 +247,11 @@ pub(crate) struct SyncedFile {
 }
 
 impl SyncTarget for SyncedFile {
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    fn sync(&self, extent: Extent) -> io::Result<()> {
+        match extent {
+            Extent::Bytes => self.file.sync_data(),
+            Extent::Whole => self.file.sync_all(),
+        }
     }
 }
 
@@ -255,10 +301,12 @@ mod tests {
         begun: mpsc::SyncSender<()>,
         outcome: Mutex<mpsc::Receiver<io::Result<()>>>,
         runs: AtomicUsize,
+        extents: Mutex<Vec<Extent>>,
     }
 
     impl SyncTarget for Stepped {
-        fn sync(&self) -> io::Result<()> {
+        fn sync(&self, extent: Extent) -> io::Result<()> {
+            self.extents.lock().unwrap().push(extent);
             self.runs.fetch_add(1, Ordering::SeqCst);
             self.begun.send(()).unwrap();
             self.outcome.lock().unwrap().recv().unwrap()
@@ -275,7 +323,8 @@ mod tests {
         let (begun_sender, begun) = mpsc::sync_channel(8);
         let (end, outcome) = mpsc::sync_channel(8);
         let outcome = Mutex::new(outcome);
-        let target = Stepped { begun: begun_sender, outcome, runs: AtomicUsize::new(0) };
+        let (runs, extents) = (AtomicUsize::new(0), Mutex::default());
+        let target = Stepped { begun: begun_sender, outcome, runs, extents };
         Rig { group: Group::new(target), begun, end }
     }
 
@@ -289,9 +338,10 @@ mod tests {
     fn all_who_arrive_during_a_flush_share_the_next_and_only_the_next() {
         let Rig { group, begun, end } = rig();
         thread::scope(|scope| {
-            let first = scope.spawn(|| group.persist());
+            let first = scope.spawn(|| group.persist(Extent::Bytes));
             begun.recv().unwrap();
-            let late: Vec<_> = (0..5).map(|_| scope.spawn(|| group.persist())).collect();
+            let late: Vec<_> =
+                (0..5).map(|_| scope.spawn(|| group.persist(Extent::Bytes))).collect();
             until_waiting(&group, 5);
             end.send(Ok(())).unwrap();
             assert_eq!(first.join().unwrap(), Ok(()));
@@ -307,16 +357,55 @@ mod tests {
     fn a_failed_flush_fails_everyone_who_waits_and_everyone_after() {
         let Rig { group, begun, end } = rig();
         thread::scope(|scope| {
-            let first = scope.spawn(|| group.persist());
+            let first = scope.spawn(|| group.persist(Extent::Bytes));
             begun.recv().unwrap();
-            let late = scope.spawn(|| group.persist());
+            let late = scope.spawn(|| group.persist(Extent::Bytes));
             until_waiting(&group, 1);
             end.send(Err(io::Error::from_raw_os_error(libc::EIO))).unwrap();
             assert_eq!(first.join().unwrap(), Err(MediumError::Poisoned));
             assert_eq!(late.join().unwrap(), Err(MediumError::Poisoned));
         });
-        assert_eq!(group.persist(), Err(MediumError::Poisoned));
+        assert_eq!(group.persist(Extent::Bytes), Err(MediumError::Poisoned));
         assert_eq!(group.target.runs.load(Ordering::SeqCst), 1, "no flush is tried again");
+    }
+
+    #[test]
+    fn the_flush_of_the_attributes_starts_after_the_caller_arrives() {
+        let Rig { group, begun, end } = rig();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| group.persist(Extent::Bytes));
+            begun.recv().unwrap();
+            let whole = scope.spawn(|| group.persist(Extent::Whole));
+            until_waiting(&group, 1);
+            let bytes = scope.spawn(|| group.persist(Extent::Bytes));
+            until_waiting(&group, 2);
+            end.send(Ok(())).unwrap();
+            begun.recv().unwrap();
+            end.send(Ok(())).unwrap();
+            for waiter in [first, whole, bytes] {
+                assert_eq!(waiter.join().unwrap(), Ok(()));
+            }
+            let last = scope.spawn(|| group.persist(Extent::Bytes));
+            begun.recv().unwrap();
+            end.send(Ok(())).unwrap();
+            assert_eq!(last.join().unwrap(), Ok(()));
+        });
+        let extents = [Extent::Bytes, Extent::Whole, Extent::Bytes];
+        assert_eq!(*group.target.extents.lock().unwrap(), extents);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_poisoned_file_is_poisoned_for_whoever_opens_it_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let group = CommitGroup::of(&File::create(&path).unwrap()).unwrap();
+        group.persist_whole().unwrap();
+        group.poison();
+        drop(group);
+        let again = CommitGroup::of(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(again.persist(), Err(MediumError::Poisoned));
+        assert_eq!(again.persist_whole(), Err(MediumError::Poisoned));
     }
 
     #[test]

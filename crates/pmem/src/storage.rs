@@ -11,7 +11,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::commit_group::{CommitGroup, Group, SyncTarget};
+use crate::commit_group::{CommitGroup, Extent, Group, SyncTarget};
 use crate::medium::{check_bounds, check_word, length_of};
 use crate::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
 
@@ -24,7 +24,7 @@ pub(crate) trait Device: Send + Sync + std::fmt::Debug {
     fn group(&self) -> &Group<Self::Target>;
     /// The commit that keeps poison; by default the group's own.
     fn persist(&self) -> Result<(), MediumError> {
-        self.group().persist()
+        self.group().persist(Extent::Bytes)
     }
     /// See [`Medium::backing`].
     fn backing(&self) -> Option<Backing> {
@@ -278,7 +278,7 @@ mod tests {
     struct Flush;
 
     impl SyncTarget for Flush {
-        fn sync(&self) -> io::Result<()> {
+        fn sync(&self, _extent: Extent) -> io::Result<()> {
             Err(io::Error::from_raw_os_error(libc::EIO))
         }
     }

@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 
 use super::{Event, Log};
 use crate::arch::CACHE_LINE;
-use crate::commit_group::{Group, SyncTarget};
+use crate::commit_group::{Extent, Group, SyncTarget};
 use crate::lines::{LineMedium, Memory, Worth};
 use crate::presence::Touch;
 use crate::storage::{Device, StorageMedium, native_bytes, native_word};
@@ -285,7 +285,7 @@ impl Memory for Recorded {
 }
 
 impl SyncTarget for Recorded {
-    fn sync(&self) -> io::Result<()> {
+    fn sync(&self, _extent: Extent) -> io::Result<()> {
         if self.0.sabotage == Some(Sabotage::SkipFlush) {
             return Ok(());
         }

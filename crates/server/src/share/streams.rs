@@ -35,6 +35,7 @@ use super::lookup::open_beneath;
 use super::metadata::{self, FileKey, identify, identify_at};
 use super::ranges::COPY_MAX;
 use super::stream_name::StreamName;
+use super::unsynced::persist_file;
 use super::{Found, OpenMode, Share};
 
 /// One stream, as a list shows it.
@@ -296,6 +297,8 @@ impl Share {
         if file.data_size()? > 0 && replace.is_none() {
             return Err(ShareError::Exists);
         }
+        // What was lost of the stream is not called durable in the file.
+        persist_file(rustix::io::fcntl_dupfd_cloexec(entry.as_fd(), 0)?)?;
         let size = entry.data_size()?;
         // Where the disk is full it is found out before anything has changed.
         file.reserve(0, size)?;
@@ -306,7 +309,7 @@ impl Share {
             at += step as u64;
         }
         file.set_size(size)?;
-        rustix::fs::fsync(file.as_fd())?;
+        persist_file(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), 0)?)?;
         self.remove_stream(leave, entry)?;
         entry.set_superseded();
         Ok(())

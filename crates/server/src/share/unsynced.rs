@@ -17,6 +17,8 @@
 //! A directory whose sync has failed is poisoned: the kernel may show its pages clean from then on, so a second,
 //! successful fsync says nothing. Everybody who asks for a name below it gets the error for as long
 //! as the server runs, or until the directory is made anew: its inode is kept, so that no other gets its number.
+//! Files are not synced here: the kernel reports a failed write-back to the first who asks, so whoever syncs a file does so
+//! through its [`CommitGroup`], which remembers the answer for all.
 //!
 //! Spec: open(2), fsync(2); POSIX leaves it to the file system whether more is done than is asked.
 
@@ -28,8 +30,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::DurabilityClass;
-use rustix::fs::{Mode, OFlags};
+use pmem::{CommitGroup, DurabilityClass};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tracing::error;
 
@@ -273,20 +275,26 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// As [`Share::persist_name`].
+    /// The file cannot be synced, now or once before, whoever asked: [`ShareError::MediaIo`] from then on.
     pub fn persist_binding(&self, entry: &Entry) -> Result<(), ShareError> {
         let Some(base) = entry.base() else { return Ok(()) };
-        self.unsynced.sync_anew(base.key, || readable(&base.file, OFlags::empty()))
+        if identify(&base.file)?.1 == FileType::Directory {
+            return self.unsynced.sync_anew(base.key, || readable(&base.file, OFlags::DIRECTORY));
+        }
+        persist_file(readable(&base.file, OFlags::empty())?)
     }
 
     fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
+        if self.unsynced.is_poisoned(key) {
+            return Err(ShareError::MediaIo(Errno::IO));
+        }
         match directory_of(&fd, key) {
             Ok(directory) => self.persist_upwards(directory),
             Err(_) if rustix::fs::fstat(&fd)?.st_nlink == 0 => Ok(()),
             // Moved just now, or by a name that cannot be followed.
-            Err(_) if self.unsynced.is_poisoned(key) => Err(ShareError::MediaIo(Errno::IO)),
             Err(_) => {
-                self.unsynced.sync_or_poison(key, self.readable(fd)?, |fd| rustix::fs::syncfs(fd))
+                let (kept, synced) = (rustix::io::fcntl_dupfd_cloexec(&fd, 0)?, self.readable(fd)?);
+                self.unsynced.sync_or_poison(key, kept, |_| rustix::fs::syncfs(&synced))
             }
         }
     }
@@ -322,6 +330,20 @@ impl Share {
     pub(crate) fn directories_synced(&self) -> u64 {
         self.unsynced.synced()
     }
+}
+
+/// Makes a file durable with its attributes, by the group of those who flush it. Blocks.
+///
+/// # Durability
+///
+/// As [`CommitGroup::persist_whole`].
+///
+/// # Errors
+///
+/// A flush of the file fails, or did once: [`ShareError::MediaIo`] from then on.
+pub(super) fn persist_file(file: OwnedFd) -> Result<(), ShareError> {
+    let group = CommitGroup::of(&file.into()).map_err(|_| ShareError::HandlesExhausted)?;
+    group.persist_whole().map_err(|_| ShareError::MediaIo(Errno::IO))
 }
 
 // The directory an open file's name is in. The kernel knows the name by which it was opened, also
