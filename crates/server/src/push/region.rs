@@ -255,12 +255,13 @@ impl Region {
     }
 
     /// The region ends: an SMB2 FLUSH that comes later no longer finds what a device has placed
-    /// in it, so that is made durable now. Blocks.
+    /// in it, so that is made durable now; where that fails no FLUSH of the file succeeds any more. Blocks.
     pub(super) fn persist_placed(&self) {
         match self.persist(self.file_offset, self.length) {
             Ok(()) | Err(MediumError::VolatileRefused) => {}
             Err(error) => {
                 tracing::error!(region = self.id.0, %error, "what was written and not committed may be lost");
+                self.node.poison(&self.entry);
             }
         }
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use pmem::CommitGroup;
 use tokio::sync::Notify;
+use tracing::error;
 
 use super::caching::{Flavor, Intent};
 use super::durable::Orphans;
@@ -283,6 +284,14 @@ impl Node {
         let failed = |_| ShareError::HandlesExhausted;
         let group = CommitGroup::of(&entry.duplicate()?).map_err(failed)?;
         Ok(self.commit.get_or_init(|| group))
+    }
+
+    /// Bytes of the file may be lost: no flush of it succeeds any more. Blocks.
+    pub(crate) fn poison(&self, entry: &Entry) {
+        match self.commit_group(entry) {
+            Ok(group) => group.poison(),
+            Err(error) => error!(file = ?self.key, %error, "a loss cannot be remembered"),
+        }
     }
 
     /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
