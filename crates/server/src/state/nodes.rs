@@ -114,6 +114,15 @@ impl Nodes {
         found
     }
 
+    /// Whether a file below a directory is mapped for push or written through: its name is to be durable.
+    pub(crate) fn owes_names_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
+        // Not under the lock of a node: an open may end here, and its file be closed.
+        let below = self.open_below(share, directory).into_iter();
+        below
+            .filter_map(|named| named.open.upgrade())
+            .any(|open| open.is_write_through() || !open.node.lock().regions.is_empty())
+    }
+
     /// Gives what is open below a directory the name it has now.
     pub(crate) fn move_below(&self, share: &Arc<Share>, from: &SharePath, to: &SharePath) {
         for node in self.all() {

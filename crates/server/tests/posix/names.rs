@@ -152,6 +152,24 @@ fn a_rename_replaces_what_is_open_and_moves_what_is_open_below() {
 }
 
 #[test]
+fn a_directory_renamed_above_a_handle_that_writes_through_gets_a_durable_name() {
+    for (options, is_synced) in
+        [(CreateOptions::empty(), false), (CreateOptions::WRITE_THROUGH, true)]
+    {
+        let fixture = Fixture::start_in(std::path::Path::new("/var/tmp"), |_| {});
+        std::fs::create_dir(on_disk(&fixture, "from")).unwrap();
+        let mut wire = client(&fixture, 1);
+        let below = open_as(&mut wire, "from/f", 0o600, |open| open.options = options);
+        assert_eq!(below.status, NtStatus::SUCCESS);
+        let directory = open(&mut wire, "from").id;
+        let before = fixture.running.status().directories_synced;
+        assert_eq!(rename(&mut wire, directory, "to", FileInfoClass::RENAME), NtStatus::SUCCESS);
+        let after = fixture.running.status().directories_synced;
+        assert_eq!(after > before, is_synced, "{options:?}");
+    }
+}
+
+#[test]
 fn a_persistent_open_below_a_directory_that_is_renamed_is_found_after_a_crash() {
     let server = Writing::start();
     let fixture = &server.fixture;

@@ -94,7 +94,7 @@ struct Renaming {
 }
 
 impl Renaming {
-    // Blocks. Says whether the file is mapped for push.
+    // Blocks. Says whether the file, or one below the directory, is mapped for push or written through.
     fn carry_out(self, leave: MayRemove) -> Result<bool, ShareError> {
         let Self { core, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
@@ -128,6 +128,7 @@ impl Renaming {
             is_mapped = target.note_renamed(open, to);
             if open.entry.is_directory() {
                 core.nodes.move_below(share, from, to);
+                is_mapped |= core.nodes.owes_names_below(share, to);
             }
         } else if names.is_some() {
             self.note(Moves::End);
