@@ -4,6 +4,7 @@
 mod support;
 
 use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use smb::create::{
@@ -15,6 +16,7 @@ use smb::{
     BreakNotification, Command, Empty, FileId, Guid, LockElement, LockFlags, LockRequest, NtStatus,
 };
 use support::crash::Writing;
+use support::skipped::skip;
 use support::{Fixture, Opened, Wire, read};
 
 const GUID: Guid = Guid([5; 16]);
@@ -170,6 +172,37 @@ fn a_renamed_file_is_found_again_and_one_put_in_its_place_is_not() {
     drop(after);
     replace(&server.fixture.dir.path().join("g"));
     assert_eq!(server.crash().fixture.running.status().orphans, 0);
+}
+
+#[test]
+fn a_persistent_open_does_not_come_back_on_another_file_with_the_inode_number_of_its_own() {
+    let server = Writing::start_on_disk();
+    let path = server.fixture.dir.path().join("f");
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "f");
+    assert!(is_persistent(&opened));
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    let opens = server.log.path().join("opens");
+    let noted = std::fs::read(&opens).unwrap();
+    // The server dies with the open: its handle no longer keeps the number.
+    assert_eq!(one.close(opened.id), NtStatus::SUCCESS);
+    std::fs::write(&opens, noted).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    for other in 0..1_000 {
+        std::fs::write(&path, "somebody else's").unwrap();
+        if std::fs::metadata(&path).unwrap().ino() == inode {
+            break;
+        }
+        std::fs::rename(&path, path.with_extension(other.to_string())).unwrap();
+    }
+    if !path.exists() {
+        skip("the file system of /var/tmp gives no inode number again, as ext4 does");
+        return;
+    }
+    let after = server.crash();
+    assert_eq!(after.fixture.running.status().orphans, 0);
+    let back = take_back(&mut after.fixture.client(1), "f", opened.id);
+    assert_eq!(back.status, NtStatus::OBJECT_NAME_NOT_FOUND);
 }
 
 // Another inode under the same name; the first one stays taken.

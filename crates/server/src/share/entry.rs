@@ -436,13 +436,13 @@ pub struct BasicChange {
 }
 
 // Linux uapi/linux/magic.h, and OpenZFS.
-const BCACHEFS: FsWord = 0xca45_1a4e;
-const BTRFS: FsWord = 0x9123_683e;
-const EXT: FsWord = 0xef53;
+pub(super) const BCACHEFS: FsWord = 0xca45_1a4e;
+pub(super) const BTRFS: FsWord = 0x9123_683e;
+pub(super) const EXT: FsWord = 0xef53;
 const F2FS: FsWord = 0xf2f5_2010;
 const OVERLAYFS: FsWord = 0x794c_7630;
-const TMPFS: FsWord = 0x0102_1994;
+pub(super) const TMPFS: FsWord = 0x0102_1994;
 const XFS: FsWord = 0x5846_5342;
-const ZFS: FsWord = 0x2fc1_2fc1;
+pub(super) const ZFS: FsWord = 0x2fc1_2fc1;
 
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

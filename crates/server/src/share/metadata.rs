@@ -158,6 +158,13 @@ pub(super) fn stat(fd: impl AsFd) -> Result<Statx, ShareError> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
 }
 
+/// When the inode was made, in seconds and nanoseconds of the Unix epoch; none where its file system does not say.
+pub(super) fn birth(fd: impl AsFd) -> Result<Option<(i64, u32)>, ShareError> {
+    let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
+}
+
 /// Which inode an open handle or O_PATH anchor refers to, and of what kind.
 pub(super) fn identify(fd: impl AsFd) -> Result<(FileKey, FileType), ShareError> {
     let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;

@@ -6,7 +6,7 @@
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`place`]: where the share lies; [`policy`]: who may do what, which may be replaced while the share is served;
-//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one; * [`left_over`]: those that wait to be brought back.
+//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one; [`identity`]: what tells their files from later ones; * [`left_over`]: those that wait to be brought back.
 //!
 //! Everything here may block unless its name starts with `try_`; callers are on the blocking
 //! pool. The confinement rests on the kernel (`openat2`), not on string checks.
@@ -20,6 +20,7 @@ mod entry;
 mod error;
 mod extended;
 mod hard_link;
+mod identity;
 pub(crate) mod journal;
 pub(crate) mod left_over;
 mod links;
@@ -62,6 +63,7 @@ pub use directory::{Enumeration, Listed, Next};
 pub use entry::{BasicChange, Entry, InlineIo};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
+pub(crate) use identity::FileIdentity;
 use journal::{BootId, Journal};
 use left_over::LeftOver;
 pub use lookup::{Found, Located, Reach};

@@ -4,8 +4,8 @@
 //!  CREATE, granted --> note durable --> answered --> crash --> server starts --> orphan --> DH2C
 //! ```
 //!
-//! A note leads back to its file by path and inode: a file that somebody replaced on the machine
-//! itself is not opened in its place. Where the file cannot be looked for now (the medium fails, descriptors are
+//! A note leads back to its file by path, inode and identity (`share::identity`): a file that somebody replaced on the
+//! machine itself is not opened in its place, though it was given the inode number. Where the file cannot be looked for now (the medium fails, descriptors are
 //! used up) the note stays, nobody else opens the file, and it is tried again until its client's time is over. What its user may do is decided anew: who would not be granted as
 //! much today does not get the open back. Leases come back as they were granted. Where several clients
 //! have a file open none caches writes any more: what was broken after the note was written is not
@@ -38,10 +38,11 @@ use super::tree::{Target, Tree};
 use crate::access::Regrant;
 use crate::service::Core;
 use crate::share::journal::{BootId, Journal, OpenNote};
-use crate::share::{Found, Share, ShareError, SharePath};
+use crate::share::{FileIdentity, Found, Share, ShareError, SharePath};
 
 /// What has to be written down of an open.
 pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {
+    let identity = FileIdentity::of(open.entry.as_fd()).ok().flatten();
     let state = open.node.lock();
     let record = state.record(open.serial)?;
     let Identity::User(user) = &open.origin.user else { return None };
@@ -55,6 +56,7 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         boot: None,
         serial: open.serial.0,
         inode: open.node.key().inode,
+        identity,
         access: open.access.bits(),
         mode: open.mode(),
         action: open.origin.action.0,
@@ -139,6 +141,8 @@ enum Lost {
     File(#[from] ShareError),
     #[error("its file is gone, or another one has its name")]
     Gone,
+    #[error("nobody has noted what tells its file from another of the same inode number")]
+    Identity,
     #[error("its user would not be granted as much today")]
     Rights,
     #[error("its lease is another file's")]
@@ -155,7 +159,7 @@ impl Lost {
         match self {
             Self::File(error) => !is_gone(error),
             Self::TooMany => true,
-            Self::Gone | Self::Rights | Self::LeaseKey | Self::Boot => false,
+            Self::Gone | Self::Identity | Self::Rights | Self::LeaseKey | Self::Boot => false,
         }
     }
 }
@@ -181,6 +185,10 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     let granted = Regrant::decide(share, &user, access, deletes);
     let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(Lost::Rights)?;
     let entry = share.open_found(&found, granted.mode)?;
+    let noted = note.identity.ok_or(Lost::Identity)?;
+    if !FileIdentity::of(entry.as_fd())?.is_some_and(|found| found.is_of(&noted)) {
+        return Err(Lost::Gone);
+    }
     let boot = share.journal().map(Journal::boot);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
     if !has_all(&note, boot, entry.class(), writes) {
@@ -325,6 +333,7 @@ mod tests {
             boot,
             serial: 1,
             inode: 1,
+            identity: None,
             access: 0,
             mode: 0,
             action: 0,

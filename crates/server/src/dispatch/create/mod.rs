@@ -183,6 +183,11 @@ async fn write_down(
         // Nobody renames it before it is noted.
         let _names = journal.hold_names();
         let note = persistent::note(&noted, durable, granted).ok_or_else(nobody)?;
+        if note.identity.is_none() {
+            return Err(std::io::Error::other(
+                "its file system knows nothing that tells it from a later one",
+            ));
+        }
         // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
         persist_opened(&noted).map_err(|status| std::io::Error::other(status.to_string()))?;
         journal.open_durably(note)

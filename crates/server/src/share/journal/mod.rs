@@ -32,6 +32,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use self::record::{BootId, LockChange, LockNote, OpenNote, records, replay};
 use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record};
 use crate::private_file::create_anew;
+#[cfg(test)]
+use crate::share::FileIdentity;
 
 /// The log of one share's persistent opens.
 #[derive(Debug)]
@@ -273,6 +275,7 @@ pub(super) fn note_of_test(serial: u64) -> OpenNote {
         boot: Some(TEST_BOOT),
         serial,
         inode: 7,
+        identity: Some(FileIdentity::TEST),
         access: 0x1f_01ff,
         mode: 0,
         action: 2,

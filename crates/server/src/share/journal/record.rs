@@ -12,10 +12,13 @@
 //!            +---------+------------+-------+-----------------------------------------+
 //! ```
 //!
-//! Little endian.
+//! Little endian. The body of `opened` ends with the path in logs of servers that did not note which file of an inode number
+//! was open, else with the file's identity: 29 bytes, see `FileIdentity`.
 
 use std::collections::BTreeMap;
 use std::io;
+
+use crate::share::FileIdentity;
 
 /// What has to be known of an open to bring it back.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,6 +29,8 @@ pub(crate) struct OpenNote {
     pub(crate) serial: u64,
     /// Inode the path has to lead to.
     pub(crate) inode: u64,
+    /// Tells the file from a later one of the same inode number; none in a log of a server that did not say.
+    pub(crate) identity: Option<FileIdentity>,
     /// Access granted.
     pub(crate) access: u32,
     /// Options as FileModeInformation reports them.
@@ -104,6 +109,9 @@ impl OpenNote {
         }
         put_text(out, &self.user);
         put_text(out, &self.path);
+        if let Some(identity) = &self.identity {
+            identity.emit(out);
+        }
     }
 
     fn parse(body: &mut &[u8]) -> Option<Self> {
@@ -129,6 +137,7 @@ impl OpenNote {
             create_guid: take(body)?,
             user: take_text(body)?,
             path: take_text(body)?,
+            identity: FileIdentity::parse(body),
             earlier: None,
             locks: Vec::new(),
             sequences: BTreeMap::new(),
