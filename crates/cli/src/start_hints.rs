@@ -58,7 +58,7 @@ pub(crate) fn of_share(error: &ShareOpenError) -> Option<&'static str> {
             "config, users file, keytab and persistent_opens lie outside of every share: in /var/lib/landfast, say",
         ),
         ShareOpenError::ConfigJournal { .. } => Some(
-            "persistent_opens names a file outside of the share that the server's user may write",
+            "persistent_opens names a file outside of the share that the server's user may write and nobody else keeps",
         ),
         _ => None,
     }

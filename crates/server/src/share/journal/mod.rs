@@ -10,7 +10,8 @@
 //!
 //! A record (`record`) takes effect when its last byte is there: one that is short or whose sum
 //! is wrong ends the log, and what lies behind it was never acknowledged. The store that commits is
-//! the append; the file is written anew beside itself and renamed when most of it is dead.
+//! the append; the file is written anew beside itself, under its name with `.new` behind it, and renamed when most of it
+//! is dead. A log is one share's of one server: it is locked (flock) from the start to the end, the one that takes its place before it does.
 //!
 //! What comes back after a crash are the opens, with their share modes, leases and byte-range locks.
 //! A LOCK request is one record, noted before it is answered, so it is carried out whole or not at
@@ -23,11 +24,14 @@
 mod record;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 
 pub(crate) use self::record::{BootId, LockChange, LockNote, OpenNote, records, replay};
 use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record};
@@ -55,16 +59,16 @@ struct Log {
 }
 
 impl Journal {
-    /// Opens the log at `path`, made if need be, and says which opens were there when it ended.
+    /// Opens the log at `path`, made if need be, and says which opens were there when it ended. Nobody else
+    /// opens it until this one is dropped.
     pub(crate) fn open(path: &Path, boot: BootId) -> io::Result<(Self, Vec<OpenNote>)> {
-        let mut bytes = Vec::new();
-        match File::open(path) {
-            Ok(mut file) => {
-                file.read_to_end(&mut bytes)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        // No log is what another one is written anew in.
+        if path.extension().is_some_and(|extension| extension == SUFFIX) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
         }
+        let mut old = open_locked(path)?;
+        let mut bytes = Vec::new();
+        old.read_to_end(&mut bytes)?;
         if !bytes.is_empty() && !bytes.starts_with(MAGIC) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a log of opens"));
         }
@@ -247,13 +251,47 @@ fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io
     bytes.extend(booted(boot));
     // It says who has which files open, and the keys of their leases.
     let mut file = create_anew(&beside(path))?;
+    lock(&file)?;
     file.write_all(&bytes)?;
     file.sync_data()?;
     Ok(file)
 }
 
 fn beside(path: &Path) -> PathBuf {
-    path.with_extension("new")
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(SUFFIX);
+    name.into()
+}
+
+// The file that has the name, once it is locked: another may have taken its place before that.
+fn open_locked(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    for _ in 0..REPLACED_MAX {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(flags).open(path)?;
+        lock(&file)?;
+        let (locked, named) = (file.metadata()?, std::fs::symlink_metadata(path));
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (locked.dev(), locked.ino())) {
+            return Ok(file);
+        }
+    }
+    Err(in_use())
+}
+
+// Until it is closed, by the end of the process at the latest. A file system without locks goes unguarded.
+fn lock(file: &File) -> io::Result<()> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(in_use()),
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn in_use() -> io::Error {
+    let text = "another server, or another share, keeps its opens there";
+    io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
 fn sync_directory_of(path: &Path) -> io::Result<()> {
@@ -262,6 +300,10 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
 }
 
 const MAGIC: &[u8] = b"LFOPENS1";
+/// What a log's name has behind it while it is written anew.
+const SUFFIX: &str = "new";
+/// How often another file may take the place of the log before it is locked.
+const REPLACED_MAX: usize = 16;
 /// Records below which the file is left as it is.
 const COMPACT_FROM: usize = 1_024;
 
@@ -444,6 +486,7 @@ mod tests {
         let one = record(OPENED, |out| note(0).emit(out)).len();
         let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
         assert!(len < (COMPACT_FROM + 2) * one);
+        drop(journal);
         assert_eq!(open(&path).unwrap().1, []);
     }
 
@@ -460,6 +503,7 @@ mod tests {
         let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
         assert!(len < (COMPACT_FROM + 4) * longest.min(moved(1, "f").len()) + longest, "{len}");
         let renamed = OpenNote { path: "g".to_owned(), earlier: Some("f".to_owned()), ..note(1) };
+        drop(journal);
         assert_eq!(open(&path).unwrap().1, [renamed]);
     }
 
@@ -490,6 +534,66 @@ mod tests {
     }
 
     #[test]
+    fn two_logs_whose_names_differ_in_their_extension_are_written_anew_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("opens.one"), dir.path().join("opens.two"));
+        assert_ne!(beside(&one), beside(&two));
+        let logs = [&one, &two].map(|path| open(path).unwrap().0);
+        for (serial, log) in (1..).zip(&logs) {
+            log.open_durably(note(serial)).unwrap();
+        }
+        // As both are written anew at one time.
+        let mut first = logs[0].lock();
+        let file = write_beside(&one, &first.live, BOOT).unwrap();
+        let mut second = logs[1].lock();
+        let other = write_beside(&two, &second.live, BOOT).unwrap();
+        first.replace(&one, file, sync_directory_of).unwrap();
+        second.replace(&two, other, sync_directory_of).unwrap();
+        drop((first, second));
+        drop(logs);
+        assert_eq!(open(&one).unwrap().1, [note(1)]);
+        assert_eq!(open(&two).unwrap().1, [note(2)]);
+    }
+
+    #[test]
+    fn a_log_is_not_opened_under_the_name_of_what_another_is_written_anew_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens.new");
+        open(&path).unwrap_err();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_log_that_somebody_keeps_is_refused_to_everybody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opens");
+        let (journal, _) = open(&path).unwrap();
+        let is_refused = || match open(&path) {
+            Err(error) => error.kind() == io::ErrorKind::ResourceBusy,
+            Ok(_) => false,
+        };
+        assert!(is_refused());
+        journal.open_durably(note(1)).unwrap();
+        // Also once another file has taken its place.
+        let mut log = journal.lock();
+        let file = write_beside(&path, &log.live, BOOT).unwrap();
+        log.replace(&path, file, sync_directory_of).unwrap();
+        drop(log);
+        assert!(is_refused());
+        drop(journal);
+        assert_eq!(open(&path).unwrap().1, [note(1)]);
+    }
+
+    #[test]
+    fn a_link_is_not_followed_to_a_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("opens"), dir.path().join("link"));
+        drop(open(&path).unwrap());
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        open(&link).unwrap_err();
+    }
+
+    #[test]
     fn a_file_that_is_something_else_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opens");
@@ -505,7 +609,7 @@ mod tests {
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         drop(open(&path).unwrap());
         assert_eq!(mode(), 0o600);
-        for file in [path.clone(), path.with_extension("new")] {
+        for file in [path.clone(), beside(&path)] {
             std::fs::write(&file, MAGIC).unwrap();
             std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
         }
