@@ -16,9 +16,11 @@ use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
 use crate::push::{self, Region};
 use crate::share::InlineIo;
 use crate::state::caching::Intent;
+use crate::state::changes::Changing;
 use crate::state::holder::BreaksWait;
 use crate::state::kept::releases;
 use crate::state::lease::Owner;
+use crate::state::locks::{LockRange, LockTable};
 use crate::state::node::Node;
 use crate::state::open::UnderWay;
 use crate::state::sequence::{Claim, Stale};
@@ -274,14 +276,42 @@ impl Call {
         self.blocking(inline, change).await?
     }
 
+    /// Admits a change of bytes, which byte-range locks keep nobody from, once nobody else caches them.
+    pub(crate) async fn begin_change(
+        &self,
+        open: &Open,
+        range: LockRange,
+    ) -> Result<Changing, NtStatus> {
+        let admitted = self.wait(open.node.begin_change(open.change(range), |_| true)).await?;
+        admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)
+    }
+
+    /// [`Call::begin_change`] for what a byte-range lock forbids.
+    pub(crate) async fn begin_write(
+        &self,
+        open: &Open,
+        offset: u64,
+        length: u64,
+    ) -> Result<Changing, NtStatus> {
+        let range = LockRange::new(offset, length).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let is_free = |locks: &LockTable| locks.allows_write(open.serial, offset, length);
+        let admitted = self.wait(open.node.begin_change(open.change(range), is_free)).await?;
+        admitted.ok_or(NtStatus::FILE_LOCK_CONFLICT)
+    }
+
     /// [`Call::changing`] for what changes the bytes of a file or how many they are: through an open that
     /// writes through it is durable when this returns, also what was done of work that failed.
     pub(crate) async fn changing_bytes<T: Send + 'static>(
         &self,
         open: &Arc<Open>,
+        admitted: Changing,
         inline: InlineIo,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NtStatus> {
+        let work = move || {
+            let _until_done = admitted;
+            work()
+        };
         if !open.is_write_through() {
             return self.changing(open, inline, work).await;
         }

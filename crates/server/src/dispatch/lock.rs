@@ -17,6 +17,7 @@ use crate::access::{self, Look};
 use crate::share::InlineIo;
 use crate::share::journal::{LockChange, LockNote};
 use crate::state::caching::Intent;
+use crate::state::changes::{Count, Kept};
 use crate::state::lock_sequence::Copy;
 use crate::state::lock_waiters::LockWaiter;
 use crate::state::locks::{LockRange, LockRefused};
@@ -220,20 +221,25 @@ async fn take(
         closed.as_mut().enable();
         let place = call.session().account.try_take(Resource::Locks, 1);
         let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-        {
+        let locked = {
             let mut state = open.node.lock();
             // Closed on another channel: nobody would ever give the lock back.
             if open.is_closed() || state.record(open.serial).is_none() {
                 return Err(NtStatus::RANGE_NOT_LOCKED);
             }
             match state.locks.lock(open.serial, range, exclusive, Some(place)) {
-                Ok(()) => return Ok(()),
+                Ok(()) => Some(state.changes.so_far()),
                 Err(LockRefused::TableFull) => return Err(NtStatus::INSUFFICIENT_RESOURCES),
                 Err(LockRefused::Conflict(_)) if !waits => return Err(NtStatus::LOCK_NOT_GRANTED),
                 Err(LockRefused::Conflict(held)) => {
                     state.locks.wait(&open.node, &mut waiter, held);
+                    None
                 }
             }
+        };
+        if let Some(before) = locked {
+            drop(waiter);
+            return settled(call, open, range, exclusive, before).await;
         }
         let waiter: &LockWaiter = waiter.as_ref().expect("it has just begun to wait");
         let turn = async {
@@ -252,6 +258,23 @@ async fn take(
             waited => waited?,
         }
     }
+}
+
+// Under a lock nothing changes that was admitted before it, nor is cached that was granted before it.
+async fn settled(
+    call: &Call,
+    open: &Open,
+    range: LockRange,
+    exclusive: bool,
+    before: Count,
+) -> Result<(), NtStatus> {
+    open.node.begin_breaks(open.owner, Intent::Modify);
+    let kept = Kept { serial: open.serial, range, exclusive, before };
+    let settled = call.wait(open.node.settled(kept)).await;
+    if settled.is_err() {
+        open.node.release_locks(open.serial, &[range]);
+    }
+    settled
 }
 
 fn range(element: &LockElement) -> Result<LockRange, NtStatus> {

@@ -15,12 +15,12 @@ use crate::access;
 use crate::limits::IO_INLINE_MAX;
 use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
-use crate::state::caching::Intent;
+use crate::state::locks::{LockRange, LockTable};
 
 /// A WRITE that may go ahead.
 struct Plan {
     open: Arc<Open>,
-    offset: u64,
+    range: LockRange,
     durable: bool,
 }
 
@@ -61,14 +61,20 @@ fn write_now(
         Err(_) if asker.is_on_pipes() => return None,
         Err(status) => return Some(Err(status)),
     };
-    if plan.durable || data.len() > IO_INLINE_MAX || plan.open.node.others_cache(plan.open.owner) {
+    if plan.durable || data.len() > IO_INLINE_MAX {
         return None;
     }
-    let _changing = match plan.open.try_begin_change()? {
+    let Plan { ref open, range: LockRange { offset, length }, .. } = plan;
+    let is_free = |locks: &LockTable| locks.allows_write(open.serial, offset, length);
+    let admitted = open.node.try_begin_change(open.change(plan.range), is_free)?;
+    let Some(_admitted) = admitted else {
+        return Some(Err(NtStatus::FILE_LOCK_CONFLICT));
+    };
+    let _held = match open.try_begin_change()? {
         Ok(held) => held,
         Err(ended) => return Some(Err(ended.into())),
     };
-    match plan.open.entry.try_write_at(data, plan.offset) {
+    match open.entry.try_write_at(data, offset) {
         Err(ShareError::WouldBlock) => None,
         written => Some(written.map_err(NtStatus::from)),
     }
@@ -100,8 +106,8 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         Some(transfer) => Some(call.wait_for_work(transfer).await??),
         None => None,
     };
-    call.yield_caching(&plan.open.node, plan.open.owner, Intent::Modify).await?;
-    let Plan { open, offset, durable } = plan;
+    let Plan { open, range: LockRange { offset, length }, durable } = plan;
+    let admitted = call.begin_write(&open, offset, length).await?;
     let frame = Arc::clone(&call.frame);
     let writes = Arc::clone(&open.node.writes);
     let len = pulled.as_ref().map_or_else(|| data_at.len(), Vec::len);
@@ -110,9 +116,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let work = move || {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
         let mut written = match open.begin_change() {
-            Ok(_changing) => open.entry.write_at(data, offset).map_err(NtStatus::from),
+            Ok(_held) => open.entry.write_at(data, offset).map_err(NtStatus::from),
             Err(ended) => Err(ended.into()),
         };
+        drop(admitted);
         if durable {
             written = written.and_then(|()| super::flush::persist(&open));
         }
@@ -158,11 +165,9 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    if !open.node.lock().locks.allows_write(open.serial, offset, u64::from(len)) {
-        return Err(NtStatus::FILE_LOCK_CONFLICT);
-    }
+    let range = LockRange::new(offset, u64::from(len)).ok_or(NtStatus::INVALID_PARAMETER)?;
     let durable = open.is_write_through() || request.flags.contains(WriteFlags::WRITE_THROUGH);
-    Ok(Plan { open, offset, durable })
+    Ok(Plan { open, range, durable })
 }
 
 fn finish(written: usize, out: &mut Vec<u8>) -> Outcome {

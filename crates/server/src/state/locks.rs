@@ -27,6 +27,14 @@ pub(crate) struct LockRange {
 }
 
 impl LockRange {
+    /// All of a file.
+    pub(crate) const WHOLE: Self = Self { offset: 0, length: u64::MAX };
+
+    /// From `offset` to the end of the number line.
+    pub(crate) fn from(offset: u64) -> Self {
+        Self { offset, length: u64::MAX - offset }
+    }
+
     /// `None` if the range wraps: MS-SMB2 §3.3.5.14 answers INVALID_LOCK_RANGE.
     pub(crate) fn new(offset: u64, length: u64) -> Option<Self> {
         // offset + length - 1 must not pass the last byte.

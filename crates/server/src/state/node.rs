@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tracing::error;
 
 use super::caching::{Flavor, Intent};
+use super::changes::{Change, Changes, Changing, Kept};
 use super::durable::Orphans;
 use super::holder::{self, Holder};
 use super::lease::{LeaseTable, Notice, Owner};
@@ -114,6 +115,8 @@ pub(crate) struct NodeState {
     pub(crate) doomed: Option<(OpenRecord, MayRemove)>,
     /// Changes of the file's size under way: nothing is mapped meanwhile.
     pub(crate) resizing: usize,
+    /// Changes of the file's bytes under way.
+    pub(crate) changes: Changes,
     /// Regions mapped for push; whoever changes the file's shape ends them first.
     pub(crate) regions: Vec<Arc<crate::push::Region>>,
 }
@@ -135,6 +138,16 @@ impl NodeState {
     pub(crate) fn begin_resize(&mut self, node: &Arc<Node>) -> Resizing {
         self.resizing += 1;
         Resizing(Arc::clone(node))
+    }
+
+    /// Begins a change of bytes; what others may not keep beside it was broken under this lock.
+    pub(crate) fn begin_change(&mut self, node: &Arc<Node>, change: Change) -> Changing {
+        Changing::new(Arc::clone(node), self.changes.begin(change))
+    }
+
+    /// Whether bytes change, or may, that `owner` would cache.
+    pub(crate) fn is_changed_by_others(&self, owner: Owner) -> bool {
+        self.changes.are_of_another(owner) || self.regions.iter().any(|one| one.owner != owner)
     }
 
     /// The trees of the opens of this user that hold the lease.
@@ -253,6 +266,7 @@ impl Node {
             streams: Vec::new(),
             doomed: None,
             resizing: 0,
+            changes: Changes::default(),
             regions: Vec::new(),
         };
         Self {
@@ -296,12 +310,45 @@ impl Node {
 
     /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
     pub(crate) async fn yield_caching(&self, by: Owner, intent: Intent) {
+        self.once_yielded(|| self.break_and(by, intent, |_| ())).await;
+    }
+
+    /// Admits a change of bytes once nobody else caches them; `None` if `is_free` finds a lock in the way.
+    pub(crate) async fn begin_change(
+        self: &Arc<Self>,
+        change: Change,
+        is_free: impl Fn(&LockTable) -> bool,
+    ) -> Option<Changing> {
+        let admit =
+            |state: &mut NodeState| is_free(&state.locks).then(|| state.begin_change(self, change));
+        self.once_yielded(|| self.break_and(change.owner, Intent::Modify, admit)).await
+    }
+
+    /// The same where nobody has to be told; `None` where somebody has. For the data path.
+    pub(crate) fn try_begin_change(
+        self: &Arc<Self>,
+        change: Change,
+        is_free: impl Fn(&LockTable) -> bool,
+    ) -> Option<Option<Changing>> {
+        let mut state = self.lock();
+        if !is_free(&state.locks) {
+            return Some(None);
+        }
+        let is_stale = state.leases.is_stale_after(change.owner);
+        (!is_stale).then(|| Some(state.begin_change(self, change)))
+    }
+
+    // Attempts until no answer to a break is owed any more, whose deadline an attempt says.
+    async fn once_yielded<T>(&self, attempt: impl Fn() -> Result<T, Instant>) -> T {
         let mut insist_at = Some(Instant::now() + PATIENCE);
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(deadline) = self.begin_breaks(by, intent) else { return };
+            let deadline = match attempt() {
+                Ok(done) => return done,
+                Err(deadline) => deadline,
+            };
             let until = insist_at.map_or(deadline, |at| deadline.min(at));
             let has_changed = tokio::time::timeout_at(until.into(), changed).await.is_ok();
             if !has_changed && insist_at.is_some_and(|at| at <= Instant::now()) {
@@ -332,12 +379,17 @@ impl Node {
         self.until(|state| !state.removing).await;
     }
 
-    async fn until(&self, reached: impl Fn(&NodeState) -> bool) {
+    /// Returns once no change is under way that a lock would have forbidden, had it been there before.
+    pub(crate) async fn settled(&self, kept: Kept) {
+        self.until(|state| !state.changes.are_met(kept)).await;
+    }
+
+    async fn until(&self, reached: impl Fn(&mut NodeState) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if reached(&self.lock()) {
+            if reached(&mut self.lock()) {
                 return;
             }
             changed.await;
@@ -364,17 +416,29 @@ impl Node {
 
     /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
     pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
+        self.break_and(by, intent, |_| ()).err()
+    }
+
+    // The same, and what comes next if no answer is owed: nothing is granted in between.
+    fn break_and<T>(
+        &self,
+        by: Owner,
+        intent: Intent,
+        next: impl FnOnce(&mut NodeState) -> T,
+    ) -> Result<T, Instant> {
         let now = Instant::now();
-        let (routed, deadline) = {
+        let (routed, outcome) = {
             let mut state = self.lock();
             if state.leases.expire(now) {
                 self.changed.notify_waiters();
             }
             let notices = state.leases.start_breaks(by, intent, now);
-            (state.route(notices), state.leases.must_wait(by, intent))
+            let deadline = state.leases.must_wait(by, intent);
+            let routed = state.route(notices);
+            (routed, deadline.map_or_else(|| Ok(next(&mut state)), Err))
         };
         self.send(routed);
-        deadline
+        outcome
     }
 
     /// Tells holders, and has the opens closed of those that cannot be told.
@@ -402,12 +466,6 @@ impl Node {
             state.route(owed.filter(|notice| notice.flavor != Flavor::Oplock).collect())
         };
         routed.notices.into_iter().for_each(holder::insist);
-    }
-
-    /// Whether others cache something that a change of this file would make stale. Cheap: for
-    /// the data path.
-    pub(crate) fn others_cache(&self, by: Owner) -> bool {
-        self.lock().leases.is_stale_after(by)
     }
 }
 

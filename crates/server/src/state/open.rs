@@ -26,10 +26,11 @@ use smb::create::{AccessMask, CreateAction};
 use tokio::sync::Notify;
 
 use super::account::Hold;
+use super::changes::Change;
 use super::creates::CreateKey;
 use super::lease::Owner;
 use super::lock_sequence::{LockCopies, LockSequences};
-use super::locks::OpenSerial;
+use super::locks::{LockRange, OpenSerial};
 use super::node::{Node, OpenRecord};
 use super::persistent;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
@@ -266,6 +267,11 @@ impl Open {
             None => self.sequence().begin(),
         };
         Ok(UnderWay { open: Arc::clone(self), ticket })
+    }
+
+    /// A change of these bytes through this open.
+    pub(crate) fn change(&self, range: LockRange) -> Change {
+        Change { owner: self.owner, serial: self.serial, range }
     }
 
     /// To be held over a change of the file that was asked for through this open: once the open has

@@ -18,7 +18,9 @@ use crate::share::{
     SharePath, StreamPart,
 };
 use crate::state::caching::Intent;
+use crate::state::changes::{Change, Changing};
 use crate::state::durable;
+use crate::state::locks::LockRange;
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 use crate::state::taking::Seen;
@@ -114,9 +116,9 @@ fn open_existing(
         return Ok(Attempt::Again);
     }
     let record = new_record(core, wish, share, sharing, path, found.key)?;
-    let _resizing = match enter(core, &node, wish, record, seen)? {
+    let _emptying = match enter(core, &node, wish, record, seen)? {
         Entered::Wait(wait) => return Ok(wait),
-        Entered::Now(resizing) => resizing,
+        Entered::Now(emptying) => emptying,
     };
     crate::push::settle_times(&node);
     let opened = finish_opening(share, wish, found, access);
@@ -221,10 +223,17 @@ fn check_deletion(
 
 /// What entering an open in its node came to.
 pub(super) enum Entered {
-    /// It is there. Who overwrites keeps regions from being mapped until the file is empty.
-    Now(Option<Resizing>),
+    /// It is there. Who overwrites keeps it from being mapped and cached until it is empty.
+    Now(Option<Emptying>),
     /// Something has to go first.
     Wait(Attempt),
+}
+
+/// A file is being emptied, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Emptying {
+    _resizing: Resizing,
+    _changing: Changing,
 }
 
 // Enters the open in its node, or says what has to be waited for.
@@ -288,8 +297,12 @@ pub(super) fn enter(
         Some(wait) => Ok(Entered::Wait(wait)),
         None if !admitted => Err(NtStatus::SHARING_VIOLATION),
         None => {
+            let (owner, serial, range) = (record.owner, record.serial, LockRange::WHOLE);
             state.opens.push(record);
-            Ok(Entered::Now(overwrites.then(|| state.begin_resize(node))))
+            Ok(Entered::Now(overwrites.then(|| Emptying {
+                _resizing: state.begin_resize(node),
+                _changing: state.begin_change(node, Change { owner, serial, range }),
+            })))
         }
     };
     let routed = state.route(notices);

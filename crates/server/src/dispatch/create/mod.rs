@@ -427,7 +427,9 @@ fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>, allocation: u64) -> Opt
     // MS-FSA §2.1.5.18: caching is not shared where bytes are locked; who reads from a cache asks nobody.
     let is_locked = state.locks.first_offset().is_some_and(|offset| allocation > offset);
     let is_shared = !alone || !wanted.contains(Caching::WRITE);
-    let wanted = if is_locked && is_shared { Caching::NONE } else { wanted };
+    // What would be read now and cached, a change under way makes stale: its break has been sent already.
+    let is_changed = state.is_changed_by_others(wish.owner);
+    let wanted = if (is_locked && is_shared) || is_changed { Caching::NONE } else { wanted };
     Some(state.leases.grant(wish.owner, flavor, wanted, alone, first_epoch, holder))
 }
 

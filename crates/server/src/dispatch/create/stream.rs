@@ -160,8 +160,8 @@ fn open(
         return Ok(wait);
     }
     record.base = Some(Arc::clone(&base.node));
-    let _resizing = match attempt::enter(core, &node, wish, record, seen) {
-        Ok(Entered::Now(resizing)) => resizing,
+    let _emptying = match attempt::enter(core, &node, wish, record, seen) {
+        Ok(Entered::Now(emptying)) => emptying,
         Ok(Entered::Wait(wait)) => {
             release(&base.node, wish);
             return Ok(wait);

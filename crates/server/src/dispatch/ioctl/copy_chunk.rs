@@ -16,7 +16,7 @@ use crate::access::{self, Look, Write};
 use crate::dispatch::malformed;
 use crate::share::{COPY_MAX, InlineIo, ShareError};
 use crate::state::Open;
-use crate::state::caching::Intent;
+use crate::state::locks::LockRange;
 
 /// Names an open as a source. The name means something in its own session only.
 pub(super) fn resume_key(call: &Call, open: &Open, volatile: u64) -> Vec<u8> {
@@ -52,12 +52,15 @@ pub(super) async fn copy(
     }
     let source = source(call, request.source)?;
     check(&source, &target, code)?;
-    call.yield_caching(&target.node, target.owner, Intent::Modify).await?;
+    // Each chunk asks for the locks that there are already.
+    let first = request.chunks.iter().map(|chunk| chunk.target_offset).min().unwrap_or(0);
+    let admitted = call.begin_change(&target, LockRange::from(first)).await?;
     crate::push::settle_times(&source.node);
     // Off this thread though nothing may wait: some MiB are copied.
     let changed = Arc::clone(&target);
     let work = move || copy_all(&source, &target, &request.chunks);
-    let (status, done) = call.changing_bytes(&changed, InlineIo::CachedReads, work).await?;
+    let (status, done) =
+        call.changing_bytes(&changed, admitted, InlineIo::CachedReads, work).await?;
     Ok((status, output(done)))
 }
 

@@ -19,8 +19,8 @@ use crate::limits::TRIM_RANGES_INLINE_MAX;
 use crate::push::Region;
 use crate::share::{Entry, InlineIo, ShareError, Span};
 use crate::state::Open;
-use crate::state::caching::Intent;
-use crate::state::locks::Barrier;
+use crate::state::changes::Changing;
+use crate::state::locks::{Barrier, LockRange};
 use crate::state::node::Resizing;
 
 /// SET_SPARSE.
@@ -40,8 +40,8 @@ pub(super) async fn zero(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(
     if span.start >= span.end {
         return Ok(());
     }
-    check_locks(&open, span)?;
-    change(call, open, span.start, move |entry| entry.zero(span)).await
+    let admitted = call.begin_write(&open, span.start, span.end - span.start).await?;
+    change(call, open, span.start, admitted, move |entry| entry.zero(span)).await
 }
 
 /// FILE_LEVEL_TRIM.
@@ -54,10 +54,11 @@ pub(super) async fn trim(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<V
     let count = u32::try_from(ranges.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let span = |range: &FileRange| Span { start: range.offset, end: range.end() };
     let spans: Vec<_> = ranges.iter().map(span).collect();
-    check_all_locks(call, &open, &spans).await?;
     let first = spans.iter().map(|span| span.start).min().unwrap_or(0);
+    let admitted = call.begin_change(&open, LockRange::from(first)).await?;
+    check_all_locks(call, &open, &spans).await?;
     let work = move |entry: &Entry| spans.into_iter().try_for_each(|span| entry.trim(span));
-    change(call, open, first, work).await?;
+    change(call, open, first, admitted, work).await?;
     Ok(count.to_le_bytes().to_vec())
 }
 
@@ -102,7 +103,9 @@ pub(super) async fn duplicate(
     call.asker().check_protection(&source.tree)?;
     access::admit(&source, Look::CloneSource)?;
     let start = asked.target_offset;
-    change(call, target, start, move |entry| clone(entry, &source, asked)).await
+    let range = LockRange::new(start, asked.count).ok_or(NtStatus::INVALID_PARAMETER)?;
+    let admitted = call.begin_change(&target, range).await?;
+    change(call, target, start, admitted, move |entry| clone(entry, &source, asked)).await
 }
 
 // MS-FSCC §2.3.8: what is NOT_SUPPORTED. As with Windows, a target grows only where it is sparse
@@ -155,14 +158,14 @@ async fn check_all_locks(call: &Call, open: &Arc<Open>, spans: &[Span]) -> Resul
     if is_free { Ok(()) } else { Err(NtStatus::FILE_LOCK_CONFLICT) }
 }
 
-// Carries out what changes bytes from `start` on, once nobody caches or maps them.
+// Carries out an admitted change of bytes from `start` on, once nobody maps them.
 async fn change(
     call: &Call,
     open: Arc<Open>,
     start: u64,
+    admitted: Changing,
     work: impl FnOnce(&Entry) -> Result<(), ShareError> + Send + 'static,
 ) -> Result<(), NtStatus> {
-    call.yield_caching(&open.node, open.owner, Intent::Modify).await?;
     let resizing: Resizing = open.node.begin_resize();
     let is_reached = |region: &Region| region.end > start;
     let is_own = |region: &Region| region.open_serial == open.serial;
@@ -176,5 +179,5 @@ async fn change(
         drop(resizing);
         outcome
     };
-    Ok(call.changing_bytes(&open, InlineIo::CachedReads, work).await??)
+    Ok(call.changing_bytes(&open, admitted, InlineIo::CachedReads, work).await??)
 }

@@ -24,6 +24,7 @@ use crate::push::Region;
 use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, Naming};
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::locks::LockRange;
 
 /// Changes metadata.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -184,7 +185,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     if size > i64::MAX.unsigned_abs() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    call.yield_caching(&open.node, open.owner, Intent::Modify).await?;
+    let admitted = call.begin_change(open, LockRange::from(size)).await?;
     // Until the file has its new size nothing is mapped that the recall below would miss.
     let resizing = open.node.begin_resize();
     // The client's own region on this very handle is its own to give back first; others are
@@ -203,7 +204,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
             Resize::Allocation(size) => entry.set_allocation(size),
         }
     };
-    Ok(call.changing_bytes(open, open.entry.inline_io(), work).await??)
+    Ok(call.changing_bytes(open, admitted, open.entry.inline_io(), work).await??)
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {
