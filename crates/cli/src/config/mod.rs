@@ -1,20 +1,21 @@
 //! The server's settings: the TOML file, the command line over it, and the defaults under both.
 //!
-//! [`people`]: accounts and the names in shares fit together; [`restart`]: what a server that runs cannot change.
+//! [`file`]: the config file as written; [`arguments`]: options of the command line that are several words in one; [`people`]: accounts and the names in shares fit together; [`restart`]: what a server that runs cannot change.
 
+mod arguments;
+mod file;
 pub(crate) mod people;
 mod restart;
 
-use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rdma::ProviderChoice;
 use serde::Deserialize;
 use server::Announced;
 
+use self::file::File;
 use crate::args::{Serve, Signing};
 use crate::control::Place;
 use crate::failure::Failure;
@@ -119,15 +120,15 @@ impl Settings {
             shares.push(Share::new("data", path.clone()));
         }
         for text in &options.shares {
-            shares.push(share_argument(text)?);
+            shares.push(arguments::share(text)?);
         }
         for text in &options.devices {
-            device_argument(text, &mut shares)?;
+            arguments::device(text, &mut shares)?;
         }
         for text in &options.guests {
-            guests_argument(text, &mut shares)?;
+            arguments::guests(text, &mut shares)?;
         }
-        let given = options.users.iter().map(|text| user_argument(text));
+        let given = options.users.iter().map(|text| arguments::user(text));
         let users = people::accounts(file.user, given.collect::<Result<_, _>>()?)?;
         shares.iter().try_for_each(people::check_share)?;
         if shares.is_empty() {
@@ -136,7 +137,7 @@ impl Settings {
             ));
         }
         let users_file = options.users_file.clone().or(file.users_file);
-        let kerberos = kerberos(options, file.kerberos);
+        let kerberos = arguments::kerberos(options, file.kerberos);
         let has_owners = kerberos.as_ref().is_some_and(|kerberos| !kerberos.users.is_empty());
         let has_guests = shares.iter().any(|share| share.guests.is_some());
         if users.is_empty() && users_file.is_none() && !has_owners && !has_guests {
@@ -152,8 +153,11 @@ impl Settings {
         }
         let mut announced = options.announced.clone();
         if announced.is_empty() {
-            announced =
-                file.announce.iter().map(|text| announcement(text)).collect::<Result<_, _>>()?;
+            announced = file
+                .announce
+                .iter()
+                .map(|text| arguments::announcement(text))
+                .collect::<Result<_, _>>()?;
         }
         let rdma_provider = match (options.rdma_provider, file.rdma_provider) {
             (Some(choice), _) => choice,
@@ -190,124 +194,10 @@ impl Settings {
     }
 }
 
-/// The config file as written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    listen: Option<SocketAddr>,
-    rdma_listen: Option<SocketAddr>,
-    rdma_provider: Option<String>,
-    rdma_threads: Option<u16>,
-    #[serde(default)]
-    announce: Vec<String>,
-    #[serde(default)]
-    emulate_persistence: bool,
-    signing: Option<Signing>,
-    recall_grace_ms: Option<u64>,
-    keepalive_s: Option<u64>,
-    users_file: Option<PathBuf>,
-    kerberos: Option<Kerberos>,
-    control: Option<PathBuf>,
-    run_as: Option<String>,
-    #[serde(default)]
-    share: Vec<Share>,
-    #[serde(default)]
-    user: Vec<User>,
-}
-
-impl File {
-    fn read(path: &Path) -> Result<Self, Failure> {
-        let failed = || Failure::local("cannot read", path);
-        let mut opened = std::fs::File::open(path).map_err(failed())?;
-        let found = opened.metadata().map_err(failed())?;
-        let mut text = String::new();
-        opened.read_to_string(&mut text).map_err(failed())?;
-        let file: Self = toml::from_str(&text).map_err(|source| Failure::ConfigSyntax {
-            path: path.into(),
-            source: Box::new(source),
-        })?;
-        if !file.user.is_empty() && is_open_to_others(&found) {
-            return Err(Failure::ConfigOpen(path.into()));
-        }
-        Ok(file)
-    }
-}
-
-// As ssh looks at its keys, and stricter with everybody: a group may read what another user owns, as
-// root does the file of a service.
-fn is_open_to_others(found: &std::fs::Metadata) -> bool {
-    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
-    found.mode() & if is_ours { 0o077 } else { 0o007 } != 0
-}
-
-fn kerberos(options: &Serve, file: Option<Kerberos>) -> Option<Kerberos> {
-    let Some(keytab) = &options.keytab else { return file };
-    let mut kerberos = file.unwrap_or_default();
-    kerberos.keytab.clone_from(keytab);
-    if options.principal.is_some() {
-        kerberos.principal.clone_from(&options.principal);
-    }
-    kerberos.users.extend(options.kerberos_users.iter().cloned());
-    Some(kerberos)
-}
-
-fn share_argument(text: &str) -> Result<Share, Failure> {
-    let refused = |why| Failure::ConfigValue { what: "--share", value: text.into(), why };
-    let (name, path) = text.split_once('=').ok_or_else(|| refused("write NAME=PATH"))?;
-    if name.is_empty() || path.is_empty() {
-        return Err(refused("both the name and the path must be there"));
-    }
-    Ok(Share::new(name, path.into()))
-}
-
-fn device_argument(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
-    let refused = |why| Failure::ConfigValue { what: "--device", value: text.into(), why };
-    let (name, path) = text.split_once('=').ok_or_else(|| refused("write SHARE=PATH"))?;
-    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
-    if path.is_empty() {
-        return Err(refused("the path must be there"));
-    }
-    share.devices.push(path.into());
-    Ok(())
-}
-
-fn guests_argument(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
-    let refused = |why| Failure::ConfigValue { what: "--guests", value: text.into(), why };
-    let (name, what) =
-        text.split_once('=').ok_or_else(|| refused("write SHARE=read or SHARE=write"))?;
-    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
-    share.guests = Some(match what {
-        "read" => Guests::Read,
-        "write" => Guests::Write,
-        _ => return Err(refused("guests may read or write")),
-    });
-    Ok(())
-}
-
-fn named<'a>(name: &str, shares: &'a mut [Share]) -> Option<&'a mut Share> {
-    shares.iter_mut().find(|share| share.name.eq_ignore_ascii_case(name))
-}
-
-fn user_argument(text: &str) -> Result<User, Failure> {
-    // The argument holds a password: errors must not repeat it.
-    let refused = |why| Failure::ConfigValue { what: "--user", value: "...".into(), why };
-    let (name, password) = text.split_once(':').ok_or_else(|| refused("write NAME:PASSWORD"))?;
-    if name.is_empty() {
-        return Err(refused("the name is empty"));
-    }
-    Ok(User { name: name.into(), password: password.into() })
-}
-
-fn announcement(text: &str) -> Result<Announced, Failure> {
-    let why = "write ADDRESS, ADDRESS,rss or ADDRESS,rss,rdma";
-    text.parse().map_err(|_| Failure::ConfigValue { what: "announce", value: text.into(), why })
-}
-
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-const NO_SHARE: &str = "there is no share of this name";
 // Unprivileged, and free on machines that already run a file server on 445.
 const SMB_PORT: u16 = 4450;
 // MS-SMBD's port for iWARP, whose ports share TCP's space.

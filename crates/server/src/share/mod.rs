@@ -45,7 +45,7 @@ mod unsynced;
 mod volume;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pmem::DurabilityClass;
@@ -184,8 +184,8 @@ impl Share {
         })
     }
 
-    /// Takes over what the server before has left: removes links that a crash has left half made, and opens the log
-    /// of persistent opens, if there is to be one. Changes the disk: no other server may serve the share with it.
+    /// Takes over what the server before has left: removes links half made, and opens the log of persistent opens.
+    /// Changes the disk.
     pub(crate) fn take_over(&mut self) -> Result<(), ShareOpenError> {
         if !self.is_read_only()
             && let Err(error) = self.sweep_new_links()
@@ -199,11 +199,6 @@ impl Share {
         self.journal = Some(journal);
         self.left_over = LeftOver::new(left_over);
         Ok(())
-    }
-
-    /// Where the log of persistent opens is, or will be.
-    pub(crate) fn persistent_opens(&self) -> Option<&Path> {
-        self.fixed.persistent_opens.as_deref()
     }
 
     /// Keeps account of unsynced names together with another share of the same server, for the two

@@ -14,6 +14,11 @@ impl Share {
         &self.fixed.path
     }
 
+    /// Where the log of persistent opens is, or will be.
+    pub(crate) fn persistent_opens(&self) -> Option<&Path> {
+        self.fixed.persistent_opens.as_deref()
+    }
+
     /// Whether a file of this machine, or a new file of that name, lies in the share's directory.
     ///
     /// Directories are compared and not names, so a link or another mount of the share's top hides nothing. A part

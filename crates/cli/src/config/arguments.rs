@@ -1,0 +1,72 @@
+//! Options of the command line that are several words in one, and those that change what the file says.
+
+use server::Announced;
+
+use super::{Guests, Kerberos, Share, User};
+use crate::args::Serve;
+use crate::failure::Failure;
+
+pub(super) fn kerberos(options: &Serve, file: Option<Kerberos>) -> Option<Kerberos> {
+    let Some(keytab) = &options.keytab else { return file };
+    let mut kerberos = file.unwrap_or_default();
+    kerberos.keytab.clone_from(keytab);
+    if options.principal.is_some() {
+        kerberos.principal.clone_from(&options.principal);
+    }
+    kerberos.users.extend(options.kerberos_users.iter().cloned());
+    Some(kerberos)
+}
+
+pub(super) fn share(text: &str) -> Result<Share, Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--share", value: text.into(), why };
+    let (name, path) = text.split_once('=').ok_or_else(|| refused("write NAME=PATH"))?;
+    if name.is_empty() || path.is_empty() {
+        return Err(refused("both the name and the path must be there"));
+    }
+    Ok(Share::new(name, path.into()))
+}
+
+pub(super) fn device(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--device", value: text.into(), why };
+    let (name, path) = text.split_once('=').ok_or_else(|| refused("write SHARE=PATH"))?;
+    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
+    if path.is_empty() {
+        return Err(refused("the path must be there"));
+    }
+    share.devices.push(path.into());
+    Ok(())
+}
+
+pub(super) fn guests(text: &str, shares: &mut [Share]) -> Result<(), Failure> {
+    let refused = |why| Failure::ConfigValue { what: "--guests", value: text.into(), why };
+    let (name, what) =
+        text.split_once('=').ok_or_else(|| refused("write SHARE=read or SHARE=write"))?;
+    let share = named(name, shares).ok_or_else(|| refused(NO_SHARE))?;
+    share.guests = Some(match what {
+        "read" => Guests::Read,
+        "write" => Guests::Write,
+        _ => return Err(refused("guests may read or write")),
+    });
+    Ok(())
+}
+
+fn named<'a>(name: &str, shares: &'a mut [Share]) -> Option<&'a mut Share> {
+    shares.iter_mut().find(|share| share.name.eq_ignore_ascii_case(name))
+}
+
+pub(super) fn user(text: &str) -> Result<User, Failure> {
+    // The argument holds a password: errors must not repeat it.
+    let refused = |why| Failure::ConfigValue { what: "--user", value: "...".into(), why };
+    let (name, password) = text.split_once(':').ok_or_else(|| refused("write NAME:PASSWORD"))?;
+    if name.is_empty() {
+        return Err(refused("the name is empty"));
+    }
+    Ok(User { name: name.into(), password: password.into() })
+}
+
+pub(super) fn announcement(text: &str) -> Result<Announced, Failure> {
+    let why = "write ADDRESS, ADDRESS,rss or ADDRESS,rss,rdma";
+    text.parse().map_err(|_| Failure::ConfigValue { what: "announce", value: text.into(), why })
+}
+
+const NO_SHARE: &str = "there is no share of this name";
