@@ -34,12 +34,12 @@ async fn ask_twice(stops: &mut Stops, user: &str) -> Result<String, Failure> {
 }
 
 async fn ask(stops: &mut Stops, prompt: &str) -> Result<String, Failure> {
-    eprint!("{prompt}");
     // A prompt that cannot be shown is not missed.
+    let _ = write!(io::stderr(), "{prompt}");
     let _ = io::stderr().flush();
     let asked = stops.or(async { off_thread(line).await?.map_err(Failure::system(READING)) }).await;
     // The key that ended the line was not shown either.
-    eprintln!();
+    let _ = writeln!(io::stderr());
     asked
 }
 

@@ -11,9 +11,11 @@
 //!
 //! Spec: MS-NLMP §3.3.1 (NTOWFv1).
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,8 +26,6 @@ use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use crate::limits::USER_NAME_MAX;
-use crate::private_file::create_anew;
-
 /// Users of a file, and some more.
 #[derive(Debug)]
 pub struct UsersFile {
@@ -68,36 +68,23 @@ impl UsersFile {
     /// Gives a user a password, or takes the user out, in a file that is made if need be.
     ///
     /// # Durability
-    /// After `Ok` the change survives power loss; before that the file is as it was or as it is to be.
+    /// After `Ok` the change survives power loss; before that the file is as it was or as it is to be. One that
+    /// is made may be empty before.
     ///
     /// # Errors
-    /// The name cannot stand in the file, or the file cannot be read or written.
+    /// The name cannot stand in the file or cannot log on; the file cannot be read or written, or others change
+    /// it without an end.
     pub fn change(path: &Path, user: &str, password: Option<&str>) -> Result<(), UsersFileError> {
-        if user.is_empty() || user.contains([':', '\n', '\r', '#']) || user.trim() != user {
+        let hash = password.map(NtHash::of_password);
+        // An account of any name may go.
+        let cannot_log_on = user.contains([':', '\n', '\r', '#', '\\']);
+        if hash.is_some() && (user.is_empty() || cannot_log_on || user.trim() != user) {
             return Err(UsersFileError::ConfigName(user.to_owned()));
         }
         if let (Some(_), Err(unreachable)) = (password, check_name(user)) {
             return Err(unreachable);
         }
-        let mut users = match text(path) {
-            Ok((_, text)) => parse(&text)?,
-            Err(UsersFileError::ConfigRead { source, .. })
-                if source.kind() == ErrorKind::NotFound =>
-            {
-                BTreeMap::new()
-            }
-            Err(error) => return Err(error),
-        };
-        match password {
-            Some(password) => {
-                drop(users.insert(user.to_lowercase(), NtHash::of_password(password)))
-            }
-            None if users.remove(&user.to_lowercase()).is_none() => {
-                return Err(UsersFileError::ConfigNoUser(user.to_owned()));
-            }
-            None => {}
-        }
-        store(path, &emit(&users))
+        change::change(path, user, hash.as_ref())
     }
 }
 
@@ -114,7 +101,11 @@ impl UsersFile {
                     *read = Read { stamp, users, revision, unread: None };
                 }
                 Err(error) if read.unread != Some(now) => {
-                    warn!(%error, "the users stay as they were read before");
+                    warn!(
+                        %error,
+                        path = %self.path.display(),
+                        "the users stay as they were read before: who was removed since then may log on still"
+                    );
                     read.unread = Some(now);
                 }
                 Err(_) => {}
@@ -189,16 +180,54 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, NtHash>, UsersFileError> {
 pub fn emit(users: &BTreeMap<String, NtHash>) -> Zeroizing<String> {
     let mut text = Zeroizing::new(HEADING.to_owned());
     for (name, hash) in users {
-        text.push_str(name);
-        text.push_str(":nt:");
-        for byte in hash.reveal() {
-            for digit in [byte >> 4, byte & 15] {
-                text.push(char::from_digit(u32::from(digit), 16).expect("four bits"));
-            }
-        }
-        text.push('\n');
+        push_line(&mut text, name, hash);
     }
     text
+}
+
+// The same text but for one user: comments and the order of the lines stay.
+fn edit(
+    text: &str,
+    user: &str,
+    hash: Option<&NtHash>,
+) -> Result<Zeroizing<String>, UsersFileError> {
+    let user = user.to_lowercase();
+    let is_known = parse(text)?.contains_key(&user);
+    if !is_known && hash.is_none() {
+        return Err(UsersFileError::ConfigNoUser(user));
+    }
+    // Never moved while it grows: what is left behind would not be wiped.
+    let room = text.len() + HEADING.len() + user.len() + LINE_MAX;
+    let mut edited = Zeroizing::new(String::with_capacity(room));
+    if text.is_empty() {
+        edited.push_str(HEADING);
+    }
+    let mut hash = hash;
+    for line in text.lines() {
+        if line.trim().split_once(':').is_some_and(|(name, _)| name.to_lowercase() == user) {
+            if let Some(hash) = hash.take() {
+                push_line(&mut edited, &user, hash);
+            }
+        } else {
+            edited.push_str(line);
+            edited.push('\n');
+        }
+    }
+    if let Some(hash) = hash {
+        push_line(&mut edited, &user, hash);
+    }
+    Ok(edited)
+}
+
+fn push_line(text: &mut String, name: &str, hash: &NtHash) {
+    text.push_str(name);
+    text.push_str(":nt:");
+    for byte in hash.reveal() {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(digit), 16).expect("four bits"));
+        }
+    }
+    text.push('\n');
 }
 
 fn hash(hex: &str) -> Option<NtHash> {
@@ -216,7 +245,8 @@ fn hash(hex: &str) -> Option<NtHash> {
 }
 
 fn load(path: &Path) -> Result<(Stamp, UserList), UsersFileError> {
-    let (stamp, text) = text(path)?;
+    let failed = |source| UsersFileError::ConfigRead { path: path.to_owned(), source };
+    let (stamp, text) = text_of(path, &File::open(path).map_err(failed)?)?;
     let mut list = UserList::new();
     for (name, hash) in parse(&text)? {
         list.add_hash(&name, hash);
@@ -224,9 +254,8 @@ fn load(path: &Path) -> Result<(Stamp, UserList), UsersFileError> {
     Ok((stamp, list))
 }
 
-fn text(path: &Path) -> Result<(Stamp, Zeroizing<String>), UsersFileError> {
+fn text_of(path: &Path, file: &File) -> Result<(Stamp, Zeroizing<String>), UsersFileError> {
     let failed = |source| UsersFileError::ConfigRead { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     if found.mode() & 0o077 != 0 {
         return Err(UsersFileError::ConfigOpen(path.to_owned()));
@@ -244,20 +273,6 @@ fn check_length(path: &Path, bytes: u64) -> Result<(), UsersFileError> {
         true => Err(UsersFileError::ConfigTooLong(path.to_owned())),
         false => Ok(()),
     }
-}
-
-// Beside it, durable, and only then in its place.
-fn store(path: &Path, text: &str) -> Result<(), UsersFileError> {
-    let failed = |source| UsersFileError::ConfigWrite { path: path.to_owned(), source };
-    check_length(path, u64::try_from(text.len()).unwrap_or(u64::MAX))?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut file = create_anew(Path::new(&beside)).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    std::fs::rename(&beside, path).map_err(failed)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = File::open(directory.unwrap_or_else(|| Path::new("."))).map_err(failed)?;
-    directory.sync_all().map_err(failed)
 }
 
 /// Why a users file cannot be used.
@@ -290,7 +305,7 @@ pub enum UsersFileError {
     #[error("line {0} of the users is not NAME:nt: and 32 hexadecimal digits")]
     ConfigLine(u32),
     /// A name that the file cannot hold.
-    #[error("{0:?} cannot be the name of a user: no colon, no #, no space at its ends")]
+    #[error("{0:?} cannot be the name of a user: no : # \\ in it, no space at its ends")]
     ConfigName(String),
     /// A name that no logon finds.
     #[error(
@@ -301,6 +316,9 @@ pub enum UsersFileError {
     /// A name that no logon may say.
     #[error("the name of a user has at most {USER_NAME_MAX} characters")]
     ConfigNameTooLong,
+    /// Somebody else changes it, and does not come to an end.
+    #[error("others change {path} all the time: nothing was changed", path = .0.display())]
+    ConfigBusy(PathBuf),
     /// There is no user of that name.
     #[error("there is no user {0:?}")]
     ConfigNoUser(String),
@@ -309,6 +327,8 @@ pub enum UsersFileError {
 const HEADING: &str = "# Users of landfast: written by `landfast passwd`, as good as passwords.\n";
 /// Bytes of a users file: some ten thousand users.
 const FILE_MAX: u64 = 1 << 20;
+/// Bytes of a line but for the name and of a line's end that was missing.
+const LINE_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
