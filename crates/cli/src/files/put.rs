@@ -12,7 +12,7 @@
 //! Nothing is marked then of which it is not known that it has the part's name still: it would be the file that was
 //! copied.
 //!
-//! What replaces a file gets its owner, mode and access list, its attributes and its time of creation; its streams, extended attributes and further
+//! What replaces a file gets its owner, its mode without set-ID bits, its access list (or nothing is replaced), its attributes and its time of creation; its streams, extended attributes and further
 //! hard links stay with the old one.
 
 use std::fs;
@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 
 use client::{Client, ClientError, File, FileStat, OpenOptions, SmbUrl};
 use smb::create::{AccessMask, ShareAccess};
+use smb::info::security::{Ace, Dacl, SecurityDescriptor, Sid};
 use smb::info::{Basic, FileAttributes, FileInfoClass, SecurityInformation};
 use smb::{FileTime, NtStatus};
 use tokio::time::timeout;
@@ -90,9 +91,17 @@ impl Source {
     }
 
     /// The name it has here, if it has one.
-    fn name(&self) -> Option<String> {
-        let name = self.path.file_name().filter(|_| !is_pipe(&self.path))?;
-        Some(name.to_string_lossy().into_owned())
+    fn name(&self) -> Result<Option<String>, Failure> {
+        let Some(name) = self.path.file_name().filter(|_| !is_pipe(&self.path)) else {
+            return Ok(None);
+        };
+        // A name that is like it may be another file's.
+        let unfit = || Failure::Unfit {
+            action: "cannot write",
+            what: format!("{:?}", self.path),
+            why: "its name is not UTF-8: write the name that it is to have at the end of the URL",
+        };
+        name.to_str().map(|name| Some(name.to_owned())).ok_or_else(unfit)
     }
 
     async fn next(&mut self, mut buffer: Vec<u8>) -> Result<(Vec<u8>, usize), Failure> {
@@ -134,7 +143,7 @@ async fn look(
 ) -> Result<Option<Replaced>, Failure> {
     let mut found = Replaced::at(client, url).await?;
     if found.as_ref().is_some_and(|found| found.stat.is_directory()) {
-        let name = source.name().ok_or_else(|| Failure::Unfit {
+        let name = source.name()?.ok_or_else(|| Failure::Unfit {
             action: "cannot write",
             what: url.to_string(),
             why: "it is a directory, and standard input has no name to go in under",
@@ -170,7 +179,8 @@ impl Replaced {
         let mut security = None;
         for parts in [OWNERS.union(SecurityInformation::DACL), SecurityInformation::DACL] {
             if security.is_none() {
-                security = file.security(parts).await.ok().map(|bytes| (parts, bytes));
+                security =
+                    file.security(parts).await.ok().map(|bytes| (parts, without_set_id(bytes)));
             }
         }
         file.close().await.map_err(Failure::remote("cannot write", url))?;
@@ -243,10 +253,12 @@ impl Part {
                 kept = unless_refused(set).map_err(Failure::remote("cannot write", url))?;
             }
         }
-        if !kept {
-            tracing::info!(%url, "the server sets no owner, mode or access list: the new file has its own");
+        // It might let in whom the old one keeps out.
+        let why = "the server does not give the new file the access list of the old one";
+        match kept {
+            true => Ok(()),
+            false => Err(Failure::Unfit { action: "cannot replace", what: url.to_string(), why }),
         }
-        Ok(())
     }
 
     /// All of the source, on the server's medium.
@@ -307,6 +319,26 @@ impl Part {
     }
 }
 
+/// The same access list but for set-ID bits, which other bytes do not get (write(2) takes them away, too).
+fn without_set_id(bytes: Vec<u8>) -> Vec<u8> {
+    let Ok(mut descriptor) = SecurityDescriptor::parse(&bytes) else { return bytes };
+    let Dacl::Aces(aces) = &mut descriptor.dacl else { return bytes };
+    let mut changed = false;
+    for ace in aces {
+        let Ace::Basic { sid, .. } = ace else { continue };
+        if let Some(mode) = sid.to_unix_mode().filter(|mode| mode & SET_ID != 0) {
+            *sid = Sid::unix_mode(mode & !SET_ID);
+            changed = true;
+        }
+    }
+    if !changed {
+        return bytes;
+    }
+    let mut bytes = Vec::new();
+    descriptor.emit(&mut bytes);
+    bytes
+}
+
 fn status<T>(outcome: &Result<T, ClientError>) -> Option<NtStatus> {
     outcome.as_ref().err().and_then(ClientError::status)
 }
@@ -326,5 +358,7 @@ const KEPT: FileAttributes = FileAttributes::HIDDEN
     .union(FileAttributes::SYSTEM)
     .union(FileAttributes::ARCHIVE)
     .union(FileAttributes::NOT_CONTENT_INDEXED);
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;
 // A server that is there needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
