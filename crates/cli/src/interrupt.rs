@@ -1,9 +1,11 @@
 //! Signals that end a command which has to tidy up first.
 //!
 //! SIGINT, SIGTERM and SIGHUP end what can be waited for; the command then removes what is half done and
-//! leaves with the exit status that a shell shows for the signal.
+//! leaves with the exit status that a shell shows for the signal. One that was ignored when the command was
+//! started, as `nohup` has it, stays ignored.
 
-use std::future::Future;
+use std::future::{Future, pending};
+use std::io;
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,14 +37,18 @@ impl Stop {
 /// The signals that end a command; from now on they do not end the process.
 #[derive(Debug)]
 pub(crate) struct Stops {
-    hangup: Signal,
-    interrupt: Signal,
-    terminate: Signal,
+    hangup: Option<Signal>,
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
 }
 
 impl Stops {
     fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(Failure::system("cannot listen for signals"));
+        let ignored = ignored().map_err(Failure::system("cannot see which signals are ignored"))?;
+        let listen = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
+            0 => signal(kind).map(Some).map_err(Failure::system("cannot listen for signals")),
+            _ => Ok(None),
+        };
         Ok(Self {
             hangup: listen(SignalKind::hangup())?,
             interrupt: listen(SignalKind::interrupt())?,
@@ -57,12 +63,27 @@ impl Stops {
     ) -> Result<T, Failure> {
         let stop = tokio::select! {
             done = work => return done,
-            _ = self.hangup.recv() => Stop::Hangup,
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.terminate.recv() => Stop::Terminate,
+            () = received(&mut self.hangup) => Stop::Hangup,
+            () = received(&mut self.interrupt) => Stop::Interrupt,
+            () = received(&mut self.terminate) => Stop::Terminate,
         };
         Err(Failure::Stopped(stop))
     }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => pending().await,
+    }
+}
+
+/// The signals that this process ignores, signal 1 in bit 0 (proc_pid_status(5), `SigIgn`).
+fn ignored() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// Runs the work of a command that listens to signals.

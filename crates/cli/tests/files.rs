@@ -3,8 +3,10 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Child, Command, Stdio};
 
@@ -315,4 +317,50 @@ fn a_rm_says_success_only_when_the_name_has_gone() {
     assert_eq!(names(fixture.share.path()), [""; 0]);
     let output = fixture.run(&["rm", &fixture.url("f")]);
     assert!(said(&output).contains("there is no such file"), "{}", said(&output));
+}
+
+#[test]
+fn a_put_of_a_name_that_is_no_text_replaces_no_other_file() {
+    let fixture = Fixture::start();
+    let name = OsStr::from_bytes(b"a\xff");
+    std::fs::write(fixture.here.path().join(name), "new").unwrap();
+    std::fs::write(fixture.remote("a\u{fffd}"), "old").unwrap();
+    let mut put = fixture.program(&["put"]);
+    let output = put.arg(name).arg(fixture.url("")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("name"), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.remote("a\u{fffd}")).unwrap(), "old");
+    let mut put = fixture.program(&["put"]);
+    let output = put.arg(name).arg(fixture.url("named")).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn a_put_over_a_set_id_file_gives_nobody_more_rights() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    std::fs::set_permissions(fixture.remote("f"), Permissions::from_mode(0o4750)).unwrap();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    let output = fixture.run(&["put", "new", &fixture.url("f")]);
+    let mode = fixture.remote("f").metadata().unwrap().mode() & 0o7777;
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(mode, 0o750, "its old mode without set-ID bits");
+    assert_eq!(names(fixture.share.path()), ["f"]);
+}
+
+#[test]
+fn a_command_started_by_nohup_outlives_its_terminal() {
+    let fixture = Fixture::start();
+    let url = fixture.url("f");
+    let script = "trap '' HUP; exec \"$0\" put - \"$1\"";
+    let mut put = Command::new("sh");
+    put.args(["-c", script, env!("CARGO_BIN_EXE_landfast"), &url]);
+    let mut put = put.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    put.stdin.as_mut().unwrap().write_all(&vec![b'n'; 3 << 20]).unwrap();
+    until("a part is sent", || !names(fixture.share.path()).is_empty());
+    signal(&put, Signal::HUP);
+    drop(put.stdin.take());
+    let output = put.wait_with_output().unwrap();
+    assert_eq!(status_of(&output), 0, "{}", said(&output));
+    assert_eq!(fixture.remote("f").metadata().unwrap().len(), 3 << 20);
 }
