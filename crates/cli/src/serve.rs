@@ -226,6 +226,11 @@ fn shares(settings: &Settings) -> Vec<ShareConfig> {
 }
 
 fn users(settings: &Settings) -> Result<Users, Failure> {
+    if let Some(user) = settings.users.iter().find(|user| user.password.is_empty()) {
+        let (what, value) = ("the password of user", user.name.clone());
+        let why = "an empty one is no password; a variable of the shell may not be set";
+        return Err(Failure::ConfigValue { what, value, why });
+    }
     let users = settings.users.iter().map(|user| (user.name.as_str(), user.password.as_str()));
     let users = match &settings.users_file {
         Some(path) => Users::in_file(path, users)?,

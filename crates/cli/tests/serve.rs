@@ -380,3 +380,17 @@ fn a_reader_of_the_log_that_stands_still_is_waited_for_by_nobody() {
     }
     drop(reader);
 }
+
+#[test]
+fn an_account_with_an_empty_password_starts_no_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let share = directory.path().to_str().unwrap();
+    let file = directory.path().join("landfast.toml");
+    secret(&file, &config(directory.path(), &["alice"], "").replace("\"secret\"", "\"\""));
+    for arguments in [vec![share, "--user", "alice:"], vec!["--config", file.to_str().unwrap()]] {
+        let server = Served::start(serve(&arguments));
+        assert_eq!(server.line, "", "it listens: {arguments:?}");
+        let said = server.end();
+        assert!(said.contains("password of user \"alice\""), "{said}");
+    }
+}
