@@ -4,12 +4,15 @@ use clap::CommandFactory;
 
 use crate::args::{Arguments, Completions, Man};
 use crate::failure::Failure;
+use crate::output;
 
 /// Prints a completion script on standard output.
 pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
     let mut command = Arguments::command();
-    clap_complete::generate(options.shell, &mut command, "landfast", &mut std::io::stdout());
-    Ok(())
+    // In memory first: it panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, &mut command, "landfast", &mut script);
+    output::say(&String::from_utf8_lossy(&script))
 }
 
 /// Writes `landfast.1` and one page for each command.
