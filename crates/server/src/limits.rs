@@ -143,8 +143,9 @@ pub(crate) const WRITE_PATIENCE_WANTED: Duration = Duration::from_secs(5);
 pub(crate) const WRITE_PROGRESS_WANTED: u64 = 64 << 10;
 pub(crate) const WRITE_PART_WANTED: u64 = 8;
 
-/// Bytes of a READ or WRITE that are copied on the calling thread, and of an answer that are signed or sealed on it; a
-/// thread that may wait takes more. A core takes some 0.3 ms for a copy, and 0.2 to 1 ms for a signature.
+/// Bytes of a file that are copied, reserved, cut off or given back on the calling thread, where memory lies behind
+/// everything, and of an answer that are signed or sealed on it; a thread that may wait takes more. A core takes some
+/// 0.3 ms for a copy, and 0.2 to 1 ms for a signature.
 pub(crate) const IO_INLINE_MAX: usize = 1 << 20;
 
 /// Requests that are kept while they are carried out, and long ones on their way, in bytes: of one connection.
@@ -204,6 +205,14 @@ pub(crate) const LOCKS_MAX: usize = 1 << 20;
 pub(crate) const LOCK_COPIES_PER_OPEN_MAX: usize = 64;
 /// Ranges of a TRIM that are compared with locks on the spot; more are compared by a thread that may wait.
 pub(crate) const TRIM_RANGES_INLINE_MAX: usize = 64;
+
+/// Names of extended attributes, in bytes, of a file whose attributes are read or set on the calling thread: a
+/// hundred of the shortest.
+pub(crate) const EA_NAMES_INLINE_MAX: usize = 1_024;
+/// Extended attributes that a client may give a file, and the bytes of their names and values together: to list
+/// them takes a millisecond and this much memory.
+pub(crate) const EAS_PER_FILE_MAX: usize = 1_024;
+pub(crate) const EA_BYTES_PER_FILE_MAX: usize = 1 << 20;
 
 /// Characters of a search pattern: as long as a name. It is kept with the handle.
 pub(crate) const PATTERN_CHARS_MAX: usize = 255;

@@ -14,7 +14,7 @@ use super::frame::{self, Terms};
 use super::{asked, flush};
 use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
 use crate::push::{self, Region};
-use crate::share::InlineIo;
+use crate::share::{InlineIo, Reach, Share, ShareError};
 use crate::state::caching::Intent;
 use crate::state::changes::Changing;
 use crate::state::holder::BreaksWait;
@@ -246,6 +246,21 @@ impl Call {
             }
             NtStatus::UNSUCCESSFUL
         })
+    }
+
+    /// Looks something up in a share by its name: on the calling thread as far as that goes, else on the pool.
+    pub(crate) async fn looking_up<T: Send + 'static>(
+        &self,
+        share: &Share,
+        look: impl Fn(Reach) -> Result<T, ShareError> + Send + 'static,
+    ) -> Result<T, NtStatus> {
+        if let Some(reach) = share.reach_on_the_spot() {
+            match look(reach) {
+                Err(ShareError::WouldBlock) => {}
+                found => return Ok(found?),
+            }
+        }
+        Ok(self.blocking(InlineIo::CachedReads, move || look(Reach::Everywhere)).await??)
     }
 
     /// The right to one thread for what may wait, until dropped. Those who have as many as they may wait for one

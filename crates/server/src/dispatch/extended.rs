@@ -2,10 +2,12 @@
 //!
 //! Spec: MS-FSCC §2.4.15 and §2.4.15.1, MS-SMB2 §3.3.5.20.1, MS-FSA §2.1.5.11.10, §2.1.5.15.5.
 
+use std::collections::HashMap;
+
 use smb::NtStatus;
 use smb::info::{EaNames, FullEa};
 
-use crate::share::{EA_NAME_MAX, ExtendedAttribute};
+use crate::share::{EA_NAME_MAX, ExtendedAttribute, ShareError};
 
 /// Reads a list a client wants set.
 pub(super) fn parse(list: &[u8]) -> Result<Vec<ExtendedAttribute>, NtStatus> {
@@ -40,9 +42,10 @@ pub(super) struct Listed {
     pub(super) count: usize,
 }
 
-/// Lists attributes from the `from`th on, as many as fit `len_max`.
+/// Lists attributes from the `from`th on, as many as fit `len_max`: no more of their values are read.
 pub(super) fn list(
-    there: &[ExtendedAttribute],
+    there: &[String],
+    value: impl Fn(&str) -> Result<Vec<u8>, ShareError>,
     wanted: &Wanted,
     from: usize,
     len_max: usize,
@@ -50,44 +53,41 @@ pub(super) fn list(
     if there.is_empty() && wanted.names.is_empty() {
         return Err(NtStatus::NO_EAS_ON_FILE);
     }
-    // MS-FSA §2.1.5.11.10: a name that is asked for and not there has an empty value.
-    let chosen: Vec<(&[u8], &[u8])> = if wanted.names.is_empty() {
-        there.iter().map(|ea| (ea.name.as_slice(), ea.value.as_slice())).collect()
+    // As it is spelled in the answer, and on disk. MS-FSA §2.1.5.11.10: a name that is asked for and not there
+    // has an empty value.
+    let chosen: Vec<(&[u8], Option<&str>)> = if wanted.names.is_empty() {
+        there.iter().map(|name| (name.as_bytes(), Some(name.as_str()))).collect()
     } else {
-        let value = |name: &Vec<u8>| {
-            let found = there.iter().find(|ea| ea.name.eq_ignore_ascii_case(name));
-            found.map_or(&[] as &[u8], |ea| ea.value.as_slice())
-        };
+        let spelled: HashMap<Vec<u8>, &str> =
+            there.iter().map(|own| (own.to_ascii_uppercase().into_bytes(), own.as_str())).collect();
         let usable = |name: &&Vec<u8>| name.len() <= EA_NAME_MAX;
-        wanted.names.iter().filter(usable).map(|name| (name.as_slice(), value(name))).collect()
+        let find = |name: &Vec<u8>| spelled.get(&name.to_ascii_uppercase()).copied();
+        wanted.names.iter().filter(usable).map(|name| (name.as_slice(), find(name))).collect()
     };
     let rest = chosen.get(from..).unwrap_or_default();
     if rest.is_empty() {
         return Err(NtStatus::NO_MORE_EAS);
     }
     let rest = if wanted.single { &rest[..1] } else { rest };
-    let (mut count, mut len) = (0, 0_usize);
-    for (name, value) in rest {
+    let mut fitting = Vec::new();
+    let mut len = 0_usize;
+    for (name, own) in rest {
+        let value = own.map_or(Ok(Vec::new()), &value)?;
         let end = len.next_multiple_of(4) + ENTRY_FIXED + name.len() + value.len();
         if end > len_max {
             break;
         }
-        (count, len) = (count + 1, end);
+        fitting.push((*name, value));
+        len = end;
     }
-    if count == 0 {
+    if fitting.is_empty() {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
-    let fitting = &rest[..count];
-    let fitting: Vec<_> =
+    let entries: Vec<_> =
         fitting.iter().map(|(name, value)| FullEa { flags: 0, name, value }).collect();
     let mut bytes = Vec::with_capacity(len);
-    FullEa::emit_list(&fitting, &mut bytes);
-    Ok(Listed { bytes, is_cut: count < rest.len(), count })
-}
-
-/// Bytes of all attributes, as FileEaInformation counts them.
-pub(super) fn size(there: &[ExtendedAttribute]) -> u32 {
-    ExtendedAttribute::size_of(there.iter().map(|ea| (ea.name.len(), ea.value.len())))
+    FullEa::emit_list(&entries, &mut bytes);
+    Ok(Listed { bytes, is_cut: fitting.len() < rest.len(), count: fitting.len() })
 }
 
 // Next, flags, two lengths, and the zero behind the name.
@@ -100,35 +100,39 @@ pub(super) const RESTART_SCAN: u32 = 0x01;
 mod tests {
     use super::*;
 
-    fn there() -> Vec<ExtendedAttribute> {
-        let ea = |name: &[u8], value: &[u8]| ExtendedAttribute {
-            name: name.to_vec(),
-            value: value.to_vec(),
-        };
-        vec![ea(b"ONE", b"1"), ea(b"TWO", b"22")]
+    fn there() -> Vec<String> {
+        vec!["ONE".to_owned(), "TWO".to_owned()]
+    }
+
+    fn value(name: &str) -> Result<Vec<u8>, ShareError> {
+        Ok(if name == "ONE" { b"1".to_vec() } else { b"22".to_vec() })
     }
 
     #[test]
     fn a_list_is_what_fits_and_what_was_asked_for() {
+        let listing = |there: &[String], wanted: &Wanted, from, len_max| {
+            list(there, value, wanted, from, len_max)
+        };
         let all = Wanted { names: Vec::new(), single: false };
-        let listed = list(&there(), &all, 0, 1000).unwrap();
+        let listed = listing(&there(), &all, 0, 1000).unwrap();
         // Typed from MS-FSCC §2.4.15: next 16, flags, name length 3, value length 1, "ONE\0", "1".
         let golden = b"\x10\0\0\0\0\x03\x01\0ONE\x001\0\0\0\0\0\0\0\0\x03\x02\0TWO\x0022";
         assert_eq!((listed.bytes.as_slice(), listed.count), (&golden[..], 2));
-        let cut = list(&there(), &all, 0, 20).unwrap();
+        let cut = listing(&there(), &all, 0, 20).unwrap();
         assert!(cut.is_cut && cut.count == 1);
-        assert_eq!(list(&there(), &all, 0, 5).unwrap_err(), NtStatus::BUFFER_TOO_SMALL);
-        assert_eq!(list(&there(), &all, 2, 99).unwrap_err(), NtStatus::NO_MORE_EAS);
-        assert_eq!(list(&[], &all, 0, 99).unwrap_err(), NtStatus::NO_EAS_ON_FILE);
+        assert_eq!(listing(&there(), &all, 0, 5).unwrap_err(), NtStatus::BUFFER_TOO_SMALL);
+        assert_eq!(listing(&there(), &all, 2, 99).unwrap_err(), NtStatus::NO_MORE_EAS);
+        assert_eq!(listing(&[], &all, 0, 99).unwrap_err(), NtStatus::NO_EAS_ON_FILE);
         let some = Wanted { names: vec![b"two".to_vec(), b"NONE".to_vec()], single: false };
-        let listed = list(&there(), &some, 0, 1000).unwrap();
+        let listed = listing(&there(), &some, 0, 1000).unwrap();
         let values: Vec<_> = FullEa::parse_list(&listed.bytes).unwrap();
         assert_eq!((values[0].value, values[1].value), (&b"22"[..], &b""[..]));
     }
 
     #[test]
     fn the_size_counts_as_os2_did() {
-        assert_eq!(size(&there()), 4 + (5 + 3 + 1) + (5 + 3 + 2));
+        let size = |lengths: &[(usize, usize)]| ExtendedAttribute::size_of(lengths.iter().copied());
+        assert_eq!(size(&[(3, 1), (3, 2)]), 4 + (5 + 3 + 1) + (5 + 3 + 2));
         assert_eq!(size(&[]), 0);
     }
 }

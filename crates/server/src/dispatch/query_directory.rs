@@ -19,7 +19,7 @@ use super::{malformed, posix};
 use crate::access::{self, Look};
 use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX, PATTERN_CHARS_INLINE_MAX};
 use crate::share::{
-    Enumeration, InlineIo, Listed, Naming, Next, Pattern, Share, is_short, short_name,
+    Enumeration, InlineIo, Listed, Looks, Naming, Next, Pattern, Reach, Share, is_short, short_name,
 };
 use crate::state::open::Listing;
 use crate::state::{Account, Open, Resource};
@@ -70,8 +70,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         && request.pattern.as_str().len() <= PATTERN_CHARS_INLINE_MAX;
     let mut inline = if is_short { open.entry.inline_io() } else { InlineIo::CachedReads };
     loop {
-        let looks =
-            if inline == InlineIo::Everything { LOOKS_INLINE_MAX } else { LOOKS_PER_TURN_MAX };
+        let looks = match inline {
+            InlineIo::Everything => Looks { left: LOOKS_INLINE_MAX, reach: Reach::TopFileSystem },
+            _ => Looks { left: LOOKS_PER_TURN_MAX, reach: Reach::Everywhere },
+        };
         let (of, account) = (Arc::clone(&open), Arc::clone(&call.session().account));
         // Names in memory are looked at as fast as a core can: a thread for each request would leave no core to others.
         let _scan = match inline {
@@ -104,7 +106,7 @@ impl List {
         open: &Arc<Open>,
         place: &mut Option<Listing>,
         account: &Arc<Account>,
-        mut looks: usize,
+        mut looks: Looks,
     ) -> Result<bool, NtStatus> {
         let share = open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?;
         let path = open.path();

@@ -58,6 +58,13 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let is_known = kind == InfoType::FILE && is_known_of_open_files(FileInfoClass(class));
     let is_at_hand = is_known && open.is_at_hand();
     let inline = if is_at_hand { InlineIo::Everything } else { open.entry.inline_io() };
+    let inline = match FileInfoClass(class) {
+        FileInfoClass::EA | FileInfoClass::ALL | FileInfoClass::FULL_EA => {
+            inline.unless(open.entry.has_many_attributes())
+        }
+        FileInfoClass::STREAM => inline.unless(open.entry.has_streams()),
+        _ => inline,
+    };
     let wanted = extended::Wanted::parse(if is_ea_query { &input } else { &[] }, flags)?;
     let work = move || match kind {
         InfoType::FILE if is_ea_query => attributes(&open, &wanted, flags, len_max),
@@ -207,12 +214,13 @@ fn attributes(
     len_max: u32,
 ) -> Result<Answer, NtStatus> {
     access::admit(open, Look::ExtendedAttributes)?;
-    let there = open.entry.extended_attributes()?;
+    let there = open.entry.extended_names()?;
+    let value = |name: &str| open.entry.extended_value(name);
     let restarts =
         flags & extended::RESTART_SCAN != 0 || !wanted.names.is_empty() || !wanted.single;
     let from = if restarts { 0 } else { open.marks.extended.load(Ordering::Relaxed) };
     let room = usize::try_from(len_max).expect("32 bits fit usize");
-    let listed = extended::list(&there, wanted, from, room)?;
+    let listed = extended::list(&there, value, wanted, from, room)?;
     open.marks.extended.store(from + listed.count, Ordering::Relaxed);
     let mut answer = Answer::whole(listed.bytes);
     if listed.is_cut {
@@ -255,7 +263,7 @@ fn file_id(open: &Open, found: &Metadata) -> u64 {
 }
 
 fn ea(open: &Open) -> Result<info::Ea, NtStatus> {
-    Ok(info::Ea { ea_size: extended::size(&open.entry.extended_attributes()?) })
+    Ok(info::Ea { ea_size: open.entry.extended_size()? })
 }
 
 fn position(open: &Open) -> info::Position {

@@ -73,6 +73,9 @@ impl Thread {
     /// A bug that panics costs this thread and what it serves: all of that has ended when this returns, and
     /// nobody waits for it. Other threads go on.
     pub(super) fn run(mut self, grace: Duration) -> usize {
+        // For what is to be done by a thread that may wait.
+        let runtime = self.direct.core().runtime.clone();
+        let _inside = runtime.enter();
         let worked = catch_unwind(AssertUnwindSafe(|| self.work(grace)));
         worked.unwrap_or_else(|_| {
             self.abandon();

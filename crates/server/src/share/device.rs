@@ -258,8 +258,8 @@ mod tests {
     use rustix::fs::CWD;
 
     use super::super::{
-        BasicChange, DosAttributes, Entry, Enumeration, Next, OpenMode, Pattern, Replace, Share,
-        ShareConfig, ShareOpenError, SharePath, Span, StreamName,
+        BasicChange, DosAttributes, Entry, Enumeration, Looks, Next, OpenMode, Pattern, Reach,
+        Replace, Share, ShareConfig, ShareOpenError, SharePath, Span, StreamName,
     };
     use super::*;
 
@@ -295,7 +295,7 @@ mod tests {
         let found = share.locate(&root).unwrap().found.unwrap();
         let entry = share.open_found(&found, OpenMode { read: true, write: None }).unwrap();
         let mut cursor = Enumeration::start(&entry, Pattern::parse("*o*").unwrap()).unwrap();
-        let mut looks = usize::MAX;
+        let mut looks = Looks { left: usize::MAX, reach: Reach::Everywhere };
         let step = || match cursor.next(share, &entry, &root, &mut looks).unwrap() {
             Next::Found(listed) => Some(listed),
             Next::Paused | Next::End => None,

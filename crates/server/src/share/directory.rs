@@ -15,6 +15,7 @@ use super::Share;
 use super::entry::Entry;
 use super::error::ShareError;
 use super::extended;
+use super::lookup::Reach;
 use super::metadata::Metadata;
 use super::name::{Naming, SharePath, is_presentable_to};
 use super::pattern::{Matcher, Pattern};
@@ -39,6 +40,24 @@ pub enum Next {
     Paused,
     /// Nothing.
     End,
+}
+
+/// What one turn of a listing may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    /// Names, or extended attributes of what they stand for.
+    pub left: usize,
+    /// How far a look-up of one name goes.
+    pub reach: Reach,
+}
+
+impl Looks {
+    // An entry that has many extended attributes counts for many.
+    fn ea_size(&mut self, directory: impl AsFd, name: &str) -> u32 {
+        let (size, count) = extended::size_at(directory, name);
+        self.left = self.left.saturating_sub(count);
+        size
+    }
 }
 
 /// A position in a directory.
@@ -101,13 +120,13 @@ impl Enumeration {
         self.matcher = None;
     }
 
-    /// The next match. `path` is where the directory is now, `looks` how many names may be looked at on the way.
+    /// The next match. `path` is where the directory is now, `looks` what may be looked at on the way.
     pub fn next(
         &mut self,
         share: &Share,
         directory: &Entry,
         path: &SharePath,
-        looks: &mut usize,
+        looks: &mut Looks,
     ) -> Result<Next, ShareError> {
         if let Some(held) = self.held.take() {
             return Ok(Next::Found(held));
@@ -115,13 +134,16 @@ impl Enumeration {
         if self.stage == Stage::Dot
             && let Some(name) = self.pattern.literal()
         {
+            let only = match self.only(share, directory, path, &name, looks) {
+                Err(ShareError::WouldBlock) => return Ok(Next::Paused),
+                only => only.ok().flatten(),
+            };
             self.stage = Stage::Done;
-            let only = self.only(share, directory, path, &name);
             return Ok(only.map_or(Next::End, Next::Found));
         }
         self.matcher.get_or_insert_with(|| Box::new(self.pattern.matcher()));
-        while *looks > 0 {
-            *looks -= 1;
+        while looks.left > 0 {
+            looks.left -= 1;
             let listed = match self.stage {
                 Stage::Dot => {
                     self.stage = Stage::DotDot;
@@ -139,7 +161,7 @@ impl Enumeration {
                     };
                     Some(Listed { name: "..".to_owned(), metadata, ea_size: 0 })
                 }
-                Stage::Entries => self.advance(share, path)?,
+                Stage::Entries => self.advance(share, path, looks)?,
                 Stage::Done => return Ok(Next::End),
             };
             if let Some(listed) = listed.filter(|listed| self.matches(&listed.name)) {
@@ -161,26 +183,33 @@ impl Enumeration {
         directory: &Entry,
         path: &SharePath,
         name: &str,
-    ) -> Option<Listed> {
+        looks: &mut Looks,
+    ) -> Result<Option<Listed>, ShareError> {
         let listed = match name {
             "." | ".." => {
-                Listed { name: name.to_owned(), metadata: directory.metadata().ok()?, ea_size: 0 }
+                Listed { name: name.to_owned(), metadata: directory.metadata()?, ea_size: 0 }
             }
-            _ if !is_presentable_to(path.naming(), name) => return None,
+            _ if !is_presentable_to(path.naming(), name) => return Ok(None),
             _ => {
-                let located = share.locate(&path.join(name)).ok()?;
-                let metadata = share.metadata_of(&located.found?).ok()?;
+                let located = share.locate_within(&path.join(name), looks.reach)?;
+                let Some(found) = located.found else { return Ok(None) };
+                let metadata = share.metadata_of(&found)?;
                 let name = located.path.leaf().to_owned();
-                let ea_size = extended::size_at(directory.as_fd(), &name);
+                let ea_size = looks.ea_size(directory.as_fd(), &name);
                 Listed { name, metadata, ea_size }
             }
         };
         self.matched = true;
-        Some(listed)
+        Ok(Some(listed))
     }
 
     // One step of the kernel's stream; `None` for an entry that is left out and at the end.
-    fn advance(&mut self, share: &Share, path: &SharePath) -> Result<Option<Listed>, ShareError> {
+    fn advance(
+        &mut self,
+        share: &Share,
+        path: &SharePath,
+        looks: &mut Looks,
+    ) -> Result<Option<Listed>, ShareError> {
         let Some(entry) = self.stream.read() else {
             self.stage = Stage::Done;
             return Ok(None);
@@ -210,7 +239,7 @@ impl Enumeration {
             debug!(name, "left out of a listing: not a file or directory of this share");
         }
         let Some(metadata) = metadata else { return Ok(None) };
-        let ea_size = extended::size_at(self.stream.fd()?.as_fd(), name);
+        let ea_size = looks.ea_size(self.stream.fd()?.as_fd(), name);
         Ok(Some(Listed { name: name.to_owned(), metadata, ea_size }))
     }
 

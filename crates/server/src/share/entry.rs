@@ -1,16 +1,15 @@
 //! An open file or directory of a share: the handle every later operation goes through.
 //!
 //! Reads and writes come in two forms. `try_*` never waits for a device: it answers
-//! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. Which
-//! operations can promise that was measured (Linux 6.18): tmpfs reads and writes never wait but
-//! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
+//! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. What else may be done on
+//! the calling thread says [`super::inline`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pmem::DurabilityClass;
-use rustix::fs::{FallocateFlags, FsWord, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::access::MaySet;
@@ -19,42 +18,15 @@ use super::append;
 use super::attributes::{self, DosAttributes};
 use super::device::Device;
 use super::error::ShareError;
+use super::handle::Handle;
+use super::inline::InlineIo;
 use super::metadata::{FileKey, Metadata, from_file_time};
 use super::mounts::FileSystem;
-
-/// What may be answered on the calling thread.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum InlineIo {
-    /// Memory behind everything: reads, writes and flushes never wait (tmpfs).
-    Everything,
-    /// What the kernel has in memory of a file system on a disk of this machine: what it knows of
-    /// open files, names it has looked up before (RESOLVE_CACHED), and reads as below.
-    Cached,
-    /// Reads of cached pages; the kernel says when it would wait (RWF_NOWAIT). All that holds for
-    /// file systems on a network, and for those we do not know.
-    CachedReads,
-}
-
-impl InlineIo {
-    /// What a file system of this magic number allows.
-    pub(super) fn of(magic: FsWord) -> Self {
-        match magic {
-            TMPFS => Self::Everything,
-            BCACHEFS | BTRFS | EXT | F2FS | OVERLAYFS | XFS | ZFS => Self::Cached,
-            _ => Self::CachedReads,
-        }
-    }
-
-    /// Whether asking the kernel for what it knows of an open file waits for nothing.
-    pub fn has_open_files_at_hand(self) -> bool {
-        self != Self::CachedReads
-    }
-}
 
 /// An open file or directory.
 #[derive(Debug)]
 pub struct Entry {
-    fd: OwnedFd,
+    fd: Handle,
     key: FileKey,
     is_directory: bool,
     /// Of what the bytes lie on.
@@ -88,7 +60,7 @@ impl Entry {
         file_system: FileSystem,
     ) -> Self {
         Self {
-            fd,
+            fd: Handle::new(fd),
             key,
             is_directory,
             file_system,
@@ -170,6 +142,11 @@ impl Entry {
         self.superseded.store(true, Ordering::Release);
     }
 
+    /// Whether it is a symbolic link by now.
+    pub(super) fn is_link(&self) -> bool {
+        self.link.get().is_some()
+    }
+
     pub(super) fn set_link(&self, link: OwnedFd) {
         let _ = self.link.set(link);
     }
@@ -179,7 +156,7 @@ impl Entry {
         self.is_directory
     }
 
-    /// What may be answered on the calling thread.
+    /// What may be answered on the calling thread of what is little work.
     pub fn inline_io(&self) -> InlineIo {
         self.file_system.inline
     }
@@ -434,15 +411,5 @@ pub struct BasicChange {
     /// DOS attributes.
     pub attributes: Option<DosAttributes>,
 }
-
-// Linux uapi/linux/magic.h, and OpenZFS.
-pub(super) const BCACHEFS: FsWord = 0xca45_1a4e;
-pub(super) const BTRFS: FsWord = 0x9123_683e;
-pub(super) const EXT: FsWord = 0xef53;
-const F2FS: FsWord = 0xf2f5_2010;
-const OVERLAYFS: FsWord = 0x794c_7630;
-pub(super) const TMPFS: FsWord = 0x0102_1994;
-const XFS: FsWord = 0x5846_5342;
-pub(super) const ZFS: FsWord = 0x2fc1_2fc1;
 
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

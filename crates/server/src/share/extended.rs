@@ -1,16 +1,19 @@
 //! Extended attributes of clients: xattrs of the `user` namespace, ours and names not theirs aside.
 //!
 //! Names are compared ignoring case and kept as they were first given. The file system limits what
-//! fits: about 4 KiB together on ext4, 64 KiB each on XFS and tmpfs.
+//! fits: about 4 KiB together on ext4, 64 KiB each on XFS and tmpfs; so do we ([`crate::limits`]), for all of
+//! them are passed for many a question.
 //!
 //! Spec: MS-FSCC §2.4.15 (FileFullEaInformation), MS-FSA §2.1.5.15.5; xattr(7).
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::access::MaySet;
+use crate::limits::{EA_BYTES_PER_FILE_MAX, EAS_PER_FILE_MAX};
 
 use super::attributes::proc_name;
 use super::entry::Entry;
@@ -38,21 +41,42 @@ impl ExtendedAttribute {
 }
 
 impl Entry {
-    /// All extended attributes, in the order of their names.
-    pub fn extended_attributes(&self) -> Result<Vec<ExtendedAttribute>, ShareError> {
-        let path = proc_name(self.facts_fd());
-        let mut names = own_names(&path)?;
+    /// The names of all extended attributes, in their order.
+    pub fn extended_names(&self) -> Result<Vec<String>, ShareError> {
+        let mut names = own_names(&proc_name(self.facts_fd()))?;
         names.sort_unstable();
-        let mut list = Vec::new();
-        for name in names {
-            match value(&path, &name) {
-                Ok(value) => list.push(ExtendedAttribute { name: name.into_bytes(), value }),
-                // Removed meanwhile.
-                Err(ShareError::NotFound) => {}
-                Err(error) => return Err(error),
+        Ok(names)
+    }
+
+    /// The value of an extended attribute; empty where there is none.
+    pub fn extended_value(&self, name: &str) -> Result<Vec<u8>, ShareError> {
+        let path = proc_name(self.facts_fd());
+        let xattr = format!("{NAMESPACE}{name}");
+        // Another one may be set between asking how long it is and reading it.
+        for _ in 0..RACE_RETRIES_MAX {
+            let len = match rustix::fs::getxattr_query(&path, &xattr) {
+                Err(Errno::NODATA) => return Ok(Vec::new()),
+                len => len.map_err(from_xattr)?,
+            };
+            let mut value = vec![0; len];
+            match rustix::fs::getxattr(&path, &xattr, &mut value) {
+                Ok(read) if read <= len => {
+                    value.truncate(read.min(EA_VALUE_MAX));
+                    return Ok(value);
+                }
+                Ok(_) | Err(Errno::RANGE | Errno::NODATA) => {}
+                Err(errno) => return Err(from_xattr(errno)),
             }
         }
-        Ok(list)
+        Ok(Vec::new())
+    }
+
+    /// Bytes of all extended attributes, as [`ExtendedAttribute::size_of`] counts them.
+    pub fn extended_size(&self) -> Result<u32, ShareError> {
+        let path = proc_name(self.facts_fd());
+        let lengths: Vec<_> =
+            own_names(&path)?.iter().map(|name| (name.len(), value_len(&path, name))).collect();
+        Ok(ExtendedAttribute::size_of(lengths.into_iter()))
     }
 
     /// Removes all extended attributes.
@@ -76,17 +100,29 @@ impl Entry {
         if self.device().is_some() && !list.is_empty() {
             return Err(ShareError::EasUnsupported);
         }
+        if list.is_empty() {
+            return Ok(());
+        }
         let path = proc_name(self.facts_fd());
+        let mut there = There::read(&path)?;
         for attribute in list {
             let name = check_name(&attribute.name)?;
-            let there = own_names(&path)?.into_iter().find(|own| own.eq_ignore_ascii_case(name));
-            let name = format!("{NAMESPACE}{}", there.as_deref().unwrap_or(name));
-            let outcome = if !attribute.value.is_empty() {
-                rustix::fs::setxattr(&path, name, &attribute.value, XattrFlags::empty())
-            } else if there.is_some() {
-                rustix::fs::removexattr(&path, name)
-            } else {
-                Ok(())
+            let key = name.to_ascii_uppercase();
+            let before = there.attributes.get(&key);
+            let xattr = format!("{NAMESPACE}{}", before.map_or(name, |(name, _)| name));
+            let outcome = match (attribute.value.len(), before.is_some()) {
+                (0, false) => Ok(()),
+                (0, true) => {
+                    there.forget(&key);
+                    match rustix::fs::removexattr(&path, xattr) {
+                        Err(Errno::NODATA) => Ok(()),
+                        other => other,
+                    }
+                }
+                (len, _) => {
+                    there.note(key, name, len)?;
+                    rustix::fs::setxattr(&path, xattr, &attribute.value, XattrFlags::empty())
+                }
             };
             outcome.map_err(from_xattr)?;
         }
@@ -94,19 +130,66 @@ impl Entry {
     }
 }
 
+/// The extended attributes of a file while some are set.
+struct There {
+    /// By their names as they are compared: as they are spelled, and the length of the value.
+    attributes: HashMap<String, (String, usize)>,
+    bytes: usize,
+}
+
+impl There {
+    fn read(path: &str) -> Result<Self, ShareError> {
+        let mut there = Self { attributes: HashMap::new(), bytes: 0 };
+        for name in own_names(path)? {
+            let len = value_len(path, &name);
+            there.bytes += name.len() + len;
+            there.attributes.insert(name.to_ascii_uppercase(), (name, len));
+        }
+        Ok(there)
+    }
+
+    fn forget(&mut self, key: &str) {
+        if let Some((name, len)) = self.attributes.remove(key) {
+            self.bytes = self.bytes.saturating_sub(name.len() + len);
+        }
+    }
+
+    // What local programs have set stays, however much that is; a client adds nothing to it.
+    fn note(&mut self, key: String, name: &str, len: usize) -> Result<(), ShareError> {
+        let before = self.attributes.get(&key).map_or(0, |(name, len)| name.len() + len);
+        let bytes = self.bytes - before.min(self.bytes) + name.len() + len;
+        let is_new = before == 0;
+        if is_new && self.attributes.len() >= EAS_PER_FILE_MAX
+            || bytes > self.bytes && bytes > EA_BYTES_PER_FILE_MAX
+        {
+            return Err(ShareError::EaTooLarge);
+        }
+        self.bytes = bytes;
+        self.attributes.entry(key).or_insert_with(|| (name.to_owned(), len)).1 = len;
+        Ok(())
+    }
+}
+
+/// Bytes of the names of all xattrs of a file, ours among them: tells how many there may be.
+pub(super) fn names_len(file: impl AsFd) -> usize {
+    rustix::fs::listxattr_query(proc_name(file)).unwrap_or(0)
+}
+
 /// Bytes of all extended attributes of an entry of an open directory, as
-/// [`ExtendedAttribute::size_of`] counts them.
-pub(super) fn size_at(directory: impl AsFd, name: &str) -> u32 {
+/// [`ExtendedAttribute::size_of`] counts them, and how many there are.
+pub(super) fn size_at(directory: impl AsFd, name: &str) -> (u32, usize) {
     let path = format!("{}/{name}", proc_name(directory));
     let sized = |own: &String| {
         let len = rustix::fs::lgetxattr_query(&path, format!("{NAMESPACE}{own}"));
         (own.len(), len.unwrap_or(0))
     };
     // Not through a link, which may lead out of the share.
-    let mut list = vec![0; XATTR_LIST_MAX];
-    let len = rustix::fs::llistxattr(&path, &mut list).unwrap_or(0);
-    let names = own_names_in(&list[..len]);
-    ExtendedAttribute::size_of(names.iter().map(sized))
+    let list = read_list(
+        || rustix::fs::llistxattr_query(&path),
+        |list| rustix::fs::llistxattr(&path, list),
+    );
+    let names = own_names_in(&list.unwrap_or_default());
+    (ExtendedAttribute::size_of(names.iter().map(sized)), names.len())
 }
 
 /// Whether an extended attribute may be called so.
@@ -126,12 +209,39 @@ fn is_ours(name: &str) -> bool {
 }
 
 fn own_names(path: &str) -> Result<Vec<String>, ShareError> {
-    let mut bytes = vec![0; XATTR_LIST_MAX];
-    let len = match rustix::fs::listxattr(path, &mut bytes) {
-        Err(Errno::OPNOTSUPP) => 0,
-        other => other?,
-    };
-    Ok(own_names_in(&bytes[..len]))
+    let list =
+        read_list(|| rustix::fs::listxattr_query(path), |list| rustix::fs::listxattr(path, list));
+    match list {
+        Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+        list => Ok(own_names_in(&list?)),
+    }
+}
+
+// A list as long as the kernel says it is: most files have none.
+fn read_list(
+    ask: impl Fn() -> Result<usize, Errno>,
+    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<u8>, Errno> {
+    for _ in 0..RACE_RETRIES_MAX {
+        let mut list = vec![0; ask()?];
+        if list.is_empty() {
+            return Ok(list);
+        }
+        match read(&mut list) {
+            // It has become longer.
+            Err(Errno::RANGE) => {}
+            len => {
+                list.truncate(len?);
+                return Ok(list);
+            }
+        }
+    }
+    Err(Errno::RANGE)
+}
+
+// Nothing of one that is gone meanwhile.
+fn value_len(path: &str, name: &str) -> usize {
+    rustix::fs::getxattr_query(path, format!("{NAMESPACE}{name}")).unwrap_or(0)
 }
 
 fn own_names_in(list: &[u8]) -> Vec<String> {
@@ -140,14 +250,6 @@ fn own_names_in(list: &[u8]) -> Vec<String> {
         check_name(name.as_bytes()).ok().map(str::to_owned)
     });
     names.collect()
-}
-
-fn value(path: &str, name: &str) -> Result<Vec<u8>, ShareError> {
-    let mut bytes = vec![0; XATTR_VALUE_MAX];
-    let name = format!("{NAMESPACE}{name}");
-    let len = rustix::fs::getxattr(path, name, &mut bytes).map_err(from_xattr)?;
-    bytes.truncate(len.min(EA_VALUE_MAX));
-    Ok(bytes)
 }
 
 fn from_xattr(errno: Errno) -> ShareError {
@@ -165,9 +267,8 @@ pub const EA_NAME_MAX: usize = 250;
 const EA_VALUE_MAX: usize = 65_535;
 const NAMESPACE: &str = "user.";
 const OWN: &str = "landfast.";
-// XATTR_LIST_MAX and XATTR_SIZE_MAX of Linux.
-const XATTR_LIST_MAX: usize = 65_536;
-const XATTR_VALUE_MAX: usize = 65_536;
+// How often what others change meanwhile is read again.
+const RACE_RETRIES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -25,7 +25,7 @@ use rustix::fs::{FsWord, Mode, OFlags};
 use rustix::ioctl::{Opcode, Updater, opcode};
 
 use super::attributes::proc_name;
-use super::entry::{BCACHEFS, BTRFS, EXT, TMPFS, ZFS};
+use super::inline::{BCACHEFS, BTRFS, EXT, TMPFS, ZFS};
 use super::error::ShareError;
 use super::metadata;
 

@@ -14,7 +14,7 @@ use super::device::{Device, Devices};
 use super::error::{ShareError, from_resolution};
 use super::metadata::{self, FileKey};
 use super::name::{Naming, SharePath, is_presentable};
-use super::names::{Answer, Names, Reading};
+use super::names::{Answer, NAMES_MIN, Names, Reading};
 use super::pattern::same_name;
 use super::short::{self, short_name};
 
@@ -47,11 +47,21 @@ pub struct Found {
 pub enum Reach {
     /// Wherever the path leads inside the share. May block.
     Everywhere,
-    /// Not into what is mounted below the share's top.
+    /// Not into what is mounted below the share's top, nor through a large directory whose names are not known.
     TopFileSystem,
 }
 
 impl Reach {
+    /// Whether what is done may take long.
+    pub(crate) fn may_wait(self) -> bool {
+        self == Self::Everywhere
+    }
+
+    // How many names of one directory may be compared.
+    fn names_max(self) -> usize {
+        if self.may_wait() { usize::MAX } else { NAMES_MIN }
+    }
+
     fn resolve(self) -> ResolveFlags {
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match self {
@@ -224,11 +234,13 @@ fn spelling(
         Answer::Absent | Answer::Unknown => {}
     }
     let mut reading = names.begin(&dir);
+    let mut left = reach.names_max();
     let mut entries = rustix::fs::Dir::new(dir)?;
     let short = is_made.then(|| wanted.to_ascii_uppercase());
     let (mut by_name, mut by_short) = (None, None);
     while let Some(entry) = entries.read() {
         let entry = entry?;
+        left = left.checked_sub(1).ok_or(ShareError::WouldBlock)?;
         let Ok(name) = entry.file_name().to_str() else { continue };
         if !is_presentable(name) {
             continue;

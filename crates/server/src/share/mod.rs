@@ -19,8 +19,10 @@ mod directory;
 mod entry;
 mod error;
 mod extended;
+mod handle;
 mod hard_link;
 mod identity;
+mod inline;
 pub(crate) mod journal;
 pub(crate) mod left_over;
 mod links;
@@ -59,11 +61,13 @@ pub use attributes::DosAttributes;
 pub(crate) use change::Replace;
 pub use device::DeviceError;
 use device::Devices;
-pub use directory::{Enumeration, Listed, Next};
-pub use entry::{BasicChange, Entry, InlineIo};
+pub use directory::{Enumeration, Listed, Looks, Next};
+pub use entry::{BasicChange, Entry};
 pub use error::ShareError;
 pub use extended::{EA_NAME_MAX, ExtendedAttribute};
 pub(crate) use identity::FileIdentity;
+pub use inline::InlineIo;
+pub(crate) use inline::is_much;
 use journal::{BootId, Journal};
 use left_over::LeftOver;
 pub use lookup::{Found, Located, Reach};
@@ -234,7 +238,7 @@ impl Share {
     }
 
     /// How far a look-up may go on the calling thread: on a share in memory as far as its own file
-    /// system goes, on others nowhere.
+    /// system goes and is known, on others nowhere.
     pub fn reach_on_the_spot(&self) -> Option<Reach> {
         (self.top.inline == InlineIo::Everything).then_some(Reach::TopFileSystem)
     }
@@ -261,7 +265,7 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// [`ShareError::WouldBlock`] where the path may lead farther.
+    /// [`ShareError::WouldBlock`] where the path may lead farther, or would take long to compare names with.
     pub fn locate_within(&self, path: &SharePath, reach: Reach) -> Result<Located, ShareError> {
         lookup::locate(&self.root, &self.names, &self.devices, path, reach)
     }

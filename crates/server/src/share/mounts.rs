@@ -26,8 +26,8 @@ use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags, Statx, StatxFlags};
 
 use super::attributes::proc_name;
-use super::entry::InlineIo;
 use super::error::ShareError;
+use super::inline::InlineIo;
 use super::{metadata, volume};
 
 /// What a file system can do.

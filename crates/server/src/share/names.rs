@@ -105,15 +105,19 @@ impl Names {
     pub(super) fn keep(&self, reading: Reading) {
         let is_worth_it = reading.is_worth_it();
         let Reading { key, stamp, spellings } = reading;
-        let mut directories = self.directories();
-        directories.remove(&key);
+        // Others wait for the table: what takes long is done before, and after.
+        let mut gone = Vec::new();
         if !is_worth_it {
+            gone.extend(self.directories().remove(&key));
             return;
         }
         let folded: HashMap<u64, Box<str>> =
             spellings.iter().map(|name| (hash(name), name.as_str().into())).collect();
         // Two names that differ in case only, or one hash: the disk decides each time.
-        if folded.len() < spellings.len() {
+        let is_clear = folded.len() == spellings.len();
+        let mut directories = self.directories();
+        gone.extend(directories.remove(&key));
+        if !is_clear {
             return;
         }
         let mut count = folded.len();
@@ -123,8 +127,9 @@ impl Names {
             let oldest =
                 directories.iter().min_by_key(|(_, known)| known.used.load(Ordering::Relaxed));
             let Some(oldest) = oldest.map(|(key, _)| *key) else { break };
-            let gone = directories.remove(&oldest);
-            count -= gone.map_or(0, |known| lock(&known.names).spellings.len());
+            let known = directories.remove(&oldest);
+            count -= known.as_ref().map_or(0, |known| lock(&known.names).spellings.len());
+            gone.extend(known);
         }
         let names = Mutex::new(Folded { stamp, spellings: folded });
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
@@ -211,7 +216,7 @@ fn hash(name: &str) -> u64 {
 }
 
 /// A smaller directory is read as fast as it is remembered.
-const NAMES_MIN: usize = 256;
+pub(super) const NAMES_MIN: usize = 256;
 /// Names of all known directories of a share: about 100 MB.
 const NAMES_MAX: usize = 1 << 20;
 const DIRECTORIES_MAX: usize = 64;

@@ -14,8 +14,9 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, InlineIo};
+use super::entry::Entry;
 use super::error::ShareError;
+use super::inline::InlineIo;
 
 /// See the module.
 #[derive(Debug)]

@@ -31,6 +31,7 @@ use super::attributes::proc_name;
 use super::change::Replace;
 use super::entry::{Base, Entry};
 use super::error::{ShareError, from_resolution};
+use super::inline;
 use super::lookup::open_beneath;
 use super::metadata::{self, FileKey, identify, identify_at};
 use super::ranges::COPY_MAX;
@@ -56,6 +57,14 @@ pub struct FoundStream {
     name: String,
     /// Which inode holds its bytes.
     pub key: FileKey,
+}
+
+impl FoundStream {
+    /// Whether it is much work to empty it.
+    pub(crate) fn is_much_to_empty(&self) -> bool {
+        let stat = rustix::fs::statat(&self.home, stored(&self.name), AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| inline::is_much(inline::bytes_of(&stat)))
+    }
 }
 
 /// Where the streams of one file are, as its xattr says.

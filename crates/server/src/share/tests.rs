@@ -21,7 +21,7 @@ fn names(share: &Share, directory: &str, pattern: &str) -> Vec<String> {
     let entry = share.open_found(&found, OpenMode { read: true, write: None }).unwrap();
     let mut cursor = Enumeration::start(&entry, Pattern::parse(pattern).unwrap()).unwrap();
     let mut names = Vec::new();
-    let mut looks = usize::MAX;
+    let mut looks = Looks { left: usize::MAX, reach: Reach::Everywhere };
     while let Next::Found(listed) = cursor.next(share, &entry, &at, &mut looks).unwrap() {
         names.push(listed.name);
     }
@@ -111,7 +111,8 @@ fn a_listing_resumes_where_it_stopped() {
     let root = share.locate(&SharePath::root()).unwrap().found.unwrap();
     let entry = share.open_found(&root, OpenMode::default()).unwrap();
     let mut cursor = Enumeration::start(&entry, Pattern::all()).unwrap();
-    let next = |cursor: &mut Enumeration, mut looks: usize| {
+    let next = |cursor: &mut Enumeration, left: usize| {
+        let mut looks = Looks { left, reach: Reach::Everywhere };
         cursor.next(&share, &entry, &SharePath::root(), &mut looks).unwrap()
     };
     assert_eq!(next(&mut cursor, 0), Next::Paused);

@@ -458,7 +458,10 @@ impl Open {
             return InlineIo::CachedReads;
         }
         match self.tree.share() {
-            Some(share) if self.may_remove() => share.inline_by_name(&[&self.path()]),
+            // Its streams go with it. Its own pages go when the last descriptor does (`share::handle`).
+            Some(share) if self.may_remove() => {
+                share.inline_by_name(&[&self.path()]).unless(self.entry.has_streams())
+            }
             _ => self.entry.inline_io(),
         }
     }

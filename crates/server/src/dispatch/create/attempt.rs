@@ -40,7 +40,7 @@ pub(super) enum Attempt {
     },
     /// A directory above the name is being moved.
     Moving(SharePath),
-    /// The name may lead to what is mounted in the share: to be tried again by who may wait.
+    /// The name may lead to what is mounted in the share, or to much work: to be tried again by who may wait.
     Farther,
     /// Push regions of others have to go first.
     Mapped {
@@ -78,6 +78,10 @@ pub(super) fn attempt(
     };
     match (located.found, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        // What is there may be much to empty: for who may wait.
+        (Some(found), _) if wish.overwrites() && !reach.may_wait() && found.is_much_to_empty() => {
+            Ok(Attempt::Farther)
+        }
         (Some(found), _) => open_existing(core, share, wish, &found, located.path, &seen),
         (None, CreateDisposition::OPEN | CreateDisposition::OVERWRITE) => {
             Err(NtStatus::OBJECT_NAME_NOT_FOUND)

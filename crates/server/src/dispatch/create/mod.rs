@@ -296,7 +296,7 @@ async fn settle(
     // Kept from one attempt to the next: else the client's other opens could map faster than we
     // take back.
     let mut _resizing = None;
-    let mut on_the_spot = share.reach_on_the_spot();
+    let mut on_the_spot = share.reach_on_the_spot().filter(|_| !wish.is_much());
     for _ in 0..ATTEMPTS_MAX {
         let (core, wish_too) = (Arc::clone(&call.link.core), Arc::clone(wish));
         let share_too = Arc::clone(share);

@@ -69,6 +69,11 @@ pub(super) fn attempt(
     }
     match (share.find_stream(&file, name)?, wish.disposition) {
         (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        (Some(stream), _)
+            if wish.overwrites() && !reach.may_wait() && stream.is_much_to_empty() =>
+        {
+            Ok(Attempt::Farther)
+        }
         (Some(stream), _) => {
             let base = Base { file, node: base, path: located.path };
             open(core, share, wish, base, &stream, seen)

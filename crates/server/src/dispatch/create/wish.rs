@@ -14,7 +14,8 @@ use smb::push::PushRequest;
 
 use crate::access::{Grant, MayAdd, MaySet};
 use crate::dispatch::{extended, malformed, oplock_break, posix};
-use crate::share::{DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
+use crate::limits::EA_NAMES_INLINE_MAX;
+use crate::share::{self, DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
@@ -234,6 +235,12 @@ impl Wish {
         matches!(self.disposition, CreateDisposition::OPEN | CreateDisposition::OPEN_IF)
             && !matches!(self.stream, StreamPart::Named(_))
             && self.instance.is_none()
+    }
+
+    /// Whether it is much work to carry out, whatever it finds.
+    pub(super) fn is_much(&self) -> bool {
+        let names: usize = self.extended.iter().map(|attribute| attribute.name.len()).sum();
+        self.allocation.is_some_and(share::is_much) || names > EA_NAMES_INLINE_MAX
     }
 
     /// Replaces what the file holds.

@@ -153,8 +153,9 @@ async fn set_attributes(
 ) -> Result<(), NtStatus> {
     let leave = access::admit(open, Set::ExtendedAttributes)?;
     let entry = Arc::clone(&open.entry);
+    let names = list.iter().map(|attribute| attribute.name.len()).sum();
     let work = move || entry.set_extended_attributes(leave, &list);
-    Ok(call.changing(open, open.entry.inline_io(), work).await??)
+    Ok(call.changing(open, open.entry.inline_to_set_attributes(names), work).await??)
 }
 
 // MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update
@@ -197,6 +198,10 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     }
     call.recall(&open.node, RecallReason::TRUNCATION, is_cut).await?;
     let entry = Arc::clone(&open.entry);
+    let inline = match resize {
+        Resize::End(size) => entry.inline_to_resize(size),
+        Resize::Allocation(size) => entry.inline_to_allocate(size),
+    };
     let work = move || {
         let _resizing = resizing;
         match resize {
@@ -204,7 +209,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
             Resize::Allocation(size) => entry.set_allocation(size),
         }
     };
-    Ok(call.changing_bytes(open, admitted, open.entry.inline_io(), work).await??)
+    Ok(call.changing_bytes(open, admitted, inline, work).await??)
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {

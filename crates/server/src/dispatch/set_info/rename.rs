@@ -39,8 +39,13 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     }
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     let core = &call.link.core;
-    if open.entry.is_directory() && target.is_open_below(core) {
-        return Err(NtStatus::ACCESS_DENIED);
+    if open.entry.is_directory() {
+        let (core, target) = (Arc::clone(core), Arc::clone(&target));
+        // Everything that is open is looked at.
+        let look = move || target.is_open_below(&core);
+        if call.blocking(InlineIo::CachedReads, look).await? {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
     }
     for _ in 0..ATTEMPTS_MAX {
         let Cleared { to, creation, replace, claimed } =
@@ -50,11 +55,11 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
             return Ok(());
         }
         target.enter_directory(call, &to).await?;
-        let inline = match target.share.journal() {
-            // What is noted is on a disk.
-            Some(_) => InlineIo::CachedReads,
-            None => target.share.inline_by_name(&[&target.from, &to]),
-        };
+        // What is noted is on a disk. A file that is replaced gives back its pages, and what is below a directory
+        // that is moved up is looked at for links.
+        let is_noted = target.share.journal().is_some();
+        let is_much = is_noted || replace.is_some() || !open.entry.is_plain();
+        let inline = target.share.inline_by_name(&[&target.from, &to]).unless(is_much);
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
         let renaming = Renaming {
             core: Arc::clone(core),
@@ -201,7 +206,8 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         let Cleared { to, replace, claimed, .. } =
             target.clear(call, open, new, Adds::Link).await?;
         let (share, entry) = (Arc::clone(&target.share), Arc::clone(&open.entry));
-        let inline = share.inline_by_name(&[&to]);
+        let is_much = replace.is_some() || !entry.is_plain();
+        let inline = share.inline_by_name(&[&to]).unless(is_much);
         let work = move || {
             let _claimed = claimed;
             share.link(leave, &entry, &to, replace)
@@ -288,9 +294,9 @@ impl Target {
     // writing with others, and has to be admitted beside theirs.
     async fn enter_directory(&self, call: &Call, to: &SharePath) -> Result<(), NtStatus> {
         let (share, directory) = (Arc::clone(&self.share), to.parent());
-        let inline = share.inline_by_name(&[&directory]);
-        let work = move || share.locate(&directory);
-        let located = call.blocking(inline, work).await??;
+        let looked_in = Arc::clone(&share);
+        let look = move |reach| looked_in.locate_within(&directory, reach);
+        let located = call.looking_up(&share, look).await?;
         let node = located.found.and_then(|found| call.link.core.nodes.existing(found.key));
         let Some(node) = node else { return Ok(()) };
         let adds = Kinds { read: false, write: true, delete: false };
@@ -313,10 +319,11 @@ impl Target {
     ) -> Result<Cleared, NtStatus> {
         for _ in 0..ATTEMPTS_MAX {
             let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
-            let inline = share.inline_by_name(&[&wanted]);
             let inherits = adds == Adds::Renamed && !open.entry.is_directory();
-            let work = move || -> Result<(Located, bool, Option<Remembered>), ShareError> {
-                let located = share.locate(&wanted)?;
+            let looked_in = Arc::clone(&share);
+            let look = move |reach| -> Result<(Located, bool, Option<Remembered>), ShareError> {
+                let share = &looked_in;
+                let located = share.locate_within(&wanted, reach)?;
                 let read_only = match &located.found {
                     Some(found) => {
                         let attributes = share.metadata_of(found)?.attributes;
@@ -329,7 +336,7 @@ impl Target {
                     if is_free && inherits { share.remembered(&located.path) } else { None };
                 Ok((located, read_only, remembered))
             };
-            let (located, read_only, remembered) = call.blocking(inline, work).await??;
+            let (located, read_only, remembered) = call.looking_up(&share, look).await?;
             if let Some(Remembered { path, creation }) = remembered {
                 return Ok(Cleared::free(path, Some(creation)));
             }
