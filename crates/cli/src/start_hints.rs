@@ -29,6 +29,9 @@ pub(crate) fn of(error: &StartError) -> Option<&'static str> {
         StartError::ConfigCapture { .. } => {
             Some("the file of --pcap is made anew: can its directory be written to?")
         }
+        StartError::HostDescriptors { .. } => {
+            Some("raise the hard limit of open files: ulimit -Hn, or LimitNOFILE= of the service")
+        }
         _ => None,
     }
 }

@@ -5,6 +5,8 @@ use std::fs::File;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
+use crate::config::ServerConfig;
+
 /// Raises the soft limit to the hard one, and has the kernel make room. The limit there is then; `None`: there is
 /// none.
 ///
@@ -22,6 +24,25 @@ pub(crate) fn raise() -> Option<usize> {
     count
 }
 
+/// Fits the bounds on what takes descriptors to how many there may be, and says what they have become. False: too few
+/// to serve.
+pub(crate) fn fit(config: &mut ServerConfig, count: usize) -> bool {
+    let wanted = (config.limits.opens_max, config.limits.connections_max);
+    let Some(kept) = config.limits.fit(count) else { return false };
+    let push_connections = u32::try_from(kept / 4).unwrap_or(u32::MAX);
+    config.push.connections_max = config.push.connections_max.min(push_connections);
+    let (opens, connections) = (config.limits.opens_max, config.limits.connections_max);
+    if (opens, connections) != wanted {
+        warn!(
+            descriptors = count,
+            opens,
+            connections,
+            "fewer files and connections than could be served: raise the hard limit of open files (LimitNOFILE=, ulimit -Hn)"
+        );
+    }
+    true
+}
+
 // The kernel doubles its table of descriptors when that is full, and where there are threads it waits until none of
 // them looks at the old one: 10 to 30 ms for whoever needs the next descriptor.
 fn make_room(count: usize) {
@@ -33,5 +54,5 @@ fn make_room(count: usize) {
     }
 }
 
-/// Descriptors there is room for at once: those that dist/landfast.service asks for, in half a MiB.
-const MADE_MAX: usize = 65_536;
+/// Descriptors there is room for at once: those that dist/landfast.service asks for, in a MiB.
+const MADE_MAX: usize = 81_920;

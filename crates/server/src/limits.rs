@@ -45,12 +45,28 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bounds what takes descriptors so that no user, and not all guests, can take those that the process has: a
-    /// CREATE is refused before the descriptors for connections are gone.
-    pub(crate) fn fit(&mut self, descriptors: usize) {
-        self.opens_max = self.opens_max.min(descriptors - descriptors / 8);
-        self.user_opens_max = self.user_opens_max.min(descriptors / 2);
-        self.guest_opens_max = self.guest_opens_max.min(descriptors / 4);
+    /// Fits what takes descriptors to how many the process may have: no user, and not all guests, can take those of
+    /// the others, nor all together those that connections are accepted, files looked up and logs written with. How
+    /// many are kept for that; `None`: there are too few to serve.
+    pub(crate) fn fit(&mut self, descriptors: usize) -> Option<usize> {
+        let descriptors = Some(descriptors).filter(|count| *count >= DESCRIPTORS_MIN)?;
+        let kept = (descriptors / 4).min(DESCRIPTORS_KEPT_MAX);
+        let rest = descriptors - kept;
+        if self.opens_max.saturating_add(self.connections_max) <= rest {
+            return Some(kept);
+        }
+        // As they are to one another by default.
+        let opens = rest - self.connections_max.min(rest / 9 * 2);
+        self.opens_max = self.opens_max.min(opens);
+        self.user_opens_max = self.user_opens_max.min(opens / 7 * 4);
+        self.guest_opens_max = self.guest_opens_max.min(opens / 7 * 2);
+        let connections = rest - self.opens_max;
+        self.connections_max = self.connections_max.min(connections);
+        let quarter = connections / 4;
+        self.user_connections_max = self.user_connections_max.min(quarter);
+        self.guest_connections_max = self.guest_connections_max.min(quarter);
+        self.unauthenticated_max = self.unauthenticated_max.min(quarter);
+        Some(kept)
     }
 }
 
@@ -62,9 +78,8 @@ impl Default for Limits {
             guest_connections_max: 1_024,
             // A quarter: no user alone keeps the others out.
             user_connections_max: 4_096,
-            // A quarter of the descriptors that dist/landfast.service asks for.
+            // Descriptors: with those of connections and DESCRIPTORS_KEPT_MAX what dist/landfast.service asks for.
             guest_opens_max: 16_384,
-            // Half of them, and what is left by all opens is for connections and shares.
             user_opens_max: 32_768,
             opens_max: 57_344,
             authentication_timeout: Duration::from_secs(30),
@@ -82,6 +97,11 @@ impl Default for Limits {
     }
 }
 
+/// Descriptors kept for what no peer holds for long: files that are looked up, push connections, logs, the control
+/// socket. A quarter where there are few.
+pub(crate) const DESCRIPTORS_KEPT_MAX: usize = 8_192;
+/// With fewer the server does not start.
+pub(crate) const DESCRIPTORS_MIN: usize = 256;
 /// Largest frame before authentication: NEGOTIATE with contexts and SPNEGO tokens stay under it.
 pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
 /// Credits before authentication, which takes a handful, and of guests.
@@ -241,10 +261,22 @@ mod tests {
     #[test]
     fn files_of_a_user_leave_descriptors_to_connections_where_there_are_few() {
         let mut limits = Limits::default();
-        limits.fit(1 << 20);
-        assert_eq!(limits.user_opens_max, Limits::default().user_opens_max);
+        // What dist/landfast.service asks for is enough for all.
+        assert_eq!(limits.fit(81_920), Some(8_192));
+        assert_eq!((limits.opens_max, limits.connections_max), (57_344, 16_384));
+        for (count, kept) in [(65_536, 8_192), (4_096, 1_024), (1_024, 256), (256, 64)] {
+            let mut limits = Limits::default();
+            assert_eq!(limits.fit(count), Some(kept));
+            assert!(limits.opens_max + limits.connections_max + kept <= count);
+            assert!(limits.user_opens_max < limits.opens_max * 2 / 3);
+            assert!(limits.user_connections_max * 3 < limits.connections_max);
+            assert!(limits.guest_opens_max > 0 && limits.unauthenticated_max > 0);
+        }
+        assert_eq!(limits.fit(255), None, "too few to serve");
+        // Who has set less keeps it, and leaves more to others.
+        let mut limits = Limits { connections_max: 10, user_opens_max: 2, ..Limits::default() };
         limits.fit(1_024);
-        let Limits { opens_max, user_opens_max, guest_opens_max, .. } = limits;
-        assert_eq!((opens_max, user_opens_max, guest_opens_max), (896, 512, 256));
+        assert_eq!((limits.connections_max, limits.opens_max), (10, 1_024 - 256 - 10));
+        assert_eq!(limits.user_opens_max, 2);
     }
 }

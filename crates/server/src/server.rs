@@ -18,6 +18,7 @@ use crate::config::{ServerConfig, Users};
 use crate::descriptors;
 use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
 use crate::exports;
+use crate::limits::DESCRIPTORS_MIN;
 use crate::memory;
 use crate::panics::keep_going;
 use crate::push::registrar::Registrar;
@@ -40,8 +41,10 @@ impl Server {
     /// # Errors
     /// A share cannot be exported, an address cannot be listened on.
     pub async fn start(mut config: ServerConfig) -> Result<Running, StartError> {
-        if let Some(count) = descriptors::raise() {
-            config.limits.fit(count);
+        if let Some(count) = descriptors::raise()
+            && !descriptors::fit(&mut config, count)
+        {
+            return Err(StartError::HostDescriptors { count, wanted: DESCRIPTORS_MIN });
         }
         if let Some(name) = exports::duplicate(&config.shares) {
             return Err(StartError::ConfigDuplicateShare(name.to_owned()));
@@ -350,6 +353,14 @@ pub enum StartError {
         path: PathBuf,
         /// Why not.
         source: PcapError,
+    },
+    /// The process may have too few files open to serve anybody.
+    #[error("{count} open files are allowed, and {wanted} is the least to serve with")]
+    HostDescriptors {
+        /// How many it may have.
+        count: usize,
+        /// How many it must.
+        wanted: usize,
     },
     /// The host gives no thread.
     #[error("no thread for the RDMA engine: {0}")]

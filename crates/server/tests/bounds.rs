@@ -5,6 +5,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use server::share::Admission;
@@ -13,8 +14,8 @@ use smb::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
 use smb::fsctl::{FileLevelTrim, FileRange};
 use smb::info::FileInfoClass;
 use smb::{
-    Command, ControlCode, Empty, FileId, LockElement, LockFlags, LockRequest, Name, NtStatus,
-    OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest,
+    Command, ControlCode, Empty, FileId, FlushRequest, LockElement, LockFlags, LockRequest, Name,
+    NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest,
 };
 use support::compound::{compound, headers, with_header};
 use support::{Fixture, Wire, read};
@@ -190,6 +191,32 @@ fn a_user_has_a_bounded_number_of_files_open_in_all_sessions() {
     assert_eq!(other.open("theirs", |_| {}).status, NtStatus::SUCCESS);
     assert_eq!(wires[0].close(opened[0]), NtStatus::SUCCESS);
     assert_eq!(wires[1].open("more", |_| {}).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn an_open_counts_as_many_descriptors_as_it_has() {
+    let fixture = Fixture::start_in(Path::new("/var/tmp"), |config| {
+        config.limits.user_opens_max = 8;
+    });
+    let mut wire = fixture.client(1);
+    // Of a stream three: its own, its file's, that of the directory of its streams.
+    let streams: Vec<_> = (0..2).map(|_| wire.open("f:stream", |_| {})).collect();
+    assert!(streams.iter().all(|opened| opened.status == NtStatus::SUCCESS));
+    assert_eq!(wire.open("f:stream", |_| {}).status, NtStatus::INSUFFICIENT_RESOURCES);
+    let files = [wire.open("a", |_| {}), wire.open("b", |_| {})];
+    assert!(files.iter().all(|opened| opened.status == NtStatus::SUCCESS));
+    assert_eq!(wire.open("c", |_| {}).status, NtStatus::INSUFFICIENT_RESOURCES);
+    // What a file on a disk is flushed through is one more.
+    let flush = |wire: &mut Wire, file_id| {
+        wire.ask(Command::FLUSH, |out| FlushRequest { file_id }.emit(out)).0.status
+    };
+    assert_eq!(flush(&mut wire, files[0].id), NtStatus::INSUFFICIENT_RESOURCES);
+    assert_eq!(wire.close(streams[0].id), NtStatus::SUCCESS);
+    assert_eq!(flush(&mut wire, files[0].id), NtStatus::SUCCESS);
+    assert_eq!(flush(&mut wire, files[0].id), NtStatus::SUCCESS, "no more of them");
+    let opened: Vec<_> = (0..3).map(|_| wire.open("c", |_| {}).status).collect();
+    let full = NtStatus::INSUFFICIENT_RESOURCES;
+    assert_eq!(opened, [NtStatus::SUCCESS, NtStatus::SUCCESS, full]);
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
         device.persist()?;
         return persist_name(open);
     }
-    match open.node.commit_group(&open.entry)?.persist() {
+    match open.node.commit_group(open)?.persist() {
         Ok(()) => {
             // What binds a stream to its file is in the file.
             share.persist_binding(&open.entry).map_err(failed)?;

@@ -229,6 +229,7 @@ pub(super) async fn set_reparse_point(
     }
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     let (entry, path) = (Arc::clone(&open.entry), open.path());
+    open.take_place()?;
     let work = move || share.turn_into_link(leave, &entry, &path, &link.substitute);
     Ok(call.changing(open, InlineIo::CachedReads, work).await??)
 }

@@ -26,8 +26,8 @@ use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::flush;
 use crate::share::{InlineIo, Share, ShareError};
-use crate::state::Open;
 use crate::state::caching::Caching;
+use crate::state::{Hold, Open};
 
 /// Carries out one of push mode's controls and returns its output.
 pub(crate) async fn control(
@@ -85,8 +85,10 @@ async fn map(
     let region = loop {
         resized(call, open).await?;
         check_range(open, &asked)?;
+        // Its descriptor lasts as long as the region.
+        let place = open.another_place()?;
         let medium = medium(call, open, share, &asked).await?;
-        if let Some(region) = enter(call, open, push, &asked, engine, medium)? {
+        if let Some(region) = enter(call, open, push, &asked, engine, (medium, place))? {
             break region;
         }
     };
@@ -208,7 +210,7 @@ fn enter(
     push: &Arc<OpenPush>,
     asked: &MapRequest,
     engine: EngineConnection,
-    medium: Arc<dyn Medium>,
+    (medium, place): (Arc<dyn Medium>, Option<Hold>),
 ) -> Result<Option<Arc<Region>>, NtStatus> {
     let core = &call.link.core;
     let region = Arc::new(Region::new(RegionParts {
@@ -224,6 +226,7 @@ fn enter(
         connection_id: asked.push_connection_id,
         connection: engine,
         media: Media::new(medium),
+        place,
         node: Arc::clone(&open.node),
         entry: Arc::clone(&open.entry),
         open: Arc::clone(push),

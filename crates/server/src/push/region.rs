@@ -30,7 +30,7 @@ use super::witness::{Media, Witness};
 use crate::share::{Entry, SharePath};
 use crate::state::lease::Owner;
 use crate::state::node::Node;
-use crate::state::{Identity, OpenSerial};
+use crate::state::{Hold, Identity, OpenSerial};
 
 /// One registration.
 pub(crate) struct Region {
@@ -53,6 +53,7 @@ pub(crate) struct Region {
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
     pub(super) open: Arc<OpenPush>,
+    _place: Option<Hold>,
     life: Mutex<Life>,
     /// Notified when the region, or the last commit on it, has ended.
     ended: Notify,
@@ -96,6 +97,8 @@ pub(super) struct RegionParts {
     pub(super) connection_id: PushConnectionId,
     pub(super) connection: EngineConnection,
     pub(super) media: Media,
+    /// Of the descriptor of its medium.
+    pub(super) place: Option<Hold>,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
     pub(super) open: Arc<OpenPush>,
@@ -157,6 +160,7 @@ impl Region {
             node: parts.node,
             entry: parts.entry,
             open: parts.open,
+            _place: parts.place,
             life: Mutex::new(life),
             ended: Notify::new(),
         }

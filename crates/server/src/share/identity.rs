@@ -25,8 +25,8 @@ use rustix::fs::{FsWord, Mode, OFlags};
 use rustix::ioctl::{Opcode, Updater, opcode};
 
 use super::attributes::proc_name;
-use super::inline::{BCACHEFS, BTRFS, EXT, TMPFS, ZFS};
 use super::error::ShareError;
+use super::inline::{BCACHEFS, BTRFS, EXT, TMPFS, ZFS};
 use super::metadata;
 
 /// See the module.

@@ -83,6 +83,7 @@ pub use ranges::{COPY_MAX, Span};
 pub use remainder::Remainder;
 pub use short::{is_short, short_name};
 pub use stream_name::{StreamName, StreamPart};
+pub(crate) use streams::STREAM_DESCRIPTORS;
 pub use streams::{FoundStream, StreamFacts};
 pub use sweep::{SweepError, Swept};
 pub use tunnel::Remembered;

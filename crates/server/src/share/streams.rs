@@ -438,6 +438,8 @@ fn stored(name: &str) -> String {
 
 /// The directory of all streams of a share, at its top. No client can name it.
 pub(super) const HOME: &str = ".landfast-streams";
+/// Descriptors of an open stream: its own, its file's, that of the directory of its streams.
+pub(crate) const STREAM_DESCRIPTORS: usize = 3;
 const BINDING: &str = "user.landfast.streams";
 const BINDING_LEN: usize = 32;
 const VERSION: u32 = 1;

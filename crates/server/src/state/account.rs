@@ -119,6 +119,11 @@ impl Hold {
         Self { account: Arc::clone(account), what, amount, levels: 0 }
     }
 
+    /// As much more of the same, for what ends at another time; `None` if that is not left.
+    pub(crate) fn another(&self, amount: usize) -> Option<Self> {
+        self.account.try_take(self.what, amount)
+    }
+
     /// Gives back what is more than `amount`.
     pub(crate) fn shrink(&mut self, amount: usize) {
         let amount = u32::try_from(amount).unwrap_or(u32::MAX).min(self.amount);

@@ -15,6 +15,7 @@ use pmem::CommitGroup;
 use tokio::sync::Notify;
 use tracing::error;
 
+use super::account::Hold;
 use super::caching::{Flavor, Intent};
 use super::changes::{Change, Changes, Changing, Kept};
 use super::durable::Orphans;
@@ -235,7 +236,8 @@ pub(crate) struct Node {
     /// [`LockTable`].
     pub(crate) changed: Notify,
     orphans: Arc<Orphans>,
-    commit: OnceLock<CommitGroup>,
+    // And the place of its descriptor.
+    commit: OnceLock<(CommitGroup, Option<Hold>)>,
     gone: Arc<AtomicUsize>,
     takings: Arc<Takings>,
     /// WRITEs that wait for the disk.
@@ -290,19 +292,29 @@ impl Node {
         self.key
     }
 
-    /// Those who share the flushes of this file.
-    pub(crate) fn commit_group(&self, entry: &Entry) -> Result<&CommitGroup, ShareError> {
-        if let Some(group) = self.commit.get() {
+    /// Those who share the flushes of the file that is open.
+    pub(crate) fn commit_group(&self, open: &Open) -> Result<&CommitGroup, ShareError> {
+        self.commit_group_in(&open.entry, || open.another_place())
+    }
+
+    fn commit_group_in(
+        &self,
+        entry: &Entry,
+        place: impl FnOnce() -> Result<Option<Hold>, ShareError>,
+    ) -> Result<&CommitGroup, ShareError> {
+        if let Some((group, _)) = self.commit.get() {
             return Ok(group);
         }
+        let place = place()?;
         let failed = |_| ShareError::HandlesExhausted;
         let group = CommitGroup::of(&entry.duplicate()?).map_err(failed)?;
-        Ok(self.commit.get_or_init(|| group))
+        Ok(&self.commit.get_or_init(|| (group, place)).0)
     }
 
     /// Bytes of the file may be lost: no flush of it succeeds any more. Blocks.
     pub(crate) fn poison(&self, entry: &Entry) {
-        match self.commit_group(entry) {
+        // A loss is remembered whoever has how many descriptors.
+        match self.commit_group_in(entry, || Ok(None)) {
             Ok(group) => group.poison(),
             Err(error) => error!(file = ?self.key, %error, "a loss cannot be remembered"),
         }

@@ -72,7 +72,7 @@ pub(crate) struct Open {
     /// Its CREATE may come again: nobody has used it yet.
     may_repeat: AtomicBool,
     life: AtomicU8,
-    /// Its place among the opens of its user; of one from before a restart there is none.
+    /// Its descriptors among those of its user.
     place: Mutex<Option<Hold>>,
     /// Held by who changes the file for this open, whole by who ends it or hands it over.
     changes: RwLock<()>,
@@ -206,6 +206,30 @@ impl Open {
             place: Mutex::new(held_place),
             changes: RwLock::default(),
         }
+    }
+
+    /// A place for one more descriptor among those of its user, for what the open makes that may outlive it.
+    ///
+    /// # Errors
+    /// The user has as many as it may have.
+    pub(crate) fn another_place(&self) -> Result<Option<Hold>, ShareError> {
+        match &*self.place.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(held) => held.another(1).map(Some).ok_or(ShareError::HandlesExhausted),
+            None => Ok(None),
+        }
+    }
+
+    /// Counts one more descriptor of its own.
+    ///
+    /// # Errors
+    /// The user has as many as it may have.
+    pub(crate) fn take_place(&self) -> Result<(), ShareError> {
+        let more = self.another_place()?;
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(place), Some(more)) = (place.as_mut(), more) {
+            place.absorb(more);
+        }
+        Ok(())
     }
 
     /// Whether its CREATE may come again.

@@ -32,6 +32,7 @@ use super::lease::{Granted, Owner};
 use super::locks::{LockRange, OpenSerial};
 use super::node::{NodeState, OpenRecord};
 use super::open::{Durable, Open, OpenParts, Origin};
+use super::resource::Resource;
 use super::session::Identity;
 use super::sharing::{Kinds, Sharing};
 use super::tree::{Target, Tree};
@@ -199,6 +200,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         OPLOCK => Owner::Open(serial),
         _ => Owner::Lease { client: note.client, key: note.lease_key },
     };
+    let place = core.accounts.of(&user).try_take(Resource::Opens, 1).ok_or(Lost::TooMany)?;
     let key_claim = core.lease_keys.claim(owner, found.key).ok_or(Lost::LeaseKey)?;
     let node = core.nodes.node(found.key);
     let tree = Tree::new(0, Target::Disk(Arc::clone(share)), granted.rights);
@@ -219,7 +221,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         session: Weak::new(),
         volatile: 0,
         sequence: 0,
-        place: None,
+        place: Some(place),
     }));
     let timeout = Duration::from_millis(u64::from(note.timeout_ms));
     let _ = open.durable.set(Durable { timeout, persistent: true });

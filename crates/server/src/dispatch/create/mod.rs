@@ -93,10 +93,10 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
     }
     let core = &call.link.core;
-    let place = call.session().account.try_take(Resource::Opens, 1);
-    let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     let serial = core.next_serial();
     let wish = Arc::new(Wish::check(&request, &tree, client, &call.session().identity, serial)?);
+    let place = call.session().account.try_take(Resource::Opens, wish.descriptors());
+    let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     let created = match settle(call, &share, &wish).await {
         Err(NtStatus::STOPPED_ON_SYMLINK) => {
             let path = wish.path.clone();

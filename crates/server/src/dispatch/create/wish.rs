@@ -237,6 +237,11 @@ impl Wish {
             && self.instance.is_none()
     }
 
+    /// Descriptors that the open will have.
+    pub(super) fn descriptors(&self) -> usize {
+        if matches!(self.stream, StreamPart::Named(_)) { share::STREAM_DESCRIPTORS } else { 1 }
+    }
+
     /// Whether it is much work to carry out, whatever it finds.
     pub(super) fn is_much(&self) -> bool {
         let names: usize = self.extended.iter().map(|attribute| attribute.name.len()).sum();
