@@ -61,11 +61,13 @@ impl Limits {
         self.user_opens_max = self.user_opens_max.min(opens / 7 * 4);
         self.guest_opens_max = self.guest_opens_max.min(opens / 7 * 2);
         let connections = rest - self.opens_max;
-        self.connections_max = self.connections_max.min(connections);
-        let quarter = connections / 4;
-        self.user_connections_max = self.user_connections_max.min(quarter);
-        self.guest_connections_max = self.guest_connections_max.min(quarter);
-        self.unauthenticated_max = self.unauthenticated_max.min(quarter);
+        if connections < self.connections_max {
+            self.connections_max = connections;
+            let quarter = connections / 4;
+            self.user_connections_max = self.user_connections_max.min(quarter);
+            self.guest_connections_max = self.guest_connections_max.min(quarter);
+            self.unauthenticated_max = self.unauthenticated_max.min(quarter);
+        }
         Some(kept)
     }
 }
@@ -278,5 +280,6 @@ mod tests {
         limits.fit(1_024);
         assert_eq!((limits.connections_max, limits.opens_max), (10, 1_024 - 256 - 10));
         assert_eq!(limits.user_opens_max, 2);
+        assert_eq!(limits.unauthenticated_max, Limits::default().unauthenticated_max);
     }
 }
