@@ -192,17 +192,21 @@ impl Share {
     /// Takes over what the server before has left: removes links half made, and opens the log of persistent opens.
     /// Changes the disk.
     pub(crate) fn take_over(&mut self) -> Result<(), ShareOpenError> {
+        if let Some(path) = self.fixed.persistent_opens.as_deref() {
+            let opened = BootId::current().and_then(|boot| Journal::open(path, boot));
+            let (journal, left_over) = opened.map_err(|source| ShareOpenError::ConfigJournal {
+                path: path.to_owned(),
+                source,
+            })?;
+            self.journal = Some(journal);
+            self.left_over = LeftOver::new(left_over);
+        }
+        // Behind the log: another server that has it has half-made links, too.
         if !self.is_read_only()
             && let Err(error) = self.sweep_new_links()
         {
             warn!(share = self.name, %error, "links that a crash left cannot be removed");
         }
-        let Some(path) = self.fixed.persistent_opens.as_deref() else { return Ok(()) };
-        let opened = BootId::current().and_then(|boot| Journal::open(path, boot));
-        let (journal, left_over) = opened
-            .map_err(|source| ShareOpenError::ConfigJournal { path: path.to_owned(), source })?;
-        self.journal = Some(journal);
-        self.left_over = LeftOver::new(left_over);
         Ok(())
     }
 
