@@ -63,10 +63,10 @@ impl Limits {
         let connections = rest - self.opens_max;
         if connections < self.connections_max {
             self.connections_max = connections;
-            let quarter = connections / 4;
+            let (quarter, third) = (connections / 4, connections / 3);
             self.user_connections_max = self.user_connections_max.min(quarter);
-            self.guest_connections_max = self.guest_connections_max.min(quarter);
-            self.unauthenticated_max = self.unauthenticated_max.min(quarter);
+            self.guest_connections_max = self.guest_connections_max.min(third);
+            self.unauthenticated_max = self.unauthenticated_max.min(third);
         }
         Some(kept)
     }

@@ -12,14 +12,24 @@ use crate::{Attack, Siege};
 pub(crate) fn strangers(siege: &Siege) -> Attack {
     let held: Vec<_> = (0..1_100).map(|_| TcpStream::connect(siege.address).unwrap()).collect();
     let reached = settled(siege, |status| status.unauthenticated);
-    Attack { at: "Limits::unauthenticated_max", limit: 1_024, reached, held: Box::new(held) }
+    Attack {
+        at: "Limits::unauthenticated_max",
+        limit: siege.fitted().1,
+        reached,
+        held: Box::new(held),
+    }
 }
 
 /// More connections of guests than there may be: the oldest makes room.
 pub(crate) fn guests(siege: &Siege) -> Attack {
     let held: Vec<_> = (0..1_060).map(|_| siege.guest(7)).collect();
     let reached = settled(siege, |status| status.connections);
-    Attack { at: "Limits::guest_connections_max", limit: 1_024, reached, held: Box::new(held) }
+    Attack {
+        at: "Limits::guest_connections_max",
+        limit: siege.fitted().1,
+        reached,
+        held: Box::new(held),
+    }
 }
 
 /// The count once nothing more changes it: connections that made room have ended.

@@ -58,8 +58,6 @@ pub(crate) fn of_guests(siege: &Siege) -> Attack {
             reached += 1;
         }
     }
-    // A quarter of what the process may have, where that is less.
-    let limit = siege.descriptors_max() / 4;
-    let limit = limit.min(16_384);
+    let (limit, _) = siege.fitted();
     Attack { at: "Limits::guest_opens_max", limit, reached, held: Box::new(held) }
 }

@@ -76,7 +76,9 @@ pub(crate) fn regions(siege: &Siege) -> Attack {
         held.push((wire, peer));
     }
     assert_eq!(siege.status().regions, reached);
-    Attack { at: "PushPolicy::regions_max", limit: 8_192, reached, held: Box::new(held) }
+    // Each file takes a descriptor, and each region of it another: of those a user may have.
+    let limit = siege.user_opens_max().saturating_sub(usize::from(number)).min(8_192);
+    Attack { at: "PushPolicy::regions_max", limit, reached, held: Box::new(held) }
 }
 
 // A region for each page of a file, as long as there are some.

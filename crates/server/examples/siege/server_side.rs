@@ -79,8 +79,27 @@ impl Siege {
         });
     }
 
-    /// Descriptors that its process may have.
-    pub(crate) fn descriptors_max(&self) -> usize {
+    /// What the server has fitted to its descriptors, as `Limits::fit` does: files of guests, and connections of guests
+    /// or strangers.
+    pub(crate) fn fitted(&self) -> (usize, usize) {
+        let (opens, connections) = self.descriptors();
+        ((opens / 7 * 2).min(16_384), (connections / 3).min(1_024))
+    }
+
+    /// Files of one user, fitted likewise.
+    pub(crate) fn user_opens_max(&self) -> usize {
+        (self.descriptors().0 / 7 * 4).min(32_768)
+    }
+
+    // Those of all for files, and for connections.
+    fn descriptors(&self) -> (usize, usize) {
+        let descriptors = self.descriptors_max();
+        let rest = descriptors - (descriptors / 4).min(8_192);
+        let opens = (rest - (rest / 9 * 2).min(16_384)).min(57_344);
+        (opens, rest - opens)
+    }
+
+    fn descriptors_max(&self) -> usize {
         let text = fs::read_to_string(format!("/proc/{}/limits", self.pid)).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()

@@ -77,7 +77,9 @@ pub(super) fn attempt(
         located => located?,
     };
     match (located.found, wish.disposition) {
-        (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        (Some(found), CreateDisposition::CREATE) if !wish.has_made(found.key) => {
+            Err(NtStatus::OBJECT_NAME_COLLISION)
+        }
         // What is there may be much to empty: for who may wait.
         (Some(found), _) if wish.overwrites() && !reach.may_wait() && found.is_much_to_empty() => {
             Ok(Attempt::Farther)
@@ -337,6 +339,9 @@ fn finish_opening(
         if let Some(allocation) = wish.allocation {
             entry.set_allocation(allocation)?;
         }
+    }
+    if wish.has_made(found.key) {
+        action = CreateAction::CREATED;
     }
     let metadata = entry.metadata()?;
     Ok((entry, metadata, action))

@@ -71,6 +71,7 @@ pub(super) fn create(
         Ok(found.is_some_and(|found| found.key == entry.key()))
     };
     if let Some(wait) = enter(core, &node, record, seen, is_named)? {
+        wish.note_made(entry.key());
         // Only looked at by us, it goes again.
         if let Attempt::Moving(_) = wait
             && let Ok(_alone) = Node::claim(&node, None)

@@ -68,7 +68,9 @@ pub(super) fn attempt(
         return Err(NtStatus::CANNOT_DELETE);
     }
     match (share.find_stream(&file, name)?, wish.disposition) {
-        (Some(_), CreateDisposition::CREATE) => Err(NtStatus::OBJECT_NAME_COLLISION),
+        (Some(found), CreateDisposition::CREATE) if !wish.has_made(found.key) => {
+            Err(NtStatus::OBJECT_NAME_COLLISION)
+        }
         (Some(stream), _)
             if wish.overwrites() && !reach.may_wait() && stream.is_much_to_empty() =>
         {
@@ -138,6 +140,7 @@ fn enter_new(
     let is_named =
         || Ok(share.find_stream(&base.file, name)?.is_some_and(|found| found.key == key));
     if let Some(wait) = fresh::enter(core, &node, record, seen, is_named)? {
+        wish.note_made(key);
         return Ok(wait);
     }
     let action = CreateAction::CREATED;
@@ -185,6 +188,9 @@ fn open(
             if let Some(allocation) = wish.allocation {
                 entry.set_allocation(allocation)?;
             }
+        }
+        if wish.has_made(stream.key) {
+            action = CreateAction::CREATED;
         }
         let metadata = entry.metadata()?;
         Ok((entry, metadata, action))
