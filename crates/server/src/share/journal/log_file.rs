@@ -1,0 +1,58 @@
+//! The file of a log: found under its name, locked against other servers, and written anew beside itself.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+/// Where it is written anew.
+pub(super) fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(SUFFIX);
+    name.into()
+}
+
+/// The file that has the name, once it is locked: another may have taken its place before that.
+pub(super) fn open_locked(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    for _ in 0..REPLACED_MAX {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(flags).open(path)?;
+        lock(&file)?;
+        let (locked, named) = (file.metadata()?, std::fs::symlink_metadata(path));
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (locked.dev(), locked.ino())) {
+            return Ok(file);
+        }
+    }
+    Err(in_use())
+}
+
+/// Until it is closed, by the end of the process at the latest. A file system without locks goes unguarded.
+pub(super) fn lock(file: &File) -> io::Result<()> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(in_use()),
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn in_use() -> io::Error {
+    let text = "another server, or another share, keeps its opens there";
+    io::Error::new(io::ErrorKind::ResourceBusy, text)
+}
+
+/// Makes its name durable.
+pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+/// What a log's name has behind it while it is written anew.
+pub(super) const SUFFIX: &str = "new";
+/// How often another file may take the place of the log before it is locked.
+const REPLACED_MAX: usize = 16;

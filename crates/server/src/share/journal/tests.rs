@@ -1,0 +1,279 @@
+//! The log of persistent opens on a real file system.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::note_of_test as note;
+use super::*;
+
+const BOOT: BootId = TEST_BOOT;
+
+fn open(path: &Path) -> io::Result<(Journal, Vec<OpenNote>)> {
+    Journal::open(path, BOOT)
+}
+
+fn serials<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u64> {
+    notes.map(|note| note.serial).collect()
+}
+
+#[test]
+fn what_is_open_when_the_server_dies_is_there_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, notes) = open(&path).unwrap();
+    assert_eq!(notes, []);
+    for serial in [1, 2, 3] {
+        journal.open_durably(note(serial)).unwrap();
+    }
+    journal.move_durably(2, "c").unwrap();
+    journal.close(1).unwrap();
+    drop(journal);
+    let (_, notes) = open(&path).unwrap();
+    let two = OpenNote { path: "c".to_owned(), earlier: Some("a/b".to_owned()), ..note(2) };
+    assert_eq!(notes, [two.clone(), note(3)]);
+    // And once more, from the file that was written anew.
+    assert_eq!(open(&path).unwrap().1, [two, note(3)]);
+}
+
+#[test]
+fn each_open_is_noted_with_the_boot_that_it_was_made_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    // As a server wrote that knew of no boots.
+    let bytes = record(OPENED, |out| note(3).emit(out));
+    std::fs::write(&path, [MAGIC, &bytes].concat()).unwrap();
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(2)).unwrap();
+    drop(journal);
+    let next = BootId([10; 16]);
+    let (journal, _) = Journal::open(&path, next).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    drop(journal);
+    for _ in 0..2 {
+        let boots = |note: &OpenNote| (note.serial, note.boot);
+        let found: Vec<_> = open(&path).unwrap().1.iter().map(boots).collect();
+        assert_eq!(found, [(1, Some(next)), (2, Some(BOOT)), (3, None)]);
+    }
+}
+
+fn lock(offset: u64, exclusive: bool) -> LockNote {
+    LockNote { offset, length: 10, exclusive }
+}
+
+#[test]
+fn locks_are_there_again_and_those_given_back_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    let both = [LockChange::Lock(lock(0, true)), LockChange::Lock(lock(10, false))];
+    journal.lock_durably(1, 0x11, &both).unwrap();
+    journal.lock_durably(1, 0x21, &[LockChange::Lock(lock(10, false))]).unwrap();
+    journal.lock_durably(1, 0x12, &[LockChange::Unlock { offset: 0, length: 10 }]).unwrap();
+    journal.lock_durably(1, 0, &[LockChange::Unlock { offset: 10, length: 10 }]).unwrap();
+    journal.lock_durably(7, 0x11, &both).unwrap();
+    drop(journal);
+    let sequences = BTreeMap::from([(1, 0x12), (2, 0x21)]);
+    let expected = OpenNote { locks: vec![lock(10, false)], sequences, ..note(1) };
+    for _ in 0..2 {
+        assert_eq!(open(&path).unwrap().1, std::slice::from_ref(&expected));
+    }
+}
+
+#[test]
+fn the_file_does_not_grow_with_locks_taken_and_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    let size = || std::fs::metadata(&path).unwrap().len();
+    let mut largest = 0;
+    for round in 0..u32::try_from(2 * COMPACT_FROM).unwrap() {
+        let change = match round % 2 {
+            0 => LockChange::Lock(lock(0, true)),
+            _ => LockChange::Unlock { offset: 0, length: 10 },
+        };
+        // As the server does it, without waiting for the disk.
+        journal.change_locks(1, 0x10 | round & 0xf, &[change], false).unwrap();
+        largest = largest.max(size());
+    }
+    assert!(largest < 60 * u64::try_from(COMPACT_FROM + 2).unwrap(), "{largest} bytes");
+}
+
+#[test]
+fn wherever_a_crash_cuts_the_file_what_was_whole_before_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    let mut ends = vec![(MAGIC.len(), Vec::new())];
+    let mut end = |expected: &[u64]| {
+        let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+        ends.push((len, expected.to_vec()));
+    };
+    journal.open_durably(note(1)).unwrap();
+    end(&[1]);
+    journal.open_durably(note(2)).unwrap();
+    end(&[1, 2]);
+    journal.lock_durably(2, 0x11, &[LockChange::Lock(lock(0, true))]).unwrap();
+    end(&[1, 2]);
+    journal.close(1).unwrap();
+    end(&[2]);
+    let whole = std::fs::read(&path).unwrap();
+    for cut in MAGIC.len()..=whole.len() {
+        let expected = &ends.iter().rev().find(|(len, _)| *len <= cut).unwrap().1;
+        let found = replay(&whole[MAGIC.len()..cut]);
+        assert_eq!(&serials(found.values()), expected, "cut at {cut}");
+        // What never reached the disk reads as something else.
+        let mut torn = whole.clone();
+        torn[cut..].fill(0xa5);
+        let found = replay(&torn[MAGIC.len()..]);
+        assert_eq!(&serials(found.values()), expected, "torn at {cut}");
+    }
+}
+
+#[test]
+fn the_file_does_not_grow_with_what_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    for serial in 0..2_000 {
+        // As the server does it, without waiting for the disk.
+        let mut log = journal.lock();
+        log.append(&record(OPENED, |out| note(serial).emit(out)), false).unwrap();
+        log.live.insert(serial, note(serial));
+        drop(log);
+        journal.close(serial).unwrap();
+    }
+    let one = record(OPENED, |out| note(0).emit(out)).len();
+    let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+    assert!(len < (COMPACT_FROM + 2) * one);
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, []);
+}
+
+#[test]
+fn the_file_does_not_grow_with_renames() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    for number in 0..3 * COMPACT_FROM {
+        journal.move_durably(1, if number % 2 == 0 { "f" } else { "g" }).unwrap();
+    }
+    let longest = record(OPENED, |out| note(1).emit(out)).len();
+    let len = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+    assert!(len < (COMPACT_FROM + 4) * longest.min(moved(1, "f").len()) + longest, "{len}");
+    let renamed = OpenNote { path: "g".to_owned(), earlier: Some("f".to_owned()), ..note(1) };
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, [renamed]);
+}
+
+#[test]
+fn a_log_in_whose_place_another_may_come_back_promises_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    let mut log = journal.lock();
+    let file = write_beside(&path, &log.live, BOOT).unwrap();
+    let failed = log.replace(&path, file, |_| Err(io::Error::other("the disk")));
+    drop(log);
+    failed.unwrap_err();
+    journal.open_durably(note(2)).unwrap_err();
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, [note(1)]);
+}
+
+#[test]
+fn a_log_that_has_lost_its_name_promises_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    journal.open_durably(note(1)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    journal.open_durably(note(2)).unwrap_err();
+}
+
+#[test]
+fn two_logs_whose_names_differ_in_their_extension_are_written_anew_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("opens.one"), dir.path().join("opens.two"));
+    assert_ne!(beside(&one), beside(&two));
+    let logs = [&one, &two].map(|path| open(path).unwrap().0);
+    for (serial, log) in (1..).zip(&logs) {
+        log.open_durably(note(serial)).unwrap();
+    }
+    // As both are written anew at one time.
+    let mut first = logs[0].lock();
+    let file = write_beside(&one, &first.live, BOOT).unwrap();
+    let mut second = logs[1].lock();
+    let other = write_beside(&two, &second.live, BOOT).unwrap();
+    first.replace(&one, file, sync_directory_of).unwrap();
+    second.replace(&two, other, sync_directory_of).unwrap();
+    drop((first, second));
+    drop(logs);
+    assert_eq!(open(&one).unwrap().1, [note(1)]);
+    assert_eq!(open(&two).unwrap().1, [note(2)]);
+}
+
+#[test]
+fn a_log_is_not_opened_under_the_name_of_what_another_is_written_anew_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens.new");
+    open(&path).unwrap_err();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_log_that_somebody_keeps_is_refused_to_everybody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    let is_refused = || match open(&path) {
+        Err(error) => error.kind() == io::ErrorKind::ResourceBusy,
+        Ok(_) => false,
+    };
+    assert!(is_refused());
+    journal.open_durably(note(1)).unwrap();
+    // Also once another file has taken its place.
+    let mut log = journal.lock();
+    let file = write_beside(&path, &log.live, BOOT).unwrap();
+    log.replace(&path, file, sync_directory_of).unwrap();
+    drop(log);
+    assert!(is_refused());
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, [note(1)]);
+}
+
+#[test]
+fn a_link_is_not_followed_to_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("opens"), dir.path().join("link"));
+    drop(open(&path).unwrap());
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    open(&link).unwrap_err();
+}
+
+#[test]
+fn a_file_that_is_something_else_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    std::fs::write(&path, "somebody's notes").unwrap();
+    open(&path).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
+}
+
+#[test]
+fn the_log_is_its_owners_alone_to_read_whatever_it_was_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("opens");
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    drop(open(&path).unwrap());
+    assert_eq!(mode(), 0o600);
+    for file in [path.clone(), beside(&path)] {
+        std::fs::write(&file, MAGIC).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    }
+    drop(open(&path).unwrap());
+    assert_eq!(mode(), 0o600);
+}
