@@ -3,57 +3,20 @@
 
 mod support;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use server::share::Admission;
-use server::{ServerConfig, ShareConfig, SigningPolicy, Status};
-use smb::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
+use server::Status;
+use smb::create::{CreateOptions, CreateRequest};
 use smb::info::FileInfoClass;
 use smb::{
     CloseRequest, Command, FileId, LockElement, LockFlags, LockRequest, Name, NtStatus,
     QueryDirectoryFlags, QueryDirectoryRequest,
 };
 use support::compound::{compound, headers, related, with_header};
+use support::crowd::{CHARGE, LARGEST, OF_GUESTS, guest, save_credits, to_read, with_guests};
 use support::{Fixture, Wire, read};
-
-/// The largest READ, and what it costs.
-const LARGEST: u32 = 8 << 20;
-const CHARGE: u16 = 128;
-/// What guests may hold together of requests, and of answers.
-const OF_GUESTS: usize = 64 << 20;
-
-/// Share "shown" is for guests too; a file in it is longer than any READ.
-fn with_guests(config: &mut ServerConfig) {
-    let path = config.shares[0].path.join("shown");
-    fs::create_dir(&path).unwrap();
-    File::create(path.join("long")).unwrap().set_len(64 << 20).unwrap();
-    config.signing = SigningPolicy::WhenAsked;
-    config
-        .shares
-        .push(ShareConfig { guests: Admission::Reading, ..ShareConfig::new("shown", path) });
-}
-
-fn guest(fixture: &Fixture, number: u8) -> Wire {
-    let mut wire = fixture.dial();
-    wire.negotiate(number);
-    wire.log_on_as("mallory", "whatever");
-    assert_eq!(wire.enter("shown"), NtStatus::SUCCESS);
-    wire
-}
-
-fn to_read(request: &mut CreateRequest<'_>) {
-    request.desired_access = AccessMask::FILE_GENERIC_READ;
-    request.disposition = CreateDisposition::OPEN;
-}
-
-/// Asks until it has so many credits more.
-fn save_credits(wire: &mut Wire, count: u16) {
-    for _ in 0..=count / 31 {
-        assert_eq!(wire.ask(Command::ECHO, |out| smb::Empty.emit(out)).0.status, NtStatus::SUCCESS);
-    }
-}
 
 fn until(fixture: &Fixture, reached: impl Fn(&Status) -> bool) -> Status {
     let deadline = Instant::now() + Duration::from_secs(20);

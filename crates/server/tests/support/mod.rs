@@ -4,6 +4,7 @@
 
 pub(crate) mod compound;
 pub(crate) mod crash;
+pub(crate) mod crowd;
 pub(crate) mod logon;
 pub(crate) mod mounts;
 #[path = "../../../../tests/skipped.rs"]
