@@ -68,6 +68,35 @@ fn a_file_that_goes_with_its_last_open_is_gone_when_the_name_is_opened_again() {
 }
 
 #[test]
+fn a_create_makes_what_loses_its_name_while_it_looks() {
+    let fixture = Fixture::start();
+    let (is_over, file) = (AtomicBool::new(false), fixture.dir.path().join("f"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                std::fs::write(&file, b"").unwrap();
+                let _ = std::fs::remove_file(&file);
+            }
+        });
+        let mut wire = fixture.client(1);
+        let statuses: Vec<_> = (0..20 * ROUNDS)
+            .map(|_| {
+                let opened = wire.open("f", |request| {
+                    request.options |= CreateOptions::DELETE_ON_CLOSE;
+                });
+                if opened.status == NtStatus::SUCCESS {
+                    wire.close(opened.id);
+                }
+                opened.status
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        let refused = statuses.iter().filter(|status| **status != NtStatus::SUCCESS);
+        assert_eq!(refused.collect::<Vec<_>>(), Vec::<&NtStatus>::new());
+    });
+}
+
+#[test]
 fn a_create_that_waits_outlives_its_channel_and_its_copy_gets_what_came_of_it() {
     let fixture = Fixture::start();
     let mut holder = fixture.client(2);

@@ -65,31 +65,46 @@ pub(super) fn attempt(
     wish: &Wish,
     reach: Reach,
 ) -> Result<Attempt, NtStatus> {
+    match look_up(core, share, wish, reach) {
+        Ok(Some(attempted)) => Ok(attempted),
+        Ok(None) => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
+        // What was found lost its name before it was ours: what the name means now has to be looked up.
+        Err(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(Attempt::Again),
+        Err(status) => Err(status),
+    }
+}
+
+// `None`: nothing has the name, and nothing is to be made.
+fn look_up(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    reach: Reach,
+) -> Result<Option<Attempt>, NtStatus> {
     if wish.overwrites() && !share.is_read_only() {
         wish.may_overwrite()?;
     }
     let seen = core.nodes.takings.seen();
     if let StreamPart::Named(name) = &wish.stream {
-        return stream::attempt(core, share, wish, name, reach, &seen);
+        return stream::look_up(core, share, wish, name, reach, &seen);
     }
     let located = match share.locate_within(&wish.path, reach) {
-        Err(ShareError::WouldBlock) => return Ok(Attempt::Farther),
+        Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
         located => located?,
     };
-    match (located.found, wish.disposition) {
+    let attempted = match (located.found, wish.disposition) {
         (Some(found), CreateDisposition::CREATE) if !wish.has_made(found.key) => {
-            Err(NtStatus::OBJECT_NAME_COLLISION)
+            return Err(NtStatus::OBJECT_NAME_COLLISION);
         }
         // What is there may be much to empty: for who may wait.
         (Some(found), _) if wish.overwrites() && !reach.may_wait() && found.is_much_to_empty() => {
-            Ok(Attempt::Farther)
+            Attempt::Farther
         }
-        (Some(found), _) => open_existing(core, share, wish, &found, located.path, &seen),
-        (None, CreateDisposition::OPEN | CreateDisposition::OVERWRITE) => {
-            Err(NtStatus::OBJECT_NAME_NOT_FOUND)
-        }
-        (None, _) => fresh::create(core, share, wish, located.path, seen),
-    }
+        (Some(found), _) => open_existing(core, share, wish, &found, located.path, &seen)?,
+        (None, _) if !wish.creates() => return Ok(None),
+        (None, _) => fresh::create(core, share, wish, located.path, seen)?,
+    };
+    Ok(Some(attempted))
 }
 
 fn open_existing(

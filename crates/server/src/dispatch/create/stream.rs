@@ -20,41 +20,41 @@ use crate::share::{
 use crate::state::node::{Node, NodeState, StreamHold};
 use crate::state::taking::Seen;
 
-/// Tries once to open or create the stream `name` of what `path` names. May block.
-pub(super) fn attempt(
+/// Tries once to open or create the stream `name` of what `path` names; `None`: there is none, and none is to be
+/// made. May block.
+pub(super) fn look_up(
     core: &Arc<Core>,
     share: &Arc<Share>,
     wish: &Wish,
     name: &StreamName,
     reach: Reach,
     seen: &Seen,
-) -> Result<Attempt, NtStatus> {
+) -> Result<Option<Attempt>, NtStatus> {
     if wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
     let located = match share.locate_within(&wish.path, reach) {
-        Err(ShareError::WouldBlock) => return Ok(Attempt::Farther),
+        Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
         located => located?,
     };
-    let creates =
-        !matches!(wish.disposition, CreateDisposition::OPEN | CreateDisposition::OVERWRITE);
+    let creates = wish.creates();
     let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
     let Some(file) = located.found else {
         if !creates {
-            return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+            return Ok(None);
         }
         if creates_with_foreign_key {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         // The file comes first, as an empty one; then there is something to have a stream.
         return match share.create_file(wish.may_add()?, &located.path, wish.attributes) {
-            Ok(_) | Err(ShareError::Exists) => Ok(Attempt::Again),
+            Ok(_) | Err(ShareError::Exists) => Ok(Some(Attempt::Again)),
             Err(error) => Err(error.into()),
         };
     };
     let base = core.nodes.node(file.key);
     if let Some(going) = check_stays(&base, &base.lock())? {
-        return Ok(going);
+        return Ok(Some(going));
     }
     let metadata = share.metadata_of(&file)?;
     let is_read_only = metadata.attributes.contains(DosAttributes::READONLY);
@@ -67,26 +67,27 @@ pub(super) fn attempt(
     if is_read_only && wish.deletes_on_close() {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    match (share.find_stream(&file, name)?, wish.disposition) {
+    let attempted = match (share.find_stream(&file, name)?, wish.disposition) {
         (Some(found), CreateDisposition::CREATE) if !wish.has_made(found.key) => {
-            Err(NtStatus::OBJECT_NAME_COLLISION)
+            return Err(NtStatus::OBJECT_NAME_COLLISION);
         }
         (Some(stream), _)
             if wish.overwrites() && !reach.may_wait() && stream.is_much_to_empty() =>
         {
-            Ok(Attempt::Farther)
+            Attempt::Farther
         }
         (Some(stream), _) => {
             let base = Base { file, node: base, path: located.path };
-            open(core, share, wish, base, &stream, seen)
+            open(core, share, wish, base, &stream, seen)?
         }
-        (None, _) if !creates => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
-        (None, _) if creates_with_foreign_key => Err(NtStatus::INVALID_PARAMETER),
+        (None, _) if !creates => return Ok(None),
+        (None, _) if creates_with_foreign_key => return Err(NtStatus::INVALID_PARAMETER),
         (None, _) => {
             let base = Base { file, node: base, path: located.path };
-            create(core, share, wish, &base, name, seen)
+            create(core, share, wish, &base, name, seen)?
         }
-    }
+    };
+    Ok(Some(attempted))
 }
 
 /// The file a stream belongs to.

@@ -265,6 +265,11 @@ impl Wish {
         self.allocation.is_some_and(share::is_much) || names > EA_NAMES_INLINE_MAX
     }
 
+    /// Makes what is not there.
+    pub(super) fn creates(&self) -> bool {
+        !matches!(self.disposition, CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
+    }
+
     /// Replaces what the file holds.
     pub(super) fn overwrites(&self) -> bool {
         self.grant.overwrites()
