@@ -65,6 +65,8 @@ struct Breaking {
     /// What is left to it when all who want something have it.
     goal: Caching,
     deadline: Instant,
+    /// Its holder was silent, and has been told another way.
+    insisted: bool,
 }
 
 /// All leases and oplocks of one file. `N` is how the holder is reached.
@@ -241,7 +243,7 @@ impl<N: Clone> LeaseTable<N> {
         } else {
             left
         };
-        let next = Breaking { to, deadline, ..breaking };
+        let next = Breaking { to, deadline, insisted: false, ..breaking };
         Ok((kept, Some(lease.tell(next))))
     }
 
@@ -276,18 +278,19 @@ impl<N: Clone> LeaseTable<N> {
         lease.map_or(Caching::NONE, |lease| lease.held)
     }
 
-    /// Those who were told and have not answered.
-    pub(crate) fn debtors(&self) -> impl Iterator<Item = Owner> {
-        self.leases.iter().filter(|lease| lease.breaking.is_some()).map(|lease| lease.owner)
+    /// What was told to holders of leases who have not answered, and were not asked a second time.
+    pub(crate) fn insist(&mut self) -> Vec<Notice<N>> {
+        let leases = self.leases.iter_mut().filter(|lease| lease.flavor != Flavor::Oplock);
+        let silent = leases.filter_map(|lease| {
+            let breaking = lease.breaking.as_mut()?;
+            (!std::mem::replace(&mut breaking.insisted, true)).then(|| lease.owed())?
+        });
+        silent.collect()
     }
 
     /// What `owner` was told and has not answered, to be told again.
     pub(crate) fn owed(&self, owner: Owner) -> Option<Notice<N>> {
-        let lease = self.leases.iter().find(|lease| lease.owner == owner)?;
-        let to = lease.breaking?.to;
-        let Lease { owner, flavor, held: from, epoch, .. } = *lease;
-        let notify = lease.notify.clone();
-        Some(Notice { owner, flavor, notify, from, to, epoch, needs_answer: true })
+        self.leases.iter().find(|lease| lease.owner == owner)?.owed()
     }
 
     /// Whether `owner` holds exactly this, and nobody asks for it back.
@@ -341,7 +344,14 @@ impl<N: Clone> Lease<N> {
         }
         // MS-SMB2 §3.3.4.7: counted once, however many steps it takes.
         self.epoch = self.epoch.wrapping_add(1);
-        Some(self.tell(Breaking { from: self.held, to, goal: to, deadline }))
+        Some(self.tell(Breaking { from: self.held, to, goal: to, deadline, insisted: false }))
+    }
+
+    fn owed(&self) -> Option<Notice<N>> {
+        let to = self.breaking?.to;
+        let Self { owner, flavor, held: from, epoch, .. } = *self;
+        let notify = self.notify.clone();
+        Some(Notice { owner, flavor, notify, from, to, epoch, needs_answer: true })
     }
 
     // Level II is good until anybody changes the file, its holder included.
@@ -385,6 +395,17 @@ pub(crate) enum AcknowledgeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_silent_is_asked_a_second_time_once_however_many_wait() {
+        let mut table = LeaseTable::new(TIMEOUT);
+        let now = Instant::now();
+        table.grant(client(1), Flavor::LeaseV2, RWH, true, 0, 1);
+        assert_eq!(table.insist(), [], "nothing is owed");
+        table.start_breaks(client(2), Intent::OpenAgainstSharing, now);
+        let told: Vec<_> = table.insist().iter().map(|notice| notice.notify).collect();
+        assert_eq!((told, table.insist()), (vec![1], vec![]));
+    }
 
     const TIMEOUT: Duration = Duration::from_secs(35);
     const RWH: Caching = Caching(7);

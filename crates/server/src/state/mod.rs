@@ -2,7 +2,7 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
-//! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking)) with [`sharing`], [`lease`] over [`caching`] (a break is sent to its [`holder`], and waits until that
+//! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking)) with [`sharing`], [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], and waits until that
 //! is [`told`]), [`locks`], the [`changes`] under way, and the [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
@@ -37,6 +37,7 @@ pub(crate) mod persistent;
 pub(crate) mod pipe;
 pub(crate) mod reactor;
 pub(crate) mod resource;
+mod routed;
 pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;

@@ -16,14 +16,15 @@ use tokio::sync::Notify;
 use tracing::error;
 
 use super::account::Hold;
-use super::caching::{Flavor, Intent};
+use super::caching::Intent;
 use super::changes::{Change, Changes, Changing, Kept};
 use super::durable::Orphans;
-use super::holder::{self, Holder};
+use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
 use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
+use super::routed::Routed;
 use super::session::Identity;
 use super::sharing::Sharing;
 use super::taking::{Seen, Takings};
@@ -158,37 +159,9 @@ impl NodeState {
         opens.filter(|open| open.origin.user == *user).map(|open| Arc::clone(&open.tree)).collect()
     }
 
-    /// Who is to be told of breaks: of the holders that are there, and of those whose connection
-    /// is gone and who lose their opens for it.
+    /// Who is to be told of breaks.
     pub(crate) fn route(&self, notices: Vec<Notice<Holder>>) -> Routed {
-        let mut routed = Routed::default();
-        for mut notice in notices {
-            let ours = |record: &&OpenRecord| record.owner == notice.owner;
-            let is_there = |holder: &&Holder| holder.may_be_there();
-            let holders = self.opens.iter().filter(ours).filter_map(|open| open.holder.as_ref());
-            match holders.clone().find(is_there).or_else(|| holders.clone().next()) {
-                Some(holder) => {
-                    let asked = Arc::clone(&notice.notify.asked);
-                    // A lease of several opens is as secret as the most secret of them.
-                    let is_sealed = holders.clone().any(|one| one.is_sealed);
-                    let sealed = holders.clone().find(|one| one.is_sealed && one.may_be_there());
-                    let holder = sealed.unwrap_or(holder);
-                    notice.notify = Holder { asked, is_sealed, ..holder.clone() };
-                    // Any of its opens may just be getting what is now asked back.
-                    if let Some(untold) = holders.clone().find(|one| one.told.is_waiting()) {
-                        notice.notify.told = Arc::clone(&untold.told);
-                    }
-                    routed.notices.push(notice);
-                }
-                // MS-SMB2 §3.3.4.6, §3.3.4.7: nobody is there to answer. Persistent ones stay.
-                None => {
-                    let given_up = |open: &&OpenRecord| open.orphan == Some(false);
-                    let lost = self.opens.iter().filter(ours).filter(given_up);
-                    routed.given_up.extend(lost.map(|open| open.serial));
-                }
-            }
-        }
-        routed
+        Routed::new(&self.opens, notices)
     }
 
     /// Takes away a name that is to go now, though the file stays open: the rules of POSIX, where all
@@ -218,13 +191,6 @@ impl NodeState {
     pub(crate) fn record_mut(&mut self, serial: OpenSerial) -> Option<&mut OpenRecord> {
         self.opens.iter_mut().find(|open| open.serial == serial)
     }
-}
-
-/// What breaks come to, once it is known who can still be told.
-#[derive(Debug, Default)]
-pub(crate) struct Routed {
-    notices: Vec<Notice<Holder>>,
-    given_up: Vec<OpenSerial>,
 }
 
 /// One inode somebody has open.
@@ -455,8 +421,8 @@ impl Node {
 
     /// Tells holders, and has the opens closed of those that cannot be told.
     pub(crate) fn send(&self, routed: Routed) {
-        self.orphans.give_up(&routed.given_up);
-        routed.notices.into_iter().for_each(holder::send);
+        self.orphans.give_up(routed.given_up());
+        routed.send();
     }
 
     /// Asks `owner` again for what it owes, if the connection it was asked over leads to it no more.
@@ -464,20 +430,20 @@ impl Node {
         let routed = {
             let state = self.lock();
             let mut routed = state.route(state.leases.owed(owner).into_iter().collect());
-            routed.notices.retain(|notice| !notice.notify.is_asked(notice.flavor));
+            routed.retain(|notice| !notice.notify.is_asked(notice.flavor));
             routed
         };
         self.send(routed);
     }
 
-    // Asks again for what is owed of leases.
+    // Asks again for what is owed of leases: once, however many wait for it.
     fn insist(&self) {
         let routed = {
-            let state = self.lock();
-            let owed = state.leases.debtors().filter_map(|owner| state.leases.owed(owner));
-            state.route(owed.filter(|notice| notice.flavor != Flavor::Oplock).collect())
+            let mut state = self.lock();
+            let silent = state.leases.insist();
+            state.route(silent)
         };
-        routed.notices.into_iter().for_each(holder::insist);
+        routed.insist();
     }
 }
 

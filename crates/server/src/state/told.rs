@@ -54,6 +54,12 @@ impl<T> Told<T> {
         }
     }
 
+    /// Whether anything waits for that.
+    #[cfg(test)]
+    pub(crate) fn has_kept(&self) -> bool {
+        self.lock().as_ref().is_some_and(|kept| !kept.is_empty())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
