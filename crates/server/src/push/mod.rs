@@ -189,4 +189,4 @@ impl Push {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

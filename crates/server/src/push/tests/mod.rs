@@ -15,7 +15,7 @@ macro_rules! assert_waits {
 
 mod device;
 mod durable;
-mod rig;
+pub(crate) mod rig;
 
 use crate::access::MayAdd;
 use std::fs::FileTimes;

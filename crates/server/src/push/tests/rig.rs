@@ -42,10 +42,10 @@ use crate::state::{Channel, Identity, Link, Session, Tree};
 use crate::transport::{Outbox, Parcel};
 
 /// Everything a test holds.
-pub(super) struct Rig {
-    pub(super) dir: tempfile::TempDir,
-    pub(super) core: Arc<Core>,
-    pub(super) engine: Arc<TestEngine>,
+pub(crate) struct Rig {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) core: Arc<Core>,
+    pub(crate) engine: Arc<TestEngine>,
     link: Arc<Link>,
     channel: Arc<Channel>,
     tree: Arc<Tree>,
@@ -54,7 +54,7 @@ pub(super) struct Rig {
 
 impl Rig {
     /// The client has lost its connection and set up another session.
-    pub(super) fn reconnect(&mut self) {
+    pub(crate) fn reconnect(&mut self) {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
         self.core.dissolve_session(old);
@@ -62,22 +62,34 @@ impl Rig {
         self.tree = tree;
     }
 
+    /// Another session of the user, over no connection yet.
+    pub(crate) fn log_on_beside(&self) -> Arc<Session> {
+        let (id, share) = (self.channel.session.id + 1_000, Arc::clone(&self.core.shares()[0]));
+        let (channel, _) = log_on(&self.core, id, share);
+        Arc::clone(&channel.session)
+    }
+
+    /// The session whose requests these are.
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.channel.session
+    }
+
     /// In the share's memory, with a grace that ends only when the test says so.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_grace(Duration::from_secs(3600))
     }
 
-    pub(super) fn with_grace(grace: Duration) -> Self {
+    pub(crate) fn with_grace(grace: Duration) -> Self {
         Self::on("/dev/shm", grace)
     }
 
     /// With a share in a directory of its own in `parent`.
-    pub(super) fn on(parent: &str, grace: Duration) -> Self {
+    pub(crate) fn on(parent: &str, grace: Duration) -> Self {
         Self::of_share(parent, grace, |_| {})
     }
 
     /// In the share's memory, with a node `device` that stands for a medium.
-    pub(super) fn with_device(medium: Arc<dyn Medium>) -> Self {
+    pub(crate) fn with_device(medium: Arc<dyn Medium>) -> Self {
         let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), |share| {
             share.stand_in(0, medium);
         });
@@ -118,12 +130,12 @@ impl Rig {
     }
 
     /// A file of 64 KiB, opened by the holder of lease `key`.
-    pub(super) async fn open(&self, name: &str, key: u8) -> Opened {
+    pub(crate) async fn open(&self, name: &str, key: u8) -> Opened {
         self.open_with(name, key, CreateRequestContext::QueryOnDiskId).await.unwrap()
     }
 
     /// The same with one more context in the request.
-    pub(super) async fn open_with(
+    pub(crate) async fn open_with(
         &self,
         name: &str,
         key: u8,
@@ -147,17 +159,17 @@ impl Rig {
     }
 
     /// Opens a file and empties it.
-    pub(super) async fn overwrite(&self, name: &str, key: u8) -> FileId {
+    pub(crate) async fn overwrite(&self, name: &str, key: u8) -> FileId {
         self.try_overwrite(name, key).await.unwrap()
     }
 
-    pub(super) async fn try_overwrite(&self, name: &str, key: u8) -> Result<FileId, NtStatus> {
+    pub(crate) async fn try_overwrite(&self, name: &str, key: u8) -> Result<FileId, NtStatus> {
         let (how, context) = (CreateDisposition::OVERWRITE, CreateRequestContext::QueryOnDiskId);
         let pdu = self.create(name, key, how, context).await?;
         Ok(CreateResponse::parse(&pdu).unwrap().file_id)
     }
 
-    pub(super) async fn close(&self, file_id: FileId) {
+    pub(crate) async fn close(&self, file_id: FileId) {
         let request = smb::CloseRequest { query_attributes: false, file_id };
         self.ask(Command::CLOSE, |out| request.emit(out)).await.unwrap();
     }
@@ -198,7 +210,7 @@ impl Rig {
         self.ask(Command::CREATE, |out| request.emit(out)).await
     }
 
-    pub(super) async fn map(
+    pub(crate) async fn map(
         &self,
         open: Opened,
         file_offset: u64,
@@ -215,7 +227,7 @@ impl Rig {
         Ok(MapResponse::parse(&output).unwrap())
     }
 
-    pub(super) async fn control(
+    pub(crate) async fn control(
         &self,
         open: Opened,
         code: ControlCode,
@@ -236,13 +248,13 @@ impl Rig {
         Ok(IoctlResponse::parse(&pdu).unwrap().output.to_vec())
     }
 
-    pub(super) async fn set_end(&self, open: Opened, end_of_file: u64) -> Result<(), NtStatus> {
+    pub(crate) async fn set_end(&self, open: Opened, end_of_file: u64) -> Result<(), NtStatus> {
         let mut buffer = Vec::new();
         info::EndOfFile { end_of_file }.emit(&mut buffer);
         self.set_info(open, FileInfoClass::END_OF_FILE, &buffer).await
     }
 
-    pub(super) async fn set_info(
+    pub(crate) async fn set_info(
         &self,
         open: Opened,
         class: FileInfoClass,
@@ -259,7 +271,7 @@ impl Rig {
     }
 
     /// Dispatches a request; the whole answer if it is a success.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         command: Command,
         body: impl FnOnce(&mut Vec<u8>),
@@ -294,12 +306,12 @@ impl Rig {
         Ok(out)
     }
 
-    pub(super) fn size(&self, name: &str) -> u64 {
+    pub(crate) fn size(&self, name: &str) -> u64 {
         std::fs::metadata(self.dir.path().join(name)).unwrap().len()
     }
 
     /// Regions the engine would let a peer use.
-    pub(super) fn registered(&self) -> usize {
+    pub(crate) fn registered(&self) -> usize {
         self.engine.registered.lock().unwrap().len()
     }
 }
@@ -326,16 +338,16 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
 
 /// An open with a push connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opened {
-    pub(super) id: FileId,
-    pub(super) connection: PushConnectionId,
+pub(crate) struct Opened {
+    pub(crate) id: FileId,
+    pub(crate) connection: PushConnectionId,
 }
 
 type Registered = (Arc<dyn Medium>, Range<u64>);
 
 /// Stands where the engine stands: what is registered, and when a drain ends.
 #[derive(Debug)]
-pub(super) struct TestEngine {
+pub(crate) struct TestEngine {
     registered: Mutex<HashMap<Rkey, Registered>>,
     last: AtomicU32,
     /// While true no deregistration ends.
@@ -351,17 +363,17 @@ impl Default for TestEngine {
 
 impl TestEngine {
     /// Operations are under way and do not end.
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.drain.send_replace(true);
     }
 
     /// They end.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.drain.send_replace(false);
     }
 
     /// What the peer of the one region there is writes.
-    pub(super) fn place(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn place(&self, offset: u64, bytes: &[u8]) {
         let registered = self.registered.lock().unwrap();
         let (medium, range) = registered.values().next().unwrap();
         medium.place(range.start + offset, bytes).unwrap();
@@ -430,4 +442,4 @@ fn agreed() -> Agreed {
 }
 
 /// Length of every file here.
-pub(super) const LEN: u64 = 64 * 1024;
+pub(crate) const LEN: u64 = 64 * 1024;
