@@ -8,7 +8,7 @@
 //! 3. one node (`state/node.rs`)
 //! 4. push tables (`push/`)
 //! 5. leaves: a link's window, channels, pending requests; connections of clients; failed logons;
-//!    the lists of shares and of users; accounts
+//!    the lists of shares and of users; accounts; durable opens
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -28,6 +28,7 @@ use crate::state::account::Accounts;
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;
 use crate::state::durable::Moving;
+use crate::state::durable_opens::DurableOpens;
 use crate::state::lease_keys::LeaseKeys;
 use crate::state::reactor::Reactor;
 use crate::state::throttle::Throttle;
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) started: Instant,
     pub(crate) orphans: Arc<Orphans>,
+    pub(crate) durable_opens: Arc<DurableOpens<Open>>,
     pub(crate) lease_keys: Arc<LeaseKeys>,
     pub(crate) clients: Clients,
     /// CREATEs that may come again.
@@ -219,6 +221,7 @@ impl Core {
             throttle: Arc::new(Throttle::new()),
             started: Instant::now(),
             orphans,
+            durable_opens: Arc::new(DurableOpens::new()),
             lease_keys: Arc::default(),
             clients: Clients::default(),
             creates: Arc::new(Creates::new()),
@@ -342,7 +345,7 @@ impl Core {
     // A client may be back before its opens have become orphans: meanwhile they are nowhere.
     fn begin_end(&self, id: u64) -> Option<Moving> {
         let opens = self.session(id)?.all_opens();
-        let durable = opens.iter().filter(|open| open.durable.get().is_some());
+        let durable = opens.iter().filter(|open| open.durable().is_some());
         Some(self.orphans.begin_move(durable.map(|open| open.serial).collect()))
     }
 

@@ -31,7 +31,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     // MS-SMB2 §3.3.5.14: what has succeeded is not done twice.
-    let counts = call.link.dialect() >= Dialect::SMB_3_0 || open.durable.get().is_some();
+    let counts = call.link.dialect() >= Dialect::SMB_3_0 || open.durable().is_some();
     let sequence = if counts { request.lock_sequence } else { 0 };
     let Some(_turn) = Turn::take(call, &open, sequence).await? else {
         Empty.emit(out);

@@ -47,7 +47,7 @@ fn open_row(session: Option<usize>, open: &Open) -> OpenRow {
             by: if granted.flavor == Flavor::Oplock { "oplock" } else { "lease" }.to_owned(),
             state: caching_letters(granted.caching),
         }),
-        durable: open.durable.get().map(|durable| match durable.persistent {
+        durable: open.durable().map(|durable| match durable.persistent {
             true => Durability::Persistent,
             false => Durability::Durable,
         }),

@@ -5,8 +5,11 @@
 //! [`scavenge`], since that may block; whoever wants an orphan gone says so and waits for the
 //! node to change, as for any holder of a lease.
 //!
+//! A reconnect that is early waits for its own open alone: however many arrive, each wakes who asked for it.
+//!
 //! Spec: MS-SMB2 §3.3.7.1, §3.3.2.2, §3.3.4.6, §3.3.4.7.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,8 +28,6 @@ use crate::service::Core;
 pub(crate) struct Orphans {
     state: Mutex<State>,
     wake: Notify,
-    /// Notified when an open has become an orphan.
-    arrived: Notify,
 }
 
 #[derive(Debug)]
@@ -34,8 +35,66 @@ struct State {
     table: OrphanTable<Arc<Open>>,
     /// Somebody waits for these to go.
     doomed: Vec<OpenSerial>,
-    /// On their way from a session to the table, or from there to a session.
-    moving: Vec<OpenSerial>,
+    /// On their way from a session to the table, or from there to a session, and for how many who move them.
+    moving: HashMap<OpenSerial, usize>,
+    /// Those that somebody waits for.
+    awaited: HashMap<OpenSerial, Awaited>,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    arrived: Arc<Notify>,
+    waiting: usize,
+}
+
+impl State {
+    // It is in the table, or in a session: who waits for it looks again.
+    fn arrive(&self, serial: OpenSerial) {
+        if let Some(awaited) = self.awaited.get(&serial) {
+            awaited.arrived.notify_waiters();
+        }
+    }
+
+    fn begin_move(&mut self, serial: OpenSerial) {
+        *self.moving.entry(serial).or_default() += 1;
+    }
+
+    fn end_move(&mut self, serial: OpenSerial) {
+        if let Some(movers) = self.moving.get_mut(&serial) {
+            *movers -= 1;
+            if *movers == 0 {
+                self.moving.remove(&serial);
+            }
+        }
+        self.arrive(serial);
+    }
+}
+
+/// Somebody waits for an open, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    orphans: Arc<Orphans>,
+    serial: OpenSerial,
+    arrived: Arc<Notify>,
+}
+
+impl Arrival {
+    /// Returns once the open has become an orphan, or has got where it was on its way to, after this was called.
+    pub(crate) fn next(&self) -> tokio::sync::futures::Notified<'_> {
+        self.arrived.notified()
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        let mut state = self.orphans.lock();
+        if let Some(awaited) = state.awaited.get_mut(&self.serial) {
+            awaited.waiting -= 1;
+            if awaited.waiting == 0 {
+                state.awaited.remove(&self.serial);
+            }
+        }
+    }
 }
 
 /// Opens on their way, which nobody is told to be gone; until this is dropped.
@@ -47,28 +106,22 @@ pub(crate) struct Moving {
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        {
-            let mut state = self.orphans.lock();
-            for serial in &self.serials {
-                if let Some(at) = state.moving.iter().position(|moving| moving == serial) {
-                    state.moving.swap_remove(at);
-                }
-            }
-        }
-        self.orphans.arrived.notify_waiters();
+        let mut state = self.orphans.lock();
+        self.serials.iter().for_each(|serial| state.end_move(*serial));
     }
 }
 
 impl Orphans {
     pub(crate) fn new() -> Self {
         let table = OrphanTable::new(ORPHANS_MAX, ORPHANS_PER_USER_MAX);
-        let state = Mutex::new(State { table, doomed: Vec::new(), moving: Vec::new() });
-        Self { state, wake: Notify::new(), arrived: Notify::new() }
+        let (moving, awaited) = Default::default();
+        let state = State { table, doomed: Vec::new(), moving, awaited };
+        Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Keeps an open whose session has ended, if it may be kept; otherwise the caller closes it.
     pub(crate) fn adopt(&self, core: &Arc<Core>, open: &Arc<Open>) -> bool {
-        let Some(durable) = open.durable.get() else { return false };
+        let Some(durable) = open.durable() else { return false };
         // docs/push-mode.md, "Recall": registrations end with the connection.
         crate::push::closing(core, open);
         // Nobody comes back who may not log on, nor to more than is granted now.
@@ -94,13 +147,13 @@ impl Orphans {
         }
         drop(node);
         self.wake.notify_one();
-        self.arrived.notify_waiters();
+        self.lock().arrive(open.serial);
         true
     }
 
     /// Keeps an open of an earlier life of the server. Gives it back if there are too many.
     pub(crate) fn adopt_restored(&self, open: Arc<Open>) -> Result<(), Arc<Open>> {
-        let timeout = open.durable.get().map_or(DURABLE_TIMEOUT, |durable| durable.timeout);
+        let timeout = open.durable().map_or(DURABLE_TIMEOUT, |durable| durable.timeout);
         open.set_orphan();
         let (serial, user) = (open.serial, open.origin.user.clone());
         self.lock().table.insert(serial, user, Instant::now() + timeout, open)?;
@@ -110,13 +163,15 @@ impl Orphans {
 
     /// A session is about to give these up. To be held until it has.
     pub(crate) fn begin_move(self: &Arc<Self>, serials: Vec<OpenSerial>) -> Moving {
-        self.lock().moving.extend_from_slice(&serials);
+        let mut state = self.lock();
+        serials.iter().for_each(|serial| state.begin_move(*serial));
+        drop(state);
         Moving { orphans: Arc::clone(self), serials }
     }
 
     /// Whether an open is neither here nor in a session, and will be.
     pub(crate) fn is_moving(&self, serial: OpenSerial) -> bool {
-        self.lock().moving.contains(&serial)
+        self.lock().moving.contains_key(&serial)
     }
 
     /// Takes an orphan that `check` lets go, for who holds what comes with it until the open has
@@ -133,14 +188,20 @@ impl Orphans {
         }
         let mut state = self.lock();
         let open = state.table.take(serial)?;
-        state.moving.push(serial);
+        state.begin_move(serial);
         drop(state);
         Some(Ok((open, Moving { orphans: Arc::clone(self), serials: vec![serial] })))
     }
 
-    /// Returns once an open has become an orphan after this was called.
-    pub(crate) fn next_arrival(&self) -> tokio::sync::futures::Notified<'_> {
-        self.arrived.notified()
+    /// Somebody begins to wait for an open.
+    pub(crate) fn await_arrival(self: &Arc<Self>, serial: OpenSerial) -> Arrival {
+        let mut state = self.lock();
+        let new = || Awaited { arrived: Arc::default(), waiting: 0 };
+        let awaited = state.awaited.entry(serial).or_insert_with(new);
+        awaited.waiting += 1;
+        let arrived = Arc::clone(&awaited.arrived);
+        drop(state);
+        Arrival { orphans: Arc::clone(self), serial, arrived }
     }
 
     /// Somebody asks for what these hold: they are closed soon.
@@ -228,3 +289,38 @@ pub(crate) fn close_all(core: &Arc<Core>, orphans: Vec<Arc<Open>>) {
 
 // Also how long the task outlives its server.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::sync::futures::Notified;
+
+    use super::*;
+
+    #[test]
+    fn an_open_that_arrives_wakes_nobody_who_waits_for_another() {
+        let orphans = Arc::new(Orphans::new());
+        let (one, other) = (OpenSerial(1), OpenSerial(2));
+        let moving = orphans.begin_move(vec![one, other]);
+        let again = orphans.begin_move(vec![other]);
+        let arrivals = [one, other].map(|serial| orphans.await_arrival(serial));
+        let [mut of_one, mut of_other] =
+            arrivals.each_ref().map(|arrival| Box::pin(arrival.next()));
+        let is_woken = |wait: &mut Pin<Box<Notified<'_>>>| {
+            wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        assert!(!is_woken(&mut of_one) && !is_woken(&mut of_other));
+        drop(again);
+        assert!(!is_woken(&mut of_one) && is_woken(&mut of_other));
+        assert!(orphans.is_moving(other), "somebody else moves it too");
+        drop(moving);
+        assert!(is_woken(&mut of_one));
+        assert!(!orphans.is_moving(one) && !orphans.is_moving(other));
+        drop((of_one, of_other));
+        drop(arrivals);
+        let state = orphans.lock();
+        assert!(state.moving.is_empty() && state.awaited.is_empty());
+    }
+}

@@ -16,7 +16,7 @@ use super::node::Node;
 use crate::limits::LOCKS_PER_FILE_MAX;
 
 /// Names the open a lock belongs to, unique in the server's lifetime.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct OpenSerial(pub(crate) u64);
 
 /// A range of bytes; it may reach to the very end of the number line.

@@ -17,6 +17,7 @@ pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
+pub(crate) mod durable_opens;
 pub(crate) mod fair_share;
 pub(crate) mod holder;
 pub(crate) mod kept;

@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use super::account::Hold;
 use super::changes::Change;
 use super::creates::CreateKey;
+use super::durable_opens::Listed;
 use super::lease::Owner;
 use super::lock_sequence::{LockCopies, LockSequences};
 use super::locks::{LockRange, OpenSerial};
@@ -60,7 +61,7 @@ pub(crate) struct Open {
     /// Who opened it and how.
     pub(crate) origin: Origin,
     /// There once it was granted.
-    pub(crate) durable: OnceLock<Durable>,
+    durable: OnceLock<(Durable, Listed<Self>)>,
     /// The half of its id that the session gave it.
     pub(crate) volatile: u64,
     session: Weak<Session>,
@@ -179,10 +180,10 @@ impl Open {
 
     /// The same open in the hands of a client that came back; `old` must be an orphan nobody else
     /// can find. Push starts anew.
-    pub(crate) fn handed_over(old: &Self, place: NewPlace) -> Self {
+    pub(crate) fn handed_over(core: &Core, old: &Self, place: NewPlace) -> Arc<Self> {
         old.life.store(HANDED_OVER, Ordering::Release);
         let held_place = old.place.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Self {
+        let open = Arc::new(Self {
             serial: old.serial,
             tree: place.tree,
             node: Arc::clone(&old.node),
@@ -194,7 +195,7 @@ impl Open {
             push: OnceLock::new(),
             marks: old.marks.moved(),
             origin: Origin { client: place.client, ..old.origin.clone() },
-            durable: old.durable.clone(),
+            durable: OnceLock::new(),
             volatile: place.volatile,
             session: place.session,
             sequence: Mutex::new(Sequence::starting_at(place.sequence)),
@@ -205,7 +206,11 @@ impl Open {
             life: AtomicU8::new(HELD),
             place: Mutex::new(held_place),
             changes: RwLock::default(),
+        });
+        if let Some(durable) = old.durable() {
+            open.set_durable(core, durable);
         }
+        open
     }
 
     /// A place for one more descriptor among those of its user, for what the open makes that may outlive it.
@@ -242,9 +247,28 @@ impl Open {
         std::ptr::eq(self.session.as_ptr(), Arc::as_ptr(session))
     }
 
+    /// How it survives its connection, if that was granted.
+    pub(crate) fn durable(&self) -> Option<Durable> {
+        self.durable.get().map(|(durable, _)| *durable)
+    }
+
+    /// It survives its connection from now on, and a reconnect finds it. The first call counts.
+    pub(crate) fn set_durable(self: &Arc<Self>, core: &Core, durable: Durable) {
+        self.durable.get_or_init(|| (durable, core.durable_opens.list(self.serial, self)));
+    }
+
+    /// Whether another session of the same user holds it.
+    pub(crate) fn is_held_beside(&self, session: &Session) -> bool {
+        self.session.upgrade().is_some_and(|holder| {
+            holder.id != session.id
+                && holder.identity == session.identity
+                && holder.open(self.serial.0, self.volatile).is_some()
+        })
+    }
+
     /// Whether it survives its connection and the server.
     pub(crate) fn is_persistent(&self) -> bool {
-        self.durable.get().is_some_and(|durable| durable.persistent)
+        self.durable().is_some_and(|durable| durable.persistent)
     }
 
     /// CREATE options as FileModeInformation reports them (MS-FSCC §2.4).

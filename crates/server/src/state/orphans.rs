@@ -18,7 +18,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.2.2 (timer), §3.3.7.1 (loss of a connection).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use super::locks::OpenSerial;
@@ -28,6 +28,8 @@ use super::session::Identity;
 #[derive(Debug)]
 pub(crate) struct OrphanTable<T> {
     orphans: HashMap<OpenSerial, Orphan<T>>,
+    /// All of them, the one whose time is over first in front.
+    deadlines: BTreeSet<(Instant, OpenSerial)>,
     of_user: HashMap<Identity, usize>,
     total_max: usize,
     of_user_max: usize,
@@ -43,7 +45,8 @@ struct Orphan<T> {
 impl<T> OrphanTable<T> {
     /// An empty table that never holds more than `total_max` orphans, `of_user_max` of one user.
     pub(crate) fn new(total_max: usize, of_user_max: usize) -> Self {
-        Self { orphans: HashMap::new(), of_user: HashMap::new(), total_max, of_user_max }
+        let (orphans, deadlines, of_user) = Default::default();
+        Self { orphans, deadlines, of_user, total_max, of_user_max }
     }
 
     /// Keeps an open until `deadline`; gives it back if there are too many.
@@ -59,6 +62,7 @@ impl<T> OrphanTable<T> {
             return Err(value);
         }
         self.of_user.insert(user.clone(), count + 1);
+        self.deadlines.insert((deadline, serial));
         self.orphans.insert(serial, Orphan { value, user, deadline });
         Ok(())
     }
@@ -70,6 +74,7 @@ impl<T> OrphanTable<T> {
     /// Takes one out. Of several who try only one succeeds.
     pub(crate) fn take(&mut self, serial: OpenSerial) -> Option<T> {
         let orphan = self.orphans.remove(&serial)?;
+        self.deadlines.remove(&(orphan.deadline, serial));
         if let Some(count) = self.of_user.get_mut(&orphan.user) {
             *count -= 1;
             if *count == 0 {
@@ -81,19 +86,20 @@ impl<T> OrphanTable<T> {
 
     /// Takes out those whose time is over.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Vec<T> {
-        let over = self.orphans.iter().filter(|(_, orphan)| orphan.deadline <= now);
-        let serials: Vec<_> = over.map(|(serial, _)| *serial).collect();
+        let over = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        let serials: Vec<_> = over.map(|(_, serial)| *serial).collect();
         serials.into_iter().filter_map(|serial| self.take(serial)).collect()
     }
 
     /// When the next one's time is over.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.orphans.values().map(|orphan| orphan.deadline).min()
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     /// Takes everything out.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         self.of_user.clear();
+        self.deadlines.clear();
         self.orphans.drain().map(|(_, orphan)| orphan.value).collect()
     }
 
@@ -157,6 +163,7 @@ mod tests {
                     _ => {}
                 }
                 proptest::prop_assert!(table.len() <= 4);
+                proptest::prop_assert_eq!(table.deadlines.len(), table.len());
                 for name in 0..3u8 {
                     let there = table.orphans.values().filter(|orphan| orphan.value == name);
                     let there = there.count();

@@ -224,7 +224,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         place: Some(place),
     }));
     let timeout = Duration::from_millis(u64::from(note.timeout_ms));
-    let _ = open.durable.set(Durable { timeout, persistent: true });
+    open.set_durable(core, Durable { timeout, persistent: true });
     {
         let mut state = node.lock();
         state.opens.push(OpenRecord {

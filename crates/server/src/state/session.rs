@@ -299,11 +299,6 @@ impl Session {
         if matches { pipes.remove(SlabId(volatile)) } else { None }
     }
 
-    /// Whether an open of that persistent id is here.
-    pub(crate) fn has_open(&self, persistent: u64) -> bool {
-        self.opens().values().any(|open| open.serial.0 == persistent)
-    }
-
     /// Every open, for those that must be told something.
     pub(crate) fn all_opens(&self) -> Vec<Arc<Open>> {
         self.opens().values().cloned().collect()

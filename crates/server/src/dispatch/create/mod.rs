@@ -20,6 +20,8 @@ mod durable;
 mod fresh;
 mod reconnect;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod wish;
 
 use std::sync::Arc;
@@ -137,7 +139,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         _ => granted.map_or(OplockLevel::NONE, |granted| oplock_break::to_level(granted.caching)),
     };
     if let Some(durable) = durable {
-        let _ = open.durable.set(durable);
+        open.set_durable(&call.link.core, durable);
         contexts.extend(asked.context(durable));
         // Closed while it was being noted, by who did not know of the note.
         if durable.persistent && open.node.lock().record(serial).is_none() {

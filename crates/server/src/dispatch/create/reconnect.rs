@@ -136,19 +136,18 @@ async fn claim(
 ) -> Result<(Arc<Open>, Moving), NtStatus> {
     let core = &call.link.core;
     let deadline = Instant::now() + RECONNECT_PATIENCE;
+    let arrivals = core.orphans.await_arrival(serial);
     loop {
-        let arrival = core.orphans.next_arrival();
+        let arrival = arrivals.next();
         tokio::pin!(arrival);
         arrival.as_mut().enable();
         if let Some(claimed) = core.orphans.claim(serial, &check) {
             return claimed;
         }
         // Only what another connection of the same user holds can still become an orphan.
-        let session = call.session();
-        let held = core.all_sessions().into_iter().any(|other| {
-            other.id != session.id && other.identity == session.identity && other.has_open(serial.0)
-        });
-        if !held && !core.orphans.is_moving(serial) {
+        let open = core.durable_opens.open(serial);
+        let is_held = open.is_some_and(|open| open.is_held_beside(call.session()));
+        if !is_held && !core.orphans.is_moving(serial) {
             // It may have arrived since it was looked for.
             let arrived = core.orphans.claim(serial, &check);
             return arrived.unwrap_or(Err(NtStatus::OBJECT_NAME_NOT_FOUND));
@@ -230,7 +229,8 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         volatile,
         sequence,
     };
-    let added = session.add_open(|id| Arc::new(Open::handed_over(&old, place(id.0))));
+    let core = Arc::clone(&call.link.core);
+    let added = session.add_open(|id| Open::handed_over(&core, &old, place(id.0)));
     let Ok(open) = added else {
         close(call, old).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
@@ -290,10 +290,10 @@ async fn answer(
         contexts.push(lease_context(lease.key.0, lease.version, granted));
     }
     let keeps_handles = matches!(oplock_level, OplockLevel::LEASE | OplockLevel::BATCH);
-    if let Some(durable) = open.durable.get()
+    if let Some(durable) = open.durable()
         && (keeps_handles || durable.persistent)
     {
-        contexts.extend(asked.context(*durable));
+        contexts.extend(asked.context(durable));
     }
     if extras.wants_disk_id {
         let key = metadata.key;
