@@ -260,7 +260,8 @@ async fn take(
     }
 }
 
-// Under a lock nothing changes that was admitted before it, nor is cached that was granted before it.
+// Under a lock nothing changes, and under an exclusive one others read nothing, that was admitted before it; nor is
+// anything cached that was granted before it.
 async fn settled(
     call: &Call,
     open: &Open,

@@ -42,7 +42,7 @@ use smb::crypto::Turn;
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
 use crate::limits::ANSWER_UNCOUNTED_MAX;
-use crate::share::Remainder;
+use crate::state::reads::Rest;
 use crate::state::work::Working;
 use crate::state::{Channel, Room};
 
@@ -54,7 +54,7 @@ pub(crate) enum Now {
     /// The answer was appended; a long one has taken room.
     Answered(Option<Room>),
     /// The answer was appended but for its end; only where [`Asker::streams`].
-    Begun(Remainder, Option<Room>),
+    Begun(Rest, Option<Room>),
     /// Nothing was appended: the request has to become a job.
     Later(Turn),
 }

@@ -16,6 +16,9 @@ use crate::access::{self, Look};
 use crate::limits::IO_INLINE_MAX;
 use crate::share::{InlineIo, Remainder, ShareError};
 use crate::state::Open;
+use crate::state::changes::Read;
+use crate::state::locks::LockRange;
+use crate::state::reads::{Reading, Rest, Sight};
 
 /// A READ that may go ahead.
 struct Plan {
@@ -23,9 +26,22 @@ struct Plan {
     offset: u64,
     len: usize,
     minimum: u32,
+    read: Read,
+    /// For who reads on the spot.
+    sight: Sight,
 }
 
 impl Plan {
+    /// For who reads later, or bit by bit: asks for the locks that there are by then.
+    fn begin_read(&self) -> Result<Reading, NtStatus> {
+        self.open.node.begin_read(self.read).ok_or(NtStatus::FILE_LOCK_CONFLICT)
+    }
+
+    /// Whether what was read on the spot is what the locks allowed.
+    fn is_as_seen(&self) -> bool {
+        self.open.node.is_as_seen(self.sight)
+    }
+
     /// Whether copying the bytes takes so long that others would have to wait for the thread.
     fn is_long(&self) -> bool {
         self.len > IO_INLINE_MAX
@@ -42,7 +58,7 @@ pub(super) fn now(
     asker: Asker<'_>,
     pdu: &[u8],
     out: &mut Vec<u8>,
-    rest: &mut Option<Remainder>,
+    rest: &mut Option<Rest>,
 ) -> Option<Outcome> {
     let request = match ReadRequest::parse(pdu) {
         Ok(request) => request,
@@ -61,7 +77,11 @@ pub(super) fn now(
     if request.channel != Channel::NONE {
         return remote_now(asker, &plan, request.channel_info, out);
     }
-    if let Some(begun) = begin(asker, &plan) {
+    if let Some(remainder) = begin(asker, &plan) {
+        let begun = match plan.begin_read() {
+            Ok(reading) => Rest::new(remainder, reading),
+            Err(status) => return Some(Err(status)),
+        };
         let len = u32::try_from(begun.left()).expect("at most the length asked for, a u32");
         ReadResponse::emit_header(out, len, 0);
         *rest = Some(begun);
@@ -74,6 +94,7 @@ pub(super) fn now(
     let (len, offset) = (plan.len, plan.offset);
     match ReadResponse::emit_with(out, |out| entry.try_read_at(out, len, offset).map(drop)) {
         Err(ShareError::WouldBlock) => None,
+        Ok(_) if !plan.is_as_seen() => None,
         got => Some(finish(got, &plan)),
     }
 }
@@ -87,22 +108,23 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let open = call.open(file_id)?;
     let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
     let plan = plan(call.asker(), &request, open)?;
-    let entry = Arc::clone(&plan.open.entry);
-    let (len, offset) = (plan.len, plan.offset);
-    let inline = plan.inline_io();
     if channel != Channel::NONE {
         return remote(call, plan, &descriptors, out).await;
     }
-    let mut frame = std::mem::take(out);
+    let plan = Arc::new(plan);
+    let (reads, mut frame) = (Arc::clone(&plan), std::mem::take(out));
     let (frame, got) = call
-        .blocking(inline, move || {
-            let read = |out: &mut Vec<u8>| entry.read_at(out, len, offset).map(drop);
-            let got = ReadResponse::emit_with(&mut frame, read);
+        .blocking(plan.inline_io(), move || {
+            let Plan { open, len, offset, .. } = &*reads;
+            let got = reads.begin_read().map(|_reading| {
+                let read = |out: &mut Vec<u8>| open.entry.read_at(out, *len, *offset).map(drop);
+                ReadResponse::emit_with(&mut frame, read)
+            });
             (frame, got)
         })
         .await?;
     *out = frame;
-    finish(got, &plan)
+    finish(got?, &plan)
 }
 
 // An answer whose length is known and whose bytes may follow piece by piece.
@@ -131,6 +153,10 @@ fn remote_now(
             memory.recycle(data);
             return None;
         }
+        Ok(_) if !plan.is_as_seen() => {
+            memory.recycle(data);
+            return None;
+        }
         read => read.map(|got| u32::try_from(got).expect("at most the length asked for, a u32")),
     };
     let count =
@@ -152,11 +178,14 @@ fn remote_now(
 // many.
 async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) -> Outcome {
     let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
-    let entry = Arc::clone(&plan.open.entry);
-    let (len, offset) = (plan.len, plan.offset);
-    let mut data = memory.buffer();
-    let read = call
-        .blocking(plan.inline_io(), move || entry.read_at(&mut data, len, offset).map(|_| data));
+    let plan = Arc::new(plan);
+    let (reads, mut data) = (Arc::clone(&plan), memory.buffer());
+    let read = call.blocking(plan.inline_io(), move || {
+        let Plan { open, len, offset, .. } = &*reads;
+        let _reading = reads.begin_read()?;
+        open.entry.read_at(&mut data, *len, *offset)?;
+        Ok::<_, NtStatus>(data)
+    });
     let data = read.await??;
     let count = u32::try_from(data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     finish(Ok(count), &plan)?;
@@ -179,13 +208,12 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
     if beyond.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let length = u64::from(request.length);
-    if !open.node.lock().locks.allows_read(open.serial, request.offset, length) {
-        return Err(NtStatus::FILE_LOCK_CONFLICT);
-    }
+    let range = LockRange::new(request.offset, u64::from(request.length));
+    let read = open.read(range.ok_or(NtStatus::INVALID_PARAMETER)?);
+    let sight = open.node.look_at_locks(read).ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
     let len = usize::try_from(request.length).expect("32 bits fit usize");
     let (offset, minimum) = (request.offset, request.minimum_count);
-    Ok(Plan { open, offset, len, minimum })
+    Ok(Plan { open, offset, len, minimum, read, sight })
 }
 
 fn finish(got: Result<u32, ShareError>, plan: &Plan) -> Outcome {

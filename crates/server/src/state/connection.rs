@@ -36,6 +36,7 @@ use super::account::Room;
 use super::kept::Frame;
 use super::link::Link;
 use super::logon::Logon;
+use super::reads::Rest;
 use super::session::{Channel, Session};
 use super::window::WindowError;
 use crate::dispatch::call::Asker;
@@ -44,7 +45,6 @@ use crate::dispatch::job::{Element, Job};
 use crate::dispatch::{self, Now, negotiate, session_setup};
 use crate::limits::AUTHENTICATIONS_MAX;
 use crate::service::ReservedId;
-use crate::share::Remainder;
 
 /// How far NEGOTIATE has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     held: Arc<()>,
     /// Whether the transport sends long answers piece by piece: [`Connection::take_rest`].
     streams: bool,
-    rest: Option<Remainder>,
+    rest: Option<Rest>,
     room: Option<Room>,
     last_command: Command,
 }
@@ -122,7 +122,7 @@ impl Connection {
 
     /// What the last answer lacks: it goes behind what [`Connection::handle`] appended, before
     /// anything else does.
-    pub(crate) fn take_rest(&mut self) -> Option<Remainder> {
+    pub(crate) fn take_rest(&mut self) -> Option<Rest> {
         self.rest.take()
     }
 

@@ -13,6 +13,7 @@ use super::account::Hold;
 use super::lock_index::{Lock, LockId, LockIndex};
 use super::lock_waiters::{LockWaiter, LockWaiters};
 use super::node::Node;
+use super::reads::ExclusiveLocks;
 use crate::limits::LOCKS_PER_FILE_MAX;
 
 /// Names the open a lock belongs to, unique in the server's lifetime.
@@ -68,9 +69,15 @@ pub(crate) struct LockTable {
     len: usize,
     ids: u64,
     waiters: LockWaiters,
+    taken: ExclusiveLocks,
 }
 
 impl LockTable {
+    /// Those taken, for who reads.
+    pub(super) fn exclusive_locks(&self) -> ExclusiveLocks {
+        self.taken.clone()
+    }
+
     /// Where the first of the locked ranges begins.
     pub(crate) fn first_offset(&self) -> Option<u64> {
         let kinds = [&self.exclusive, &self.shared];
@@ -111,7 +118,12 @@ impl LockTable {
         self.len += 1;
         *self.counts.entry(owner).or_default() += 1;
         let lock = Lock { range, owner, id: LockId(self.ids), place };
-        if exclusive { self.exclusive.insert(lock) } else { self.shared.insert(lock) }
+        if exclusive {
+            self.taken.count();
+            self.exclusive.insert(lock);
+        } else {
+            self.shared.insert(lock);
+        }
     }
 
     /// Puts back a lock of an open that survived the server. Those it was granted beside are put

@@ -3,7 +3,7 @@
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
 //! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking)) with [`sharing`], [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], and waits until that
-//! is [`told`]), [`locks`], the [`changes`] under way, and the [`turns`] of WRITEs.
+//! is [`told`]), [`locks`], the [`changes`] and [`reads`] under way, and the [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`] with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
@@ -37,6 +37,7 @@ pub(crate) mod pending;
 pub(crate) mod persistent;
 pub(crate) mod pipe;
 pub(crate) mod reactor;
+pub(crate) mod reads;
 pub(crate) mod resource;
 mod routed;
 pub(crate) mod sequence;

@@ -24,6 +24,7 @@ use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
 use super::locks::{LockRange, LockTable, OpenSerial};
 use super::open::Open;
+use super::reads::ExclusiveLocks;
 use super::routed::Routed;
 use super::session::Identity;
 use super::sharing::Sharing;
@@ -144,7 +145,7 @@ impl NodeState {
 
     /// Begins a change of bytes; what others may not keep beside it was broken under this lock.
     pub(crate) fn begin_change(&mut self, node: &Arc<Node>, change: Change) -> Changing {
-        Changing::new(Arc::clone(node), self.changes.begin(change))
+        self.changes.begin(node, change)
     }
 
     /// Whether bytes change, or may, that `owner` would cache.
@@ -201,6 +202,8 @@ pub(crate) struct Node {
     /// Notified whenever a lease or a share mode was given back, or a resize has ended. Who waits for a lock is woken by
     /// [`LockTable`].
     pub(crate) changed: Notify,
+    /// Those of the state.
+    pub(super) exclusive_locks: ExclusiveLocks,
     orphans: Arc<Orphans>,
     // And the place of its descriptor.
     commit: OnceLock<(CommitGroup, Option<Hold>)>,
@@ -239,6 +242,7 @@ impl Node {
         };
         Self {
             key,
+            exclusive_locks: state.locks.exclusive_locks(),
             state: Mutex::new(state),
             changed: Notify::new(),
             orphans,
@@ -357,9 +361,12 @@ impl Node {
         self.until(|state| !state.removing).await;
     }
 
-    /// Returns once no change is under way that a lock would have forbidden, had it been there before.
+    /// Returns once nothing is under way that a lock would have forbidden, had it been there before.
     pub(crate) async fn settled(&self, kept: Kept) {
-        self.until(|state| !state.changes.are_met(kept)).await;
+        loop {
+            let Some(ended) = self.lock().changes.met_by(kept) else { return };
+            ended.await;
+        }
     }
 
     async fn until(&self, reached: impl Fn(&mut NodeState) -> bool) {

@@ -26,7 +26,7 @@ use smb::create::{AccessMask, CreateAction};
 use tokio::sync::Notify;
 
 use super::account::Hold;
-use super::changes::Change;
+use super::changes::{Change, Read};
 use super::creates::CreateKey;
 use super::durable_opens::Listed;
 use super::lease::Owner;
@@ -320,6 +320,11 @@ impl Open {
     /// A change of these bytes through this open.
     pub(crate) fn change(&self, range: LockRange) -> Change {
         Change { owner: self.owner, serial: self.serial, range }
+    }
+
+    /// A read of these bytes through this open.
+    pub(crate) fn read(&self, range: LockRange) -> Read {
+        Read { serial: self.serial, range }
     }
 
     /// To be held over a change of the file that was asked for through this open: once the open has

@@ -42,7 +42,7 @@ use super::served::Served;
 use super::write_buffer::{self, WriteBuffer};
 use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
-use crate::share::Remainder;
+use crate::state::reads::Rest;
 use crate::state::{Connection, Link, Resource, Room};
 
 /// Accepts connections until told to stop, then waits for them to end.
@@ -326,7 +326,7 @@ impl Peer {
     /// Gathers the rest of an answer, and sends all but the last of it piece by piece as long as
     /// the socket takes that without waiting. Then the rest is read at once: an answer says what
     /// the file was when the request came, however slow the peer is.
-    fn stream(&mut self, mut rest: Remainder) -> Result<(), End> {
+    fn stream(&mut self, mut rest: Rest) -> Result<(), End> {
         let mut piece = PIECE;
         while rest.left() > 0 {
             rest.try_read(self.out.bytes(), piece).map_err(End::File)?;

@@ -130,16 +130,17 @@ fn copy_one(source: &Open, target: &Open, chunk: &CopyChunk) -> Result<(), NtSta
     if !target.may(AccessMask::WRITE_DATA) && chunk.target_offset < target.entry.data_size()? {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let reads =
-        |open: &Open| open.node.lock().locks.allows_read(open.serial, chunk.source_offset, length);
+    let range = LockRange::new(chunk.source_offset, length).ok_or(NtStatus::INVALID_VIEW_SIZE)?;
+    let reading = source.node.begin_read(source.read(range)).ok_or(NtStatus::FILE_LOCK_CONFLICT)?;
     let writes =
         |open: &Open| open.node.lock().locks.allows_write(open.serial, chunk.target_offset, length);
-    if !reads(source) || !writes(target) {
+    if !writes(target) {
         return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
     let len = usize::try_from(chunk.length).expect("32 bits fit usize");
     let copied =
         target.entry.copy_from(&source.entry, chunk.source_offset, chunk.target_offset, len);
+    drop(reading);
     match copied {
         // The source has become shorter meanwhile.
         Err(ShareError::PeerInvalid) => Err(NtStatus::INVALID_VIEW_SIZE),
