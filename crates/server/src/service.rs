@@ -23,7 +23,7 @@ use crate::access::Rights;
 use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
-use crate::share::{Admission, Share};
+use crate::share::{Admission, FileKey, Share, SharePath};
 use crate::state::account::Accounts;
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;
@@ -238,6 +238,28 @@ impl Core {
     /// The share of that name, ignoring case.
     pub(crate) fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares().iter().find(|share| share.name().eq_ignore_ascii_case(name)).cloned()
+    }
+
+    /// The shares that something of `share` may lie in too, itself among them.
+    pub(crate) fn overlapping(&self, share: &Share) -> Vec<Arc<Share>> {
+        self.shares().iter().filter(|other| other.overlaps(share)).cloned().collect()
+    }
+
+    /// Whether a persistent open of this file of `share` waits to be brought back.
+    pub(crate) fn is_left_over(&self, share: &Share, file: FileKey) -> bool {
+        let shares = self.shares();
+        let mut shares = shares.iter().filter(|other| !other.left_over().is_empty());
+        shares.any(|other| other.overlaps(share) && other.left_over().is_of(file.inode))
+    }
+
+    /// Whether one of something below this directory of `share` does.
+    pub(crate) fn is_left_over_below(&self, share: &Share, directory: &SharePath) -> bool {
+        let shares = self.shares();
+        let mut waiting = shares.iter().filter(|other| !other.left_over().is_empty());
+        waiting.any(|other| {
+            let below = share.path_in(other, directory);
+            below.is_some_and(|directory| other.left_over().is_below(&directory))
+        })
     }
 
     /// Who may log on.

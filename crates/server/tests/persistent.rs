@@ -7,6 +7,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use server::{ServerConfig, ShareConfig};
 use smb::create::{
     CreateOptions, CreateRequestContext, CreateResponseContext, DurableReconnectV2,
     DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
@@ -305,6 +306,66 @@ fn two_renames_by_others_and_a_power_failure_lose_no_persistent_open() {
         request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
     });
     assert_eq!(back.status, NtStatus::SUCCESS, "{durable}");
+}
+
+#[test]
+fn a_rename_through_another_share_of_the_directory_loses_no_persistent_open() {
+    let log = tempfile::tempdir().unwrap();
+    let below = |config: &mut ServerConfig| config.shares[0].path.push("p");
+    let fixture = Fixture::start_with(|config| {
+        let above = config.shares[0].path.clone();
+        below(config);
+        let top = config.shares[0].path.clone();
+        std::fs::create_dir(&top).unwrap();
+        config.shares[0].persistent_opens = Some(log.path().join("opens"));
+        config.shares.push(ShareConfig::new("again", top));
+        config.shares.push(ShareConfig::new("above", above));
+    });
+    let server = Writing { fixture, log };
+    let mut one = server.fixture.client(1);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: true, create_guid: GUID };
+    let opened = one.open("f", |request| {
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    assert!(is_persistent(&opened));
+    for (share, from, to) in [("again", "f", "g"), ("above", "p\\g", "p\\h")] {
+        let mut other = server.fixture.client(2);
+        assert_eq!(other.enter(share), NtStatus::SUCCESS);
+        let id = other.open(from, |_| {}).id;
+        assert_eq!(other.rename(id, to, RenameFlags::empty()), NtStatus::SUCCESS, "{share}");
+        other.close(id);
+    }
+    let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: true };
+    let back = server.crash_into(below).fixture.client(1).open("h", |request| {
+        request.contexts.push(CreateRequestContext::DurableReconnectV2(back));
+    });
+    assert_eq!(back.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn the_bytes_of_a_persistent_open_that_waits_for_a_later_try_are_not_replaced_by_a_stream() {
+    let server = Writing::start_on_disk();
+    let dir = server.fixture.dir.path();
+    std::fs::create_dir(dir.join("d")).unwrap();
+    let mut one = server.fixture.client(1);
+    let opened = open_persistent(&mut one, "d\\f");
+    assert!(is_persistent(&opened));
+    // ELOOP stands for whatever keeps the server from looking.
+    std::fs::rename(dir.join("d"), dir.join("away")).unwrap();
+    std::os::unix::fs::symlink("d", dir.join("d")).unwrap();
+    let blind = server.crash_into(|config| {
+        let top = config.shares[0].path.clone();
+        config.shares.push(ShareConfig::new("again", top));
+    });
+    let mut other = blind.fixture.client(2);
+    let stream = other.open("away\\f:s", |_| {});
+    assert_eq!(stream.status, NtStatus::SUCCESS);
+    let promoted = other.rename(stream.id, "::$DATA", RenameFlags::REPLACE_IF_EXISTS);
+    assert_eq!(promoted, NtStatus::ACCESS_DENIED);
+    assert_eq!(other.enter("again"), NtStatus::SUCCESS);
+    assert_eq!(other.open("away\\f", |_| {}).status, NtStatus::SHARING_VIOLATION);
+    std::fs::remove_file(dir.join("d")).unwrap();
+    std::fs::rename(dir.join("away"), dir.join("d")).unwrap();
 }
 
 #[test]

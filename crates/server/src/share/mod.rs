@@ -31,6 +31,7 @@ mod metadata;
 mod mounts;
 mod name;
 mod names;
+mod overlap;
 mod pattern;
 mod place;
 mod policy;
@@ -144,6 +145,8 @@ pub struct Share {
     name: String,
     root: OwnedFd,
     root_key: FileKey,
+    /// Where its top was when it was opened, without links.
+    place: PathBuf,
     /// What the top's file system can do; those mounted below are `mounts`'.
     top: FileSystem,
     mounts: Mounts,
@@ -166,6 +169,7 @@ impl Share {
         check_share_name(&config.name)?;
         let failed = |source| ShareOpenError::ConfigPath { path: config.path.clone(), source };
         let root = place::open_top(&config.path).map_err(failed)?;
+        let place = place::resolved(&root, &config.path);
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let devices = Devices::open(&config.devices, config.read_only)
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
@@ -175,6 +179,7 @@ impl Share {
             name: config.name.clone(),
             root,
             root_key,
+            place,
             top,
             mounts,
             policy: Policy::new(config),

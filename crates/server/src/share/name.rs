@@ -6,6 +6,8 @@
 //!
 //! Spec: MS-FSCC §2.1.5 (names and streams), MS-SMB2 §2.2.13 (CREATE names).
 
+use std::path::Path;
+
 use super::error::ShareError;
 use super::short::short_name;
 use super::streams;
@@ -155,6 +157,27 @@ impl SharePath {
     pub(crate) fn moved(&self, from: &Self, to: &Self) -> Self {
         let rest = self.text.strip_prefix(&from.text).unwrap_or_default();
         Self { text: format!("{}{rest}", to.text), ..self.clone() }
+    }
+
+    /// A path below a share's top, of components as the file system has them; `None` if one is no UTF-8.
+    pub(super) fn of_components(path: &Path) -> Option<Self> {
+        Some(Self { text: path.to_str()?.to_owned(), ..Self::default() })
+    }
+
+    /// This path, relative to what lies at `above`, from further up.
+    pub(super) fn inside(&self, above: &Self) -> Self {
+        let between = if self.is_root() || above.is_root() { "" } else { "/" };
+        Self { text: format!("{}{between}{}", above.text, self.text), ..self.clone() }
+    }
+
+    /// This path as it is relative to `above`; `None` where it is not at or below that.
+    pub(super) fn out_of(&self, above: &Self) -> Option<Self> {
+        if self == above {
+            return Some(self.with_text(String::new()));
+        }
+        let rest = self.text.strip_prefix(&above.text)?;
+        let text = if above.is_root() { rest } else { rest.strip_prefix('/')? };
+        Some(Self { text: text.to_owned(), ..self.clone() })
     }
 
     /// The form a system call relative to the share's root takes.

@@ -1,7 +1,7 @@
 //! Where a share lies on this machine: whether it may be read, what lies in it, whether another directory has its name.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
@@ -43,6 +43,12 @@ pub(super) fn open_top(path: &Path) -> Result<OwnedFd, ShareError> {
     let top = rustix::fs::open(path, OFlags::PATH | DIRECTORY, Mode::empty())?;
     check_readable(&top)?;
     Ok(top)
+}
+
+/// The path of an open directory. `name`, by which it was opened, where the kernel does not say.
+pub(super) fn resolved(top: impl AsFd, name: &Path) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", top.as_fd().as_raw_fd());
+    std::fs::read_link(link).unwrap_or_else(|_| name.to_owned())
 }
 
 fn check_readable(top: impl AsFd) -> Result<(), ShareError> {

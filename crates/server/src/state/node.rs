@@ -65,14 +65,14 @@ impl OpenRecord {
         self.sharing.uses.is_empty() && self.open.upgrade().is_none_or(|open| open.only_looks())
     }
 
-    /// Whether its path begins where those of `share` do: several shares may show one directory.
-    pub(crate) fn is_in(&self, share: &Share) -> bool {
-        self.share.root_key() == share.root_key()
+    /// What `share` calls it: several shares may show one directory. `None` where it lies outside of that.
+    pub(crate) fn path_in(&self, share: &Share) -> Option<SharePath> {
+        self.share.path_in(share, &self.path)
     }
 
     /// Whether it is of something below a directory.
     pub(super) fn is_below(&self, share: &Share, directory: &SharePath) -> bool {
-        self.is_in(share) && self.path.is_below(directory)
+        self.path_in(share).is_some_and(|path| path.is_below(directory))
     }
 }
 

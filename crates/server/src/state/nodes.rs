@@ -61,6 +61,17 @@ pub(crate) struct Named {
 }
 
 impl Named {
+    /// Its name in its own share once what `share` calls `from` is `to`; `None` where that leads out of its share.
+    pub(crate) fn moved(
+        &self,
+        share: &Share,
+        from: &SharePath,
+        to: &SharePath,
+    ) -> Option<SharePath> {
+        let path = self.share.path_in(share, &self.path)?;
+        share.path_in(&self.share, &path.moved(from, to))
+    }
+
     pub(crate) fn of(record: &OpenRecord) -> Self {
         let OpenRecord { serial, ref share, ref path, ref open, .. } = *record;
         Self { serial, share: Arc::clone(share), path: path.clone(), open: Weak::clone(open) }
@@ -128,7 +139,11 @@ impl Nodes {
         for node in self.all() {
             let mut state = node.lock();
             for open in state.opens.iter_mut().filter(|open| open.is_below(share, from)) {
-                open.path = open.path.moved(from, to);
+                if let Some(path) = open.path_in(share)
+                    && let Some(moved) = share.path_in(&open.share, &path.moved(from, to))
+                {
+                    open.path = moved;
+                }
             }
         }
     }

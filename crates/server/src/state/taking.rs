@@ -30,11 +30,14 @@ use crate::share::{FileKey, Share, SharePath};
 pub(crate) struct Takings {
     counts: [AtomicU64; GROUPS],
     /// Directories that are being moved: as many as there are renames under way.
-    moving: Mutex<Vec<(FileKey, SharePath)>>,
+    moving: Mutex<Vec<Place>>,
     /// How many there are: mostly none, and then nobody pays for a lock.
     moves: AtomicUsize,
     moved: Notify,
 }
+
+/// A directory, as one share calls it.
+type Place = (Arc<Share>, SharePath);
 
 /// The counts as they were before a look-up.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +79,12 @@ impl Takings {
     }
 
     /// Keeps anything below a directory from being opened until the returned value is dropped.
-    pub(crate) fn begin_move(self: &Arc<Self>, share: &Share, directory: &SharePath) -> Moving {
-        let place = (share.root_key(), directory.clone());
+    pub(crate) fn begin_move(
+        self: &Arc<Self>,
+        share: &Arc<Share>,
+        directory: &SharePath,
+    ) -> Moving {
+        let place = (Arc::clone(share), directory.clone());
         let mut moving = self.lock();
         moving.push(place.clone());
         self.moves.store(moving.len(), Ordering::SeqCst);
@@ -86,11 +93,10 @@ impl Takings {
 
     /// Whether a directory above `path` is being moved.
     pub(crate) fn is_moving(&self, share: &Share, path: &SharePath) -> bool {
-        self.moves.load(Ordering::SeqCst) > 0
-            && self
-                .lock()
-                .iter()
-                .any(|(root, directory)| *root == share.root_key() && path.is_below(directory))
+        let is_above = |(other, directory): &Place| {
+            share.path_in(other, path).is_some_and(|path| path.is_below(directory))
+        };
+        self.moves.load(Ordering::SeqCst) > 0 && self.lock().iter().any(is_above)
     }
 
     /// Returns once no directory above `path` is being moved.
@@ -106,7 +112,7 @@ impl Takings {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(FileKey, SharePath)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
         self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,13 +125,15 @@ fn group(key: FileKey) -> usize {
 #[derive(Debug)]
 pub(crate) struct Moving {
     takings: Arc<Takings>,
-    place: (FileKey, SharePath),
+    place: Place,
 }
 
 impl Drop for Moving {
     fn drop(&mut self) {
         let mut moving = self.takings.lock();
-        if let Some(at) = moving.iter().position(|place| *place == self.place) {
+        if let Some(at) = moving.iter().position(|(share, directory)| {
+            Arc::ptr_eq(share, &self.place.0) && *directory == self.place.1
+        }) {
             moving.swap_remove(at);
         }
         self.takings.moves.store(moving.len(), Ordering::SeqCst);
@@ -192,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn who_opens_below_a_directory_waits_until_it_has_moved() {
         let dir = tempfile::tempdir().unwrap();
-        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let share = Arc::new(Share::open(&ShareConfig::new("s", dir.path())).unwrap());
         let takings = Arc::new(Takings::default());
         let path = |text| SharePath::parse(text).unwrap();
         let (file, other) = (path("d\\e\\f"), path("dd\\f"));

@@ -281,7 +281,7 @@ pub(super) fn enter(
         return Err(NtStatus::DELETE_PENDING);
     }
     // A persistent open of it that could not be brought back yet may share nothing.
-    if record.share.left_over().is_of(node.key().inode) {
+    if core.is_left_over(&record.share, node.key()) {
         return Err(NtStatus::SHARING_VIOLATION);
     }
     if state.leases.expire(now) {

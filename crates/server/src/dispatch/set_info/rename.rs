@@ -57,7 +57,8 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         target.enter_directory(call, &to).await?;
         // What is noted is on a disk. A file that is replaced gives back its pages, and what is below a directory
         // that is moved up is looked at for links.
-        let is_noted = target.share.journal().is_some();
+        let is_noted =
+            core.overlapping(&target.share).iter().any(|share| share.journal().is_some());
         let is_much = is_noted || replace.is_some() || !open.entry.is_plain();
         let inline = target.share.inline_by_name(&[&target.from, &to]).unless(is_much);
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
@@ -113,10 +114,19 @@ impl Renaming {
         } else {
             None
         };
-        let names = share.journal().map(Journal::hold_names);
-        if names.is_some() {
+        let shares = core.overlapping(share);
+        let mut logs: Vec<_> = shares.iter().filter_map(|share| share.journal()).collect();
+        // The same order for everybody.
+        logs.sort_by_key(|log| std::ptr::from_ref(*log).addr());
+        let names: Vec<_> = logs.into_iter().map(Journal::hold_names).collect();
+        let noted = self.renamed();
+        // Who has it open through a share that it would leave would not find it again.
+        if noted.iter().any(|named| named.moved(share, from, to).is_none()) {
+            return Err(ShareError::AccessDenied);
+        }
+        if !names.is_empty() {
             // Noted before and not after: a crash in between leaves the file where the note says it was.
-            self.note(Moves::Begin);
+            self.note(&noted, Moves::Begin);
         }
         let renamed = share.rename(leave, from, to, open.node.key(), self.replace);
         let mut is_mapped = false;
@@ -135,31 +145,32 @@ impl Renaming {
                 core.nodes.move_below(share, from, to);
                 is_mapped |= core.nodes.owes_names_below(share, to);
             }
-        } else if names.is_some() {
-            self.note(Moves::End);
+        } else if !names.is_empty() {
+            self.note(&noted, Moves::End);
         }
         renamed.map(|()| is_mapped)
     }
 
     // Persistent opens are found again by the name they are about to get, or else by the one they have, which
     // is durable before another one is noted: of two renames a crash may take back both.
-    fn note(&self, moves: Moves) {
-        for Named { serial, share, path, open } in self.renamed() {
-            let Some(journal) = share.journal().filter(|journal| journal.has(serial.0)) else {
-                continue;
-            };
-            let (named, durable) = match moves {
+    fn note(&self, renamed: &[Named], moves: Moves) {
+        for named in renamed {
+            let serial = named.serial;
+            let journal = named.share.journal().filter(|journal| journal.has(serial.0));
+            let Some(journal) = journal else { continue };
+            let (path, durable) = match moves {
                 Moves::Begin => {
-                    let open = open.upgrade();
+                    let open = named.open.upgrade();
                     let durable = open.map_or(Ok(()), |open| flush::persist_name(&open));
-                    (path.moved(&self.target.from, &self.to), durable)
+                    (named.moved(&self.target.share, &self.target.from, &self.to), durable)
                 }
-                Moves::End => (path, Ok(())),
+                Moves::End => (None, Ok(())),
             };
+            let path = path.as_ref().unwrap_or(&named.path);
             if let Err(status) = durable {
                 warn!(serial = serial.0, %status, "a crash may lose a persistent open");
             }
-            if let Err(error) = journal.move_durably(serial.0, &named.to_wire()) {
+            if let Err(error) = journal.move_durably(serial.0, &path.to_wire()) {
                 warn!(serial = serial.0, %error, "a crash will lose a persistent open");
             }
         }
@@ -172,7 +183,7 @@ impl Renaming {
         let mut renamed: Vec<_> = {
             let state = open.node.lock();
             let is_named =
-                |other: &&OpenRecord| other.path == *from && other.is_in(&self.target.share);
+                |other: &&OpenRecord| other.path_in(&self.target.share).as_ref() == Some(from);
             let by_name = state.opens.iter().filter(is_named);
             by_name.map(Named::of).collect()
         };
@@ -275,7 +286,7 @@ impl Target {
 
     // What is left over first: once it is brought back it is open.
     fn is_open_below(&self, core: &Core) -> bool {
-        self.share.left_over().is_below(&self.from)
+        core.is_left_over_below(&self.share, &self.from)
             || core.nodes.is_open_below(&self.share, &self.from)
     }
 
@@ -283,8 +294,10 @@ impl Target {
     fn note_renamed(&self, open: &Open, to: &SharePath) -> bool {
         let mut state = open.node.lock();
         for record in &mut state.opens {
-            if record.path == self.from && record.is_in(&self.share) {
-                record.path = to.meant(record.path.naming());
+            if record.path_in(&self.share).as_ref() == Some(&self.from)
+                && let Some(path) = self.share.path_in(&record.share, to)
+            {
+                record.path = path.meant(record.path.naming());
             }
         }
         !state.regions.is_empty()
@@ -360,7 +373,7 @@ impl Target {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // A persistent open of it that could not be brought back yet keeps its file.
-            if self.share.left_over().is_of(found.key.inode) {
+            if call.link.core.is_left_over(&self.share, found.key) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // Also of what nobody has open: it stays so.

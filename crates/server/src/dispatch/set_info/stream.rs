@@ -95,6 +95,10 @@ async fn to_unnamed(
     if is_read_only(call, open).await? {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    // A persistent open of the file that could not be brought back yet keeps its bytes.
+    if call.link.core.is_left_over(&share, base.key()) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     // Who only caches a handle, or maps a region, is asked to let go first.
     for node in [&open.node, &base] {
         call.yield_caching(node, open.owner, Intent::Unlink).await?;

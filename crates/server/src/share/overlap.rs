@@ -1,0 +1,50 @@
+//! Shares of one server that lie in one another, or are of one directory: what one of them calls a file, as another does.
+//!
+//! Tops are compared by what they are, and by where they were when they were opened. A part of a share that is mounted
+//! elsewhere too is not seen.
+
+use super::{Share, SharePath};
+
+impl Share {
+    /// How `other` names what is `path` here; `None` where that does not lie in it.
+    pub(crate) fn path_in(&self, other: &Self, path: &SharePath) -> Option<SharePath> {
+        if self.root_key == other.root_key {
+            return Some(path.clone());
+        }
+        if let Ok(ours) = self.place.strip_prefix(&other.place) {
+            return Some(path.inside(&SharePath::of_components(ours)?));
+        }
+        path.out_of(&SharePath::of_components(other.place.strip_prefix(&self.place).ok()?)?)
+    }
+
+    /// Whether anything may lie in both.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.root_key == other.root_key
+            || self.place.starts_with(&other.place)
+            || other.place.starts_with(&self.place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::ShareConfig;
+
+    #[test]
+    fn shares_that_lie_in_one_another_agree_on_what_a_name_means() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("p/q")).unwrap();
+        std::fs::create_dir_all(dir.path().join("pp")).unwrap();
+        let share =
+            |below: &str| Share::open(&ShareConfig::new("s", dir.path().join(below))).unwrap();
+        let (top, p, q, pp) = (share(""), share("p"), share("p/q"), share("pp"));
+        let path = |text| SharePath::parse(text).unwrap();
+        assert_eq!(p.path_in(&top, &path("d\\f")), Some(path("p\\d\\f")));
+        assert_eq!(top.path_in(&p, &path("p\\d\\f")), Some(path("d\\f")));
+        assert_eq!(top.path_in(&q, &path("p\\q")), Some(SharePath::root()));
+        assert_eq!(top.path_in(&p, &path("pp\\f")), None);
+        assert_eq!(top.path_in(&share(""), &path("f")), Some(path("f")));
+        assert_eq!(p.path_in(&pp, &path("f")), None);
+        assert!(p.overlaps(&q) && q.overlaps(&top) && !pp.overlaps(&p));
+    }
+}
