@@ -230,10 +230,24 @@ impl Share {
 
     /// Removes the stream an entry stands for. Who has it open keeps its bytes.
     pub(crate) fn remove_stream(&self, _leave: MayRemove, entry: &Entry) -> Result<(), ShareError> {
+        let base = entry.base().ok_or(ShareError::NotFound)?;
+        self.unlink_stream(&base.home, entry.key())
+    }
+
+    /// The same of a stream that was found, and could not be opened.
+    pub(crate) fn remove_found_stream(
+        &self,
+        _leave: MayRemove,
+        stream: &FoundStream,
+    ) -> Result<(), ShareError> {
+        self.unlink_stream(&stream.home, stream.key)
+    }
+
+    fn unlink_stream(&self, home: &OwnedFd, key: FileKey) -> Result<(), ShareError> {
         self.writable()?;
-        let (base, name) = current_name(entry)?;
-        let _changing = self.changing(&base.home)?;
-        Ok(rustix::fs::unlinkat(&base.home, stored(&name), AtFlags::empty())?)
+        let name = name_of(home, key)?;
+        let _changing = self.changing(home)?;
+        Ok(rustix::fs::unlinkat(home, stored(&name), AtFlags::empty())?)
     }
 
     /// Which inode holds the bytes of another stream of the file whose stream an entry stands for.
@@ -411,11 +425,13 @@ fn open_home(above: &OwnedFd, directory: &str) -> Result<OwnedFd, Errno> {
 // By inode: the stream may have been renamed through another handle.
 fn current_name(entry: &Entry) -> Result<(&Base, String), ShareError> {
     let base = entry.base().ok_or(ShareError::NotFound)?;
-    let is_ours = |name: &String| {
-        identify_at(&base.home, stored(name)).is_ok_and(|(key, _)| key == entry.key())
-    };
-    let name = names(&base.home)?.into_iter().find(is_ours);
-    Ok((base, name.ok_or(ShareError::NotFound)?))
+    Ok((base, name_of(&base.home, entry.key())?))
+}
+
+fn name_of(home: &OwnedFd, key: FileKey) -> Result<String, ShareError> {
+    let is_it =
+        |name: &String| identify_at(home, stored(name)).is_ok_and(|(found, _)| found == key);
+    names(home)?.into_iter().find(is_it).ok_or(ShareError::NotFound)
 }
 
 // Names of streams, in no order.

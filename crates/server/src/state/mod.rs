@@ -23,6 +23,7 @@ pub(crate) mod holder;
 pub(crate) mod kept;
 pub(crate) mod lease;
 pub(crate) mod lease_keys;
+pub(crate) mod leave;
 pub(crate) mod link;
 mod lock_index;
 pub(crate) mod lock_sequence;

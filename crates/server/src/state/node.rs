@@ -40,6 +40,8 @@ pub(crate) struct OpenRecord {
     pub(crate) serial: OpenSerial,
     pub(crate) sharing: Sharing,
     pub(crate) owner: Owner,
+    /// It counts among the opens of its owner's lease or oplock.
+    pub(crate) has_lease: bool,
     pub(crate) share: Arc<Share>,
     pub(crate) path: SharePath,
     /// The file goes with this open, which was admitted to that.

@@ -30,6 +30,7 @@ use super::changes::{Change, Read};
 use super::creates::CreateKey;
 use super::durable_opens::Listed;
 use super::lease::Owner;
+use super::leave::Leaving;
 use super::lock_sequence::{LockCopies, LockSequences};
 use super::locks::{LockRange, OpenSerial};
 use super::node::{Node, OpenRecord};
@@ -413,56 +414,17 @@ impl Open {
         self.set_used(core);
         self.forget_note();
         let keeps = self.keeps_directory();
-        let doomed = {
-            let mut state = self.node.lock();
-            let Some(at) = state.opens.iter().position(|open| open.serial == self.serial) else {
-                return Ok(());
-            };
-            let record = state.opens.swap_remove(at);
-            state.locks.release(self.serial);
-            state.leases.close(self.owner);
-            // MS-FSA §2.1.5.4: the wish to delete passes from the handle to the file.
-            let wish = record.delete_on_close.filter(|_| !keeps);
-            state.delete_pending = state.delete_pending.or(wish);
-            let base = record.base.clone();
-            let last = state.delete_pending.filter(|_| state.opens.is_empty());
-            let now = wish.filter(|_| last.is_none() && state.unlink(&record));
-            let doomed = match (last, now) {
-                (Some(leave), _) if !state.streams.is_empty() => {
-                    state.doomed = Some((record, leave));
-                    None
-                }
-                (Some(leave), _) | (None, Some(leave)) => {
-                    state.removing = true;
-                    Some((record, leave))
-                }
-                (None, None) => None,
-            };
-            (doomed, base)
-        };
+        let leaving = if keeps { Leaving::WithoutWish } else { Leaving::Closed };
+        let Some(left) = self.node.leave(self.serial, leaving) else { return Ok(()) };
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
         self.forget_note();
-        let (doomed, base) = doomed;
-        // Who waits for this open to go finds the name gone too.
-        let removed = match doomed {
-            Some((record, leave)) => {
-                let removed = if self.entry.is_stream() {
-                    record.share.remove_stream(leave, &self.entry)
-                } else {
-                    let is_directory = self.entry.is_directory();
-                    record.share.remove(leave, &record.path, self.node.key(), is_directory)
-                };
-                drop(record);
-                self.node.end_removal();
-                removed
+        left.finish(|record, leave| {
+            if self.entry.is_stream() {
+                return record.share.remove_stream(leave, &self.entry);
             }
-            None => {
-                self.node.changed.notify_waiters();
-                Ok(())
-            }
-        };
-        let finished = base.map_or(Ok(()), |base| self.release_base(&base));
-        removed.and(finished)
+            let is_directory = self.entry.is_directory();
+            record.share.remove(leave, &record.path, self.node.key(), is_directory)
+        })
     }
 
     // MS-FSA §2.1.5.4: a directory with something in it does not go, and its name is not taken from others.
@@ -526,30 +488,6 @@ impl Open {
         {
             persistent::forget(share, self.serial.0);
         }
-    }
-
-    // A stream closes: its file goes now, if it was only waiting for that.
-    fn release_base(&self, base: &Node) -> Result<(), ShareError> {
-        let doomed = {
-            let mut state = base.lock();
-            state.streams.retain(|hold| hold.serial != self.serial);
-            let goes = state.streams.is_empty() && state.opens.is_empty();
-            let doomed = if goes { state.doomed.take() } else { None };
-            state.removing |= doomed.is_some();
-            doomed
-        };
-        let Some((record, leave)) = doomed else {
-            base.changed.notify_waiters();
-            return Ok(());
-        };
-        // A stream is kept of files and of directories.
-        let share = &record.share;
-        let removed = share
-            .remove(leave, &record.path, base.key(), false)
-            .or_else(|_| share.remove(leave, &record.path, base.key(), true));
-        drop(record);
-        base.end_removal();
-        removed
     }
 
     /// Whether the open has ended for those who hold this object, or its file from under it.

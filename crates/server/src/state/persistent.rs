@@ -231,6 +231,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
             serial,
             sharing: sharing(note.flags),
             owner,
+            has_lease: false,
             share: Arc::clone(share),
             path,
             delete_on_close: granted.delete,
@@ -255,10 +256,9 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         core.creates.replace(key, &open);
     }
     core.orphans.adopt_restored(open).map_err(|open| {
-        let mut state = open.node.lock();
-        state.opens.retain(|record| record.serial != serial);
-        state.locks.release(serial);
-        state.leases.close(owner);
+        open.node.fail(serial, |record, leave| {
+            record.share.remove(leave, &record.path, found.key, found.is_directory)
+        });
         Lost::TooMany
     })
 }
@@ -292,6 +292,9 @@ fn restore_lease(state: &mut NodeState, owner: Owner, note: &OpenNote) {
         return;
     }
     state.leases.restore(owner, flavor, Caching(u32::from(note.held)), note.epoch);
+    if let Some(record) = state.record_mut(OpenSerial(note.serial)) {
+        record.has_lease = true;
+    }
 }
 
 fn flags(record: &OpenRecord, write_through: bool) -> u8 {

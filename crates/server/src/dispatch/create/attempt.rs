@@ -142,15 +142,25 @@ fn open_existing(
         Entered::Now(emptying) => emptying,
     };
     crate::push::settle_times(&node);
-    let opened = finish_opening(share, wish, found, access);
+    conclude(node, wish, found, finish_opening(share, wish, found, access))
+}
+
+/// What an open that is entered in its node came to: one that fails leaves it again.
+pub(super) fn conclude(
+    node: Arc<Node>,
+    wish: &Wish,
+    found: &Found,
+    opened: Result<(Entry, Metadata, CreateAction), NtStatus>,
+) -> Result<Attempt, NtStatus> {
     match opened {
         Ok((entry, metadata, action)) => {
             Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
         }
-        Err(error) => {
-            node.lock().opens.retain(|open| open.serial != wish.serial);
-            node.changed.notify_waiters();
-            Err(error)
+        Err(status) => {
+            node.fail(wish.serial, |record, leave| {
+                record.share.remove(leave, &record.path, found.key, found.is_directory)
+            });
+            Err(status)
         }
     }
 }
@@ -377,6 +387,7 @@ pub(super) fn new_record(
         serial: wish.serial,
         sharing,
         owner: wish.owner,
+        has_lease: false,
         share: Arc::clone(share),
         path,
         delete_on_close: wish.grant.deletes_on_close(),

@@ -66,6 +66,8 @@ pub(super) fn create(
     let node = core.nodes.node(entry.key());
     let sharing = wish.sharing(wish.grant.of_new());
     let record = new_record(core, wish, share, sharing, path.clone(), entry.key())?;
+    // Nothing fails once it is entered.
+    let metadata = entry.metadata()?;
     let is_named = || {
         let found = share.locate(&path)?.found;
         Ok(found.is_some_and(|found| found.key == entry.key()))
@@ -80,7 +82,6 @@ pub(super) fn create(
         }
         return Ok(wait);
     }
-    let metadata = entry.metadata()?;
     let action = CreateAction::CREATED;
     Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
 }

@@ -223,7 +223,7 @@ async fn write_through(call: &Call, open: &Arc<Open>) -> Result<(), NtStatus> {
     let work = move || persist_opened(&created);
     let persisted = call.blocking(InlineIo::CachedReads, work).await.and_then(|done| done);
     if persisted.is_err() && call.session().remove_open(open.serial.0, open.volatile).is_some() {
-        close(call, Arc::clone(open)).await;
+        discard(call, Arc::clone(open)).await;
     }
     persisted
 }
@@ -371,17 +371,27 @@ async fn register(
     let open = match session.add_open(|id| Arc::new(Open::new(parts(id.0)))) {
         Ok(open) => open,
         Err(make) => {
-            close(call, make(SlabId(0))).await;
+            discard(call, make(SlabId(0))).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
     };
     // A session or tree that ended meanwhile has closed its opens, but not this one.
     if session.is_closed() || session.tree(tree.id).is_none() {
         session.remove_open(open.serial.0, open.volatile);
-        close(call, open).await;
+        discard(call, open).await;
         return Err(NtStatus::USER_SESSION_DELETED);
     }
     Ok(open)
+}
+
+// A CREATE has failed whose file is open already: what was there stays, though it was to go with this open.
+async fn discard(call: &Call, open: Arc<Open>) {
+    if open.origin.action != CreateAction::CREATED
+        && let Some(record) = open.node.lock().record_mut(open.serial)
+    {
+        record.delete_on_close = None;
+    }
+    close(call, open).await;
 }
 
 // Nobody is to get what was opened. Waited for: who takes the place of the session relies on it.
@@ -432,7 +442,11 @@ fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>, allocation: u64) -> Opt
     // What would be read now and cached, a change under way makes stale: its break has been sent already.
     let is_changed = state.is_changed_by_others(wish.owner);
     let wanted = if (is_locked && is_shared) || is_changed { Caching::NONE } else { wanted };
-    Some(state.leases.grant(wish.owner, flavor, wanted, alone, first_epoch, holder))
+    let granted = state.leases.grant(wish.owner, flavor, wanted, alone, first_epoch, holder);
+    if let Some(record) = state.record_mut(open.serial) {
+        record.has_lease = true;
+    }
+    Some(granted)
 }
 
 /// Attempts before an open is given up: more than the holders of leases a file can have in turn.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
+use tracing::warn;
 
 use super::attempt::{self, Attempt, Created, Entered};
 use super::fresh;
@@ -201,9 +202,7 @@ fn open(
             Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
         }
         Err(error) => {
-            node.lock().opens.retain(|open| open.serial != wish.serial);
-            node.changed.notify_waiters();
-            release(&base.node, wish);
+            node.fail(wish.serial, |record, leave| record.share.remove_found_stream(leave, stream));
             match error {
                 // Removed or renamed since it was found.
                 ShareError::NotFound => Ok(Attempt::Again),
@@ -249,7 +248,9 @@ fn check_stays(base: &Arc<Node>, state: &NodeState) -> Result<Option<Attempt>, N
     }
 }
 
-fn release(base: &Node, wish: &Wish) {
-    base.lock().streams.retain(|hold| hold.serial != wish.serial);
-    base.changed.notify_waiters();
+/// Lets go of the file of a stream that was not opened.
+pub(super) fn release(base: &Node, wish: &Wish) {
+    if let Err(error) = base.leave_stream(wish.serial) {
+        warn!(serial = wish.serial.0, %error, "a file to be deleted on close stays");
+    }
 }

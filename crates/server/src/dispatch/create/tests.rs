@@ -4,10 +4,23 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use smb::create::{CreateRequestContext, DurableReconnectV2, DurableRequestV2};
-use smb::{FileId, Guid, NtStatus};
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
+    DurableReconnectV2, DurableRequestV2, ImpersonationLevel, Lease, LeaseKey, LeaseState,
+    LeaseVersion, OplockLevel, ShareAccess,
+};
+use smb::info::{FileAttributes, FileInfoClass};
+use smb::{Command, FileId, Guid, Name, NtStatus};
 
+use super::attempt::{self, Entered};
+use super::stream;
+use super::wish::Wish;
 use crate::push::tests::rig::Rig;
+use crate::share::SharePath;
+use crate::state::caching::Intent;
+use crate::state::lease::Owner;
+use crate::state::locks::OpenSerial;
+use crate::state::node::StreamHold;
 
 const GUID: Guid = Guid([9; 16]);
 
@@ -48,4 +61,87 @@ async fn a_reconnect_looks_at_no_opens_but_the_one_it_names() {
     rig.open_with("f", 1, back(waits.id)).await.unwrap();
     release.send(()).unwrap();
     assert!(holder.join().unwrap(), "the reconnects waited for opens they did not name");
+}
+
+/// To open the file `name` as the holder of lease `key`, and to delete it then.
+fn request(name: &str, key: u8) -> CreateRequest<'_> {
+    let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+    let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+    let lease = Lease { key: LeaseKey([key; 16]), state, break_in_progress: false, version };
+    CreateRequest {
+        oplock_level: OplockLevel::LEASE,
+        impersonation: ImpersonationLevel::IMPERSONATION,
+        desired_access: AccessMask::FILE_GENERIC_READ | AccessMask::DELETE,
+        attributes: FileAttributes::empty(),
+        share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+        disposition: CreateDisposition::OPEN,
+        options: CreateOptions::DELETE_ON_CLOSE,
+        name: Name::new(name).unwrap(),
+        contexts: vec![CreateRequestContext::Lease(lease)],
+    }
+}
+
+fn wish(rig: &Rig, name: &str, key: u8) -> Wish {
+    let session = rig.session();
+    let tree = &session.all_trees()[0];
+    let serial = rig.core.next_serial();
+    Wish::check(&request(name, key), tree, &session.agreed, &session.identity, serial).unwrap()
+}
+
+#[tokio::test]
+async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
+    let rig = Rig::new();
+    for is_deleted in [true, false] {
+        let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+        let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+        let (path, seen) = (SharePath::parse("f").unwrap(), core.nodes.takings.seen());
+        let found = share.locate(&path).unwrap().found.unwrap();
+        let node = core.nodes.existing(found.key).unwrap();
+        // The failing open's own wish to delete goes with it.
+        let wish = wish(&rig, "f", 1);
+        let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ | AccessMask::DELETE);
+        let record = attempt::new_record(core, &wish, &share, sharing, path, found.key).unwrap();
+        let entered = attempt::enter(core, &node, &wish, record, &seen).unwrap();
+        assert!(matches!(entered, Entered::Now(None)));
+        if is_deleted {
+            rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
+        }
+        rig.close(one.id).await;
+        assert!(rig.dir.path().join("f").exists(), "somebody opens it");
+        let failed = attempt::conclude(node, &wish, &found, Err(NtStatus::DISK_FULL));
+        assert_eq!(failed.err(), Some(NtStatus::DISK_FULL));
+        assert_eq!(rig.dir.path().join("f").exists(), !is_deleted);
+        assert_eq!(core.nodes.len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_deleted() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let path = SharePath::parse("f").unwrap();
+    let found = rig.core.shares()[0].locate(&path).unwrap().found.unwrap();
+    let node = rig.core.nodes.existing(found.key).unwrap();
+    let wish = wish(&rig, "f:s", 2);
+    node.lock().streams.push(StreamHold { serial: wish.serial, shares_delete: true });
+    rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
+    rig.close(one.id).await;
+    assert!(rig.dir.path().join("f").exists(), "a stream of it is being opened");
+    stream::release(&node, &wish);
+    assert!(!rig.dir.path().join("f").exists());
+}
+
+#[tokio::test]
+async fn an_open_that_fails_takes_neither_the_lease_nor_the_file_from_others() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let session = Arc::clone(rig.session());
+    let held = session.open(one.id.persistent, one.id.volatile).unwrap();
+    while session.add_open(|_| Arc::clone(&held)).is_ok() {}
+    let full = rig.ask(Command::CREATE, |out| request("f", 1).emit(out)).await;
+    assert_eq!(full.err(), Some(NtStatus::INSUFFICIENT_RESOURCES));
+    let stranger = Owner::Open(OpenSerial(1 << 40));
+    assert!(held.node.begin_breaks(stranger, Intent::Open).is_some(), "its holder has to be told");
+    rig.close(one.id).await;
+    assert!(rig.dir.path().join("f").exists());
 }
