@@ -180,3 +180,30 @@ pub(crate) fn releases(command: Command) -> bool {
     let giving = [Command::LOGOFF, Command::TREE_DISCONNECT, Command::CLOSE, Command::OPLOCK_BREAK];
     giving.contains(&command)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{RELEASES_PER_CONNECTION_MAX, REQUESTS_PER_CONNECTION_MAX};
+    use crate::push::tests::rig::Rig;
+    use crate::state::Identity;
+
+    #[tokio::test]
+    async fn where_there_is_no_room_so_many_requests_that_release_something_are_kept_and_no_more() {
+        let rig = Rig::new();
+        let link = rig.link();
+        let whose = rig.core.accounts.of(&Identity::User("user".into()));
+        let used_up = link.account.try_take(Resource::Requests, REQUESTS_PER_CONNECTION_MAX);
+        let keep = |command| Frame::Borrowed(&mut [0; 64]).keep(link, Some(&whose), command);
+        let kept: Vec<_> = (0..RELEASES_PER_CONNECTION_MAX).map(|_| keep(Command::CLOSE)).collect();
+        assert!(used_up.is_some() && !link.is_crowded());
+        // It is kept all the same, and none is read after it.
+        let one_more = keep(Command::CLOSE);
+        assert!(link.is_crowded());
+        link.set_crowded(None);
+        drop((kept, one_more));
+        let write = keep(Command::WRITE);
+        assert!(link.is_crowded(), "it releases nothing");
+        drop(write);
+    }
+}

@@ -84,6 +84,24 @@ async fn a_recall_stays_untold_until_a_wait_has_room_for_it() {
 }
 
 #[tokio::test]
+async fn one_open_has_a_bounded_number_of_regions() {
+    let rig = Rig::new();
+    let (open, other) = (rig.open("f", 1).await, rig.open("g", 2).await);
+    let mut mapped = Vec::new();
+    let refused = loop {
+        match rig.map(open, 0, PAGE).await {
+            Ok(region) => mapped.push(region),
+            Err(status) => break status,
+        }
+    };
+    let max = rig.core.push.policy.regions_per_open_max;
+    assert_eq!((refused, mapped.len()), (NtStatus::INSUFFICIENT_RESOURCES, max as usize));
+    rig.map(other, 0, PAGE).await.unwrap();
+    unmap(&rig, open, &mapped[0]).await.unwrap();
+    rig.map(open, 0, PAGE).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_wait_without_room_does_not_end_the_one_before() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;

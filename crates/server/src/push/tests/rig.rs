@@ -74,6 +74,11 @@ impl Rig {
         &self.channel.session
     }
 
+    /// The connection they come over.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
     /// In the share's memory, with a grace that ends only when the test says so.
     pub(crate) fn new() -> Self {
         Self::with_grace(Duration::from_secs(3600))

@@ -81,6 +81,23 @@ fn locks_are_there_again_and_those_given_back_are_not() {
 }
 
 #[test]
+fn a_bounded_number_of_opens_is_noted_and_all_of_them_come_back() {
+    // So many syncs take too long on a disk.
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("opens");
+    let (journal, _) = open(&path).unwrap();
+    let max = OPENS_MAX as u64;
+    (0..max).try_for_each(|serial| journal.open_durably(note(serial))).unwrap();
+    let refused = journal.open_durably(note(max)).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    drop(journal);
+    let (journal, notes) = open(&path).unwrap();
+    assert_eq!(notes.len(), OPENS_MAX);
+    journal.close(0).unwrap();
+    journal.open_durably(note(max)).unwrap();
+}
+
+#[test]
 fn the_file_does_not_grow_with_locks_taken_and_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
