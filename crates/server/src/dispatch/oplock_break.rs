@@ -80,11 +80,14 @@ async fn given_back(call: &Call, node: &Arc<Node>, owner: Owner, answered: Answe
     if !answered.0.contains(Caching::READ.union(Caching::WRITE).union(Caching::HANDLE)) {
         crate::push::end_of_lease(&call.link.core, node, owner).await;
     }
+    let is_over = answered.1.as_ref().is_none_or(|next| !next.needs_answer);
     if let Some(next) = answered.1 {
         let routed = node.lock().route(vec![next]);
         node.send(routed);
     }
-    node.changed.notify_waiters();
+    if is_over {
+        node.end_break(owner);
+    }
 }
 
 /// What a holder keeps, and the next step of the break if more is wanted.

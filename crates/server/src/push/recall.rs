@@ -162,7 +162,6 @@ pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) 
         core.push.lock().regions.remove(&region.id);
     }
     region.node.lock().regions.retain(|other| !Arc::ptr_eq(other, region));
-    region.node.changed.notify_waiters();
     region.open.events.notify_waiters();
 }
 

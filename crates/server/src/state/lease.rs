@@ -118,16 +118,26 @@ impl<N: Clone> LeaseTable<N> {
             .collect()
     }
 
-    /// The deadline of a break that `intent` of `by` has to wait for, if there is one.
-    pub(crate) fn must_wait(&self, by: Owner, intent: Intent) -> Option<Instant> {
+    /// Whether `intent` of `by` has to wait for breaks.
+    pub(crate) fn must_wait(&self, by: Owner, intent: Intent) -> bool {
+        self.in_the_way(by, intent).next().is_some()
+    }
+
+    /// Whose breaks `intent` of `by` has to wait for, and until when.
+    pub(crate) fn in_the_way(
+        &self,
+        by: Owner,
+        intent: Intent,
+    ) -> impl Iterator<Item = (Owner, Instant)> {
         self.leases
             .iter()
-            .filter(|lease| lease.owner != by)
-            .filter_map(|lease| Some((lease.flavor, lease.breaking?)))
-            .filter(|(flavor, breaking)| intent.leaves(*flavor, breaking.from) != breaking.from)
-            .filter(|(_, breaking)| intent.waits_for(breaking.from))
-            .map(|(_, breaking)| breaking.deadline)
-            .max()
+            .filter(move |lease| lease.owner != by)
+            .filter_map(|lease| Some((lease, lease.breaking?)))
+            .filter(move |(lease, breaking)| {
+                intent.leaves(lease.flavor, breaking.from) != breaking.from
+            })
+            .filter(move |(_, breaking)| intent.waits_for(breaking.from))
+            .map(|(lease, breaking)| (lease.owner, breaking.deadline))
     }
 
     /// Grants a lease or oplock to an open, or joins it to the lease its client already holds.
@@ -247,28 +257,30 @@ impl<N: Clone> LeaseTable<N> {
         Ok((kept, Some(lease.tell(next))))
     }
 
-    /// Takes by force what was not given back in time. True if anything changed.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        let mut changed = false;
+    /// Takes by force what was not given back in time: of whom.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Owner> {
+        let mut taken = Vec::new();
         for lease in &mut self.leases {
             if lease.breaking.is_some_and(|breaking| breaking.deadline <= now) {
                 // MS-SMB2 §3.3.6.5: a holder that does not answer loses everything.
                 lease.held = Caching::NONE;
                 lease.breaking = None;
-                changed = true;
+                taken.push(lease.owner);
             }
         }
-        changed
+        taken
     }
 
-    /// One open of the owner was closed; the last one takes the lease with it.
-    pub(crate) fn close(&mut self, owner: Owner) {
-        if let Some(at) = self.leases.iter().position(|lease| lease.owner == owner) {
-            self.leases[at].opens = self.leases[at].opens.saturating_sub(1);
-            if self.leases[at].opens == 0 {
-                self.leases.remove(at);
-            }
+    /// One open of the owner was closed; the last one takes the lease with it: then this is true.
+    pub(crate) fn close(&mut self, owner: Owner) -> bool {
+        let found = self.leases.iter().position(|lease| lease.owner == owner);
+        let Some(at) = found else { return false };
+        self.leases[at].opens = self.leases[at].opens.saturating_sub(1);
+        let has_gone = self.leases[at].opens == 0;
+        if has_gone {
+            self.leases.remove(at);
         }
+        has_gone
     }
 
     /// What an owner holds now.
@@ -430,11 +442,11 @@ mod tests {
         let notices = table.start_breaks(client(2), Intent::Open, now);
         assert_eq!(notices.len(), 1);
         assert_eq!((notices[0].from, notices[0].to, notices[0].needs_answer), (RWH, RH, true));
-        assert_eq!(table.must_wait(client(2), Intent::Open), Some(now + TIMEOUT));
+        assert!(table.in_the_way(client(2), Intent::Open).eq([(client(1), now + TIMEOUT)]));
         assert!(table.start_breaks(client(2), Intent::Open, now).is_empty(), "told once");
         assert_eq!(table.acknowledge(client(1), RWH, now), Err(AcknowledgeError::KeepsTooMuch));
         assert_eq!(table.acknowledge(client(1), RH, now), Ok((RH, None)));
-        assert_eq!(table.must_wait(client(2), Intent::Open), None);
+        assert!(!table.must_wait(client(2), Intent::Open));
         let granted = table.grant(client(2), Flavor::LeaseV2, RWH, false, 0, 2);
         assert_eq!(granted.caching, RH);
     }
@@ -445,7 +457,7 @@ mod tests {
         let mut table = held_by_one(Caching::READ);
         let notices = table.start_breaks(client(2), Intent::Modify, now);
         assert_eq!((notices[0].to, notices[0].needs_answer), (Caching::NONE, false));
-        assert_eq!(table.must_wait(client(2), Intent::Modify), None);
+        assert!(!table.must_wait(client(2), Intent::Modify));
         assert_eq!(table.held(client(1)), Caching::NONE);
     }
 
@@ -454,8 +466,8 @@ mod tests {
         let now = Instant::now();
         let mut table = held_by_one(RW);
         table.start_breaks(client(2), Intent::Open, now);
-        assert!(!table.expire(now + TIMEOUT - Duration::from_nanos(1)));
-        assert!(table.expire(now + TIMEOUT));
+        assert_eq!(table.expire(now + TIMEOUT - Duration::from_nanos(1)), []);
+        assert_eq!(table.expire(now + TIMEOUT), [client(1)]);
         assert_eq!(table.held(client(1)), Caching::NONE);
         let late = table.acknowledge(client(1), Caching::READ, now);
         assert_eq!(late, Err(AcknowledgeError::NotBreaking));
@@ -467,9 +479,9 @@ mod tests {
         assert!(table.start_breaks(client(1), Intent::Overwrite, Instant::now()).is_empty());
         let again = table.grant(client(1), Flavor::LeaseV2, RH, true, 0, 1);
         assert_eq!(again.caching, RWH, "asking for less does not narrow it");
-        table.close(client(1));
+        assert!(!table.close(client(1)));
         assert_eq!(table.held(client(1)), RWH, "one of its two opens is left");
-        table.close(client(1));
+        assert!(table.close(client(1)));
         assert_eq!(table.held(client(1)), Caching::NONE);
     }
 
@@ -494,12 +506,12 @@ mod tests {
         let (kept, next) = table.acknowledge(client(1), RH, now).unwrap();
         let next = next.expect("an overwriter wants it all");
         assert_eq!((kept, next.from, next.to, next.needs_answer), (RH, RH, Caching::READ, true));
-        assert!(table.must_wait(client(2), Intent::Open).is_some());
+        assert!(table.must_wait(client(2), Intent::Open));
         let (_, last) = table.acknowledge(client(1), Caching::READ, now).unwrap();
         let last = last.expect("and the rest");
         assert_eq!((last.to, last.needs_answer), (Caching::NONE, false));
-        assert_eq!(table.must_wait(client(2), Intent::Open), None);
-        assert_eq!(table.must_wait(client(3), Intent::Overwrite), None);
+        assert!(!table.must_wait(client(2), Intent::Open));
+        assert!(!table.must_wait(client(3), Intent::Overwrite));
     }
 
     #[test]
@@ -507,9 +519,9 @@ mod tests {
         let (now, mut table) = (Instant::now(), held_by_one(RH));
         let notices = table.start_breaks(client(2), Intent::Overwrite, now);
         assert_eq!((notices[0].to, notices[0].needs_answer), (Caching::NONE, true));
-        assert_eq!(table.must_wait(client(2), Intent::Overwrite), None);
-        assert!(table.must_wait(client(3), Intent::OpenAgainstSharing).is_some());
-        assert!(table.must_wait(client(3), Intent::OpenToDelete).is_some());
+        assert!(!table.must_wait(client(2), Intent::Overwrite));
+        assert!(table.must_wait(client(3), Intent::OpenAgainstSharing));
+        assert!(table.must_wait(client(3), Intent::OpenToDelete));
     }
 
     #[test]
@@ -561,7 +573,7 @@ mod tests {
         let mut table = LeaseTable::new(TIMEOUT);
         table.grant(Owner::Open(OpenSerial(1)), Flavor::Oplock, RWH, true, 0, 1);
         assert_eq!(table.start_breaks(client(2), Intent::LookAtSecurity, now)[0].to.0, 1);
-        assert!(table.must_wait(client(2), Intent::LookAtSecurity).is_some());
+        assert!(table.must_wait(client(2), Intent::LookAtSecurity));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Node {
         let record = state.opens.swap_remove(at);
         state.locks.release(serial);
         if record.has_lease {
-            state.leases.close(record.owner);
+            state.close_lease(record.owner);
         }
         // MS-FSA §2.1.5.4: the wish to delete passes from the handle to the file.
         let wish = record.delete_on_close.filter(|_| leaving == Leaving::Closed);
@@ -79,10 +79,7 @@ impl Node {
             state.removing |= doomed.is_some();
             doomed
         };
-        let Some((record, leave)) = doomed else {
-            self.changed.notify_waiters();
-            return Ok(());
-        };
+        let Some((record, leave)) = doomed else { return Ok(()) };
         // A stream is kept of files and of directories.
         let share = &record.share;
         let removed = share
@@ -121,10 +118,7 @@ impl Left<'_> {
                 node.end_removal();
                 removed
             }
-            None => {
-                node.changed.notify_waiters();
-                Ok(())
-            }
+            None => Ok(()),
         };
         let finished = base.map_or(Ok(()), |base| base.leave_stream(serial));
         removed.and(finished)

@@ -11,6 +11,7 @@
 //! generational ([`slab`]). How long requests take is noted by [`reactor`].
 
 pub(crate) mod account;
+pub(crate) mod breaks;
 pub(crate) mod caching;
 pub(crate) mod changes;
 pub(crate) mod clients;

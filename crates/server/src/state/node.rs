@@ -9,14 +9,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pmem::CommitGroup;
 use tokio::sync::Notify;
 use tracing::error;
 
 use super::account::Hold;
-use super::caching::Intent;
+use super::breaks::BreakWaiters;
 use super::changes::{Change, Changes, Changing, Kept};
 use super::durable::Orphans;
 use super::holder::Holder;
@@ -109,6 +109,8 @@ pub(crate) struct StreamHold {
 pub(crate) struct NodeState {
     pub(crate) opens: Vec<OpenRecord>,
     pub(crate) leases: LeaseTable<Holder>,
+    /// Who waits for breaks of them.
+    pub(super) break_waiters: BreakWaiters,
     pub(crate) locks: LockTable,
     /// The file goes with its last open, as somebody wished who was admitted to that.
     pub(crate) delete_pending: Option<MayRemove>,
@@ -201,9 +203,10 @@ impl NodeState {
 pub(crate) struct Node {
     key: FileKey,
     state: Mutex<NodeState>,
-    /// Notified whenever a lease or a share mode was given back, or a resize has ended. Who waits for a lock is woken by
-    /// [`LockTable`].
-    pub(crate) changed: Notify,
+    /// Notified when a removal of the file has ended, or the last change of its size. Whoever waits for a lock, a break or
+    /// a change is woken by [`LockTable`], [`BreakWaiters`] or [`Changes`].
+    removed: Notify,
+    resized: Notify,
     /// Those of the state.
     pub(super) exclusive_locks: ExclusiveLocks,
     orphans: Arc<Orphans>,
@@ -233,6 +236,7 @@ impl Node {
         let state = NodeState {
             opens: Vec::new(),
             leases: LeaseTable::new(break_timeout),
+            break_waiters: BreakWaiters::default(),
             locks: LockTable::default(),
             delete_pending: None,
             removing: false,
@@ -246,7 +250,8 @@ impl Node {
             key,
             exclusive_locks: state.locks.exclusive_locks(),
             state: Mutex::new(state),
-            changed: Notify::new(),
+            removed: Notify::new(),
+            resized: Notify::new(),
             orphans,
             commit: OnceLock::new(),
             gone,
@@ -292,56 +297,6 @@ impl Node {
         }
     }
 
-    /// Breaks what `intent` of `by` makes necessary, and waits until it is given back or taken.
-    pub(crate) async fn yield_caching(&self, by: Owner, intent: Intent) {
-        self.once_yielded(|| self.break_and(by, intent, |_| ())).await;
-    }
-
-    /// Admits a change of bytes once nobody else caches them; `None` if `is_free` finds a lock in the way.
-    pub(crate) async fn begin_change(
-        self: &Arc<Self>,
-        change: Change,
-        is_free: impl Fn(&LockTable) -> bool,
-    ) -> Option<Changing> {
-        let admit =
-            |state: &mut NodeState| is_free(&state.locks).then(|| state.begin_change(self, change));
-        self.once_yielded(|| self.break_and(change.owner, Intent::Modify, admit)).await
-    }
-
-    /// The same where nobody has to be told; `None` where somebody has. For the data path.
-    pub(crate) fn try_begin_change(
-        self: &Arc<Self>,
-        change: Change,
-        is_free: impl Fn(&LockTable) -> bool,
-    ) -> Option<Option<Changing>> {
-        let mut state = self.lock();
-        if !is_free(&state.locks) {
-            return Some(None);
-        }
-        let is_stale = state.leases.is_stale_after(change.owner);
-        (!is_stale).then(|| Some(state.begin_change(self, change)))
-    }
-
-    // Attempts until no answer to a break is owed any more, whose deadline an attempt says.
-    async fn once_yielded<T>(&self, attempt: impl Fn() -> Result<T, Instant>) -> T {
-        let mut insist_at = Some(Instant::now() + PATIENCE);
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let deadline = match attempt() {
-                Ok(done) => return done,
-                Err(deadline) => deadline,
-            };
-            let until = insist_at.map_or(deadline, |at| deadline.min(at));
-            let has_changed = tokio::time::timeout_at(until.into(), changed).await.is_ok();
-            if !has_changed && insist_at.is_some_and(|at| at <= Instant::now()) {
-                insist_at = None;
-                self.insist();
-            }
-        }
-    }
-
     /// Keeps regions from being mapped until dropped. To be held from before those there are are
     /// taken back until the file has its new size.
     pub(crate) fn begin_resize(self: &Arc<Self>) -> Resizing {
@@ -350,7 +305,7 @@ impl Node {
 
     /// Returns once nobody changes the size of the file.
     pub(crate) async fn resized(&self) {
-        self.until(|state| state.resizing == 0).await;
+        self.until(&self.resized, |state| state.resizing == 0).await;
     }
 
     /// Whether whoever found the file by a name, after `seen`, still finds it by that.
@@ -360,7 +315,7 @@ impl Node {
 
     /// Returns once the file has been removed, or could not be.
     pub(crate) async fn removed(&self) {
-        self.until(|state| !state.removing).await;
+        self.until(&self.removed, |state| !state.removing).await;
     }
 
     /// Returns once nothing is under way that a lock would have forbidden, had it been there before.
@@ -371,15 +326,16 @@ impl Node {
         }
     }
 
-    async fn until(&self, reached: impl Fn(&mut NodeState) -> bool) {
+    // `event` is notified when `reached` has become true.
+    async fn until(&self, event: &Notify, reached: impl Fn(&NodeState) -> bool) {
         loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if reached(&mut self.lock()) {
+            let event = event.notified();
+            tokio::pin!(event);
+            event.as_mut().enable();
+            if reached(&self.lock()) {
                 return;
             }
-            changed.await;
+            event.await;
         }
     }
 
@@ -393,39 +349,12 @@ impl Node {
             state.delete_pending = None;
         }
         drop(state);
-        self.changed.notify_waiters();
+        self.removed.notify_waiters();
     }
 
     /// Gives back locks of an open; who waited for one of them tries again. Whether all were held.
     pub(crate) fn release_locks(&self, serial: OpenSerial, ranges: &[LockRange]) -> bool {
         self.lock().locks.unlock(serial, ranges) == ranges.len()
-    }
-
-    /// Starts breaks and tells the holders; the deadline to wait for if an answer is owed.
-    pub(crate) fn begin_breaks(&self, by: Owner, intent: Intent) -> Option<Instant> {
-        self.break_and(by, intent, |_| ()).err()
-    }
-
-    // The same, and what comes next if no answer is owed: nothing is granted in between.
-    fn break_and<T>(
-        &self,
-        by: Owner,
-        intent: Intent,
-        next: impl FnOnce(&mut NodeState) -> T,
-    ) -> Result<T, Instant> {
-        let now = Instant::now();
-        let (routed, outcome) = {
-            let mut state = self.lock();
-            if state.leases.expire(now) {
-                self.changed.notify_waiters();
-            }
-            let notices = state.leases.start_breaks(by, intent, now);
-            let deadline = state.leases.must_wait(by, intent);
-            let routed = state.route(notices);
-            (routed, deadline.map_or_else(|| Ok(next(&mut state)), Err))
-        };
-        self.send(routed);
-        outcome
     }
 
     /// Tells holders, and has the opens closed of those that cannot be told.
@@ -444,20 +373,7 @@ impl Node {
         };
         self.send(routed);
     }
-
-    // Asks again for what is owed of leases: once, however many wait for it.
-    fn insist(&self) {
-        let routed = {
-            let mut state = self.lock();
-            let silent = state.leases.insist();
-            state.route(silent)
-        };
-        routed.insist();
-    }
 }
-
-/// How long the holder of a lease may say nothing before it is asked over another connection too.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A change of a file's size under way.
 #[derive(Debug)]
@@ -465,7 +381,13 @@ pub(crate) struct Resizing(Arc<Node>);
 
 impl Drop for Resizing {
     fn drop(&mut self) {
-        self.0.lock().resizing -= 1;
-        self.0.changed.notify_waiters();
+        let is_last = {
+            let mut state = self.0.lock();
+            state.resizing -= 1;
+            state.resizing == 0
+        };
+        if is_last {
+            self.0.resized.notify_waiters();
+        }
     }
 }

@@ -294,9 +294,7 @@ pub(super) fn enter(
     if core.is_left_over(&record.share, node.key()) {
         return Err(NtStatus::SHARING_VIOLATION);
     }
-    if state.leases.expire(now) {
-        node.changed.notify_waiters();
-    }
+    state.expire_breaks(now);
     let admitted = state.admits(sharing);
     let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
         (false, ..) => Some(Intent::OpenAgainstSharing),
@@ -310,7 +308,7 @@ pub(super) fn enter(
     let mut wait = None;
     if let Some(intent) = intent {
         notices = state.leases.start_breaks(wish.owner, intent, now);
-        if state.leases.must_wait(wish.owner, intent).is_some() {
+        if state.leases.must_wait(wish.owner, intent) {
             wait = Some(Attempt::Breaking { node: Arc::clone(node), intent });
         }
     }
