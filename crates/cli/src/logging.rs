@@ -22,7 +22,8 @@ pub(crate) fn start(verbose: u8) {
         0 => "warn",
         1 => "info",
         2 => "debug",
-        _ => "trace",
+        // It would show what a password can be guessed from.
+        _ => "trace,sspi=warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let colours = io::stderr().is_terminal();

@@ -336,6 +336,64 @@ fn a_put_of_a_name_that_is_no_text_replaces_no_other_file() {
 }
 
 #[test]
+fn a_url_that_ends_in_a_slash_means_a_directory_and_nothing_else() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("b"), "two").unwrap();
+    std::fs::write(fixture.remote("keep"), "kept").unwrap();
+    std::fs::create_dir(fixture.remote("folder")).unwrap();
+    let refused = |args: &[&str]| {
+        let output = fixture.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(said(&output).contains("directory"), "{}", said(&output));
+    };
+    refused(&["put", "b", &fixture.url("backup/")]);
+    for command in ["rm", "stat", "get"] {
+        refused(&[command, &fixture.url("keep/")]);
+    }
+    refused(&["put", "b", &fixture.url("keep/")]);
+    assert_eq!(names(fixture.share.path()), ["folder", "keep"]);
+    assert_eq!(std::fs::read_to_string(fixture.remote("keep")).unwrap(), "kept");
+    let output = fixture.run(&["put", "b", &fixture.url("folder/")]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(names(&fixture.remote("folder")), ["b"]);
+    assert!(fixture.run(&["stat", &fixture.url("folder/")]).status.success());
+}
+
+#[test]
+fn a_put_of_a_name_with_a_backslash_replaces_no_file_below_a_directory() {
+    let fixture = Fixture::start();
+    std::fs::create_dir(fixture.remote("back")).unwrap();
+    std::fs::write(fixture.remote("back/slash"), "precious").unwrap();
+    std::fs::write(fixture.local("back\\slash"), "x").unwrap();
+    let output = fixture.run(&["put", "back\\slash", &fixture.url("")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("backslash"), "{}", said(&output));
+    assert_eq!(std::fs::read_to_string(fixture.remote("back/slash")).unwrap(), "precious");
+}
+
+#[test]
+fn a_get_over_a_set_id_file_gives_nobody_more_rights() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "new").unwrap();
+    std::fs::write(fixture.local("f"), "old").unwrap();
+    std::fs::set_permissions(fixture.local("f"), Permissions::from_mode(0o4755)).unwrap();
+    let output = fixture.run(&["get", &fixture.url("f")]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fixture.local("f").metadata().unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn no_verbosity_shows_what_a_password_can_be_guessed_from() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("b"), "two").unwrap();
+    let output = fixture.run(&["-vvv", "put", "b", &fixture.url("b")]);
+    assert!(output.status.success(), "{}", said(&output));
+    // "NTLMSSP" of an AUTHENTICATE message, in hexadecimal and as it is.
+    let said = said(&output).to_uppercase();
+    assert!(!said.contains("4E544C4D535350000300") && !said.contains("NTLMSSP\\0\\X03"));
+}
+
+#[test]
 fn a_put_over_a_set_id_file_gives_nobody_more_rights() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();

@@ -27,8 +27,10 @@ pub struct SmbUrl {
     pub port: u16,
     /// Share.
     pub share: String,
-    /// Path below the share, with slashes, without a leading one.
+    /// Path below the share, with slashes, without one at either end.
     pub path: String,
+    /// It was written with a slash at its end, as a directory is.
+    pub is_directory: bool,
 }
 
 impl FromStr for SmbUrl {
@@ -49,6 +51,7 @@ impl FromStr for SmbUrl {
         if share.is_empty() {
             return Err(UrlError::ConfigShare);
         }
+        let path = decode(path)?;
         Ok(Self {
             domain: decode(domain)?,
             user: decode(user)?,
@@ -56,7 +59,8 @@ impl FromStr for SmbUrl {
             host: host.to_owned(),
             port,
             share: decode(share)?,
-            path: decode(path)?.trim_matches('/').to_owned(),
+            is_directory: path.ends_with(['/', '\\']),
+            path: path.trim_matches('/').to_owned(),
         })
     }
 }
@@ -146,6 +150,9 @@ mod tests {
         assert_eq!((url.host.as_str(), url.port), ("::1", 4450));
         assert_eq!((url.share.as_str(), url.path.as_str()), ("a/b", "dir/file"));
         assert_eq!(url.to_string(), "smb://al ice@[::1]:4450/a/b/dir/file");
+        let directory: SmbUrl = "smb://h/s/dir/".parse().unwrap();
+        assert_eq!((directory.path.as_str(), directory.is_directory), ("dir", true));
+        assert!(!url.is_directory);
     }
 
     #[test]

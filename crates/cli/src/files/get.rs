@@ -17,7 +17,7 @@ use client::{FileStat, OpenOptions, SmbUrl};
 use rustix::fs::{Gid, Uid, fchown};
 use tempfile::TempPath;
 
-use super::{CHUNK, is_pipe, last_name, off_thread, progress, wide};
+use super::{CHUNK, check_directory, is_pipe, last_name, off_thread, progress, wide};
 use crate::args::Get;
 use crate::failure::Failure;
 use crate::interrupt::{self, Stops};
@@ -34,6 +34,7 @@ async fn get(stops: &mut Stops, url: &SmbUrl, local: Option<&Path>) -> Result<()
     let client = stops.or(remote::connect_async(url)).await?;
     let opening = async { client.open(&url.path, &OpenOptions::read()).await.map_err(failed()) };
     let file = stops.or(opening).await?;
+    check_directory(url, Some(file.opened_as()))?;
     let target = Target::open(local, &last_name(&url.path))?;
     let reading = async {
         let before = file.stat().await.map_err(failed())?;
@@ -111,15 +112,17 @@ impl Target {
         let link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
         let path = if link { fs::canonicalize(&path).map_err(failed())? } else { path };
         let mut builder = tempfile::Builder::new();
-        // As the shell's umask has it: what is not there yet has no mode to keep.
-        builder.prefix(".landfast-").permissions(Permissions::from_mode(0o666));
+        // As the shell's umask has it where there is no mode to keep; else nobody reads it before it has that mode.
+        let mode = if there.is_some() { 0o600 } else { 0o666 };
+        builder.prefix(".landfast-").permissions(Permissions::from_mode(mode));
         let failed = || Failure::local("cannot write", &path);
         let (file, part) = builder.tempfile_in(parent(&path)).map_err(failed())?.into_parts();
         if let Some(there) = there {
             // Only root can, and nobody else has to.
             let _ =
                 fchown(&file, Some(Uid::from_raw(there.uid())), Some(Gid::from_raw(there.gid())));
-            let mode = Permissions::from_mode(there.mode() & 0o7777);
+            // Other bytes do not get the rights of the old ones.
+            let mode = Permissions::from_mode(there.mode() & 0o1777);
             file.set_permissions(mode).map_err(failed())?;
         }
         Ok(Self { path, out: Out::Beside { file: Arc::new(file), part } })

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
 use client::blocking::Client;
-use client::{ClientError, OpenOptions};
+use client::{ClientError, FileStat, OpenOptions, SmbUrl};
 use smb::create::CreateOptions;
 use smb::info::FileInfoClass;
 use smb::{Civil, FileTime, NtStatus};
@@ -37,6 +37,9 @@ pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let failed = || Failure::remote("cannot remove", &url);
     let client = remote::connect(&url)?;
+    if url.is_directory {
+        check_directory(&url, Some(client.stat(&url.path).map_err(failed())?))?;
+    }
     let removed = identity(&client, &url.path).map_err(failed())?;
     client.delete(&url.path).map_err(failed())?;
     let refused = |why| Failure::Unfit { action: "not removed:", what: url.to_string(), why };
@@ -67,6 +70,7 @@ pub(crate) fn stat(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let stat = remote::connect(&url)?.stat(&url.path);
     let stat = stat.map_err(Failure::remote("cannot look at", &url))?;
+    check_directory(&url, Some(stat))?;
     let kind = if stat.is_directory() { "directory" } else { "file" };
     output::say(&format!(
         "kind        {kind}\nlength      {}\nallocated   {}\nattributes  {:#010x}\ncreated     {}\n\
@@ -78,6 +82,15 @@ pub(crate) fn stat(options: &Remote) -> Result<(), Failure> {
         utc(stat.last_write_time),
         utc(stat.change_time),
     ))
+}
+
+/// What is written with a slash at its end has to be a directory, as everywhere else.
+fn check_directory(url: &SmbUrl, there: Option<FileStat>) -> Result<(), Failure> {
+    if !url.is_directory || url.path.is_empty() || there.is_some_and(|stat| stat.is_directory()) {
+        return Ok(());
+    }
+    let why = "the slash at the end says that it is a directory, and there is none of that name";
+    Err(Failure::Unfit { action: "not done:", what: format!("{url}/"), why })
 }
 
 /// Reads until the buffer is full or the source ends.

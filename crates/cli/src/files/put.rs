@@ -27,7 +27,7 @@ use smb::info::{Basic, FileAttributes, FileInfoClass, SecurityInformation};
 use smb::{FileTime, NtStatus};
 use tokio::time::timeout;
 
-use super::{CHUNK, INTERNAL_LEN, fill, is_pipe, off_thread, progress, wide};
+use super::{CHUNK, INTERNAL_LEN, check_directory, fill, is_pipe, off_thread, progress, wide};
 use crate::args::Put;
 use crate::failure::Failure;
 use crate::interrupt::{self, Stops};
@@ -99,9 +99,12 @@ impl Source {
         let unfit = || Failure::Unfit {
             action: "cannot write",
             what: format!("{:?}", self.path),
-            why: "its name is not UTF-8: write the name that it is to have at the end of the URL",
+            why: "its name is not UTF-8, or a backslash or colon in it would mean something else there: write the \
+                  name that it is to have at the end of the URL",
         };
-        name.to_str().map(|name| Some(name.to_owned())).ok_or_else(unfit)
+        // Also one that means more than one name there, or a stream.
+        let name = name.to_str().filter(|name| !name.contains(['\\', ':']));
+        name.map(|name| Some(name.to_owned())).ok_or_else(unfit)
     }
 
     async fn next(&mut self, mut buffer: Vec<u8>) -> Result<(Vec<u8>, usize), Failure> {
@@ -142,6 +145,7 @@ async fn look(
     source: &Source,
 ) -> Result<Option<Replaced>, Failure> {
     let mut found = Replaced::at(client, url).await?;
+    check_directory(url, found.as_ref().map(|found| found.stat))?;
     if found.as_ref().is_some_and(|found| found.stat.is_directory()) {
         let name = source.name()?.ok_or_else(|| Failure::Unfit {
             action: "cannot write",
@@ -149,6 +153,7 @@ async fn look(
             why: "it is a directory, and standard input has no name to go in under",
         })?;
         url.path = if url.path.is_empty() { name } else { format!("{}/{name}", url.path) };
+        url.is_directory = false;
         found = Replaced::at(client, url).await?;
     }
     let Some(replaced) = &found else { return Ok(None) };

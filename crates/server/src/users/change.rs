@@ -70,13 +70,14 @@ impl Locked {
         let mut beside = self.path.clone().into_os_string();
         beside.push(".new");
         let beside = Path::new(&beside);
+        let directory = directory_of(&self.path)?;
         let file = create_anew(beside)?;
         let placed = self.fill(file, text).and_then(|()| fs::rename(beside, &self.path));
         if placed.is_err() {
             let _ = fs::remove_file(beside);
         }
         placed?;
-        harden_directory(&self.path)
+        directory.sync_all()
     }
 
     // Its owner before its text: a server that runs as the owner must be able to read it.
@@ -97,16 +98,18 @@ impl Locked {
 
 // Somebody else may make it first, which is as good.
 fn make(path: &Path) -> io::Result<()> {
+    let directory = directory_of(path)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => harden_directory(path),
+        Ok(_) => directory.sync_all(),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn harden_directory(path: &Path) -> io::Result<()> {
+// To be opened before anything is changed in it: who may write there may not always read there.
+fn directory_of(path: &Path) -> io::Result<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    File::open(directory.unwrap_or_else(|| Path::new(".")))
 }
 
 fn is_link(path: &Path) -> bool {
