@@ -2,7 +2,8 @@
 //!
 //! Every change works on a parent directory opened beneath the root and one checked component,
 //! and verifies that the component still is the inode the caller means: a name that was swapped
-//! meanwhile is left alone.
+//! meanwhile is left alone. Look and change are one step for all requests of the server
+//! (`share::name_locks`); programs beside it may come in between.
 
 use std::os::fd::OwnedFd;
 
@@ -105,9 +106,11 @@ impl Share {
     ) -> Result<(), ShareError> {
         self.writable()?;
         let parent = self.parent_of(path)?;
-        verify(&parent, path.leaf(), key)?;
+        let held = self.name_locks.hold([identify(&parent)?.0, key]);
+        // Kept beyond the locks: what is freed with a large file is freed behind them.
+        let file = self.named(&parent, path, key)?;
         let _changing = self.changing(&parent)?;
-        let last = self.last_of(&parent, path.leaf());
+        let last = last_of(&file);
         let going = self.going(&parent, path);
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let unlink = || match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
@@ -119,6 +122,7 @@ impl Share {
             other => Ok(other?),
         };
         self.names.change(&parent, unlink, None, Some(path.leaf()))?;
+        drop(held);
         self.remember(going, path);
         if let Some(binding) = last {
             self.bury_streams(binding);
@@ -126,13 +130,54 @@ impl Share {
         Ok(())
     }
 
-    // Where the streams are of what has no other name than this one.
-    pub(super) fn last_of(&self, parent: &OwnedFd, leaf: &str) -> Option<Binding> {
+    /// Opens what is called `path` in its directory, if that is the inode `key`, or a symbolic link to it.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::NotFound`]: the name is another one's, or nobody's.
+    fn named(
+        &self,
+        parent: &OwnedFd,
+        path: &SharePath,
+        key: FileKey,
+    ) -> Result<OwnedFd, ShareError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(parent, leaf, flags, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        (is_directory || stat.st_nlink == 1).then(|| Binding::of(&file)).flatten()
+        let file = rustix::fs::openat(parent, path.leaf(), flags, Mode::empty())?;
+        match identify(&file)? {
+            // The name of a device is the operator's, and no client could make it again.
+            (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
+            (found, _) if found == key => Ok(file),
+            (_, FileType::Symlink) if self.leads_to(path, key) => Ok(file),
+            _ => Err(ShareError::NotFound),
+        }
+    }
+
+    fn leads_to(&self, link: &SharePath, key: FileKey) -> bool {
+        let end = open_beneath(&self.root, link.for_system(), OFlags::PATH, Mode::empty());
+        end.is_ok_and(|end| identify(end).is_ok_and(|(found, _)| found == key))
+    }
+
+    /// Opens what may be replaced, if it has the name. A free name is not taken from anybody.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::Exists`]: something else has the name, which keeps it.
+    pub(super) fn replaced(
+        &self,
+        replace: Option<Replace>,
+        parent: &OwnedFd,
+        path: &SharePath,
+    ) -> Result<Option<OwnedFd>, ShareError> {
+        let Some(Replace { key }) = replace else { return Ok(None) };
+        match self.named(parent, path, key) {
+            Ok(file) => Ok(Some(file)),
+            Err(ShareError::NotFound) => match identify_at(parent, path.leaf()) {
+                Err(ShareError::NotFound) => Ok(None),
+                Ok(_) => Err(ShareError::Exists),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives the inode `key` at `from` the name `to`, taking it from what may be replaced.
@@ -151,18 +196,25 @@ impl Share {
         self.writable()?;
         let source = self.parent_of(from)?;
         let target = self.parent_of(to)?;
-        verify(&source, from.leaf(), key)?;
-        let _linking = self.check_move(&source, from.leaf(), &target)?;
+        let moved = self.named(&source, from, key)?;
+        // Before the locks: what lies below a directory may be much.
+        let _linking = self.check_move(&moved, &source, &target)?;
+        let (source_key, target_key) = (identify(&source)?.0, identify(&target)?.0);
+        let victim = replace.map(|replace| replace.key);
+        let held = self
+            .name_locks
+            .hold([Some(source_key), Some(target_key), Some(key), victim].into_iter().flatten());
+        if identify_at(&source, from.leaf())?.0 != identify(&moved)?.0 {
+            return Err(ShareError::NotFound);
+        }
         let _changing = (self.changing(&source)?, self.changing(&target)?);
-        let replace = Replace::is_there(replace, &target, to.leaf())?;
-        let replaced = if replace { self.last_of(&target, to.leaf()) } else { None };
-        let replaced = replaced.filter(|_| {
-            // Another spelling of the file itself is not replaced.
-            !identify_at(&target, to.leaf()).is_ok_and(|(there, _)| there == key)
-        });
+        // Kept beyond the locks, as what is removed.
+        let replaced = self.replaced(replace, &target, to)?;
+        // Another spelling of the file itself is not replaced.
+        let last = replaced.as_ref().filter(|_| victim != Some(key)).and_then(last_of);
         let going = self.going(&source, from);
         let is_posix = to.naming() == Naming::Posix;
-        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let rename =
             || match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
                 Err(Errno::XDEV) => Err(ShareError::CrossDevice),
@@ -175,15 +227,15 @@ impl Share {
                 other => Ok(other?),
             };
         let (gone, new) = (Some(from.leaf()), Some(to.leaf()));
-        let is_within = identify(&source)?.0 == identify(&target)?.0;
-        if is_within {
+        if source_key == target_key {
             self.names.change(&target, rename, new, gone)?;
         } else {
             // The other directory has changed too: it is read again when it is asked about.
             self.names.change(&target, rename, new, None)?;
         }
+        drop(held);
         self.remember(going, from);
-        if let Some(binding) = replaced {
+        if let Some(binding) = last {
             self.bury_streams(binding);
         }
         Ok(())
@@ -230,40 +282,13 @@ impl Replace {
     pub(crate) fn of(key: FileKey, _leave: MayRemove) -> Self {
         Self { key }
     }
-
-    /// Whether what may be replaced has the name. A free name is not taken from anybody.
-    ///
-    /// # Errors
-    ///
-    /// [`ShareError::Exists`]: something else has the name, which keeps it.
-    pub(super) fn is_there(
-        replace: Option<Self>,
-        parent: &OwnedFd,
-        leaf: &str,
-    ) -> Result<bool, ShareError> {
-        let Some(Self { key }) = replace else { return Ok(false) };
-        match identify_at(parent, leaf) {
-            Err(ShareError::NotFound) => Ok(false),
-            // The name of a device is the operator's, and no client could make it again.
-            Ok((_, FileType::CharacterDevice)) => Err(ShareError::CannotDelete),
-            // It was looked through, or is meant itself.
-            Ok((_, FileType::Symlink)) => Ok(true),
-            Ok((found, _)) if found == key => Ok(true),
-            Ok(_) => Err(ShareError::Exists),
-            Err(error) => Err(error),
-        }
-    }
 }
 
-// A symbolic link stands for its target here, so its own inode is let through. The name of a device
-// is the operator's: none of it is changed.
-fn verify(parent: &OwnedFd, leaf: &str, key: FileKey) -> Result<(), ShareError> {
-    match identify_at(parent, leaf)? {
-        (_, FileType::Symlink) => Ok(()),
-        (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
-        (found, _) if found == key => Ok(()),
-        _ => Err(ShareError::NotFound),
-    }
+/// Where the streams are of what has no other name than the one by which it was opened.
+pub(super) fn last_of(file: &OwnedFd) -> Option<Binding> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    (is_directory || stat.st_nlink == 1).then(|| Binding::of(file)).flatten()
 }
 
 fn from_creation(errno: Errno) -> ShareError {

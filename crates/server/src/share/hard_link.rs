@@ -9,7 +9,8 @@
 //!
 //! link(2) does not replace, and to remove the other file first would lose it when the link then fails, or the
 //! machine. What a crash leaves in the directory of new links goes when the share is opened next. It lies at the
-//! share's top: on what is mounted below, no link replaces anything.
+//! share's top: on what is mounted below, no link replaces anything. It is locked while a link lies in it, so what
+//! is swept out of it is nobody's of this server, also where shares overlap.
 //!
 //! Spec: MS-FSA §2.1.5.15.6; link(2), rename(2).
 
@@ -20,10 +21,11 @@ use rustix::io::Errno;
 
 use super::Share;
 use super::attributes::proc_name;
-use super::change::Replace;
+use super::change::{Replace, last_of};
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
+use super::metadata::identify;
 use super::name::SharePath;
 use super::streams;
 use crate::access::MayAdd;
@@ -51,16 +53,22 @@ impl Share {
         let _linking = self.check_copy_of_link(entry, &target)?;
         let _changing = self.changing(&target)?;
         let leaf = to.leaf();
-        if !Replace::is_there(replace, &target, leaf)? {
+        let victim = replace.map(|replace| replace.key);
+        let directory = identify(&target)?.0;
+        let held = self
+            .name_locks
+            .hold([Some(directory), Some(entry.key()), victim].into_iter().flatten());
+        let Some(replaced) = self.replaced(replace, &target, to)? else {
             let link = || add_name(entry, &target, leaf);
             return self.names.change(&target, link, Some(leaf), None);
-        }
+        };
         // rename(2) does nothing where both names are one file's.
-        if replace.is_some_and(|replace| replace.key == entry.key()) {
+        if victim == Some(entry.key()) {
             return Ok(());
         }
-        let replaced = self.last_of(&target, leaf);
+        let last = last_of(&replaced);
         let new = self.new_links()?;
+        let held = (held, self.name_locks.hold([identify(&new)?.0]));
         let name = random_name()?;
         add_name(entry, &new, &name)?;
         let take = || match rustix::fs::renameat(&new, &*name, &target, leaf) {
@@ -70,10 +78,13 @@ impl Share {
         let taken = self.names.change(&target, take, Some(leaf), None);
         if taken.is_err() {
             let _ = rustix::fs::unlinkat(&new, &*name, AtFlags::empty());
-        } else if let Some(binding) = replaced {
+            return taken;
+        }
+        drop(held);
+        if let Some(binding) = last {
             self.bury_streams(binding);
         }
-        taken
+        Ok(())
     }
 
     fn new_links(&self) -> Result<OwnedFd, ShareError> {
@@ -85,12 +96,14 @@ impl Share {
         open_new(&homes).map_err(from_resolution)
     }
 
-    /// Removes the new links that a crash has left: no file is another's yet by any of them.
+    /// Removes the new links that a crash has left: no file is another's yet by any of them. Those that requests of
+    /// this server are making are not among them.
     pub(super) fn sweep_new_links(&self) -> Result<(), ShareError> {
         let new = match streams::open_homes(&self.root).and_then(|homes| open_new(&homes)) {
             Err(Errno::NOENT) => return Ok(()),
             other => other?,
         };
+        let _held = self.name_locks.hold([identify(&new)?.0]);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut left = rustix::fs::Dir::new(rustix::fs::openat(&new, ".", flags, Mode::empty())?)?;
         while let Some(found) = left.read() {

@@ -50,24 +50,24 @@ impl Share {
         Ok(Some(linking))
     }
 
-    /// Whether what is called `leaf` may be moved from one directory to another.
+    /// Whether what was opened in one directory may be moved to another.
     pub(super) fn check_move(
         &self,
+        moved: &OwnedFd,
         from: &OwnedFd,
-        leaf: &str,
         to: &OwnedFd,
     ) -> Result<Linking<'_>, ShareError> {
-        match identify_at(from, leaf)?.1 {
+        match identify(moved)?.1 {
             FileType::Symlink => {
                 let linking = self.linking();
-                self.check_there(&target_at(from.as_fd(), leaf)?, to)?;
+                self.check_there(&target_of(moved.as_fd())?, to)?;
                 Ok(Some(linking))
             }
             FileType::Directory => {
                 let linking = self.linking();
                 let depth = self.depth_of(to)?;
                 if depth < self.depth_of(from)? {
-                    check_below(open_below(from.as_fd(), leaf)?, depth + 1)?;
+                    check_below(open_below(moved.as_fd(), ".")?, depth + 1)?;
                 }
                 Ok(Some(linking))
             }
@@ -85,7 +85,7 @@ impl Share {
             return Ok(None);
         }
         let linking = self.linking();
-        self.check_there(&target_at(entry.as_fd(), "")?, to)?;
+        self.check_there(&target_of(entry.as_fd())?, to)?;
         Ok(Some(linking))
     }
 
@@ -156,8 +156,8 @@ fn leads_out(target: &[u8], depth: usize) -> bool {
     false
 }
 
-fn target_at(directory: BorrowedFd<'_>, leaf: &str) -> Result<Vec<u8>, ShareError> {
-    Ok(rustix::fs::readlinkat(directory, leaf, Vec::new())?.into_bytes())
+fn target_of(link: BorrowedFd<'_>) -> Result<Vec<u8>, ShareError> {
+    Ok(rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes())
 }
 
 // Whether every link below a directory stays inside when that comes to lie `depth` directories below the top.

@@ -1,7 +1,7 @@
 //! A share: one directory tree, exported under a name and confined to itself.
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
-//! * [`change`]: create, remove, rename, link; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
+//! * [`change`]: create, remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
@@ -30,6 +30,7 @@ mod lookup;
 mod metadata;
 mod mounts;
 mod name;
+mod name_locks;
 mod names;
 mod overlap;
 mod pattern;
@@ -76,6 +77,7 @@ pub use metadata::{FileKey, Metadata, PosixFacts};
 use mounts::{FileSystem, Mounts};
 pub(crate) use name::SEPARATORS;
 pub use name::{Naming, SharePath};
+use name_locks::NameLocks;
 use names::Names;
 pub use pattern::{Matcher, Pattern};
 pub use policy::Admission;
@@ -153,6 +155,7 @@ pub struct Share {
     policy: Policy,
     fixed: Fixed,
     unsynced: Arc<Unsynced>,
+    name_locks: Arc<NameLocks>,
     names: Names,
     tunnel: Tunnel,
     devices: Devices,
@@ -185,6 +188,7 @@ impl Share {
             policy: Policy::new(config),
             fixed: Fixed::of(config),
             unsynced: Arc::default(),
+            name_locks: Arc::default(),
             names: Names::default(),
             tunnel: Tunnel::default(),
             devices,
@@ -215,10 +219,11 @@ impl Share {
         Ok(())
     }
 
-    /// Keeps account of unsynced names together with another share of the same server, for the two
-    /// may overlap.
+    /// Keeps account of unsynced names, and locks names, together with another share of the same server, for the
+    /// two may overlap.
     pub fn keep_names_with(&mut self, other: &Self) {
         self.unsynced = Arc::clone(&other.unsynced);
+        self.name_locks = Arc::clone(&other.name_locks);
     }
 
     /// The name clients connect to.

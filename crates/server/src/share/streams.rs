@@ -34,6 +34,7 @@ use super::error::{ShareError, from_resolution};
 use super::inline;
 use super::lookup::open_beneath;
 use super::metadata::{self, FileKey, identify, identify_at};
+use super::name_locks::HeldNames;
 use super::ranges::COPY_MAX;
 use super::stream_name::StreamName;
 use super::unsynced::persist_file;
@@ -188,6 +189,7 @@ impl Share {
             Some(home) => home,
             None => self.make_home(&file.anchor)?,
         };
+        let _held = self.hold_home(&home)?;
         let there = names(&home)?;
         if there.iter().any(|found| name.is(found)) {
             return Err(ShareError::Exists);
@@ -245,6 +247,7 @@ impl Share {
 
     fn unlink_stream(&self, home: &OwnedFd, key: FileKey) -> Result<(), ShareError> {
         self.writable()?;
+        let _held = self.hold_home(home)?;
         let name = name_of(home, key)?;
         let _changing = self.changing(home)?;
         Ok(rustix::fs::unlinkat(home, stored(&name), AtFlags::empty())?)
@@ -276,17 +279,19 @@ impl Share {
         replace: Option<Replace>,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        let (base, name) = current_name(entry)?;
+        let base = entry.base().ok_or(ShareError::NotFound)?;
+        let _held = self.hold_home(&base.home)?;
+        let name = name_of(&base.home, entry.key())?;
         if name == to.as_str() {
             return Ok(());
         }
         let taken = names(&base.home)?.into_iter().find(|found| to.is(found) && *found != name);
-        let replaces = match &taken {
-            Some(_) if replace.is_none() => return Err(ShareError::Exists),
-            Some(taken) => Replace::is_there(replace, &base.home, &stored(taken))?,
-            None => false,
-        };
-        let taken = taken.filter(|_| replaces);
+        if let Some(taken) = &taken {
+            let found = identify_at(&base.home, stored(taken))?.0;
+            if replace.is_none_or(|replace| replace.key != found) {
+                return Err(ShareError::Exists);
+            }
+        }
         let _changing = self.changing(&base.home)?;
         let (from, target) = (stored(&name), stored(to.as_str()));
         let is_same = taken.as_deref() == Some(to.as_str());
@@ -340,12 +345,13 @@ impl Share {
 
     /// The name of the stream an entry stands for.
     pub fn stream_name(&self, entry: &Entry) -> Option<String> {
-        current_name(entry).ok().map(|(_, name)| name)
+        name_of(&entry.base()?.home, entry.key()).ok()
     }
 
     /// Removes all streams of a file that is emptied.
     pub(crate) fn clear_streams(&self, _leave: MaySet, entry: &Entry) -> Result<(), ShareError> {
         let Some(home) = self.home(entry.as_fd())? else { return Ok(()) };
+        let _held = self.hold_home(&home)?;
         let _changing = self.changing(&home)?;
         for name in names(&home)? {
             rustix::fs::unlinkat(&home, stored(&name), AtFlags::empty())?;
@@ -362,6 +368,11 @@ impl Share {
             let _ = rustix::fs::unlinkat(&home, stored(&name), AtFlags::empty());
         }
         let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
+    }
+
+    // Streams get and lose no names but by who holds this.
+    fn hold_home(&self, home: &OwnedFd) -> Result<HeldNames<'_>, ShareError> {
+        Ok(self.name_locks.hold([identify(home)?.0]))
     }
 
     fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
@@ -423,11 +434,6 @@ fn open_home(above: &OwnedFd, directory: &str) -> Result<OwnedFd, Errno> {
 }
 
 // By inode: the stream may have been renamed through another handle.
-fn current_name(entry: &Entry) -> Result<(&Base, String), ShareError> {
-    let base = entry.base().ok_or(ShareError::NotFound)?;
-    Ok((base, name_of(&base.home, entry.key())?))
-}
-
 fn name_of(home: &OwnedFd, key: FileKey) -> Result<String, ShareError> {
     let is_it =
         |name: &String| identify_at(home, stored(name)).is_ok_and(|(found, _)| found == key);

@@ -1,0 +1,118 @@
+//! Locks of inodes for changes of names: a request looks what a name means and changes the name under them.
+//!
+//! ```text
+//!  remove   its directory, the file                          look: is the name the file's? --> unlink(2)
+//!  rename   both directories, the file, the file replaced    look at both names            --> rename(2)
+//!  link     the new name's directory, the file, the file     look at the new name          --> link(2), or
+//!           replaced; then the directory of new links                                          link(2), rename(2)
+//!  sweep    the directory of new links                       look at all names             --> unlink(2)
+//! ```
+//!
+//! No name leaves a directory that is locked, but by programs beside the server. No name of a file that is locked
+//! goes or comes, so it is known whether a name is the last one. A request that adds a name which must be free
+//! locks nothing: the kernel looks and adds in one step. One table serves all shares of a server, by inode,
+//! because they may overlap.
+//!
+//! Lock order: `Share::links`, the inodes of one call of [`NameLocks::hold`] in their order, the directory of new
+//! links, names of directories (`share::names`).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::metadata::FileKey;
+
+/// The locks that are held: as many as there are changes of names under way, four times over at most.
+#[derive(Debug, Default)]
+pub(super) struct NameLocks {
+    held: Mutex<HashMap<FileKey, Waiters>>,
+}
+
+/// Those who wait for one lock.
+#[derive(Debug, Default)]
+struct Waiters {
+    waiting: usize,
+    /// The lock was handed to one of them, who has not taken it yet.
+    is_handed_over: bool,
+    released: Option<Arc<Condvar>>,
+}
+
+impl NameLocks {
+    /// Locks these inodes, each once, until the returned value is dropped. Blocks while others change names of one
+    /// of them, as the kernel would.
+    pub(super) fn hold(&self, inodes: impl IntoIterator<Item = FileKey>) -> HeldNames<'_> {
+        let mut wanted: Vec<_> = inodes.into_iter().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut held = HeldNames { locks: self, inodes: Vec::with_capacity(wanted.len()) };
+        for inode in wanted {
+            self.take(inode);
+            held.inodes.push(inode);
+        }
+        held
+    }
+
+    fn take(&self, inode: FileKey) {
+        let mut held = self.lock();
+        let waiters = match held.entry(inode) {
+            Entry::Vacant(free) => {
+                free.insert(Waiters::default());
+                return;
+            }
+            Entry::Occupied(taken) => taken.into_mut(),
+        };
+        waiters.waiting += 1;
+        let released = Arc::clone(waiters.released.get_or_insert_default());
+        loop {
+            held = released.wait(held).unwrap_or_else(PoisonError::into_inner);
+            let waiters = held.get_mut(&inode).expect("the lock stays while a request waits");
+            if waiters.is_handed_over {
+                waiters.is_handed_over = false;
+                waiters.waiting -= 1;
+                return;
+            }
+        }
+    }
+
+    // The lock goes to a request that waits, and not to the next that asks: nobody waits for ever.
+    fn release(&self, inode: FileKey) {
+        let mut held = self.lock();
+        let Entry::Occupied(mut taken) = held.entry(inode) else { return };
+        let waiters = taken.get_mut();
+        if waiters.waiting == 0 {
+            taken.remove();
+            return;
+        }
+        waiters.is_handed_over = true;
+        if let Some(released) = &waiters.released {
+            released.notify_one();
+        }
+    }
+
+    /// Requests that wait for the lock of an inode.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, inode: FileKey) -> usize {
+        self.lock().get(&inode).map_or(0, |waiters| waiters.waiting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileKey, Waiters>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Inodes that are locked until this is dropped.
+#[derive(Debug)]
+#[must_use = "the locks go with it"]
+pub(super) struct HeldNames<'a> {
+    locks: &'a NameLocks,
+    inodes: Vec<FileKey>,
+}
+
+impl Drop for HeldNames<'_> {
+    fn drop(&mut self) {
+        self.inodes.drain(..).rev().for_each(|inode| self.locks.release(inode));
+    }
+}
+
+#[cfg(test)]
+mod tests;
