@@ -21,7 +21,7 @@
 //! The kernel reports a lost page once and may then show it clean, so a second, successful
 //! `fdatasync` says nothing about it. The first failure therefore poisons the group: every waiter
 //! and every later caller gets [`MediumError::Poisoned`], also through media opened later, for as
-//! long as the process lives.
+//! long as the process lives. `poisoned` bounds what that keeps.
 //!
 //! Spec: fsync(2) "EIO"; Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
 
@@ -29,9 +29,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::poisoned::{Inode, Noted, Poisoned};
 use crate::{Backing, MediumError};
 
 /// Something with pages to write back.
@@ -176,7 +177,27 @@ impl CommitGroup {
         }
         *entry = Arc::downgrade(&fresh);
         drop(groups);
+        // After it can be found: whoever refuses a whole file system looks for groups afterwards.
+        if poisoned().get_or_insert_default().contains(key) {
+            fresh.poison();
+        }
         Ok(Self { group: fresh })
+    }
+
+    /// Notes that bytes of a file may be lost for which there is no group, as no descriptor is left for one.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be examined.
+    pub fn poison_file(file: impl AsFd) -> io::Result<()> {
+        let stat = rustix::fs::fstat(file)?;
+        let key = (stat.st_dev, stat.st_ino);
+        let noted = poisoned().get_or_insert_default().note_number(key);
+        if let Some(group) = known(key) {
+            group.poison();
+        }
+        finish(noted);
+        Ok(())
     }
 
     /// Makes everything written to the file so far durable.
@@ -230,20 +251,31 @@ impl CommitGroup {
         &self.group
     }
 
-    /// Keeps the group, and through its descriptor the inode number, from being forgotten.
+    /// Keeps the failure from being forgotten, and as far as there is room the inode number from another file.
     fn keep_poison(&self) {
-        let mut poisoned = POISONED.lock().unwrap_or_else(PoisonError::into_inner);
-        if !poisoned.iter().any(|known| Arc::ptr_eq(known, &self.group)) {
-            poisoned.push(Arc::clone(&self.group));
-        }
+        let key = self.group.target.key;
+        let noted = poisoned().get_or_insert_default().note(key, Arc::clone(&self.group));
+        finish(noted);
     }
+}
+
+// Drops what is not needed, and poisons what is open of a file system that is refused: under no lock, which the
+// end of a group takes.
+fn finish(noted: Noted<Arc<Group<SyncedFile>>>) {
+    let Noted::FileSystem(file_system, _released) = noted else { return };
+    tracing::error!(file_system, "flushes of too many files have failed: none succeeds any more");
+    let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_it = groups.iter().flatten().filter(|((of, _), _)| *of == file_system);
+    let open: Vec<_> = of_it.filter_map(|(_, group)| group.upgrade()).collect();
+    drop(groups);
+    open.iter().for_each(|group| group.poison());
 }
 
 /// A file opened for nothing but its flushes.
 #[derive(Debug)]
 pub(crate) struct SyncedFile {
     file: File,
-    key: FileKey,
+    key: Inode,
 }
 
 impl SyncTarget for SyncedFile {
@@ -274,18 +306,19 @@ fn reopen(file: &File) -> io::Result<File> {
     own.or_else(|_| file.try_clone())
 }
 
-fn known(key: FileKey) -> Option<Arc<Group<SyncedFile>>> {
+fn poisoned() -> MutexGuard<'static, Option<Poisoned<Arc<Group<SyncedFile>>>>> {
+    POISONED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn known(key: Inode) -> Option<Arc<Group<SyncedFile>>> {
     let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
     groups.as_ref()?.get(&key)?.upgrade()
 }
 
-type FileKey = (u64, u64);
-
 /// Lock order: [`GROUPS`] or [`POISONED`] alone; no other lock is taken, and no file opened, while one
 /// is held.
-static GROUPS: Mutex<Option<HashMap<FileKey, Weak<Group<SyncedFile>>>>> = Mutex::new(None);
-/// Grows only by files whose device failed.
-static POISONED: Mutex<Vec<Arc<Group<SyncedFile>>>> = Mutex::new(Vec::new());
+static GROUPS: Mutex<Option<HashMap<Inode, Weak<Group<SyncedFile>>>>> = Mutex::new(None);
+static POISONED: Mutex<Option<Poisoned<Arc<Group<SyncedFile>>>>> = Mutex::new(None);
 
 #[cfg(test)]
 mod tests {
@@ -294,6 +327,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::poisoned::DESCRIPTORS_MAX;
 
     /// A flush that begins and ends when the test says so.
     #[derive(Debug)]
@@ -406,6 +440,44 @@ mod tests {
         let again = CommitGroup::of(&File::open(&path).unwrap()).unwrap();
         assert_eq!(again.persist(), Err(MediumError::Poisoned));
         assert_eq!(again.persist_whole(), Err(MediumError::Poisoned));
+    }
+
+    // What is remembered by number: no other test may get that.
+    fn keep_numbers(files: impl IntoIterator<Item = File>) {
+        files.into_iter().for_each(std::mem::forget);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn a_file_whose_loss_was_noted_without_a_group_is_poisoned() {
+        let file = tempfile::tempfile().unwrap();
+        let open = CommitGroup::of(&file).unwrap();
+        CommitGroup::poison_file(&file).unwrap();
+        assert_eq!(open.persist(), Err(MediumError::Poisoned));
+        drop(open);
+        assert_eq!(CommitGroup::of(&file).unwrap().persist(), Err(MediumError::Poisoned));
+        keep_numbers([file]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real files")]
+    fn files_whose_flush_has_failed_keep_a_bounded_number_of_descriptors() {
+        let files: Vec<_> =
+            (0..2 * DESCRIPTORS_MAX).map(|_| tempfile::tempfile().unwrap()).collect();
+        let key = |file: &File| {
+            let stat = rustix::fs::fstat(file).unwrap();
+            (stat.st_dev, stat.st_ino)
+        };
+        let keys: Vec<_> = files.iter().map(key).collect();
+        for file in &files {
+            CommitGroup::of(file).unwrap().poison();
+        }
+        let is_kept = |key: &&Inode| known(**key).is_some();
+        assert!(keys.iter().filter(is_kept).count() <= DESCRIPTORS_MAX);
+        for file in &files {
+            assert_eq!(CommitGroup::of(file).unwrap().persist(), Err(MediumError::Poisoned));
+        }
+        keep_numbers(files);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! Inside, from the seam down: `lines` (media made of memory) over `mapped` and `anonymous`, over
 //! `mapping`, `window`, `presence`, `guard`, over `arch` (the CPU); and `storage` (media made of
-//! system calls) over `commit_group`. The recorder of [`crash`] stands in for the memory and for the
+//! system calls) over `commit_group`, which remembers failures in `poisoned`. The recorder of [`crash`] stands in for the memory and for the
 //! system calls, so that crash images are made from the code that runs in production.
 //!
 //! `unsafe` is confined to `arch`, `guard`, `mapping` and `window`.
@@ -27,6 +27,7 @@ mod mapped;
 mod mapping;
 mod medium;
 mod open;
+mod poisoned;
 mod presence;
 mod storage;
 mod window;
@@ -36,3 +37,4 @@ pub use atomic::AtomicOp;
 pub use commit_group::CommitGroup;
 pub use medium::{Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
 pub use open::{MapError, OpenOptions, classify, length, map_file, map_reserved};
+pub use poisoned::{Inode, Noted, Poisoned};

@@ -16,7 +16,8 @@
 //!
 //! A directory whose sync has failed is poisoned: the kernel may show its pages clean from then on, so a second,
 //! successful fsync says nothing. Everybody who asks for a name below it gets the error for as long
-//! as the server runs, or until the directory is made anew: its inode is kept, so that no other gets its number.
+//! as the server runs, or until the directory is made anew: its inode is kept, so that no other gets its number, as far as
+//! `pmem::Poisoned` has room.
 //! Files are not synced here: the kernel reports a failed write-back to the first who asks, so whoever syncs a file does so
 //! through its [`CommitGroup`], which remembers the answer for all.
 //!
@@ -30,7 +31,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{CommitGroup, DurabilityClass};
+use pmem::{CommitGroup, DurabilityClass, Inode, Noted, Poisoned};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tracing::error;
@@ -54,8 +55,8 @@ struct Table {
     noted: HashMap<FileKey, Mark>,
     /// Synced since the start, and not changed since then.
     settled: HashSet<FileKey>,
-    /// Synced in vain, with a handle that keeps the inode.
-    poisoned: HashMap<FileKey, OwnedFd>,
+    /// Synced in vain, some with a handle that keeps the inode.
+    poisoned: Poisoned<OwnedFd>,
     /// How often notes were thrown away.
     forgotten: u64,
     /// Changes that have ended, of all directories: no two notes ever show the same.
@@ -135,7 +136,7 @@ impl Unsynced {
     ) -> Result<(), ShareError> {
         let (seen, forgotten) = {
             let table = self.lock();
-            if table.poisoned.contains_key(&directory) {
+            if table.poisoned.contains(inode_of(directory)) {
                 return Err(ShareError::MediaIo(Errno::IO));
             }
             if !table.is_owed(directory) {
@@ -182,7 +183,13 @@ impl Unsynced {
             Ok(()) => Ok(()),
             Err(errno) => {
                 error!(?inode, %errno, "a sync has failed, and is not tried again");
-                self.lock().poisoned.insert(inode, fd);
+                let noted = self.lock().poisoned.note(inode_of(inode), fd);
+                if let Noted::FileSystem(..) = noted {
+                    error!(
+                        ?inode,
+                        "too many syncs have failed: none on its file system succeeds any more"
+                    );
+                }
                 self.move_on();
                 Err(ShareError::MediaIo(errno))
             }
@@ -190,12 +197,16 @@ impl Unsynced {
     }
 
     fn is_poisoned(&self, inode: FileKey) -> bool {
-        self.lock().poisoned.contains_key(&inode)
+        self.lock().poisoned.contains(inode_of(inode))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn inode_of(FileKey { device, inode }: FileKey) -> Inode {
+    (device, inode)
 }
 
 /// A change of a directory's names under way.

@@ -291,9 +291,12 @@ impl Node {
     /// Bytes of the file may be lost: no flush of it succeeds any more. Blocks.
     pub(crate) fn poison(&self, entry: &Entry) {
         // A loss is remembered whoever has how many descriptors.
-        match self.commit_group_in(entry, || Ok(None)) {
-            Ok(group) => group.poison(),
-            Err(error) => error!(file = ?self.key, %error, "a loss cannot be remembered"),
+        let noted = match self.commit_group_in(entry, || Ok(None)) {
+            Ok(group) => return group.poison(),
+            Err(_) => CommitGroup::poison_file(entry.as_fd()),
+        };
+        if let Err(error) = noted {
+            error!(file = ?self.key, %error, "a loss cannot be remembered");
         }
     }
 
