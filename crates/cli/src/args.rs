@@ -215,7 +215,7 @@ pub(crate) struct Put {
 #[command(after_long_help = BENCH_EXAMPLES)]
 pub(crate) struct Bench {
     /// smb://USER:PASSWORD@HOST:PORT/SHARE[/FILE]; every mode and thread makes a file of its own,
-    /// FILE.MODE.THREAD, if it is not there
+    /// FILE.MODE.THREAD, and removes it in the end
     pub(crate) url: String,
     /// Block size: bytes, or with K or M
     #[arg(short = 'b', default_value = "4K", value_parser = crate::bench::plan::size)]
@@ -248,6 +248,9 @@ pub(crate) struct Bench {
     /// Size of the file that is read and written
     #[arg(long, default_value = "64M", value_parser = crate::bench::plan::size)]
     pub(crate) file_size: u64,
+    /// Measure in files FILE.MODE.THREAD that are there, and leave them: their bytes are OVERWRITTEN
+    #[arg(long)]
+    pub(crate) existing: bool,
     /// What to measure, in turn within one run
     #[arg(long, value_delimiter = ',', default_value = "floor,smb,smb-direct,push")]
     pub(crate) mode: Vec<Mode>,

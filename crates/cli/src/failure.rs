@@ -71,6 +71,9 @@ pub(crate) enum Failure {
     /// A signal ended the command.
     #[error("stopped by a signal before it was done: nothing was replaced")]
     Stopped(Stop),
+    /// A signal asked for the end.
+    #[error("stopped by a signal before it was done")]
+    Asked(Stop),
     /// A region failed.
     #[error(transparent)]
     Region(#[from] client::RegionError),
@@ -128,7 +131,7 @@ impl Failure {
     /// What a shell is told.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Stopped(stop) => stop.exit_status(),
+            Self::Stopped(stop) | Self::Asked(stop) => stop.exit_status(),
             _ if self.is_silent() => READER_GONE,
             _ => 1,
         }

@@ -6,8 +6,9 @@
 
 use std::future::{Future, pending};
 use std::io;
+use std::sync::{Arc, OnceLock};
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
@@ -61,14 +62,54 @@ impl Stops {
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let stop = tokio::select! {
-            done = work => return done,
+        tokio::select! {
+            done = work => done,
+            stop = self.received() => Err(Failure::Stopped(stop)),
+        }
+    }
+
+    async fn received(&mut self) -> Stop {
+        tokio::select! {
             () = received(&mut self.hangup) => Stop::Hangup,
             () = received(&mut self.interrupt) => Stop::Interrupt,
             () = received(&mut self.terminate) => Stop::Terminate,
-        };
-        Err(Failure::Stopped(stop))
+        }
     }
+}
+
+/// Whether a signal has asked work to end that looks at times whether one has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked(Arc<OnceLock<Stop>>);
+
+impl Asked {
+    /// Goes on, or not.
+    ///
+    /// # Errors
+    /// A signal came.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.0.get().map_or(Ok(()), |stop| Err(Failure::Asked(*stop)))
+    }
+}
+
+#[expect(clippy::exit, reason = "the work does not end by itself, as the first signal asked")]
+fn end(stop: Stop) -> ! {
+    std::process::exit(stop.exit_status().into())
+}
+
+/// Runs work that looks at times whether a signal has asked it to end. A second signal ends the process.
+pub(crate) fn watch<T>(work: impl FnOnce(&Asked) -> Result<T, Failure>) -> Result<T, Failure> {
+    let asked = Asked::default();
+    let runtime = runtime()?;
+    let mut stops = runtime.block_on(async { Stops::listen() })?;
+    let noted = asked.clone();
+    runtime.spawn(async move {
+        // Never set before.
+        let _ = noted.0.set(stops.received().await);
+        end(stops.received().await);
+    });
+    let done = work(&asked);
+    runtime.shutdown_background();
+    done
 }
 
 async fn received(signal: &mut Option<Signal>) {
@@ -90,13 +131,15 @@ fn ignored() -> io::Result<u64> {
 pub(crate) fn run(
     work: impl AsyncFnOnce(&mut Stops) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(Failure::system("cannot start the runtime"))?;
+    let runtime = runtime()?;
     let done = runtime.block_on(async { work(&mut Stops::listen()?).await });
     // Nobody waits for a read of a terminal or pipe that has been given up.
     runtime.shutdown_background();
     done
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = Builder::new_multi_thread();
+    let built = builder.worker_threads(1).enable_all().build();
+    built.map_err(Failure::system("cannot start the runtime"))
 }

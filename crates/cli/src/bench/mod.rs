@@ -15,6 +15,7 @@ mod arm;
 mod cores;
 pub(crate) mod files;
 pub(crate) mod floor;
+mod made;
 mod pace;
 pub(crate) mod plan;
 pub(crate) mod process;
@@ -32,32 +33,34 @@ use client::SmbUrl;
 
 use self::arm::{Arm, Recording};
 use self::cores::Placed;
+use self::made::Made;
 use self::plan::{Operations, Plan};
 use self::process::Usage;
 use self::report::{Conditions, Measurement, Report};
 use crate::args::{Bench, Mode};
 use crate::failure::Failure;
+use crate::interrupt::{self, Asked};
 use crate::{output, remote};
 
 /// Runs the benchmark and prints its report.
 pub(crate) fn run(options: &Bench) -> Result<(), Failure> {
-    let report = measure(options)?;
+    let report = interrupt::watch(|asked| measure(options, asked))?;
     match options.json {
         true => output::say(&format!("{:#}\n", report.json())),
         false => output::say(&report.table()),
     }
 }
 
-/// Runs the benchmark.
-pub(crate) fn measure(options: &Bench) -> Result<Report, Failure> {
+/// Runs the benchmark, unless it is asked to end.
+pub(crate) fn measure(options: &Bench, asked: &Asked) -> Result<Report, Failure> {
     let named = |failure: Failure| match remote::url(&options.url) {
         Ok(url) => failure.about("cannot measure", &url),
         Err(_) => failure,
     };
-    measure_unnamed(options).map_err(named)
+    measure_unnamed(options, asked).map_err(named)
 }
 
-fn measure_unnamed(options: &Bench) -> Result<Report, Failure> {
+fn measure_unnamed(options: &Bench, asked: &Asked) -> Result<Report, Failure> {
     let plan = Plan::new(options)?;
     let mut url = remote::url(&options.url)?;
     if url.path.is_empty() {
@@ -73,18 +76,24 @@ fn measure_unnamed(options: &Bench) -> Result<Report, Failure> {
     let servers: Vec<Option<u32>> =
         plan.modes.iter().map(|mode| addresses.of(*mode).and_then(process::listener)).collect();
     let placed = Placed::put(plan.placement, &servers)?;
-    let measurements = thread::scope(|scope| {
+    let made = Made::default();
+    let measured = thread::scope(|scope| {
         let workers: Vec<Worker> = (0..plan.threads)
             .map(|index| {
                 let (turns, inbox) = sync_channel(1);
                 let (outbox, results) = sync_channel(1);
-                let (plan, url) = (&plan, &url);
-                scope.spawn(move || serve_turns(plan, url, floor, index, &inbox, &outbox));
+                let run = Run { plan: &plan, url: &url, floor, made: &made, asked };
+                scope.spawn(move || serve_turns(run, index, &inbox, &outbox));
                 Worker { turns, results }
             })
             .collect();
-        take_turns(&plan, &servers, &workers, !options.json)
-    })?;
+        take_turns(&plan, &servers, &workers, !options.json, asked)
+    });
+    if let Err(failure) = made.remove() {
+        // What was measured is true all the same.
+        let _ = writeln!(std::io::stderr(), "landfast: {failure}: it is left there");
+    }
+    let measurements = measured?;
     let placement = placed.description.clone();
     // Before the conditions are written down: they count the cores this process may use.
     drop(placed);
@@ -122,6 +131,7 @@ fn take_turns(
     servers: &[Option<u32>],
     workers: &[Worker],
     talk: bool,
+    asked: &Asked,
 ) -> Result<Vec<Measurement>, Failure> {
     let mut measurements: Vec<Measurement> =
         plan.modes.iter().map(|mode| Measurement::new(name(*mode))).collect();
@@ -131,6 +141,7 @@ fn take_turns(
     }
     for slice in 0..plan.slices {
         for (mode, measurement) in measurements.iter_mut().enumerate() {
+            asked.check()?;
             progress(talk, slice, plan.slices, measurement.name);
             one_turn(workers, Turn { mode, length: plan.slice }, servers[mode], measurement)?;
         }
@@ -176,20 +187,18 @@ fn one_turn(
 
 /// A worker's life: connect every arm, then run whichever it is told to.
 fn serve_turns(
-    plan: &Plan,
-    url: &SmbUrl,
-    floor: Option<SocketAddr>,
+    run: Run<'_>,
     index: usize,
     inbox: &Receiver<Turn>,
     outbox: &SyncSender<Result<Recording, Failure>>,
 ) {
     let connect = |mode: &Mode| -> Result<Box<dyn Arm>, Failure> {
-        open(*mode, plan, &own_file(url, *mode, index), floor)
+        run.open(*mode, &own_file(run.url, *mode, index))
     };
     let mut arms: Vec<(Box<dyn Arm>, Operations)> = Vec::new();
-    for mode in &plan.modes {
+    for mode in &run.plan.modes {
         match connect(mode) {
-            Ok(arm) => arms.push((arm, plan.operations(index))),
+            Ok(arm) => arms.push((arm, run.plan.operations(index))),
             Err(failure) => {
                 let _ = outbox.send(Err(failure));
                 return;
@@ -211,23 +220,31 @@ fn own_file(url: &SmbUrl, mode: Mode, thread: usize) -> SmbUrl {
     SmbUrl { path: format!("{}.{}.{thread}", url.path, name(mode)), ..url.clone() }
 }
 
-fn open(
-    mode: Mode,
-    plan: &Plan,
-    url: &SmbUrl,
+/// What all workers measure.
+#[derive(Clone, Copy, Debug)]
+struct Run<'a> {
+    plan: &'a Plan,
+    url: &'a SmbUrl,
     floor: Option<SocketAddr>,
-) -> Result<Box<dyn Arm>, Failure> {
-    if mode != Mode::Floor {
-        smb::prepare(url, plan)?;
-    }
-    match mode {
-        Mode::Floor => {
-            let address = floor.expect("a responder was started or named for the floor mode");
-            Ok(Box::new(floor::Floor::connect(address, plan)?))
+    made: &'a Made,
+    asked: &'a Asked,
+}
+
+impl Run<'_> {
+    fn open(self, mode: Mode, url: &SmbUrl) -> Result<Box<dyn Arm>, Failure> {
+        let Self { plan, floor, .. } = self;
+        if mode != Mode::Floor {
+            self.made.prepare(url, plan, self.asked)?;
         }
-        Mode::Smb => Ok(Box::new(smb::Smb::over_tcp(url, plan)?)),
-        Mode::SmbDirect => Ok(Box::new(smb::Smb::over_smb_direct(url, plan)?)),
-        Mode::Push => Ok(Box::new(push::Push::connect(url, plan)?)),
+        match mode {
+            Mode::Floor => {
+                let address = floor.expect("a responder was started or named for the floor mode");
+                Ok(Box::new(floor::Floor::connect(address, plan)?))
+            }
+            Mode::Smb => Ok(Box::new(smb::Smb::over_tcp(url, plan)?)),
+            Mode::SmbDirect => Ok(Box::new(smb::Smb::over_smb_direct(url, plan)?)),
+            Mode::Push => Ok(Box::new(push::Push::connect(url, plan)?)),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 use client::transport::direct::{self, DirectConfig};
-use client::{Client, ClientError, ConnectOptions, File, OpenOptions, SmbUrl};
+use client::{Client, ClientError, File, OpenOptions, SmbUrl};
 use futures_util::future::try_join_all;
 use smb::auth::NtlmInitiator;
 use tokio::runtime::{Builder, Runtime};
@@ -117,27 +117,7 @@ impl Arm for Smb {
     }
 }
 
-/// Makes the file as large as the plan wants it, with bytes in every block.
-pub(crate) fn prepare(url: &SmbUrl, plan: &Plan) -> Result<(), Failure> {
-    let runtime = runtime()?;
-    runtime.block_on(async {
-        let client = Client::connect(url, &ConnectOptions::default()).await?;
-        let file = client.open(&url.path, &OpenOptions::read_write()).await?;
-        let piece = vec![0xa5; PIECE];
-        let mut at = file.stat().await?.len;
-        while at < plan.file_size {
-            let left = usize::try_from(plan.file_size - at).unwrap_or(PIECE).min(PIECE);
-            file.write_at(at, &piece[..left]).await?;
-            at += u64::try_from(left).expect("at most a piece");
-        }
-        file.close().await?;
-        Ok(())
-    })
-}
-
 pub(super) fn runtime() -> Result<Runtime, Failure> {
     let mut builder = Builder::new_current_thread();
     builder.enable_all().build().map_err(Failure::system("cannot start the runtime"))
 }
-
-const PIECE: usize = 1 << 20;

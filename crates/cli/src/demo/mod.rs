@@ -22,6 +22,7 @@ use self::ledger::{BLOCK, Ledger};
 use self::server::Server;
 use crate::args::{Bench, Demo, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
+use crate::interrupt::Asked;
 use crate::{bench, remote};
 
 /// Runs the demonstration; success means that every check held.
@@ -67,6 +68,7 @@ impl Stage<'_> {
             duration_s: options.duration_s,
             random: true,
             file_size: 16 << 20,
+            existing: false,
             mode: vec![Mode::Floor, Mode::Smb, Mode::SmbDirect, Mode::Push],
             rdma_provider: rdma::ProviderChoice::Soft,
             poll: Poll::Adaptive,
@@ -74,7 +76,7 @@ impl Stage<'_> {
             placement: placement(),
             json: false,
         };
-        print!("{}", bench::measure(&plan)?.table());
+        print!("{}", bench::measure(&plan, &Asked::default())?.table());
         Ok(())
     }
 

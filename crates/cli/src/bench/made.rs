@@ -1,0 +1,103 @@
+//! The files that a benchmark measures in: its own, which it makes and removes, or those of the user, as told.
+//!
+//! ```text
+//!  prepare   made by FILE_CREATE: no file that was there is written to    --existing: opened, and overwritten
+//!  remove    what was made goes, however the run has ended                            stays
+//! ```
+//!
+//! What a benchmark has made stays where it is killed or cannot reach the server any more; the next one names it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use client::{Client, ClientError, ConnectOptions, OpenOptions, SmbUrl};
+use smb::NtStatus;
+use smb::create::CreateDisposition;
+
+use super::plan::Plan;
+use super::smb::runtime;
+use crate::failure::Failure;
+use crate::interrupt::Asked;
+
+/// Files that were made, and are to be removed.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    files: Mutex<Vec<SmbUrl>>,
+}
+
+impl Made {
+    /// Makes the file as large as the plan wants it, with bytes in every block.
+    pub(crate) fn prepare(&self, url: &SmbUrl, plan: &Plan, asked: &Asked) -> Result<(), Failure> {
+        runtime()?.block_on(async {
+            let client = Client::connect(url, &ConnectOptions::default()).await?;
+            let disposition = match plan.existing {
+                true => CreateDisposition::OPEN,
+                false => CreateDisposition::CREATE,
+            };
+            let options = OpenOptions { disposition, ..OpenOptions::read_write() };
+            let file = match client.open(&url.path, &options).await {
+                Err(error) if status_of(&error) == Some(NtStatus::OBJECT_NAME_COLLISION) => {
+                    return Err(Failure::Unfit {
+                        action: "cannot measure in",
+                        what: url.to_string(),
+                        why: "it is there already; name another file, or have it overwritten with --existing",
+                    });
+                }
+                Err(error) => return Err(Failure::remote("cannot measure in", url)(error)),
+                Ok(file) => file,
+            };
+            if !plan.existing {
+                self.files.lock().unwrap_or_else(PoisonError::into_inner).push(url.clone());
+            }
+            let piece = vec![0xa5; PIECE];
+            let mut at = file.stat().await?.len;
+            while at < plan.file_size {
+                asked.check()?;
+                let left = usize::try_from(plan.file_size - at).unwrap_or(PIECE).min(PIECE);
+                file.write_at(at, &piece[..left]).await?;
+                at += u64::try_from(left).expect("at most a piece");
+            }
+            Ok(file.close().await?)
+        })
+    }
+
+    /// Removes what was made; nobody measures in it any more.
+    pub(crate) fn remove(self) -> Result<(), Failure> {
+        let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = Ok(());
+        for url in files {
+            let removed = runtime()?.block_on(remove(&url));
+            let removed = removed.map_err(Failure::remote("cannot remove", &url));
+            outcome = outcome.and(removed);
+        }
+        outcome
+    }
+}
+
+// The server may not know yet that the connections of the run have ended: then the name goes with the last of them.
+async fn remove(url: &SmbUrl) -> Result<(), ClientError> {
+    let client = Client::connect(url, &ConnectOptions::default()).await?;
+    for _ in 0..LOOKS_MAX {
+        match client.delete(&url.path).await {
+            Ok(()) => {}
+            Err(error) => match status_of(&error) {
+                Some(NtStatus::OBJECT_NAME_NOT_FOUND) => return Ok(()),
+                Some(NtStatus::DELETE_PENDING) => tokio::time::sleep(PAUSE).await,
+                _ => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn status_of(error: &ClientError) -> Option<NtStatus> {
+    match error {
+        ClientError::PeerStatus { status, .. } => Some(*status),
+        _ => None,
+    }
+}
+
+const PIECE: usize = 1 << 20;
+/// How often it is looked whether a file that was removed has gone, two seconds in all.
+const LOOKS_MAX: usize = 100;
+const PAUSE: Duration = Duration::from_millis(20);
