@@ -61,3 +61,15 @@ fn a_bench_that_is_interrupted_leaves_no_file_behind() {
     assert_eq!(status_of(&output), 130, "{}", said(&output));
     assert!(names(fixture.share.path()).is_empty());
 }
+
+#[test]
+fn a_bench_of_small_files_that_is_interrupted_leaves_nothing_behind() {
+    let fixture = Fixture::start();
+    let mut command = fixture.program(&["bench-files", &fixture.url("d"), "--count", "1000000"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("it makes files", || fixture.remote("d/file-0000007.dat").exists());
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(status_of(&output), 130, "{}", said(&output));
+    assert!(names(fixture.share.path()).is_empty());
+}

@@ -1,14 +1,16 @@
 //! `landfast bench-files`: what many small files cost over SMB, phase by phase.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use client::{Client, OpenOptions, SmbUrl};
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
 use super::smb::runtime;
 use crate::args::BenchFiles;
 use crate::failure::Failure;
+use crate::interrupt::{self, Asked};
 use crate::remote;
 
 /// Makes a directory of files, measures, and removes it.
@@ -17,7 +19,7 @@ pub(crate) fn run(options: &BenchFiles) -> Result<(), Failure> {
     if url.path.is_empty() {
         url.path = DIRECTORY.into();
     }
-    let phases = runtime()?.block_on(measure(&url, options));
+    let phases = interrupt::watch(|asked| runtime()?.block_on(in_directory(&url, options, asked)));
     let phases = phases.map_err(|failure| failure.about("cannot measure", &url))?;
     if options.json {
         println!("{:#}", report(options, &phases));
@@ -36,25 +38,52 @@ pub(crate) fn run(options: &BenchFiles) -> Result<(), Failure> {
 
 type Phases = [(&'static str, Duration); 4];
 
-async fn measure(url: &SmbUrl, options: &BenchFiles) -> Result<Phases, Failure> {
+async fn in_directory(
+    url: &SmbUrl,
+    options: &BenchFiles,
+    asked: &Asked,
+) -> Result<Phases, Failure> {
     let client = Client::connect(url, &options.protection.options()).await?;
     client.create_directory(&url.path).await?;
+    let measured = measure(&client, url, options, asked).await;
+    if measured.is_err() {
+        // What cannot be removed stays; the failure is told all the same.
+        let _ = remove(&client, url).await;
+    }
+    measured
+}
+
+/// Removes the files that were made, and their directory if nothing else is in it.
+async fn remove(client: &Client, url: &SmbUrl) -> Result<(), Failure> {
+    for entry in client.list(&url.path).await? {
+        if entry.name.starts_with(PREFIX) {
+            client.delete(&format!("{}/{}", url.path, entry.name)).await?;
+        }
+    }
+    Ok(client.delete(&url.path).await?)
+}
+
+async fn measure(
+    client: &Client,
+    url: &SmbUrl,
+    options: &BenchFiles,
+    asked: &Asked,
+) -> Result<Phases, Failure> {
     let block = usize::try_from(options.block).map_err(|_| Failure::ConfigValue {
         what: "-b",
         value: options.block.to_string(),
         why: "that much does not fit in memory",
     })?;
     let bytes = vec![0x5a; block];
-    let path = |index: u32| format!("{}/file-{index:07}.dat", url.path);
-    let client = &client;
-
-    let create = in_lanes(options, async |index| {
-        let file = client.open(&path(index), &OpenOptions::create()).await?;
+    let create = in_lanes(options, asked, async |index| {
+        let file = client.open(&path(url, index), &OpenOptions::create()).await?;
         file.write_at(0, &bytes).await?;
         Ok(file.close().await?)
     });
     let create = create.await?;
-    let stat = in_lanes(options, async |index| Ok(client.stat(&path(index)).await.map(drop)?));
+    let stat = in_lanes(options, asked, async |index| {
+        Ok(client.stat(&path(url, index)).await.map(drop)?)
+    });
     let stat = stat.await?;
     let begin = Instant::now();
     let found = client.list(&url.path).await?.len();
@@ -63,7 +92,9 @@ async fn measure(url: &SmbUrl, options: &BenchFiles) -> Result<Phases, Failure> 
         let what = format!("{found} of {} files were listed", options.count);
         return Err(Failure::Child { process: "the server", what });
     }
-    let delete = in_lanes(options, async |index| Ok(client.delete(&path(index)).await?)).await?;
+    let delete =
+        in_lanes(options, asked, async |index| Ok(client.delete(&path(url, index)).await?));
+    let delete = delete.await?;
     client.delete(&url.path).await?;
     Ok([("create", create), ("stat", stat), ("list", list), ("delete", delete)])
 }
@@ -71,20 +102,32 @@ async fn measure(url: &SmbUrl, options: &BenchFiles) -> Result<Phases, Failure> 
 /// Does something to every file, several at once; returns how long all of it took.
 async fn in_lanes(
     options: &BenchFiles,
+    asked: &Asked,
     work: impl AsyncFn(u32) -> Result<(), Failure>,
 ) -> Result<Duration, Failure> {
     let begin = Instant::now();
     let step = u32::from(options.outstanding);
+    let has_failed = Cell::new(false);
     let lanes = (0..step).map(async |first| -> Result<(), Failure> {
         let mut index = first;
-        while index < options.count {
-            work(index).await?;
+        while index < options.count && !has_failed.get() {
+            let worked = match asked.check() {
+                Ok(()) => work(index).await,
+                asked => asked,
+            };
+            has_failed.set(has_failed.get() || worked.is_err());
+            worked?;
             index += step;
         }
         Ok(())
     });
-    try_join_all(lanes).await?;
+    // None is given up half way: what it has open could not be removed.
+    join_all(lanes).await.into_iter().collect::<Result<(), Failure>>()?;
     Ok(begin.elapsed())
+}
+
+fn path(directory: &SmbUrl, index: u32) -> String {
+    format!("{}/{PREFIX}{index:07}.dat", directory.path)
 }
 
 fn report(options: &BenchFiles, phases: &Phases) -> Value {
@@ -94,5 +137,6 @@ fn report(options: &BenchFiles, phases: &Phases) -> Value {
             "seconds": seconds })
 }
 
+const PREFIX: &str = "file-";
 // The directory of a URL that names only a share.
 const DIRECTORY: &str = "landfast-bench-files";
