@@ -338,14 +338,17 @@ impl Core {
         }
     }
 
-    /// [`Core::end_session`] for who cannot block: opens to be closed are handed to the pool.
+    /// [`Core::end_session`] for who cannot block: what was open, which may be much, is handed to the pool.
     pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
-        let _moving = self.begin_end(id);
+        let moving = self.begin_end(id);
         let Some(session) = self.sessions().end(id) else { return };
         self.push.end_of_session(id);
-        if let Some(left) = session.dissolve(self) {
+        if let Some(left) = session.dissolve() {
             let core = Arc::clone(self);
-            drop(self.runtime.spawn_blocking(move || left.close(&core)));
+            drop(self.runtime.spawn_blocking(move || {
+                let _moving = moving;
+                left.close(&core);
+            }));
         }
     }
 

@@ -313,15 +313,15 @@ impl Session {
 
     /// Ends the session and everything in it. May block. The second call does nothing.
     pub(crate) fn close(&self, core: &Arc<Core>) {
-        if let Some(left) = self.dissolve(core) {
+        if let Some(left) = self.dissolve() {
             left.close(core);
         }
     }
 
-    /// Ends the session: durable opens wait for their client from now on, the others are left to
-    /// the caller, who closes them. Does not block. Only the first call finds anything.
+    /// Ends the session. What it had open is left to the caller, for [`Left::close`]. Does not block. Only the
+    /// first call finds anything.
     #[must_use]
-    pub(crate) fn dissolve(&self, core: &Arc<Core>) -> Option<Left> {
+    pub(crate) fn dissolve(&self) -> Option<Left> {
         let closing = self.work.end()?;
         self.end.notify_waiters();
         let links = {
@@ -335,9 +335,7 @@ impl Session {
         }
         self.trees().clear();
         self.pipes().drain();
-        let opens = self.opens().drain();
-        let opens = opens.into_iter().filter(|open| !core.orphans.adopt(core, open)).collect();
-        Some(Left { opens, _closing: closing })
+        Some(Left { opens: self.opens().drain(), _closing: closing })
     }
 
     /// Counts a request that changes something; `None` once the session has ended.
@@ -414,9 +412,11 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// May block.
+    /// Durable opens wait for their client from now on; then the others are closed. May block.
     pub(crate) fn close(self, core: &Arc<Core>) {
-        self.opens.iter().for_each(|open| log_close(open, open.close(core)));
+        let mut opens = self.opens;
+        opens.retain(|open| !core.orphans.adopt(core, open));
+        opens.iter().for_each(|open| log_close(open, open.close(core)));
     }
 }
 

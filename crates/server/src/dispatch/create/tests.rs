@@ -63,6 +63,26 @@ async fn a_reconnect_looks_at_no_opens_but_the_one_it_names() {
     assert!(holder.join().unwrap(), "the reconnects waited for opens they did not name");
 }
 
+#[tokio::test]
+async fn whoever_ends_a_session_does_not_wait_for_its_opens() {
+    let rig = Rig::new();
+    let open = rig.open_with("f", 1, durable()).await.unwrap();
+    let session = Arc::clone(rig.session());
+    let node = Arc::clone(&session.open(open.id.persistent, open.id.volatile).unwrap().node);
+    let busy = node.lock();
+    let (ended, has_ended) = mpsc::channel();
+    let (core, id) = (Arc::clone(&rig.core), session.id);
+    std::thread::spawn(move || {
+        core.dissolve_session(id);
+        ended.send(()).unwrap();
+    });
+    let in_time = has_ended.recv_timeout(Duration::from_secs(60)).is_ok();
+    drop(busy);
+    assert!(in_time);
+    session.work().settled().await;
+    assert_eq!(rig.core.orphans.len(), 1);
+}
+
 /// To open the file `name` as the holder of lease `key`, and to delete it then.
 fn request(name: &str, key: u8) -> CreateRequest<'_> {
     let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;

@@ -57,7 +57,7 @@ impl Rig {
     pub(crate) fn reconnect(&mut self) {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
-        self.core.dissolve_session(old);
+        self.core.end_session(old);
         self.channel = channel;
         self.tree = tree;
     }
