@@ -1,4 +1,4 @@
-//! Changing the tree: create, remove, rename.
+//! Changing the tree: remove, rename.
 //!
 //! Every change works on a parent directory opened beneath the root and one checked component,
 //! and verifies that the component still is the inode the caller means: a name that was swapped
@@ -10,83 +10,17 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::access::{MayAdd, MayRemove};
+use crate::access::MayRemove;
 
 use super::Share;
-use super::attributes::{self, DosAttributes, Stored};
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
-use super::metadata::{self, FileKey, identify, identify_at};
+use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
 use super::streams::Binding;
 
 impl Share {
-    /// Creates a file that must not exist and opens it for reading and writing.
-    pub(crate) fn create_file(
-        &self,
-        _leave: MayAdd,
-        path: &SharePath,
-        attributes: DosAttributes,
-    ) -> Result<Entry, ShareError> {
-        self.writable()?;
-        let parent = self.parent_of(path)?;
-        let _changing = self.changing(&parent)?;
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let create =
-            || rustix::fs::openat(&parent, path.leaf(), flags, FILE_MODE).map_err(from_creation);
-        let fd = self.names.change(&parent, create, Some(path.leaf()), None)?;
-        self.finish_creation(fd, attributes, DosAttributes::ARCHIVE)
-    }
-
-    /// Creates a directory that must not exist and opens it.
-    pub(crate) fn create_directory(
-        &self,
-        _leave: MayAdd,
-        path: &SharePath,
-        attributes: DosAttributes,
-    ) -> Result<Entry, ShareError> {
-        self.writable()?;
-        let parent = self.parent_of(path)?;
-        let _changing = self.changing(&parent)?;
-        let create =
-            || rustix::fs::mkdirat(&parent, path.leaf(), DIRECTORY_MODE).map_err(from_creation);
-        self.names.change(&parent, create, Some(path.leaf()), None)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let fd = open_beneath(&self.root, path.for_system(), flags, Mode::empty())
-            .map_err(from_resolution)?;
-        self.finish_creation(fd, attributes, DosAttributes::default())
-    }
-
-    fn finish_creation(
-        &self,
-        fd: OwnedFd,
-        attributes: DosAttributes,
-        default: DosAttributes,
-    ) -> Result<Entry, ShareError> {
-        let stat = metadata::stat(&fd)?;
-        let (key, kind) = (metadata::key(&stat), metadata::kind(&stat));
-        let is_directory = kind == FileType::Directory;
-        let wanted = attributes.settable().union(default);
-        if wanted != default {
-            let stored = Stored { attributes: Some(wanted), ..Stored::default() };
-            attributes::save(&fd, stored, is_directory)?;
-        }
-        let file_system = self.mounts.of_stat(&fd, &stat)?;
-        Ok(Entry::new(fd, key, is_directory, file_system))
-    }
-
-    /// Takes back what was just made, of which its client did not get everything.
-    pub(crate) fn unmake(
-        &self,
-        _leave: MayAdd,
-        path: &SharePath,
-        made: &Entry,
-    ) -> Result<(), ShareError> {
-        self.take_away(path, made.key(), made.is_directory())
-    }
-
     /// Removes the name `path` if it still stands for the inode `key`.
     pub(crate) fn remove(
         &self,
@@ -290,14 +224,3 @@ pub(super) fn last_of(file: &OwnedFd) -> Option<Binding> {
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     (is_directory || stat.st_nlink == 1).then(|| Binding::of(file)).flatten()
 }
-
-fn from_creation(errno: Errno) -> ShareError {
-    match errno {
-        Errno::NOENT | Errno::NOTDIR => ShareError::PathNotFound,
-        other => from_resolution(other),
-    }
-}
-
-// The umask of the server decides what remains of these.
-const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
-const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);

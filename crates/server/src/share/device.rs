@@ -436,7 +436,8 @@ mod tests {
         assert_eq!(entry.reserve(0, LEN), Ok(()));
         assert_eq!(entry.allocated(span, 1).unwrap().0, [span]);
         let found = share.locate(&path("log")).unwrap().found.unwrap();
-        let stream = share.create_stream(MayAdd::TEST, &found, &StreamName::parse("s").unwrap());
+        let stream =
+            share.create_stream(MayAdd::TEST, &found, &StreamName::parse("s").unwrap(), |_| ());
         assert_eq!(stream.unwrap_err(), ShareError::PeerStreamUnsupported);
         let file =
             share.create_file(MayAdd::TEST, &path("file"), DosAttributes::default()).unwrap();

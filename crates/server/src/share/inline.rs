@@ -102,6 +102,11 @@ impl Entry {
 }
 
 impl Found {
+    /// Whether it holds what something new does: nothing, if it is a file.
+    pub(crate) fn is_as_new(&self) -> bool {
+        self.is_directory || self.stat.stx_size == 0
+    }
+
     /// Whether it is much work to empty it: of its bytes, its streams, its extended attributes.
     pub fn is_much_to_empty(&self) -> bool {
         let file = self.anchor.as_fd();

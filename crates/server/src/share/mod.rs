@@ -1,7 +1,7 @@
 //! A share: one directory tree, exported under a name and confined to itself.
 //!
 //! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
-//! * [`change`]: create, remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
+//! * [`creation`]: create; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
@@ -14,6 +14,7 @@
 mod append;
 pub(crate) mod attributes;
 mod change;
+mod creation;
 mod device;
 mod directory;
 mod entry;
@@ -61,6 +62,7 @@ use crate::access::MayWrite;
 
 pub use attributes::DosAttributes;
 pub(crate) use change::Replace;
+pub(crate) use creation::{New, NewName};
 pub use device::DeviceError;
 use device::Devices;
 pub use directory::{Enumeration, Listed, Looks, Next};
@@ -79,6 +81,7 @@ pub(crate) use name::SEPARATORS;
 pub use name::{Naming, SharePath};
 use name_locks::NameLocks;
 use names::Names;
+pub(crate) use pattern::folded;
 pub use pattern::{Matcher, Pattern};
 pub use policy::Admission;
 use policy::{Fixed, Policy};

@@ -220,6 +220,11 @@ pub(super) fn upcase(c: char) -> char {
     }
 }
 
+/// A name in upper case: two that are the same name to a Windows client are equal so.
+pub(crate) fn folded(name: &str) -> String {
+    name.chars().map(upcase).collect()
+}
+
 /// Whether two names are the same name to a Windows client.
 pub(super) fn same_name(left: &str, right: &str) -> bool {
     left.chars().map(upcase).eq(right.chars().map(upcase))

@@ -10,7 +10,7 @@
 
 use super::error::ShareError;
 use super::name::{SEPARATORS, SharePath};
-use super::pattern::same_name;
+use super::pattern::{folded, same_name};
 
 /// The name of a stream beside the unnamed one.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -30,6 +30,11 @@ impl StreamName {
     /// The name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// As names are compared.
+    pub(crate) fn folded(&self) -> String {
+        folded(&self.0)
     }
 
     /// Whether `name` is the same name to a client.

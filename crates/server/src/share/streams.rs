@@ -174,12 +174,17 @@ impl Share {
         self.stream_entry(file, fd, &stream.home)
     }
 
-    /// Creates a stream that must not exist.
+    /// Creates a stream that must not exist. `made` learns at once what it is.
+    ///
+    /// # Errors
+    ///
+    /// Then there is no such stream, but [`ShareError::Exists`].
     pub(crate) fn create_stream(
         &self,
         _leave: MayAdd,
         file: &Found,
         name: &StreamName,
+        made: impl FnOnce(FileKey),
     ) -> Result<Entry, ShareError> {
         self.writable()?;
         if file.is_device() || !self.mounts.of_stat(&file.anchor, &file.stat)?.has_xattrs {
@@ -199,8 +204,21 @@ impl Share {
         }
         let _changing = self.changing(&home)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&home, stored(name.as_str()), flags, STREAM_MODE)?;
-        self.stream_entry(file, fd, &home)
+        let name = stored(name.as_str());
+        let fd = rustix::fs::openat(&home, &*name, flags, STREAM_MODE)?;
+        let finish = || {
+            made(identify(&fd)?.0);
+            self.stream_entry(file, fd, &home)
+        };
+        finish().inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&home, &*name, AtFlags::empty());
+        })
+    }
+
+    /// Takes back a stream that was just made, of which its client did not get everything.
+    pub(crate) fn unmake_stream(&self, _leave: MayAdd, entry: &Entry) -> Result<(), ShareError> {
+        let base = entry.base().ok_or(ShareError::NotFound)?;
+        self.unlink_stream(&base.home, entry.key())
     }
 
     fn stream_entry(&self, file: &Found, fd: OwnedFd, home: &OwnedFd) -> Result<Entry, ShareError> {

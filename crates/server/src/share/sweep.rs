@@ -267,7 +267,7 @@ mod tests {
         share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
         let found = share.locate(&path).unwrap().found.unwrap();
         share
-            .create_stream(MayAdd::TEST, &found, &stream_name())
+            .create_stream(MayAdd::TEST, &found, &stream_name(), |_| ())
             .unwrap()
             .write_at(&[7; 100], 0)
             .unwrap();

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use super::Share;
 use super::metadata::{FileKey, Metadata, identify};
 use super::name::{Naming, SharePath};
-use super::pattern::upcase;
+use super::pattern::folded;
 
 /// The names that went from a share a moment ago. A leaf of the lock order.
 #[derive(Debug, Default)]
@@ -184,11 +184,6 @@ impl Kept {
             }
         }
     }
-}
-
-// As names are compared.
-fn folded(name: &str) -> String {
-    name.chars().map(upcase).collect()
 }
 
 /// MS-FSA §2.1.1.2: what NTFS does.

@@ -31,6 +31,7 @@ pub(crate) mod lock_sequence;
 pub(crate) mod lock_waiters;
 pub(crate) mod locks;
 pub(crate) mod logon;
+pub(crate) mod making;
 pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod open;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::durable::Orphans;
 use super::locks::OpenSerial;
+use super::making::Makings;
 use super::node::{Node, OpenRecord};
 use super::open::Open;
 use super::taking::Takings;
@@ -25,6 +26,8 @@ pub(crate) struct Nodes {
     orphans: Arc<Orphans>,
     /// Names that are taken from their files while others look them up.
     pub(crate) takings: Arc<Takings>,
+    /// Names that are given to new files while others look them up.
+    pub(crate) makings: Arc<Makings>,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +83,20 @@ impl Named {
 
 impl Nodes {
     pub(crate) fn new(break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
-        Self { table: Mutex::default(), break_timeout, orphans, takings: Arc::default() }
+        Self {
+            table: Mutex::default(),
+            break_timeout,
+            orphans,
+            takings: Arc::default(),
+            makings: Arc::default(),
+        }
+    }
+
+    /// The node of an inode that has just been made. One that is known by its number was of a file that is no more.
+    pub(crate) fn new_node(&self, key: FileKey) -> Arc<Node> {
+        let mut table = self.lock();
+        table.sweep();
+        self.insert(&mut table, key)
     }
 
     /// The node of an inode, made if need be.
@@ -90,6 +106,10 @@ impl Nodes {
             return node;
         }
         table.sweep();
+        self.insert(&mut table, key)
+    }
+
+    fn insert(&self, table: &mut Table, key: FileKey) -> Arc<Node> {
         let (orphans, gone) = (Arc::clone(&self.orphans), Arc::clone(&table.gone));
         let takings = Arc::clone(&self.takings);
         let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone, takings));

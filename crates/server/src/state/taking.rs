@@ -61,7 +61,7 @@ impl Takings {
     }
 
     /// Whether no name of this inode was taken since.
-    pub(super) fn is_current(&self, seen: &Seen, key: FileKey) -> bool {
+    pub(crate) fn is_current(&self, seen: &Seen, key: FileKey) -> bool {
         let group = group(key);
         self.counts[group].load(Ordering::SeqCst) == seen.0[group]
     }

@@ -15,12 +15,13 @@ use crate::access::deletion::Doomed;
 use crate::service::Core;
 use crate::share::{
     BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError,
-    SharePath, StreamPart,
+    SharePath, StreamPart, folded,
 };
 use crate::state::caching::Intent;
 use crate::state::changes::{Change, Changing};
 use crate::state::durable;
 use crate::state::locks::LockRange;
+use crate::state::making::Making;
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 use crate::state::taking::Seen;
@@ -40,6 +41,11 @@ pub(super) enum Attempt {
     },
     /// A directory above the name is being moved.
     Moving(SharePath),
+    /// Somebody is just making the name, or what was found by it.
+    Making {
+        making: Arc<Making>,
+        found: Option<FileKey>,
+    },
     /// The name may lead to what is mounted in the share, or to much work: to be tried again by who may wait.
     Farther,
     /// Push regions of others have to go first.
@@ -85,24 +91,33 @@ fn look_up(
         wish.may_overwrite()?;
     }
     let seen = core.nodes.takings.seen();
+    let before = wish.creates().then(|| {
+        let made = core.nodes.makings.before(&folded(wish.path.leaf()));
+        fresh::Before { seen, made }
+    });
     if let StreamPart::Named(name) = &wish.stream {
-        return stream::look_up(core, share, wish, name, reach, &seen);
+        return stream::look_up(core, share, wish, name, reach, (&seen, before));
     }
     let located = match share.locate_within(&wish.path, reach) {
         Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
         located => located?,
     };
+    if let Some(found) = &located.found
+        && let Some(making) = core.nodes.makings.of(found)
+    {
+        return Ok(Some(Attempt::Making { making, found: Some(found.key) }));
+    }
     let attempted = match (located.found, wish.disposition) {
-        (Some(found), CreateDisposition::CREATE) if !wish.has_made(found.key) => {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
-        }
+        (Some(_), CreateDisposition::CREATE) => return Err(NtStatus::OBJECT_NAME_COLLISION),
         // What is there may be much to empty: for who may wait.
         (Some(found), _) if wish.overwrites() && !reach.may_wait() && found.is_much_to_empty() => {
             Attempt::Farther
         }
         (Some(found), _) => open_existing(core, share, wish, &found, located.path, &seen)?,
-        (None, _) if !wish.creates() => return Ok(None),
-        (None, _) => fresh::create(core, share, wish, located.path, seen)?,
+        (None, _) => match before {
+            Some(before) => fresh::create(core, share, wish, located.path, before)?,
+            None => return Ok(None),
+        },
     };
     Ok(Some(attempted))
 }
@@ -362,9 +377,6 @@ fn finish_opening(
         if let Some(allocation) = wish.allocation {
             entry.set_allocation(allocation)?;
         }
-    }
-    if wish.has_made(found.key) {
-        action = CreateAction::CREATED;
     }
     let metadata = entry.metadata()?;
     Ok((entry, metadata, action))

@@ -1,7 +1,8 @@
-//! Making what is not there yet: files and directories, and the entry of what was just made.
+//! Making what is not there yet: files and directories, with what they have beside their names.
 //!
-//! What was made can be found before its open is in its node: by then others may have it open, or have given
-//! its name to something else.
+//! The name is claimed before anything is made, and until the open of what was made is in its node or it is unmade:
+//! whoever finds it meanwhile waits, and so does whoever would make the name in another case. See
+//! [`making`](crate::state::making).
 //!
 //! Spec: MS-FSA §2.1.5.1.1.
 
@@ -12,128 +13,187 @@ use smb::create::CreateAction;
 
 use super::attempt::{Attempt, Created, new_record};
 use super::wish::Wish;
+use crate::access::{MayAdd, MaySet};
 use crate::service::Core;
-use crate::share::{DosAttributes, Entry, Remembered, Share, ShareError, SharePath, StreamPart};
+use crate::share::{
+    DosAttributes, Entry, New, NewName, Remembered, Share, ShareError, SharePath, StreamPart,
+};
+use crate::state::making::{Claim, MadeBefore, Makes, Spot};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::taking::Seen;
 
+/// What was known before the name was looked up, and found missing.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    pub(super) seen: Seen,
+    pub(super) made: MadeBefore,
+}
+
 /// Tries once to make what `path` names, which was not there. May block.
 pub(super) fn create(
-    core: &Core,
+    core: &Arc<Core>,
     share: &Arc<Share>,
     wish: &Wish,
     path: SharePath,
-    seen: Seen,
+    before: Before,
 ) -> Result<Attempt, NtStatus> {
-    let leave = wish.may_add()?;
     if wish.stream == StreamPart::Unnamed && wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
     }
-    // MS-FSA §2.1.5.1.1: it would never go away again.
-    if wish.deletes_on_close() && wish.attributes.contains(DosAttributes::READONLY) {
-        return Err(NtStatus::CANNOT_DELETE);
-    }
-    if core.lease_keys.names_another(wish.owner, None) {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
-    let remembered = if wish.wants_directory() { None } else { share.remembered(&path) };
-    let (path, creation) = match remembered {
-        Some(Remembered { path, creation }) => (path, Some(creation)),
-        None => (path, None),
+    let fresh = match Fresh::make(core, share, wish, path, before)? {
+        Making::Made(fresh) => fresh,
+        Making::Wait(wait) => return Ok(wait),
     };
-    if core.nodes.takings.is_moving(share, &path) {
-        return Ok(Attempt::Moving(path));
+    let entry = fresh.entry();
+    if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
+        entry.set_allocation(allocation)?;
     }
-    let created = if wish.wants_directory() {
-        share.create_directory(leave, &path, wish.attributes)
-    } else {
-        share.create_file(leave, &path, wish.attributes)
-    };
-    let entry = match created {
-        Ok(entry) => entry,
-        Err(ShareError::Exists) => return Ok(Attempt::Again),
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(creation) = creation {
-        // Where it cannot be kept the file was created now.
-        let _ = entry.inherit_creation(creation);
-    }
-    if let Err(error) = furnish(share, &entry, wish) {
-        // What the client did not get in full it does not get at all.
-        let _ = share.unmake(leave, &path, &entry);
-        return Err(error);
-    }
-    let node = core.nodes.node(entry.key());
+    entry.set_extended_attributes(fresh.furnish, &wish.extended)?;
+    fresh.set_permissions(wish)?;
     let sharing = wish.sharing(wish.grant.of_new());
-    let record = new_record(core, wish, share, sharing, path.clone(), entry.key())?;
+    let record = new_record(core, wish, share, sharing, fresh.path.clone(), entry.key())?;
     // Nothing fails once it is entered.
-    let metadata = entry.metadata()?;
-    let is_named = || {
-        let found = share.locate(&path)?.found;
-        Ok(found.is_some_and(|found| found.key == entry.key()))
-    };
-    if let Some(wait) = enter(core, &node, record, seen, is_named)? {
-        wish.note_made(entry.key());
-        // Only looked at by us, it goes again.
-        if let Attempt::Moving(_) = wait
-            && let Ok(_alone) = Node::claim(&node, None)
-        {
-            let _ = share.unmake(leave, &path, &entry);
-        }
-        return Ok(wait);
-    }
+    let (metadata, node) = (entry.metadata()?, Arc::clone(&fresh.node));
+    let entry = fresh.enter(record);
     let action = CreateAction::CREATED;
     Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
 }
 
-/// Enters the open of what was just made, which others may have found: they may exclude us, or have taken its
-/// name already.
-pub(super) fn enter(
-    core: &Core,
-    node: &Arc<Node>,
-    record: OpenRecord,
-    mut seen: Seen,
-    is_named: impl Fn() -> Result<bool, ShareError>,
-) -> Result<Option<Attempt>, NtStatus> {
-    for _ in 0..LOOKS_MAX {
-        {
-            let mut state = node.lock();
-            if state.removing {
-                return Ok(Some(Attempt::Going(Arc::clone(node))));
-            }
-            if core.nodes.takings.is_moving(&record.share, &record.path) {
-                return Ok(Some(Attempt::Moving(record.path)));
-            }
-            if state.delete_pending.is_some() {
-                return Err(NtStatus::DELETE_PENDING);
-            }
-            if !state.admits(record.sharing) {
-                return Err(NtStatus::SHARING_VIOLATION);
-            }
-            if node.has_kept_names_since(&seen) {
-                state.opens.push(record);
-                return Ok(None);
-            }
-        }
-        seen = core.nodes.takings.seen();
-        if !is_named()? {
-            return Ok(Some(Attempt::Again));
-        }
-    }
-    Ok(Some(Attempt::Again))
+/// What trying to make something came to.
+pub(super) enum Making {
+    Made(Fresh),
+    Wait(Attempt),
 }
 
-// What a new file has beside its name.
-fn furnish(share: &Share, entry: &Entry, wish: &Wish) -> Result<(), NtStatus> {
-    let leave = wish.grant.may_furnish()?;
-    if let Some(permissions) = wish.permissions {
-        share.set_first_permissions(leave, entry, permissions)?;
-    }
-    if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
-        entry.set_allocation(allocation)?;
-    }
-    Ok(entry.set_extended_attributes(leave, &wish.extended)?)
+/// Something new that nobody else can have open. Dropped before it is entered or kept it is unmade: what the client
+/// did not get in full it does not get at all.
+pub(super) struct Fresh {
+    core: Arc<Core>,
+    share: Arc<Share>,
+    name: NewName,
+    leave: MayAdd,
+    pub(super) path: SharePath,
+    pub(super) node: Arc<Node>,
+    furnish: MaySet,
+    made: Option<Entry>,
+    // Given back last.
+    _claims: (Claim, Option<Claim>),
 }
 
-/// How often the name of a new file is looked up that others take meanwhile.
-const LOOKS_MAX: usize = 64;
+impl Fresh {
+    /// Makes a file or directory with nothing in it. May block.
+    pub(super) fn make(
+        core: &Arc<Core>,
+        share: &Arc<Share>,
+        wish: &Wish,
+        path: SharePath,
+        before: Before,
+    ) -> Result<Making, NtStatus> {
+        let (leave, furnish) = (wish.may_add()?, wish.grant.may_furnish()?);
+        // MS-FSA §2.1.5.1.1: it would never go away again.
+        if wish.deletes_on_close() && wish.attributes.contains(DosAttributes::READONLY) {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if core.lease_keys.names_another(wish.owner, None) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let is_directory = wish.wants_directory();
+        let makes = if is_directory { Makes::Directory } else { Makes::File };
+        let name = share.new_name(&path)?;
+        let claim = match core.nodes.makings.claim(Spot::of(&name), share, &path, makes) {
+            Ok(claim) => claim,
+            Err(making) => return Ok(Making::Wait(Attempt::Making { making, found: None })),
+        };
+        // Who moves a directory waits for claims below it from now on.
+        if core.nodes.takings.is_moving(share, &path) {
+            return Ok(Making::Wait(Attempt::Moving(path)));
+        }
+        let has_stayed = core.nodes.takings.is_current(&before.seen, name.parent_key());
+        if !has_stayed || !claim.is_first_since(before.made) {
+            return Ok(Making::Wait(Attempt::Again));
+        }
+        let remembered = if is_directory { None } else { share.remembered(&path) };
+        let creation = remembered.as_ref().map(|remembered| remembered.creation);
+        let long = remembered.and_then(|remembered| long_name(core, share, &path, remembered));
+        let (path, name, also) = match long {
+            Some((path, name, claim)) => (path, name, Some(claim)),
+            None => (path, name, None),
+        };
+        let new = New { is_directory, attributes: wish.attributes, permissions: wish.permissions };
+        let entry = match share.make(leave, &name, new, |key| claim.note(key)) {
+            Ok(entry) => entry,
+            // By another program of this machine.
+            Err(ShareError::Exists) => return Ok(Making::Wait(Attempt::Again)),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(creation) = creation {
+            // Where it cannot be kept the file was created now.
+            let _ = entry.inherit_creation(creation);
+        }
+        Ok(Making::Made(Self {
+            core: Arc::clone(core),
+            share: Arc::clone(share),
+            name,
+            leave,
+            path,
+            node: core.nodes.new_node(entry.key()),
+            furnish,
+            made: Some(entry),
+            _claims: (claim, also),
+        }))
+    }
+
+    /// What was made.
+    pub(super) fn entry(&self) -> &Entry {
+        self.made.as_ref().expect("it is taken when this is consumed")
+    }
+
+    /// Gives it the permissions wished for. The last that is done to it: they may be fewer than that takes.
+    pub(super) fn set_permissions(&self, wish: &Wish) -> Result<(), NtStatus> {
+        if let Some(permissions) = wish.permissions {
+            self.share.set_first_permissions(self.furnish, self.entry(), permissions)?;
+        }
+        Ok(())
+    }
+
+    /// It is open, and others may open it.
+    fn enter(mut self, record: OpenRecord) -> Entry {
+        let mut state = self.node.lock();
+        debug_assert!(state.opens.is_empty(), "nobody else could enter it");
+        state.opens.push(record);
+        drop(state);
+        self.made.take().expect("it is taken when this is consumed")
+    }
+
+    /// It stays, and others may open it.
+    pub(super) fn keep(mut self) {
+        self.made = None;
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if let Some(entry) = self.made.take() {
+            // One that another program of this machine has moved, or put something in, stays.
+            let _ = self.share.unmake(self.leave, &self.name, &entry);
+            // Whoever has found it looks again.
+            self.core.nodes.takings.count(entry.key());
+        }
+    }
+}
+
+// The name that a file had before, which was called by its short name; unless something has it now, or is about to.
+fn long_name(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    path: &SharePath,
+    remembered: Remembered,
+) -> Option<(SharePath, NewName, Claim)> {
+    let long = remembered.path;
+    if long.leaf() == path.leaf() {
+        return None;
+    }
+    let name = share.new_name(&long).ok()?;
+    let claim = core.nodes.makings.claim(Spot::of(&name), share, &long, Makes::Name).ok()?;
+    share.locate(&long).ok()?.found.is_none().then_some((long, name, claim))
+}

@@ -312,6 +312,7 @@ async fn settle(
             Attempt::Again => {}
             Attempt::Farther => on_the_spot = None,
             Attempt::Going(node) => call.wait(node.removed()).await?,
+            Attempt::Making { making, found } => call.wait(making.settled(found)).await?,
             Attempt::Moving(path) => {
                 let core = &call.link.core;
                 call.wait(core.nodes.takings.settled(share, &path)).await?;

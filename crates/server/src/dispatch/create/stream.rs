@@ -12,12 +12,14 @@ use smb::create::{CreateAction, CreateDisposition};
 use tracing::warn;
 
 use super::attempt::{self, Attempt, Created, Entered};
-use super::fresh;
+use super::fresh::{self, Fresh, Making};
 use super::wish::Wish;
 use crate::service::Core;
 use crate::share::{
-    DosAttributes, Entry, Found, FoundStream, Reach, Share, ShareError, SharePath, StreamName,
+    DosAttributes, Entry, Found, FoundStream, Metadata, Reach, Share, ShareError, SharePath,
+    StreamName,
 };
+use crate::state::making::{Makes, Spot};
 use crate::state::node::{Node, NodeState, StreamHold};
 use crate::state::taking::Seen;
 
@@ -29,7 +31,7 @@ pub(super) fn look_up(
     wish: &Wish,
     name: &StreamName,
     reach: Reach,
-    seen: &Seen,
+    (seen, before): (&Seen, Option<fresh::Before>),
 ) -> Result<Option<Attempt>, NtStatus> {
     if wish.wants_directory() {
         return Err(NtStatus::NOT_A_DIRECTORY);
@@ -38,21 +40,15 @@ pub(super) fn look_up(
         Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
         located => located?,
     };
+    let Some(file) = located.found else {
+        let Some(before) = before else { return Ok(None) };
+        return create_with_file(core, share, wish, located.path, name, before).map(Some);
+    };
+    if let Some(making) = core.nodes.makings.of(&file) {
+        return Ok(Some(Attempt::Making { making, found: Some(file.key) }));
+    }
     let creates = wish.creates();
     let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
-    let Some(file) = located.found else {
-        if !creates {
-            return Ok(None);
-        }
-        if creates_with_foreign_key {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        // The file comes first, as an empty one; then there is something to have a stream.
-        return match share.create_file(wish.may_add()?, &located.path, wish.attributes) {
-            Ok(_) | Err(ShareError::Exists) => Ok(Some(Attempt::Again)),
-            Err(error) => Err(error.into()),
-        };
-    };
     let base = core.nodes.node(file.key);
     if let Some(going) = check_stays(&base, &base.lock())? {
         return Ok(Some(going));
@@ -68,10 +64,14 @@ pub(super) fn look_up(
     if is_read_only && wish.deletes_on_close() {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    let attempted = match (share.find_stream(&file, name)?, wish.disposition) {
-        (Some(found), CreateDisposition::CREATE) if !wish.has_made(found.key) => {
-            return Err(NtStatus::OBJECT_NAME_COLLISION);
-        }
+    let found = share.find_stream(&file, name)?;
+    if let Some(stream) = &found
+        && let Some(making) = core.nodes.makings.of(stream)
+    {
+        return Ok(Some(Attempt::Making { making, found: Some(stream.key) }));
+    }
+    let attempted = match (found, wish.disposition) {
+        (Some(_), CreateDisposition::CREATE) => return Err(NtStatus::OBJECT_NAME_COLLISION),
         (Some(stream), _)
             if wish.overwrites() && !reach.may_wait() && stream.is_much_to_empty() =>
         {
@@ -98,7 +98,34 @@ struct Base {
     path: SharePath,
 }
 
-// Its file is held first: nobody takes that from under the new stream.
+// The file and its stream are made together, or not at all.
+fn create_with_file(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    wish: &Wish,
+    path: SharePath,
+    name: &StreamName,
+    before: fresh::Before,
+) -> Result<Attempt, NtStatus> {
+    let fresh = match Fresh::make(core, share, wish, path, before)? {
+        Making::Made(fresh) => fresh,
+        Making::Wait(wait) => return Ok(wait),
+    };
+    let is_fresh = |file: &Found| file.key == fresh.entry().key();
+    // Another program of this machine may have moved it.
+    let Some(file) = share.locate(&fresh.path)?.found.filter(is_fresh) else {
+        return Ok(Attempt::Again);
+    };
+    let base = Base { file, node: Arc::clone(&fresh.node), path: fresh.path.clone() };
+    fresh.set_permissions(wish)?;
+    let attempted = create(core, share, wish, &base, name, &core.nodes.takings.seen())?;
+    if matches!(attempted, Attempt::Done(_)) {
+        fresh.keep();
+    }
+    Ok(attempted)
+}
+
+// The name is claimed first, then its file is held: nobody takes that from under the new stream.
 fn create(
     core: &Arc<Core>,
     share: &Arc<Share>,
@@ -107,11 +134,20 @@ fn create(
     name: &StreamName,
     seen: &Seen,
 ) -> Result<Attempt, NtStatus> {
+    let leave = wish.may_add()?;
+    let spot = Spot::of_stream(base.file.key, name);
+    let claim = match core.nodes.makings.claim(spot, share, &base.path, Makes::File) {
+        Ok(claim) => claim,
+        Err(making) => return Ok(Attempt::Making { making, found: None }),
+    };
     if let Some(wait) = hold(core, share, base, wish, seen)? {
         return Ok(wait);
     }
-    let made = match share.create_stream(wish.may_add()?, &base.file, name) {
-        Ok(entry) => enter_new(core, share, wish, base, name, entry, *seen),
+    let made = match share.create_stream(leave, &base.file, name, |key| claim.note(key)) {
+        Ok(entry) => enter_new(core, share, wish, base, &entry).map(|(node, metadata)| {
+            let action = CreateAction::CREATED;
+            Attempt::Done(Box::new(Created { entry, node, metadata, action }))
+        }),
         Err(ShareError::Exists) => Ok(Attempt::Again),
         Err(error) => Err(error.into()),
     };
@@ -126,27 +162,33 @@ fn enter_new(
     share: &Arc<Share>,
     wish: &Wish,
     base: &Base,
-    name: &StreamName,
-    entry: Entry,
-    seen: Seen,
-) -> Result<Attempt, NtStatus> {
-    if let Some(allocation) = wish.allocation {
-        entry.set_allocation(allocation)?;
+    entry: &Entry,
+) -> Result<(Arc<Node>, Metadata), NtStatus> {
+    let unmade = || {
+        if let Some(allocation) = wish.allocation {
+            entry.set_allocation(allocation)?;
+        }
+        let (key, path) = (entry.key(), base.path.clone());
+        let sharing = wish.sharing(wish.grant.of_new());
+        let mut record = attempt::new_record(core, wish, share, sharing, path, key)?;
+        record.base = Some(Arc::clone(&base.node));
+        Ok((record, entry.metadata()?))
+    };
+    match unmade() {
+        Ok((record, metadata)) => {
+            let node = core.nodes.new_node(entry.key());
+            node.lock().opens.push(record);
+            Ok((node, metadata))
+        }
+        Err(status) => {
+            // What the client did not get in full it does not get at all.
+            if let Ok(leave) = wish.may_add() {
+                let _ = share.unmake_stream(leave, entry);
+            }
+            core.nodes.takings.count(entry.key());
+            Err(status)
+        }
     }
-    let (key, path) = (entry.key(), base.path.clone());
-    let node = core.nodes.node(key);
-    let sharing = wish.sharing(wish.grant.of_new());
-    let mut record = attempt::new_record(core, wish, share, sharing, path, key)?;
-    record.base = Some(Arc::clone(&base.node));
-    let metadata = entry.metadata()?;
-    let is_named =
-        || Ok(share.find_stream(&base.file, name)?.is_some_and(|found| found.key == key));
-    if let Some(wait) = fresh::enter(core, &node, record, seen, is_named)? {
-        wish.note_made(key);
-        return Ok(wait);
-    }
-    let action = CreateAction::CREATED;
-    Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
 }
 
 fn open(
@@ -190,9 +232,6 @@ fn open(
             if let Some(allocation) = wish.allocation {
                 entry.set_allocation(allocation)?;
             }
-        }
-        if wish.has_made(stream.key) {
-            action = CreateAction::CREATED;
         }
         let metadata = entry.metadata()?;
         Ok((entry, metadata, action))

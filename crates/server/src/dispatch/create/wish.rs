@@ -2,8 +2,6 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1 phase 1.
 
-use std::sync::{Mutex, PoisonError};
-
 use smb::NtStatus;
 use smb::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest,
@@ -17,9 +15,7 @@ use smb::push::PushRequest;
 use crate::access::{Grant, MayAdd, MaySet};
 use crate::dispatch::{extended, malformed, oplock_break, posix};
 use crate::limits::EA_NAMES_INLINE_MAX;
-use crate::share::{
-    self, DosAttributes, ExtendedAttribute, FileKey, SEPARATORS, SharePath, StreamPart,
-};
+use crate::share::{self, DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
@@ -29,8 +25,6 @@ use crate::state::{Agreed, Identity, OpenSerial, Tree};
 /// A checked CREATE.
 #[derive(Debug)]
 pub(super) struct Wish {
-    /// What an attempt has made that could not be entered at once: opened later, it is created all the same.
-    pub(super) made: Mutex<Option<FileKey>>,
     pub(super) serial: OpenSerial,
     pub(super) path: SharePath,
     pub(super) stream: StreamPart,
@@ -106,16 +100,6 @@ impl Caching {
 }
 
 impl Wish {
-    /// Notes what an attempt has made before it had to wait.
-    pub(super) fn note_made(&self, key: FileKey) {
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
-    }
-
-    /// Whether an attempt before has made this file or stream.
-    pub(super) fn has_made(&self, key: FileKey) -> bool {
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) == Some(key)
-    }
-
     pub(super) fn check(
         request: &CreateRequest<'_>,
         tree: &Tree,
@@ -137,7 +121,6 @@ impl Wish {
         let grant = Grant::decide(desired, disposition, request.options, tree)?;
         let asked = DosAttributes(request.attributes.bits());
         let mut wish = Self {
-            made: Mutex::default(),
             serial,
             path,
             stream,

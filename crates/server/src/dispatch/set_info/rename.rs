@@ -106,6 +106,7 @@ impl Renaming {
         let (share, from) = (&target.share, &target.from);
         let _moving = if open.entry.is_directory() {
             let moving = core.nodes.takings.begin_move(share, from);
+            core.nodes.makings.finish_below(share, from);
             // Asked again now that nothing more is opened there.
             if target.is_open_below(core) {
                 return Err(ShareError::AccessDenied);
@@ -354,6 +355,11 @@ impl Target {
                 return Ok(Cleared::free(path, Some(creation)));
             }
             let Some(found) = located.found else { return Ok(Cleared::free(located.path, None)) };
+            // It may be unmade, or else is open when this is over.
+            if let Some(making) = call.link.core.nodes.makings.of(&found) {
+                call.wait(making.settled(Some(found.key))).await?;
+                continue;
+            }
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));
             if found.key == open.node.key() {
                 // The same file under another spelling: the client's spelling wins. A link changes nothing.

@@ -20,6 +20,7 @@ use crate::access::{MayRemove, Remove};
 use crate::share::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::making::Sighting;
 use crate::state::node::Node;
 
 /// Gives an open stream another name; it stays with its file.
@@ -62,6 +63,10 @@ async fn to_named(
         if let Some(key) = taken.filter(|_| replaces.is_some()) {
             if is_read_only(call, open).await? {
                 return Err(NtStatus::ACCESS_DENIED);
+            }
+            if let Some(making) = call.link.core.nodes.makings.of(Sighting::of_stream(key)) {
+                call.wait(making.settled(Some(key))).await?;
+                continue;
             }
             claimed = evict(call, open, &call.link.core.nodes.node(key)).await?;
             if claimed.is_none() {

@@ -122,7 +122,7 @@ fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
         StreamPart::Named(name) => name,
         other => panic!("{other:?}"),
     };
-    let stream = share.create_stream(MayAdd::TEST, &found, &name("s")).unwrap();
+    let stream = share.create_stream(MayAdd::TEST, &found, &name("s"), |_| ()).unwrap();
     let homes = dir.path().join(streams::HOME);
     let home = std::fs::read_dir(&homes).unwrap().next().unwrap().unwrap().path();
     let (home_key, _) = metadata::identify(std::fs::File::open(&home).unwrap()).unwrap();

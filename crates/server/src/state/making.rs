@@ -1,0 +1,260 @@
+//! Names that are being made: what has got one is opened by nobody else before its maker has it open.
+//!
+//! A CREATE makes a file and enters its open in the file's node in two steps, between which others find the file. A
+//! directory has no such file to begin with, but the kernel tells apart names that clients do not.
+//!
+//! ```text
+//!  to make    remember the count of the name --> find nothing --> claim the name: claimed? wait   counted since? look again
+//!             --> make it --> furnish it --> its open is in its node, or it is unmade --> count --> give the claim back
+//!  to find    find a file --> is it being made? wait, then look again
+//!  to move    note the directory --> wait until nothing is being made below it
+//! ```
+//!
+//! A claim is of a directory and a name in it as names are compared: whoever makes a name that differs in case alone
+//! waits too. It is held by a thread at work and never over an await, so every wait for it ends by itself.
+//!
+//! Spec: MS-FSA §2.1.5.1.1 (creation), §2.1.5.1 (names are compared ignoring case).
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::share::{FileKey, Found, FoundStream, NewName, Share, SharePath, StreamName};
+
+/// What is being made, in all shares of a server.
+#[derive(Debug)]
+pub(crate) struct Makings {
+    /// How many names were made: by groups of names, whatever directory they are in.
+    counts: Box<[AtomicU64]>,
+    /// Nobody chooses which names share a group.
+    groups: RandomState,
+    /// As many as threads that make something.
+    under_way: Mutex<Vec<Arc<Making>>>,
+    /// How many there are: mostly none, and then who finds something pays for no lock.
+    how_many: AtomicUsize,
+    given_back: Condvar,
+}
+
+/// How often names of one group were made before a look-up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeBefore {
+    group: usize,
+    count: u64,
+}
+
+/// What a claim is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Makes {
+    File,
+    Directory,
+    /// One more name, or another one, of what is there already.
+    Name,
+}
+
+/// What one directory entry is called for all shares, and in any case.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Spot {
+    parent: FileKey,
+    folded: String,
+}
+
+impl Spot {
+    /// Of a name in a directory.
+    pub(crate) fn of(name: &NewName) -> Self {
+        Self { parent: name.parent_key(), folded: name.folded() }
+    }
+
+    /// Of a stream. No other name of the file's own node begins like this, so a clash costs a wait at most.
+    pub(crate) fn of_stream(file: FileKey, name: &StreamName) -> Self {
+        Self { parent: file, folded: format!(":{}", name.folded()) }
+    }
+}
+
+/// A name that is being made.
+#[derive(Debug)]
+pub(crate) struct Making {
+    spot: Spot,
+    share: Arc<Share>,
+    path: SharePath,
+    makes: Makes,
+    /// What has the name, once that is known.
+    made: OnceLock<FileKey>,
+    has_ended: AtomicBool,
+    changed: Notify,
+}
+
+impl Making {
+    // Until it is known what was made it may be whatever is as empty as something new.
+    fn may_be(&self, found: &Sighting) -> bool {
+        match (self.makes, self.made.get()) {
+            (Makes::Name, _) => false,
+            (_, Some(made)) => *made == found.key,
+            (makes, None) => found.is_as_new && found.is_directory == (makes == Makes::Directory),
+        }
+    }
+
+    /// Returns once the claim is given back; who has found something, once it is not what is being made.
+    pub(crate) async fn settled(&self, found: Option<FileKey>) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let is_another =
+                found.is_some() && self.made.get().is_some_and(|made| Some(*made) != found);
+            if is_another || self.has_ended.load(Ordering::SeqCst) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn is_below(&self, share: &Share, directory: &SharePath) -> bool {
+        self.share.path_in(share, &self.path).is_some_and(|path| path.is_below(directory))
+    }
+}
+
+/// Something that was found by its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sighting {
+    key: FileKey,
+    is_directory: bool,
+    is_as_new: bool,
+}
+
+impl From<&Found> for Sighting {
+    fn from(found: &Found) -> Self {
+        let (key, is_directory) = (found.key, found.is_directory);
+        Self { key, is_directory, is_as_new: found.is_as_new() }
+    }
+}
+
+impl Sighting {
+    /// Of a stream.
+    pub(crate) fn of_stream(key: FileKey) -> Self {
+        Self { key, is_directory: false, is_as_new: true }
+    }
+}
+
+impl From<&FoundStream> for Sighting {
+    fn from(found: &FoundStream) -> Self {
+        Self::of_stream(found.key)
+    }
+}
+
+impl Default for Makings {
+    fn default() -> Self {
+        Self {
+            counts: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
+            groups: RandomState::new(),
+            under_way: Mutex::default(),
+            how_many: AtomicUsize::new(0),
+            given_back: Condvar::new(),
+        }
+    }
+}
+
+impl Makings {
+    /// To be asked before a name, in any case, is looked up.
+    pub(crate) fn before(&self, folded: &str) -> MadeBefore {
+        let group = usize::try_from(self.groups.hash_one(folded) % GROUPS as u64)
+            .expect("less than the groups");
+        MadeBefore { group, count: self.counts[group].load(Ordering::SeqCst) }
+    }
+
+    /// Claims a name for who is about to make it.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else is just making it.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        spot: Spot,
+        share: &Arc<Share>,
+        path: &SharePath,
+        makes: Makes,
+    ) -> Result<Claim, Arc<Making>> {
+        let mut under_way = self.lock();
+        if let Some(other) = under_way.iter().find(|other| other.spot == spot) {
+            return Err(Arc::clone(other));
+        }
+        let making = Arc::new(Making {
+            spot,
+            share: Arc::clone(share),
+            path: path.clone(),
+            makes,
+            made: OnceLock::new(),
+            has_ended: AtomicBool::new(false),
+            changed: Notify::new(),
+        });
+        under_way.push(Arc::clone(&making));
+        self.how_many.store(under_way.len(), Ordering::SeqCst);
+        Ok(Claim { makings: Arc::clone(self), making })
+    }
+
+    /// What makes what was found, if anybody does: it is not to be opened, nor to lose its name, before that is over.
+    pub(crate) fn of(&self, found: impl Into<Sighting>) -> Option<Arc<Making>> {
+        if self.how_many.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let found = found.into();
+        self.lock().iter().find(|making| making.may_be(&found)).cloned()
+    }
+
+    /// Waits for who makes something below a directory, where nobody else begins to. Blocks, as long as one CREATE.
+    pub(crate) fn finish_below(&self, share: &Share, directory: &SharePath) {
+        if self.how_many.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let is_busy = |under_way: &mut Vec<Arc<Making>>| {
+            under_way.iter().any(|one| one.makes != Makes::Name && one.is_below(share, directory))
+        };
+        let waited = self.given_back.wait_while(self.lock(), is_busy);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Making>>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that one thread is making until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    makings: Arc<Makings>,
+    making: Arc<Making>,
+}
+
+impl Claim {
+    /// Whether nobody has made the name, in any case, since before it was found missing.
+    pub(crate) fn is_first_since(&self, before: MadeBefore) -> bool {
+        let now = self.makings.before(&self.making.spot.folded);
+        now.group == before.group && now.count == before.count
+    }
+
+    /// What was made is this.
+    pub(crate) fn note(&self, made: FileKey) {
+        let _ = self.making.made.set(made);
+        self.making.changed.notify_waiters();
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let makings = &self.makings;
+        // Before it is given back: who claims the name next has either found what was made, or looks again.
+        let group = makings.before(&self.making.spot.folded).group;
+        makings.counts[group].fetch_add(1, Ordering::SeqCst);
+        let mut under_way = makings.lock();
+        under_way.retain(|one| !Arc::ptr_eq(one, &self.making));
+        makings.how_many.store(under_way.len(), Ordering::SeqCst);
+        drop(under_way);
+        self.making.has_ended.store(true, Ordering::SeqCst);
+        self.making.changed.notify_waiters();
+        makings.given_back.notify_all();
+    }
+}
+
+/// Groups of names with a count each, 8 KiB in all: one CREATE remembers the count of its own alone.
+const GROUPS: usize = 1024;
