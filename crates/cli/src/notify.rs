@@ -14,16 +14,19 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::warn;
 
-/// It serves, with the config as it was read last.
-pub(crate) const READY: &str = "READY=1";
 /// It takes no more clients.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// It reads its config again; [`READY`] follows. The manager compares the time, of CLOCK_MONOTONIC in
+/// It reads its config again; [`ready`] follows. The manager compares the time, of CLOCK_MONOTONIC in
 /// microseconds, with that of its request.
 pub(crate) fn reloading() -> String {
     let now = clock_gettime(ClockId::Monotonic);
     format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000)
+}
+
+/// It serves, with the config as it was read last; `status` is a line for `systemctl status`.
+pub(crate) fn ready(status: &str) -> String {
+    format!("READY=1\nSTATUS={}", status.replace('\n', " "))
 }
 
 /// Tells the manager, if there is one.
@@ -60,11 +63,11 @@ mod tests {
         let here = UnixDatagram::bind(&path).unwrap();
         let there = UnixDatagram::bind_addr(&abstract_name).unwrap();
         for (name, socket) in [(unique.clone(), &here), (format!("@{unique}"), &there)] {
-            send(OsStr::new(&name), READY).unwrap();
+            send(OsStr::new(&name), STOPPING).unwrap();
             let mut got = [0; 100];
             let len = socket.recv(&mut got).unwrap();
-            assert_eq!(&got[..len], READY.as_bytes());
+            assert_eq!(&got[..len], STOPPING.as_bytes());
         }
-        send(OsStr::new("/nowhere"), READY).unwrap_err();
+        send(OsStr::new("/nowhere"), STOPPING).unwrap_err();
     }
 }

@@ -113,6 +113,9 @@ pub(crate) fn become_user(
     if !is_there {
         return Ok(None);
     }
+    // The kernel calls a process as the file was called that it executes: `exe`.
+    let named = rustix::thread::set_name(c"landfast");
+    named.map_err(|errno| Failure::system("cannot take a name")(errno.into()))?;
     check_powerless()?;
     let failed = || Failure::system("cannot take over the listening socket");
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
@@ -130,7 +133,10 @@ fn execute(account: &Account, address: SocketAddr, control: &Place) -> Result<In
     set_no_new_privs(true).map_err(|errno| failed()(errno.into()))?;
     change_user(account).map_err(|errno| failed()(errno.into()))?;
     let mut command = Command::new("/proc/self/exe");
-    command.args(std::env::args_os().skip(1));
+    let mut arguments = std::env::args_os();
+    // Found by the name it was started by, here and where the second life begins.
+    command.arg0(arguments.next().unwrap_or_else(|| "landfast".into()));
+    command.args(arguments);
     // Theirs, and not those of who has started it.
     command.env_remove("XDG_RUNTIME_DIR").env_remove("HOME").env(HANDED_OVER, "1");
     command.stdin(Stdio::from(bound.as_fd().try_clone_to_owned().map_err(failed())?));

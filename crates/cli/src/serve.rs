@@ -64,18 +64,24 @@ async fn serve(
         control.serve(running.observer());
     }
     announce(&running);
-    notify::say(notify::READY);
+    notify::say(&notify::ready("serving"));
     loop {
         tokio::select! {
             _ = terminate.recv() => break info!("SIGTERM: stopping"),
             _ = interrupt.recv() => break info!("SIGINT: stopping"),
             _ = hangup.recv() => {
                 notify::say(&notify::reloading());
-                match reload(&settings, options, &running).await {
-                    Ok(now) => settings = now,
-                    Err(failure) => error!("SIGHUP: {failure}; the server goes on as it was"),
-                }
-                notify::say(notify::READY);
+                let status = match reload(&settings, options, &running).await {
+                    Ok(now) => {
+                        settings = now;
+                        "serving".to_owned()
+                    }
+                    Err(failure) => {
+                        error!("SIGHUP: {failure}; the server goes on as it was");
+                        format!("serving as before: {failure}")
+                    }
+                };
+                notify::say(&notify::ready(&status));
             }
         }
     }

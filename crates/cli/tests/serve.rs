@@ -186,23 +186,30 @@ fn a_config_file_in_a_share_is_refused() {
 #[test]
 fn the_service_manager_is_told_of_the_start_of_a_reload_and_of_the_end() {
     let (directory, share) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let path = directory.path().join("notify");
+    let (path, file) = (directory.path().join("notify"), directory.path().join("landfast.toml"));
+    secret(&file, &config(share.path(), &["alice"], ""));
     let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     let hears = || {
         let mut said = [0; 200];
         let len = manager.recv(&mut said).unwrap();
         String::from_utf8_lossy(&said[..len]).into_owned()
     };
-    let mut command = serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]);
+    let mut command = serve(&["--config", file.to_str().unwrap()]);
     let server = Served::start({
         command.env("NOTIFY_SOCKET", &path);
         command
     });
-    assert_eq!(hears(), "READY=1");
+    assert_eq!(hears(), "READY=1\nSTATUS=serving");
     assert!(server.line.starts_with("listening"));
     signal(&server.child, Signal::HUP);
     assert!(hears().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(hears(), "READY=1");
+    assert_eq!(hears(), "READY=1\nSTATUS=serving");
+    // One that is refused is told from one that was taken.
+    secret(&file, "wrong");
+    signal(&server.child, Signal::HUP);
+    assert!(hears().starts_with("RELOADING=1\n"));
+    let refused = hears();
+    assert!(refused.starts_with("READY=1\nSTATUS=serving as before: "), "{refused}");
     signal(&server.child, Signal::TERM);
     assert_eq!(hears(), "STOPPING=1");
 }
@@ -312,6 +319,10 @@ fn a_server_of_another_user_has_a_control_socket_where_root_has_one() {
     let socket = format!("/run/landfast/{USER}/{}.sock", port(&server));
     let found = std::fs::metadata(&socket).unwrap();
     assert_eq!((found.uid(), found.mode() & 0o777), (USER, 0o600));
+    // Who looks for it by its name finds it.
+    let called = |file: &str| std::fs::read(format!("/proc/{}/{file}", server.child.id())).unwrap();
+    assert_eq!(called("comm"), b"landfast\n");
+    assert!(called("cmdline").split(|byte| *byte == 0).next().unwrap().ends_with(b"landfast"));
     let output = program(&["status", "--control", &socket]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     // Both are found, so one has to be named.

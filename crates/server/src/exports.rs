@@ -25,7 +25,8 @@ pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
 }
 
 /// Opens shares that will be served to `users` beside those in `kept`, which are open. `served` is any share that
-/// this server has had open, to keep account of names together with it. May block.
+/// this server has had open, to keep account of names together with it. `capture` is what RDMA connections are
+/// recorded in. May block.
 ///
 /// # Errors
 /// A share cannot be exported, or a share or one in `kept` contains a file with secrets of the server.
@@ -34,6 +35,7 @@ pub(crate) fn open(
     kept: &[Arc<Share>],
     served: Option<&Arc<Share>>,
     users: &Users,
+    capture: Option<&Path>,
 ) -> Result<Vec<Arc<Share>>, ShareOpenError> {
     let mut opened: Vec<Share> = Vec::with_capacity(wanted.len());
     for config in wanted {
@@ -45,7 +47,8 @@ pub(crate) fn open(
     }
     let all: Vec<&Share> = kept.iter().map(|share| &**share).chain(&opened).collect();
     let logs = all.iter().filter_map(|share| share.persistent_opens());
-    for path in logs.chain(users.files().iter().map(PathBuf::as_path)) {
+    let users = users.files().iter().map(PathBuf::as_path);
+    for path in logs.chain(users).chain(capture) {
         check_outside(path, &all)?;
     }
     for share in &mut opened {

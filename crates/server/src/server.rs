@@ -69,7 +69,8 @@ impl Server {
         let first_serial = first_serial().map_err(StartError::HostRandom)?;
         // Last of all that fails for what else runs here: a server that does not start takes no log from another.
         let wanted: Vec<_> = config.shares.iter().collect();
-        let shares = exports::open(&wanted, &[], None, &config.users)?;
+        let shares =
+            exports::open(&wanted, &[], None, &config.users, config.rdma_capture.as_deref())?;
         let core = Arc::new(Core::new(CoreParts {
             limits: config.limits,
             shares,

@@ -106,6 +106,9 @@ fn a_file_with_secrets_in_a_share_is_refused() {
         let with = ServerConfig { users: Users::default().kept_in(&users), ..shares(&opens) };
         refuses(&users, "data", with);
     }
+    let capture = one.path().join("capture");
+    let with = ServerConfig { rdma_capture: Some(capture.clone()), ..shares(&opens) };
+    refuses(&capture, "data", with);
     let running = runtime.block_on(Server::start(shares(&opens))).unwrap();
     // As at the start, so later.
     let more = ShareConfig::new("more", log.path());

@@ -164,6 +164,15 @@ async fn look(
     if replaced.stat.attributes.contains(FileAttributes::READONLY) {
         return Err(refused("it is marked read-only"));
     }
+    // Who may not write to it may not replace it. Where others exclude writers for a while nothing is said of that.
+    let writing = OpenOptions { access: AccessMask::WRITE_DATA, ..OpenOptions::attributes() };
+    match client.open(&url.path, &writing).await {
+        Ok(file) => file.close().await.map_err(Failure::remote("cannot write", url))?,
+        Err(error) if error.status() == Some(NtStatus::ACCESS_DENIED) => {
+            return Err(refused("the server does not let this account write to it"));
+        }
+        Err(_) => {}
+    }
     Ok(found)
 }
 
@@ -222,10 +231,17 @@ impl Part {
             ..OpenOptions::read()
         };
         let plain = options.clone();
-        if replaced.is_some_and(|replaced| replaced.security.is_some()) {
+        if let Some((_, security)) = replaced.and_then(|replaced| replaced.security.as_ref()) {
             options.access |= AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
+            // From its first moment on: what is empty now can be kept open by whom the old one keeps out.
+            options.security = Some(security.clone());
         }
         let mut opened = client.create_temporary(&path, &options).await;
+        if options.security.is_some() && status(&opened).is_some() {
+            // A server that lets nobody make files of others.
+            options.security = None;
+            opened = client.create_temporary(&path, &options).await;
+        }
         if status(&opened) == Some(NtStatus::ACCESS_DENIED) {
             opened = client.create_temporary(&path, &plain).await;
         }

@@ -38,6 +38,8 @@ pub struct OpenOptions {
     pub lease_key: Option<LeaseKey>,
     /// Push mode to ask for; it needs a lease.
     pub push: Option<PushRequest>,
+    /// Security descriptor of the file if it is made, self-relative (MS-DTYP §2.4.6).
+    pub security: Option<Vec<u8>>,
 }
 
 impl OpenOptions {
@@ -51,6 +53,7 @@ impl OpenOptions {
             lease: None,
             lease_key: None,
             push: None,
+            security: None,
         }
     }
 
@@ -148,6 +151,8 @@ impl File {
             oplock_level = OplockLevel::LEASE;
         }
         contexts.extend(options.push.map(CreateRequestContext::Push));
+        let security = options.security.as_deref();
+        contexts.extend(security.map(CreateRequestContext::SecurityDescriptor));
         let request = CreateRequest {
             oplock_level,
             impersonation: ImpersonationLevel::IMPERSONATION,
@@ -199,12 +204,14 @@ impl File {
             access: AccessMask::DELETE,
             disposition: CreateDisposition::CREATE,
             options: options.options | CreateOptions::DELETE_ON_CLOSE,
+            security: options.security.clone(),
             ..OpenOptions::read()
         };
         let guard = Self::open(Arc::clone(&tree), path, &guard).await?;
         let again = OpenOptions {
             share: options.share | ShareAccess::DELETE,
             disposition: CreateDisposition::OPEN,
+            security: None,
             ..options.clone()
         };
         let file = Self::open(tree, path, &again).await;
