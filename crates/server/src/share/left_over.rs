@@ -11,6 +11,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.9.12 (the reconnect of a persistent open).
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -21,11 +22,43 @@ use super::name::SharePath;
 /// The opens of one share that are left over.
 #[derive(Debug)]
 pub(crate) struct LeftOver {
-    notes: Mutex<Vec<Waiting>>,
+    notes: Mutex<Notes>,
     /// How many there are: mostly none, and then nobody pays for a lock.
     count: AtomicUsize,
     /// Held while one of them is brought back.
     trying: Mutex<()>,
+}
+
+/// Notes by the serials of their opens, and how many there are of each inode.
+#[derive(Debug, Default)]
+struct Notes {
+    of_serial: BTreeMap<u64, Waiting>,
+    of_inode: HashMap<u64, usize>,
+}
+
+impl Notes {
+    fn insert(&mut self, waiting: Waiting) {
+        *self.of_inode.entry(waiting.note.inode).or_default() += 1;
+        if let Some(before) = self.of_serial.insert(waiting.note.serial, waiting) {
+            self.forget(&before);
+        }
+    }
+
+    fn remove(&mut self, serial: u64) {
+        if let Some(waiting) = self.of_serial.remove(&serial) {
+            self.forget(&waiting);
+        }
+    }
+
+    fn forget(&mut self, waiting: &Waiting) {
+        let inode = waiting.note.inode;
+        if let Some(count) = self.of_inode.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_inode.remove(&inode);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -43,10 +76,10 @@ impl Waiting {
 }
 
 impl LeftOver {
-    pub(super) fn new(notes: Vec<OpenNote>) -> Self {
-        let count = AtomicUsize::new(notes.len());
-        let since = Instant::now();
-        let notes = notes.into_iter().map(|note| Waiting { note, since }).collect();
+    pub(super) fn new(left_over: Vec<OpenNote>) -> Self {
+        let (mut notes, since) = (Notes::default(), Instant::now());
+        left_over.into_iter().for_each(|note| notes.insert(Waiting { note, since }));
+        let count = AtomicUsize::new(notes.of_serial.len());
         Self { notes: Mutex::new(notes), count, trying: Mutex::default() }
     }
 
@@ -57,7 +90,7 @@ impl LeftOver {
 
     /// Whether an open of this file is left over.
     pub(crate) fn is_of(&self, inode: u64) -> bool {
-        !self.is_empty() && self.lock().iter().any(|waiting| waiting.note.inode == inode)
+        !self.is_empty() && self.lock().of_inode.contains_key(&inode)
     }
 
     /// Whether an open of anything below a directory is left over.
@@ -65,13 +98,13 @@ impl LeftOver {
         let is_there =
             |name: &String| SharePath::parse(name).is_ok_and(|path| path.is_below(directory));
         let is_below = |note: &OpenNote| is_there(&note.path) || note.earlier.iter().any(is_there);
-        !self.is_empty() && self.lock().iter().any(|waiting| is_below(&waiting.note))
+        !self.is_empty() && self.lock().of_serial.values().any(|waiting| is_below(&waiting.note))
     }
 
     /// Whether this open of this user is left over.
     pub(crate) fn has(&self, serial: u64, user: &str) -> bool {
-        let is_it = |note: &OpenNote| note.serial == serial && note.user == user;
-        !self.is_empty() && self.lock().iter().any(|waiting| is_it(&waiting.note))
+        let is_of_user = |waiting: &Waiting| waiting.note.user == user;
+        !self.is_empty() && self.lock().of_serial.get(&serial).is_some_and(is_of_user)
     }
 
     /// The right to try to bring them back. `None`: somebody is trying, and may wait for a disk.
@@ -84,7 +117,7 @@ impl LeftOver {
         Some(Trying { left_over: self, _one: one })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Waiting>> {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,21 +132,26 @@ pub(crate) struct Trying<'a> {
 impl Trying<'_> {
     /// What is left over.
     pub(crate) fn notes(&self) -> Vec<OpenNote> {
-        self.left_over.lock().iter().map(|waiting| waiting.note.clone()).collect()
+        self.left_over.lock().of_serial.values().map(|waiting| waiting.note.clone()).collect()
+    }
+
+    /// The note of this open, if it is left over.
+    pub(crate) fn note(&self, serial: u64) -> Option<OpenNote> {
+        self.left_over.lock().of_serial.get(&serial).map(|waiting| waiting.note.clone())
     }
 
     /// Those whose time is over at `now`.
     pub(crate) fn expired(&self, now: Instant) -> Vec<OpenNote> {
         let notes = self.left_over.lock();
-        let over = notes.iter().filter(|waiting| waiting.is_over(now));
+        let over = notes.of_serial.values().filter(|waiting| waiting.is_over(now));
         over.map(|waiting| waiting.note.clone()).collect()
     }
 
     /// An open is there, or lost: it is left over no more.
     pub(crate) fn settle(&self, serial: u64) {
         let mut notes = self.left_over.lock();
-        notes.retain(|waiting| waiting.note.serial != serial);
-        self.left_over.count.store(notes.len(), Ordering::Release);
+        notes.remove(serial);
+        self.left_over.count.store(notes.of_serial.len(), Ordering::Release);
     }
 }
 
@@ -139,5 +177,20 @@ mod tests {
         assert!(left_over.is_empty() && !left_over.is_of(note_of_test(2).inode));
         drop(trying);
         assert!(left_over.begin().is_some());
+    }
+
+    #[test]
+    fn a_file_is_kept_from_others_until_none_of_its_opens_is_left_over() {
+        let of = |serial, inode| OpenNote { inode, ..note_of_test(serial) };
+        let left_over = LeftOver::new(vec![of(1, 7), of(2, 7), of(3, 8)]);
+        let trying = left_over.begin().unwrap();
+        for (settled, of_7, of_8) in
+            [(1, true, true), (1, true, true), (3, true, false), (2, false, false)]
+        {
+            trying.settle(settled);
+            assert_eq!((left_over.is_of(7), left_over.is_of(8)), (of_7, of_8));
+            assert_eq!(trying.note(settled), None);
+        }
+        assert!(left_over.is_empty());
     }
 }

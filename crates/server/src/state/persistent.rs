@@ -39,6 +39,7 @@ use super::tree::{Target, Tree};
 use crate::access::Regrant;
 use crate::service::Core;
 use crate::share::journal::{BootId, Journal, OpenNote};
+use crate::share::left_over::Trying;
 use crate::share::{FileIdentity, Found, Share, ShareError, SharePath};
 
 /// What has to be written down of an open.
@@ -80,7 +81,9 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
 /// Opens again what was open when the server ended; it waits for its clients from now on. What cannot be
 /// opened now is left over for [`restore_later`] and [`restore_one`]. Blocks.
 pub(crate) fn restore(core: &Arc<Core>, share: &Arc<Share>) {
-    try_each(core, share, |_| true);
+    if let Some(trying) = share.left_over().begin() {
+        try_each(core, share, &trying, trying.notes());
+    }
 }
 
 /// Tries again what could not be opened before, and gives up what no client comes back for any more. Blocks.
@@ -97,13 +100,19 @@ pub(crate) fn restore_later(core: &Arc<Core>, share: &Arc<Share>) {
 
 /// Tries one again, whose client has come back. Blocks.
 pub(crate) fn restore_one(core: &Arc<Core>, share: &Arc<Share>, serial: OpenSerial) {
-    try_each(core, share, |note| note.serial == serial.0);
+    if let Some(trying) = share.left_over().begin() {
+        try_each(core, share, &trying, trying.note(serial.0));
+    }
 }
 
-// Nothing while another thread tries: that one may wait for a disk.
-fn try_each(core: &Arc<Core>, share: &Arc<Share>, is_meant: impl Fn(&OpenNote) -> bool) {
-    let Some(trying) = share.left_over().begin() else { return };
-    for note in trying.notes().into_iter().filter(is_meant) {
+// Nothing is tried while another thread tries: that one may wait for a disk.
+fn try_each(
+    core: &Arc<Core>,
+    share: &Arc<Share>,
+    trying: &Trying<'_>,
+    notes: impl IntoIterator<Item = OpenNote>,
+) {
+    for note in notes {
         let serial = note.serial;
         if try_one(core, share, note) {
             trying.settle(serial);
