@@ -16,6 +16,7 @@ mod end;
 mod input;
 mod low_water;
 mod out_queue;
+mod output;
 mod patience;
 mod queue;
 mod served;

@@ -16,7 +16,6 @@
 //!
 //! Spec: MS-SMB2 §2.1 (direct TCP).
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,14 +34,13 @@ use super::Parcel;
 use super::admission::Admission;
 use super::end::End;
 use super::input::Input;
-use super::out_queue;
+use super::output::Output;
 use super::patience::Patience;
 use super::queue::{Outgoing, Queue};
 use super::served::Served;
-use super::write_buffer::{self, WriteBuffer};
+use super::write_buffer;
 use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
-use crate::state::reads::Rest;
 use crate::state::{Connection, Link, Resource, Room};
 
 /// Accepts connections until told to stop, then waits for them to end.
@@ -90,11 +88,7 @@ struct Peer {
     served: Served,
     queue: UnboundedReceiver<Outgoing>,
     input: Input,
-    out: WriteBuffer,
-    /// What is in `out` takes this, until it has left.
-    rooms: Vec<Room>,
-    /// Bytes the kernel has taken, from the beginning.
-    written: u64,
+    out: Output,
     /// Rung when the connection has to make room for a newcomer.
     evicted: Arc<Notify>,
     stop: watch::Receiver<bool>,
@@ -122,9 +116,7 @@ impl Peer {
             served: Served::new(Connection::streaming(Arc::new(link)), admission),
             queue,
             input: Input::new(),
-            out: WriteBuffer::default(),
-            rooms: Vec::new(),
-            written: 0,
+            out: Output::default(),
             evicted,
             stop,
         }
@@ -272,11 +264,11 @@ impl Peer {
                 .reactor
                 .note(begun.into_std(), self.served.connection.last_command());
             handled?;
-            self.rooms.extend(self.served.connection.take_room());
+            self.out.keep(self.served.connection.take_room());
             if let Some(rest) = self.served.connection.take_rest() {
-                self.stream(rest)?;
+                self.out.finish(&self.stream, rest)?;
             }
-            if self.out.as_slice().len() > GATHERED_MAX {
+            if self.out.len() > GATHERED_MAX {
                 self.write().await?;
             }
         }
@@ -293,10 +285,10 @@ impl Peer {
 
     async fn gather(&mut self, parcel: Parcel) -> Result<(), End> {
         let Parcel { frame, room } = parcel;
-        if self.out.as_slice().len() + frame.len() > GATHERED_MAX {
+        if self.out.len() + frame.len() > GATHERED_MAX {
             self.write().await?;
         }
-        self.rooms.extend(room);
+        self.out.keep(room);
         // A large answer is not copied.
         if frame.len() > GATHERED_MAX {
             self.out.replace(frame);
@@ -323,26 +315,12 @@ impl Peer {
         self.write().await
     }
 
-    /// Gathers the rest of an answer, and sends all but the last of it piece by piece as long as
-    /// the socket takes that without waiting. Then the rest is read at once: an answer says what
-    /// the file was when the request came, however slow the peer is.
-    fn stream(&mut self, mut rest: Rest) -> Result<(), End> {
-        let mut piece = PIECE;
-        while rest.left() > 0 {
-            rest.try_read(self.out.bytes(), piece).map_err(End::File)?;
-            if rest.left() > 0 && piece == PIECE && !self.try_write()? {
-                piece = rest.left();
-            }
-        }
-        Ok(())
-    }
-
     async fn write(&mut self) -> Result<(), End> {
         // Almost always the kernel takes it all at once, and no timer is needed.
-        if self.try_write()? {
+        if self.out.send(&self.stream)? {
             return Ok(());
         }
-        let mut patience = Patience::starting(Instant::now(), self.taken()?);
+        let mut patience = Patience::starting(Instant::now(), self.out.taken(&self.stream)?);
         loop {
             let is_writable = tokio::select! {
                 biased;
@@ -355,45 +333,17 @@ impl Peer {
                 }
                 () = tokio::time::sleep_until(patience.look_at()) => false,
             };
-            if is_writable && self.try_write()? {
+            if is_writable && self.out.send(&self.stream)? {
                 return Ok(());
             }
             // Those that stand behind in the queue count, too.
             let link = self.served.link();
             let wanted = || link.wanted_answers();
-            if patience.is_over(Instant::now(), self.taken()?, wanted) {
+            if patience.is_over(Instant::now(), self.out.taken(&self.stream)?, wanted) {
                 return Err(End::PeerDoesNotRead);
             }
         }
     }
-
-    /// Bytes that the peer has taken, from the beginning.
-    fn taken(&self) -> io::Result<u64> {
-        Ok(self.written.saturating_sub(out_queue::len(&self.stream)?))
-    }
-
-    /// Sends what the socket takes now. Whether that was all.
-    fn try_write(&mut self) -> Result<bool, End> {
-        let out = self.out.as_slice();
-        if out.is_empty() {
-            return Ok(true);
-        }
-        let sent = match self.stream.try_write(out) {
-            Ok(sent) => sent,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error.into()),
-        };
-        self.written += u64::try_from(sent).expect("lengths fit 64 bits");
-        if sent < out.len() {
-            self.out.advance(sent);
-            return Ok(false);
-        }
-        self.out.sent();
-        self.rooms.clear();
-        Ok(true)
-    }
 }
 
-/// Of an answer that is read while it is sent: what stays in the cache of a core between.
-const PIECE: usize = 512 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
