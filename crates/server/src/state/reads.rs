@@ -81,6 +81,15 @@ impl Rest {
         self.remainder.left()
     }
 
+    /// Of a read of a file that nobody has open.
+    #[cfg(test)]
+    pub(crate) fn of(remainder: Remainder) -> Self {
+        let serial = super::OpenSerial(1);
+        let range = super::locks::LockRange::WHOLE;
+        let reading = tests::node().begin_read(Read { serial, range });
+        Self::new(remainder, reading.expect("it has no locks"))
+    }
+
     /// See [`Remainder::try_read`].
     pub(crate) fn try_read(&mut self, out: &mut Vec<u8>, max: usize) -> Result<(), ShareError> {
         self.remainder.try_read(out, max)
@@ -102,7 +111,7 @@ mod tests {
     const A: OpenSerial = OpenSerial(1);
     const B: OpenSerial = OpenSerial(2);
 
-    fn node() -> Arc<Node> {
+    pub(super) fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
         let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
         Arc::new(Node::new(key, timeout, orphans, Arc::default(), Arc::default()))

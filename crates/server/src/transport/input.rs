@@ -19,6 +19,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::low_water;
+use crate::limits::IO_INLINE_MAX;
 use crate::state::{Frame, Room, Violation};
 
 /// What has been read and not handled yet.
@@ -51,7 +52,9 @@ impl Large {
     /// As [`Input::read`]; woken for a good part of what is missing, not for each segment.
     async fn read(&mut self, stream: &TcpStream) -> io::Result<usize> {
         loop {
-            match stream.try_read(&mut self.frame[self.filled..]) {
+            // No more than others of the thread may wait for.
+            let most = self.frame.len().min(self.filled + IO_INLINE_MAX);
+            match stream.try_read(&mut self.frame[self.filled..most]) {
                 Ok(got) => {
                     self.filled += got;
                     if self.is_whole() {

@@ -21,6 +21,7 @@ mod patience;
 mod queue;
 mod served;
 pub(crate) mod tcp;
+mod turn;
 mod write_buffer;
 
 /// Where answers that are not given at once go. Frames carry their four-byte length prefix.

@@ -1,13 +1,18 @@
 //! What a connection over TCP sends: answers are gathered, and leave as the socket takes them.
 
 use std::io;
+use std::time::Instant;
 
+use smb::Command;
 use tokio::net::TcpStream;
 
 use super::end::End;
 use super::out_queue;
+use super::turn::Turn;
 use super::write_buffer::WriteBuffer;
+use crate::limits::IO_INLINE_MAX;
 use crate::state::Room;
+use crate::state::reactor::Reactor;
 use crate::state::reads::Rest;
 
 /// See the module.
@@ -18,6 +23,8 @@ pub(super) struct Output {
     rooms: Vec<Room>,
     /// Bytes the kernel has taken, from the beginning.
     written: u64,
+    /// What of its turn the connection has used up.
+    pub(super) turn: Turn,
 }
 
 impl Output {
@@ -52,15 +59,28 @@ impl Output {
     }
 
     /// Gathers the rest of an answer, and sends all but the last of it piece by piece as long as
-    /// the socket takes that without waiting. Then the rest is read at once: an answer says what
+    /// the socket takes that without waiting. Then the rest is only gathered: an answer says what
     /// the file was when the request came, however slow the peer is.
-    pub(super) fn finish(&mut self, stream: &TcpStream, mut rest: Rest) -> Result<(), End> {
-        let mut piece = PIECE;
+    pub(super) async fn finish(
+        &mut self,
+        stream: &TcpStream,
+        mut rest: Rest,
+        reactor: &Reactor,
+    ) -> Result<(), End> {
+        let mut is_taken = true;
+        let mut begun = Instant::now();
         while rest.left() > 0 {
-            rest.try_read(self.bytes(), piece).map_err(End::File)?;
-            if rest.left() > 0 && piece == PIECE && !self.send(stream)? {
-                piece = rest.left();
+            if self.turn.charge_bytes(rest.left().min(PIECE)).await {
+                begun = Instant::now();
             }
+            rest.try_read(self.bytes(), PIECE).map_err(End::File)?;
+            if rest.left() > 0 && is_taken {
+                is_taken = self.send_now(stream, usize::MAX)?;
+                if !is_taken {
+                    self.bytes().reserve_exact(rest.left());
+                }
+            }
+            reactor.note(begun, Command::READ);
         }
         Ok(())
     }
@@ -70,13 +90,27 @@ impl Output {
         Ok(self.written.saturating_sub(out_queue::len(stream)?))
     }
 
-    /// Sends what the socket takes now. Whether that was all.
-    pub(super) fn send(&mut self, stream: &TcpStream) -> Result<bool, End> {
+    /// Sends what the socket takes without waiting, and lets others have their turn after much of it. Whether
+    /// that was all.
+    pub(super) async fn send(&mut self, stream: &TcpStream) -> Result<bool, End> {
+        while self.len() > IO_INLINE_MAX {
+            let left = self.len() - IO_INLINE_MAX;
+            self.send_now(stream, IO_INLINE_MAX)?;
+            if self.len() > left {
+                return Ok(false);
+            }
+            self.turn.charge_bytes(IO_INLINE_MAX).await;
+        }
+        self.send_now(stream, usize::MAX)
+    }
+
+    // Sends so much at most. Whether nothing is left.
+    fn send_now(&mut self, stream: &TcpStream, most: usize) -> Result<bool, End> {
         let out = self.buffer.as_slice();
         if out.is_empty() {
             return Ok(true);
         }
-        let sent = match stream.try_write(out) {
+        let sent = match stream.try_write(&out[..out.len().min(most)]) {
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error.into()),
@@ -94,3 +128,82 @@ impl Output {
 
 /// Of an answer that is read while it is sent: what stays in the cache of a core between.
 const PIECE: usize = 512 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream as Peer};
+    use std::sync::Arc;
+
+    use super::super::turn::tests::{run, turns_of_others};
+    use super::*;
+    use crate::access::MayAdd;
+    use crate::share::{DosAttributes, Remainder, Share, ShareConfig, SharePath};
+
+    const LEN: usize = 8 << 20;
+
+    fn connected() -> (std::net::TcpStream, Peer) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = Peer::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        (stream, peer)
+    }
+
+    fn rest() -> (tempfile::TempDir, Rest) {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
+        let path = SharePath::parse("f").unwrap();
+        let entry = share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        entry.write_at(&vec![7; LEN], 0).unwrap();
+        let remainder = Remainder::in_memory(&Arc::new(entry), 0, LEN).unwrap();
+        (dir, Rest::of(remainder))
+    }
+
+    #[test]
+    fn a_long_answer_leaves_the_reactor_to_others_after_each_mib_taken_or_not() {
+        for is_taken in [true, false] {
+            let (stream, peer) = connected();
+            let (_dir, rest) = rest();
+            let mut read_from = peer.try_clone().unwrap();
+            let reader = is_taken.then(|| {
+                std::thread::spawn(move || {
+                    let mut bytes = Vec::new();
+                    read_from.read_to_end(&mut bytes).unwrap();
+                    bytes.len()
+                })
+            });
+            let (turns, written) = run(async {
+                let stream = TcpStream::from_std(stream).unwrap();
+                stream.writable().await.unwrap();
+                let (mut output, reactor) = (Output::default(), Reactor::default());
+                let finished = turns_of_others(output.finish(&stream, rest, &reactor)).await;
+                finished.1.unwrap();
+                assert_eq!(usize::try_from(output.written).unwrap() + output.len(), LEN);
+                (finished.0, output.written)
+            });
+            assert_eq!(turns, LEN / IO_INLINE_MAX - 1, "taken: {is_taken}");
+            if let Some(reader) = reader {
+                assert_eq!(reader.join().unwrap() as u64, written);
+            }
+            drop(peer);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_a_thread_has_made_leaves_a_mib_in_a_turn() {
+        let (stream, peer) = connected();
+        let (turns, taken) = run(async {
+            let stream = TcpStream::from_std(stream).unwrap();
+            stream.writable().await.unwrap();
+            let mut output = Output::default();
+            output.replace(vec![7; LEN]);
+            let (turns, all) = turns_of_others(output.send(&stream)).await;
+            assert!(!all.unwrap(), "nobody reads");
+            (turns, usize::try_from(output.written).unwrap())
+        });
+        drop(peer);
+        // How much the socket takes is the kernel's to say.
+        assert_eq!(turns, (taken / IO_INLINE_MAX).saturating_sub(1), "of {taken} bytes");
+    }
+}

@@ -146,11 +146,13 @@ impl Peer {
             tokio::select! {
                 biased;
                 read = self.input.read(&mut self.stream) => {
-                    if read? == 0 {
+                    let got = read?;
+                    if got == 0 {
                         return Ok(());
                     }
                     was_busy = true;
                     self.served.link().hear();
+                    self.out.turn.charge_bytes(got).await;
                     self.handle_input().await?;
                 }
                 Some(outgoing) = self.queue.recv() => {
@@ -256,7 +258,7 @@ impl Peer {
                 self.make_request_room().await?;
             }
             let Some(frame) = self.input.next_frame(limit)? else { break };
-            let begun = Instant::now();
+            let (begun, before) = (Instant::now(), self.out.len());
             let handled = self.served.connection.handle(frame, self.out.bytes());
             self.served
                 .link()
@@ -264,13 +266,16 @@ impl Peer {
                 .reactor
                 .note(begun.into_std(), self.served.connection.last_command());
             handled?;
+            let answered = self.out.len() - before;
             self.out.keep(self.served.connection.take_room());
             if let Some(rest) = self.served.connection.take_rest() {
-                self.out.finish(&self.stream, rest)?;
+                let reactor = &self.served.link().core.reactor;
+                self.out.finish(&self.stream, rest, reactor).await?;
             }
             if self.out.len() > GATHERED_MAX {
                 self.write().await?;
             }
+            self.out.turn.end_request(answered).await;
         }
         self.served.look();
         // What finished meanwhile travels with it.
@@ -289,6 +294,7 @@ impl Peer {
             self.write().await?;
         }
         self.out.keep(room);
+        self.out.turn.end_request(frame.len()).await;
         // A large answer is not copied.
         if frame.len() > GATHERED_MAX {
             self.out.replace(frame);
@@ -317,7 +323,7 @@ impl Peer {
 
     async fn write(&mut self) -> Result<(), End> {
         // Almost always the kernel takes it all at once, and no timer is needed.
-        if self.out.send(&self.stream)? {
+        if self.out.send(&self.stream).await? {
             return Ok(());
         }
         let mut patience = Patience::starting(Instant::now(), self.out.taken(&self.stream)?);
@@ -333,7 +339,7 @@ impl Peer {
                 }
                 () = tokio::time::sleep_until(patience.look_at()) => false,
             };
-            if is_writable && self.out.send(&self.stream)? {
+            if is_writable && self.out.send(&self.stream).await? {
                 return Ok(());
             }
             // Those that stand behind in the queue count, too.

@@ -1,0 +1,117 @@
+//! The turn of a connection on its reactor: what its task does before others of that thread have theirs.
+//!
+//! ```text
+//!  bytes of one request                              > 1 MiB  --+
+//!                                                               +--> others have their turn
+//!  bytes of several, and 64 KiB for each of them     > 8 MiB  --+
+//! ```
+//!
+//! A client whose next request is always there, and whose answers the kernel always takes, would else keep its
+//! reactor for as long as it likes: the runtime ends the turn of a task after 128 reads of its socket, however much
+//! each is. A task that had to wait meanwhile begins no new count: that costs a needless end of a turn now and then.
+//!
+//! The bound of several requests is eight times that of one request: the end of a turn may wake other threads of the runtime, and what that
+//! costs for each MiB could not be told from noise.
+
+use smb::framing;
+use tokio::task::yield_now;
+
+use crate::limits::IO_INLINE_MAX;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    of_request: usize,
+    of_all: usize,
+}
+
+impl Turn {
+    /// Charges bytes of a request or of its answer that were copied, or are about to be. Whether others had their
+    /// turn.
+    pub(super) async fn charge_bytes(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.min(IO_INLINE_MAX);
+        self.of_request += bytes;
+        self.of_all += bytes;
+        let is_over = self.of_request > OF_REQUEST_MAX || self.of_all > TURN_MAX;
+        if is_over {
+            (self.of_request, self.of_all) = (bytes, bytes);
+            yield_now().await;
+        }
+        is_over
+    }
+
+    /// Charges a request that has been carried out, or an answer that leaves, and its bytes. The next one begins.
+    pub(super) async fn end_request(&mut self, bytes: usize) {
+        self.charge_bytes(bytes).await;
+        self.of_request = 0;
+        self.charge_bytes(REQUEST).await;
+        self.of_request = 0;
+    }
+}
+
+/// Bytes of one request in one turn: what is copied on the spot, in its frame.
+const OF_REQUEST_MAX: usize = IO_INLINE_MAX + framing::FRAME_OVERHEAD_MAX;
+/// Bytes of several requests in one turn.
+const TURN_MAX: usize = 8 * IO_INLINE_MAX;
+/// What a request counts for beside its bytes: 128 of the shortest are carried out in one turn.
+const REQUEST: usize = TURN_MAX / 128;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    /// How often others have their turn while this is done, from the beginning of a turn on.
+    pub(in super::super) async fn turns_of_others<T>(work: impl Future<Output = T>) -> (usize, T) {
+        yield_now().await;
+        let (mut work, mut turns) = (pin!(work), 0);
+        let done = std::future::poll_fn(|context| {
+            let polled = work.as_mut().poll(context);
+            turns += usize::from(polled.is_pending());
+            polled
+        });
+        let done = done.await;
+        (turns, done)
+    }
+
+    /// On one thread.
+    pub(in super::super) fn run<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn a_turn_is_over_after_a_mib_of_a_request_8_mib_of_several_or_128_requests() {
+        let one = |count: usize, each: usize| {
+            let work = async move {
+                let mut turn = Turn::default();
+                for _ in 0..count {
+                    turn.charge_bytes(each).await;
+                }
+            };
+            run(turns_of_others(work)).0
+        };
+        assert_eq!(one(1, IO_INLINE_MAX), 0);
+        assert_eq!(one(8, IO_INLINE_MAX), 7);
+        assert_eq!(one(32, IO_INLINE_MAX / 4), 7);
+        assert_eq!(one(8, usize::MAX), 7, "it is over once");
+        let several = |count: usize, each: usize| {
+            let work = async move {
+                let mut turn = Turn::default();
+                for _ in 0..count {
+                    turn.end_request(each).await;
+                }
+            };
+            run(turns_of_others(work)).0
+        };
+        assert_eq!(several(1024, 0), 7);
+        // Of a MiB, and what a request counts for.
+        assert_eq!((several(7, IO_INLINE_MAX), several(8, IO_INLINE_MAX)), (0, 1));
+        let told = async {
+            let mut turn = Turn::default();
+            [turn.charge_bytes(IO_INLINE_MAX).await, turn.charge_bytes(IO_INLINE_MAX / 2).await]
+        };
+        assert_eq!(run(turns_of_others(told)), (1, [false, true]));
+    }
+}
