@@ -9,6 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use smb::info::FileInfoClass;
@@ -121,6 +122,34 @@ fn a_put_replaces_a_file_and_keeps_its_owner_mode_and_attributes() {
     assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
     assert_ne!(after.ino(), before.ino(), "it has been replaced and not emptied");
     assert_eq!(names(fixture.share.path()), ["f"]);
+}
+
+#[test]
+fn what_is_to_replace_a_private_file_is_never_readable_to_others() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "old").unwrap();
+    std::fs::set_permissions(fixture.remote("f"), Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    let is_over = AtomicBool::new(false);
+    let share = fixture.share.path();
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut open = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let entries = std::fs::read_dir(share).unwrap().flatten();
+                let parts = entries.filter(|entry| entry.path().extension().is_some());
+                let modes = parts.filter_map(|part| Some(part.metadata().ok()?.mode()));
+                open += modes.filter(|mode| mode & 0o077 != 0).count();
+            }
+            open
+        });
+        for _ in 0..40 {
+            let output = fixture.run(&["put", "new", &fixture.url("f")]);
+            assert!(output.status.success(), "{}", said(&output));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(watch.join().unwrap(), 0);
+    });
 }
 
 #[test]
