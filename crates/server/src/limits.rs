@@ -245,6 +245,10 @@ pub(crate) const LOOKS_PER_TURN_MAX: usize = 2_048;
 /// The same on the calling thread, where memory lies behind everything: half a millisecond.
 pub(crate) const LOOKS_INLINE_MAX: usize = 128;
 
+/// Directories of a path that are gone through one by one, because the path is not there as it is written, where
+/// many look-ups may go on side by side; more are gone through as one of [`SCANS_PER_USER_MAX`].
+pub(crate) const LEVELS_INLINE_MAX: usize = 16;
+
 /// Characters of a user's name; Windows takes 256 with its domain.
 pub(crate) const USER_NAME_MAX: usize = 256;
 /// Sessions of one user: a quarter of all.

@@ -178,6 +178,41 @@ fn names_of_a_large_directory_in_memory_are_compared_by_a_thread() {
 }
 
 #[test]
+fn a_path_of_many_directories_in_another_case_is_looked_up_by_a_thread() {
+    let memory = Memory::serve();
+    let mut wire = memory.fixture.client(1);
+    let path = |name: &str, count| vec![name; count].join("\\");
+    // 4 KiB is as long as a path that the kernel takes.
+    for (count, wanted) in [(8, ON_THE_SPOT), (1_500, BY_A_THREAD)] {
+        let dir = tempfile::tempdir_in(memory.path("")).unwrap();
+        let top = dir.path().file_name().unwrap().to_str().unwrap();
+        fs::create_dir_all(dir.path().join(path("D", count).replace('\\', "/"))).unwrap();
+        let exactly = format!("{top}\\{}\\new", path("D", count));
+        assert_eq!(memory.open(&mut wire, &exactly, |_| {}), ON_THE_SPOT);
+        let otherwise = format!("{top}\\{}\\new", path("d", count));
+        assert_eq!(memory.open(&mut wire, &otherwise, there), wanted);
+    }
+}
+
+#[test]
+fn names_of_many_small_directories_in_memory_are_compared_by_a_thread() {
+    let memory = Memory::serve();
+    let mut wire = memory.fixture.client(1);
+    for count in [20, 200] {
+        for number in 0..count {
+            fs::create_dir_all(memory.path(&format!("{count}/A/A/A/There {number}"))).unwrap();
+            fs::create_dir_all(memory.path(&format!("{count}/A/A/There {number}"))).unwrap();
+        }
+    }
+    let looked = |memory: &Memory, wire: &mut Wire, name| {
+        memory.ask(wire, |wire| wire.start_open(name, there))
+    };
+    let (few, many) = ("20\\a\\A\\a\\THERE", "200\\a\\A\\a\\THERE");
+    assert_eq!(looked(&memory, &mut wire, few), (NtStatus::OBJECT_NAME_NOT_FOUND, true));
+    assert_eq!(looked(&memory, &mut wire, many), (NtStatus::OBJECT_NAME_NOT_FOUND, false));
+}
+
+#[test]
 fn many_extended_attributes_of_a_file_in_memory_are_passed_by_a_thread() {
     let memory = Memory::serve();
     let mut wire = memory.fixture.client(1);

@@ -24,7 +24,7 @@ use crate::state::locks::{LockRange, LockTable};
 use crate::state::node::Node;
 use crate::state::open::UnderWay;
 use crate::state::sequence::{Claim, Stale};
-use crate::state::{Channel, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
+use crate::state::{Channel, Hold, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
 
 /// Who asks, and with what protection.
 #[derive(Clone, Copy, Debug)]
@@ -248,11 +248,17 @@ impl Call {
         })
     }
 
-    /// Looks something up in a share by its name: on the calling thread as far as that goes, else on the pool.
+    /// The right to look at any number of names, until dropped: to be held before a thread is.
+    pub(crate) async fn scan(&self) -> Result<Hold, NtStatus> {
+        self.wait(self.session().account.take(Resource::Scans, 1)).await
+    }
+
+    /// Looks something up in a share by its name: on the calling thread as far as that goes, else on the pool, and as
+    /// a scan where many names have to be compared.
     pub(crate) async fn looking_up<T: Send + 'static>(
         &self,
         share: &Share,
-        look: impl Fn(Reach) -> Result<T, ShareError> + Send + 'static,
+        look: impl Fn(Reach) -> Result<T, ShareError> + Send + Sync + 'static,
     ) -> Result<T, NtStatus> {
         if let Some(reach) = share.reach_on_the_spot() {
             match look(reach) {
@@ -260,6 +266,13 @@ impl Call {
                 found => return Ok(found?),
             }
         }
+        let look = Arc::new(look);
+        let again = Arc::clone(&look);
+        match self.blocking(InlineIo::CachedReads, move || again(Reach::FewNames)).await? {
+            Err(ShareError::WouldBlock) => {}
+            found => return Ok(found?),
+        }
+        let _scan = self.scan().await?;
         Ok(self.blocking(InlineIo::CachedReads, move || look(Reach::Everywhere)).await??)
     }
 

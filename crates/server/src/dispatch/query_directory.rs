@@ -78,7 +78,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         // Names in memory are looked at as fast as a core can: a thread for each request would leave no core to others.
         let _scan = match inline {
             InlineIo::Everything => None,
-            _ => Some(call.wait(account.take(Resource::Scans, 1)).await?),
+            _ => Some(call.scan().await?),
         };
         let work = move || {
             let turn = list.turn(&of, &mut place, &account, looks);

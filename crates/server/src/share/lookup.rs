@@ -17,6 +17,7 @@ use super::name::{Naming, SharePath, is_presentable};
 use super::names::{Answer, NAMES_MIN, Names, Reading};
 use super::pattern::same_name;
 use super::short::{self, short_name};
+use crate::limits::LEVELS_INLINE_MAX;
 
 /// Where a path leads.
 #[derive(Debug)]
@@ -45,27 +46,43 @@ pub struct Found {
 /// How far a look-up goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reach {
-    /// Wherever the path leads inside the share. May block.
+    /// Wherever the path leads inside the share, through any number of names. May block, and takes a core as long as
+    /// it takes.
     Everywhere,
-    /// Not into what is mounted below the share's top, nor through a large directory whose names are not known.
+    /// Wherever the path leads inside the share, through few names that are spelled otherwise. May block.
+    FewNames,
+    /// Through few names that are spelled otherwise, and not into what is mounted below the share's top.
     TopFileSystem,
 }
 
 impl Reach {
     /// Whether what is done may take long.
     pub(crate) fn may_wait(self) -> bool {
-        self == Self::Everywhere
+        self != Self::TopFileSystem
     }
 
-    // How many names of one directory may be compared.
-    fn names_max(self) -> usize {
-        if self.may_wait() { usize::MAX } else { NAMES_MIN }
+    /// For a look-up that has found no end.
+    pub(crate) fn farther(self) -> Self {
+        match self {
+            Self::TopFileSystem => Self::FewNames,
+            Self::FewNames | Self::Everywhere => Self::Everywhere,
+        }
+    }
+
+    // What may be spent on all components of a path together.
+    fn budget(self) -> Budget {
+        match self {
+            Self::Everywhere => Budget { names: usize::MAX, levels: usize::MAX },
+            Self::FewNames | Self::TopFileSystem => {
+                Budget { names: NAMES_MIN, levels: LEVELS_INLINE_MAX }
+            }
+        }
     }
 
     fn resolve(self) -> ResolveFlags {
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match self {
-            Self::Everywhere => within,
+            Self::Everywhere | Self::FewNames => within,
             Self::TopFileSystem => within | ResolveFlags::NO_XDEV,
         }
     }
@@ -76,6 +93,27 @@ impl Reach {
             (Self::TopFileSystem, Errno::XDEV) => ShareError::WouldBlock,
             _ => from_resolution(errno),
         }
+    }
+}
+
+/// What a look-up may spend until it is for somebody who has more time.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// Names that may be compared.
+    names: usize,
+    /// Directories that may be gone through one by one.
+    levels: usize,
+}
+
+impl Budget {
+    fn take_name(&mut self) -> Result<(), ShareError> {
+        self.names = self.names.checked_sub(1).ok_or(ShareError::WouldBlock)?;
+        Ok(())
+    }
+
+    fn take_level(&mut self) -> Result<(), ShareError> {
+        self.levels = self.levels.checked_sub(1).ok_or(ShareError::WouldBlock)?;
+        Ok(())
     }
 }
 
@@ -141,30 +179,79 @@ pub(super) fn locate(
     if let Some(found) = anchor(path)? {
         return Ok(Located { path: path.clone(), found: Some(found) });
     }
+    if path.is_root() {
+        return Err(ShareError::PathNotFound);
+    }
     if path.naming() == Naming::Posix {
-        let parent = if path.is_root() { None } else { anchor(&path.parent())? };
-        return match parent {
+        return match anchor(&path.parent())? {
             Some(parent) if parent.is_directory => Ok(Located { path: path.clone(), found: None }),
             _ => Err(ShareError::PathNotFound),
         };
     }
-    let mut spelled = SharePath::root();
-    let count = path.components().count();
-    for (index, component) in path.components().enumerate() {
-        let is_leaf = index + 1 == count;
-        match spelling(root, names, &spelled, component, reach)? {
-            Some(actual) if is_leaf && !same_name(&actual, component) => {
-                spelled = spelled.join(&actual).by_short_name();
+    walk(root, names, devices, path, reach)
+}
+
+// A path that does not exist as it is written: from one directory to the next, each of them opened from the one before.
+fn walk(
+    root: &OwnedFd,
+    names: &Names,
+    devices: &Devices,
+    path: &SharePath,
+    reach: Reach,
+) -> Result<Located, ShareError> {
+    let mut budget = reach.budget();
+    let leaf = path.leaf();
+    let (directory, mut spelled) = match directory(root, &path.parent(), reach) {
+        // Most often only the last name is new, or spelled otherwise.
+        Ok(parent) => (parent, path.parent().meant(Naming::Windows)),
+        Err(ShareError::PathNotFound) => {
+            let mut at = (directory(root, &SharePath::root(), reach)?, SharePath::root());
+            let above = path.parent();
+            for component in above.components() {
+                budget.take_level()?;
+                let actual = spelling(names, &at.0, component, &mut budget)?;
+                let actual = actual.ok_or(ShareError::PathNotFound)?;
+                let below = at.1.join(&actual);
+                at = (step(root, &at.0, &actual, &below, reach)?, below);
             }
-            Some(actual) => spelled = spelled.join(&actual),
-            None if is_leaf => {
-                return Ok(Located { path: spelled.join(component), found: None });
-            }
-            None => return Err(ShareError::PathNotFound),
+            at
         }
+        Err(error) => return Err(error),
+    };
+    let Some(actual) = spelling(names, &directory, leaf, &mut budget)? else {
+        return Ok(Located { path: spelled.join(leaf), found: None });
+    };
+    spelled = spelled.join(&actual);
+    if !same_name(&actual, leaf) {
+        spelled = spelled.by_short_name();
     }
-    let found = anchor(&spelled)?;
+    let found = anchor(root, devices, &spelled, reach)?;
     Ok(Located { path: spelled, found })
+}
+
+// The directory `name` in `above`, which is called `path`. A symbolic link may lead anywhere in the share: the
+// kernel follows it from the share's top, and no more than 40 of them in one path.
+fn step(
+    root: &OwnedFd,
+    above: &OwnedFd,
+    name: &str,
+    path: &SharePath,
+    reach: Reach,
+) -> Result<OwnedFd, ShareError> {
+    match open_within(above, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty(), reach) {
+        Ok(below) => Ok(below),
+        Err(Errno::NOTDIR | Errno::LOOP) => directory(root, path, reach),
+        Err(Errno::NOENT) => Err(ShareError::PathNotFound),
+        Err(errno) => Err(reach.failed(errno)),
+    }
+}
+
+fn directory(root: &OwnedFd, path: &SharePath, reach: Reach) -> Result<OwnedFd, ShareError> {
+    match open_within(root, path.for_system(), DIRECTORY, Mode::empty(), reach) {
+        Ok(directory) => Ok(directory),
+        Err(Errno::NOTDIR | Errno::NOENT) => Err(ShareError::PathNotFound),
+        Err(errno) => Err(reach.failed(errno)),
+    }
 }
 
 fn anchor(
@@ -207,40 +294,32 @@ impl Found {
     }
 }
 
-// How `wanted` is spelled in `directory`: as asked if that exists, else the first entry that
+// How `wanted` is spelled in `dir`: as asked if that exists, else the first entry that
 // differs in case only, else one whose short name it is.
 fn spelling(
-    root: &OwnedFd,
     names: &Names,
-    directory: &SharePath,
+    dir: &OwnedFd,
     wanted: &str,
-    reach: Reach,
+    budget: &mut Budget,
 ) -> Result<Option<String>, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-    let dir = match open_within(root, directory.for_system(), flags, Mode::empty(), reach) {
-        Ok(dir) => dir,
-        Err(Errno::NOTDIR | Errno::NOENT) => return Err(ShareError::PathNotFound),
-        Err(errno) => return Err(reach.failed(errno)),
-    };
-    match rustix::fs::statx(&dir, wanted, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE) {
+    match rustix::fs::statx(dir, wanted, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE) {
         Ok(_) => return Ok(Some(wanted.to_owned())),
         Err(Errno::NOENT) => {}
         Err(errno) => return Err(from_resolution(errno)),
     }
     let is_made = short::is_made(wanted);
-    match names.find(&dir, wanted) {
+    match names.find(dir, wanted) {
         Answer::Spelled(spelling) => return Ok(Some(spelling)),
         Answer::Absent if !is_made => return Ok(None),
         Answer::Absent | Answer::Unknown => {}
     }
-    let mut reading = names.begin(&dir);
-    let mut left = reach.names_max();
-    let mut entries = rustix::fs::Dir::new(dir)?;
+    let mut reading = names.begin(dir);
+    let mut entries = rustix::fs::Dir::read_from(dir)?;
     let short = is_made.then(|| wanted.to_ascii_uppercase());
     let (mut by_name, mut by_short) = (None, None);
     while let Some(entry) = entries.read() {
         let entry = entry?;
-        left = left.checked_sub(1).ok_or(ShareError::WouldBlock)?;
+        budget.take_name()?;
         let Ok(name) = entry.file_name().to_str() else { continue };
         if !is_presentable(name) {
             continue;
@@ -268,3 +347,4 @@ fn spelling(
 
 /// How often a lookup is repeated because the tree changed under it.
 const RACE_RETRIES_MAX: usize = 16;
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NONBLOCK);

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Share;
+use super::lookup::Reach;
 use super::metadata::{FileKey, Metadata, identify};
 use super::name::{Naming, SharePath};
 use super::pattern::folded;
@@ -81,7 +82,11 @@ impl Share {
         let Meaning { long, creation } = self.tunnel.take(parent, &name, now)?;
         let back = long.map(|long| path.parent().join(&long));
         // Unless somebody has taken it meanwhile.
-        let is_free = |back: &SharePath| self.locate(back).is_ok_and(|there| there.found.is_none());
+        // Who asks has just looked for a name there: its names are few or known, or two of them differ in case only.
+        let is_free = |back: &SharePath| {
+            let there = self.locate_within(back, Reach::FewNames);
+            there.is_ok_and(|there| there.found.is_none())
+        };
         let path = back.filter(is_free).unwrap_or_else(|| path.clone());
         Some(Remembered { path, creation })
     }

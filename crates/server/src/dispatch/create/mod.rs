@@ -298,19 +298,26 @@ async fn settle(
     // Kept from one attempt to the next: else the client's other opens could map faster than we
     // take back.
     let mut _resizing = None;
-    let mut on_the_spot = share.reach_on_the_spot().filter(|_| !wish.is_much());
+    let on_the_spot = share.reach_on_the_spot().filter(|_| !wish.is_much());
+    let mut reach = on_the_spot.unwrap_or(Reach::FewNames);
     for _ in 0..ATTEMPTS_MAX {
         let (core, wish_too) = (Arc::clone(&call.link.core), Arc::clone(wish));
         let share_too = Arc::clone(share);
-        let is_at_hand =
-            on_the_spot.is_some() || (wish.takes_what_is_there() && share.has_at_hand(&wish.path));
+        let is_at_hand = match reach {
+            Reach::TopFileSystem => true,
+            Reach::FewNames => wish.takes_what_is_there() && share.has_at_hand(&wish.path),
+            Reach::Everywhere => false,
+        };
         let inline = if is_at_hand { InlineIo::Everything } else { InlineIo::CachedReads };
-        let reach = on_the_spot.unwrap_or(Reach::Everywhere);
+        let _scan = match reach {
+            Reach::Everywhere => Some(call.scan().await?),
+            Reach::FewNames | Reach::TopFileSystem => None,
+        };
         let work = move || attempt::attempt(&core, &share_too, &wish_too, reach);
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),
             Attempt::Again => {}
-            Attempt::Farther => on_the_spot = None,
+            Attempt::Farther => reach = reach.farther(),
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Making { making, found } => call.wait(making.settled(found)).await?,
             Attempt::Moving(path) => {
