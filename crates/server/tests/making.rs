@@ -13,10 +13,10 @@ use smb::create::{
     CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext, CreateResponseContext,
     Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel,
 };
-use smb::info::{FileAttributes, FileInfoClass, FullEa};
+use smb::info::{FileAttributes, FileInfoClass, FullEa, RenameFlags};
 use smb::negotiate::NegotiateContext;
 use smb::{Command, FileId, FlushRequest, NtStatus};
-use support::{Fixture, Wire};
+use support::{Fixture, Wire, new_name};
 
 // As many as one CREATE may take to be entered, and more.
 const ROUNDS: usize = 400;
@@ -278,4 +278,34 @@ fn a_create_of_a_stream_that_fails_makes_neither_the_stream_nor_its_file() {
     let opened = wire.open("f:s", |open| open.disposition = CreateDisposition::OPEN);
     assert_eq!(opened.status, NtStatus::OBJECT_NAME_NOT_FOUND);
     assert_eq!(wire.close(file.id), NtStatus::SUCCESS);
+}
+
+// One client gives a new file's name in another case to a file that is there, by `give`.
+fn one_of_two_spellings(give: impl Fn(&mut Wire, FileId, &str) -> NtStatus) {
+    let fixture = on_disk();
+    let (mut maker, mut giver) = (fixture.client(1), fixture.client(2));
+    let source = giver.open("source", exclusively);
+    assert_eq!(source.status, NtStatus::SUCCESS);
+    for round in 0..ROUNDS {
+        let id = maker.start_open(&format!("Name{round}"), exclusively);
+        let given = give(&mut giver, source.id, &format!("nAME{round}"));
+        let made = maker.finish_open(id);
+        let good = [given, made.status].map(|status| status == NtStatus::SUCCESS);
+        assert_eq!(good, [good[0], !good[0]], "{given:?} {:?}, round {round}", made.status);
+        if made.status == NtStatus::SUCCESS {
+            assert_eq!(maker.close(made.id), NtStatus::SUCCESS);
+        }
+    }
+}
+
+#[test]
+fn a_name_that_a_rename_gives_is_not_made_in_another_case() {
+    one_of_two_spellings(|wire, id, name| wire.rename(id, name, RenameFlags::empty()));
+}
+
+#[test]
+fn a_name_that_a_link_gives_is_not_made_in_another_case() {
+    one_of_two_spellings(|wire, id, name| {
+        wire.set(id, FileInfoClass::LINK, &new_name(name, RenameFlags::empty()))
+    });
 }

@@ -216,6 +216,11 @@ impl Replace {
     pub(crate) fn of(key: FileKey, _leave: MayRemove) -> Self {
         Self { key }
     }
+
+    /// Which inode.
+    pub(crate) fn key(self) -> FileKey {
+        self.key
+    }
 }
 
 /// Where the streams are of what has no other name than the one by which it was opened.

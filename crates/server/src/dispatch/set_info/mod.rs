@@ -5,6 +5,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.21, MS-FSA §2.1.5.15.
 
+mod given;
 mod rename;
 mod stream;
 

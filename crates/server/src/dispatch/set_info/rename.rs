@@ -9,6 +9,7 @@ use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
 use tracing::warn;
 
+use super::given::NameToGive;
 use super::{Call, stream};
 use crate::access::{self, Add, MayRemove, Remove};
 use crate::dispatch::flush;
@@ -16,10 +17,11 @@ use crate::service::Core;
 use crate::share::journal::Journal;
 use crate::share::{
     DosAttributes, InlineIo, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError,
-    SharePath,
+    SharePath, folded,
 };
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::making::MadeBefore;
 use crate::state::node::{Node, OpenRecord};
 use crate::state::nodes::Named;
 use crate::state::sharing::{Kinds, Sharing};
@@ -48,7 +50,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         }
     }
     for _ in 0..ATTEMPTS_MAX {
-        let Cleared { to, creation, replace, claimed } =
+        let Cleared { to, creation, replace, claimed, before } =
             target.clear(call, open, new, Adds::Renamed).await?;
         // Also a request that comes again after a lost channel: nothing is in the way, and nothing is done.
         if to == target.from {
@@ -62,6 +64,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         let is_much = is_noted || replace.is_some() || !open.entry.is_plain();
         let inline = target.share.inline_by_name(&[&target.from, &to]).unless(is_much);
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
+        let name = target.name(open, &to, before, replace);
         let renaming = Renaming {
             core: Arc::clone(core),
             open: open_too,
@@ -71,11 +74,13 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
             replace,
             _claimed: claimed,
         };
-        let is_mapped = match call.changing(open, inline, move || renaming.carry_out(leave)).await?
-        {
+        let core = Arc::clone(core);
+        let work = move || name.give(&core, || renaming.carry_out(leave));
+        let given = match call.changing(open, inline, work).await? {
             Err(ShareError::Exists) if target.replace.is_some() => continue,
             renamed => renamed?,
         };
+        let Some(is_mapped) = given.done(call).await? else { continue };
         if is_mapped || open.is_write_through() {
             // One-sided commits do not look after the name, so it is made durable before they go on.
             let open = Arc::clone(open);
@@ -215,18 +220,22 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
     }
     let target = Target::new(open, new)?;
     for _ in 0..ATTEMPTS_MAX {
-        let Cleared { to, replace, claimed, .. } =
+        let Cleared { to, replace, claimed, before, .. } =
             target.clear(call, open, new, Adds::Link).await?;
         let (share, entry) = (Arc::clone(&target.share), Arc::clone(&open.entry));
+        let (name, core) = (target.name(open, &to, before, replace), Arc::clone(&call.link.core));
         let is_much = replace.is_some() || !entry.is_plain();
         let inline = share.inline_by_name(&[&to]).unless(is_much);
         let work = move || {
             let _claimed = claimed;
-            share.link(leave, &entry, &to, replace)
+            name.give(&core, || share.link(leave, &entry, &to, replace))
         };
-        match call.changing(open, inline, work).await? {
-            Err(ShareError::Exists) if target.replace.is_some() => {}
-            linked => return Ok(linked?),
+        let given = match call.changing(open, inline, work).await? {
+            Err(ShareError::Exists) if target.replace.is_some() => continue,
+            linked => linked?,
+        };
+        if given.done(call).await?.is_some() {
+            return Ok(());
         }
     }
     Err(NtStatus::ACCESS_DENIED)
@@ -260,11 +269,13 @@ struct Cleared {
     replace: Option<Replace>,
     /// Nobody opens that meanwhile.
     claimed: Option<Claimed>,
+    /// From before it was looked up.
+    before: MadeBefore,
 }
 
 impl Cleared {
-    fn free(to: SharePath, creation: Option<u64>) -> Self {
-        Self { to, creation, replace: None, claimed: None }
+    fn free(to: SharePath, creation: Option<u64>, before: MadeBefore) -> Self {
+        Self { to, creation, replace: None, claimed: None, before }
     }
 }
 
@@ -283,6 +294,17 @@ impl Target {
         }
         let replace = replacement(open, new, Remove::Replace)?;
         Ok(Self { share, from, wanted, replace })
+    }
+
+    fn name(
+        &self,
+        open: &Open,
+        to: &SharePath,
+        before: MadeBefore,
+        replace: Option<Replace>,
+    ) -> NameToGive {
+        let may_have_it = [Some(open.node.key()), replace.map(Replace::key)];
+        NameToGive { share: Arc::clone(&self.share), path: to.clone(), before, may_have_it }
     }
 
     // What is left over first: once it is brought back it is open.
@@ -333,6 +355,7 @@ impl Target {
     ) -> Result<Cleared, NtStatus> {
         for _ in 0..ATTEMPTS_MAX {
             let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
+            let before = call.link.core.nodes.makings.before(&folded(wanted.leaf()));
             let inherits = adds == Adds::Renamed && !open.entry.is_directory();
             let looked_in = Arc::clone(&share);
             let look = move |reach| -> Result<(Located, bool, Option<Remembered>), ShareError> {
@@ -352,9 +375,11 @@ impl Target {
             };
             let (located, read_only, remembered) = call.looking_up(&share, look).await?;
             if let Some(Remembered { path, creation }) = remembered {
-                return Ok(Cleared::free(path, Some(creation)));
+                return Ok(Cleared::free(path, Some(creation), before));
             }
-            let Some(found) = located.found else { return Ok(Cleared::free(located.path, None)) };
+            let Some(found) = located.found else {
+                return Ok(Cleared::free(located.path, None, before));
+            };
             // It may be unmade, or else is open when this is over.
             if let Some(making) = call.link.core.nodes.makings.of(&found) {
                 call.wait(making.settled(Some(found.key))).await?;
@@ -367,7 +392,7 @@ impl Target {
                     Adds::Renamed => located.path.parent_with_leaf_of(&self.wanted),
                     Adds::Link => located.path,
                 };
-                return Ok(Cleared { to, creation: None, replace, claimed: None });
+                return Ok(Cleared { to, creation: None, replace, claimed: None, before });
             }
             let ignores = new.flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE);
             if replace.is_none() {
@@ -386,7 +411,8 @@ impl Target {
             let victim = call.link.core.nodes.node(found.key);
             if let Some(claimed) = evict(call, open, &victim).await? {
                 let claimed = Some(claimed);
-                return Ok(Cleared { to: located.path, creation: None, replace, claimed });
+                let to = located.path;
+                return Ok(Cleared { to, creation: None, replace, claimed, before });
             }
         }
         Err(NtStatus::ACCESS_DENIED)
