@@ -245,6 +245,14 @@ pub(crate) const LOOKS_PER_TURN_MAX: usize = 2_048;
 /// The same on the calling thread, where memory lies behind everything: half a millisecond.
 pub(crate) const LOOKS_INLINE_MAX: usize = 128;
 
+/// Notices that ask for caching back and that have not left: some 300 bytes each. A client that does not read them is
+/// no client of leases any more: its connection ends.
+pub(crate) const NOTICES_PER_CONNECTION_MAX: usize = 8_192;
+/// The same of one user, of all guests, and of all: 20 MB, 20 MB, and 80 MB.
+pub(crate) const NOTICES_PER_USER_MAX: usize = 65_536;
+pub(crate) const NOTICES_OF_GUESTS_MAX: usize = 65_536;
+pub(crate) const NOTICES_MAX: usize = 262_144;
+
 /// Directories of a path that are gone through one by one, because the path is not there as it is written, where
 /// many look-ups may go on side by side; more are gone through as one of [`SCANS_PER_USER_MAX`].
 pub(crate) const LEVELS_INLINE_MAX: usize = 16;

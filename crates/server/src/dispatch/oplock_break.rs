@@ -61,7 +61,7 @@ pub(crate) fn notify(link: &Link, notice: &Notice<Holder>) {
     }
     debug!(peer = %link.peer, from = notice.from.0, to = notice.to.0, "caching broken");
     match frame::end(&mut out, start, seal.as_deref()) {
-        Ok(()) => link.deliver(out),
+        Ok(()) => link.tell(out),
         Err(_) => link.close(),
     }
 }

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 
@@ -83,6 +85,9 @@ pub(crate) struct Link {
     crowded: Mutex<Option<Arc<Account>>>,
     /// Its place among the connections of the first user who has logged on over it.
     place: OnceLock<Hold>,
+    /// It has to end, whether its peer takes what is queued or not: rung once.
+    cut: Notify,
+    is_cut: AtomicBool,
     made: Instant,
     /// Milliseconds from then to the last frame.
     heard_ms: AtomicU64,
@@ -118,6 +123,8 @@ impl Link {
             is_crowded: AtomicBool::new(false),
             crowded: Mutex::default(),
             place: OnceLock::new(),
+            cut: Notify::new(),
+            is_cut: AtomicBool::new(false),
             made: Instant::now(),
             heard_ms: AtomicU64::new(0),
         }
@@ -126,6 +133,30 @@ impl Link {
     /// Sends a complete frame, its four-byte prefix in front, after whatever is queued.
     pub(crate) fn deliver(&self, parcel: impl Into<Parcel>) {
         self.outbox.deliver(parcel.into());
+    }
+
+    /// Sends a frame that nobody has asked for. A peer that lets too many of them lie loses the connection, and what it
+    /// was told goes another way.
+    pub(crate) fn tell(&self, frame: Vec<u8>) {
+        let holder = self.holder();
+        let whose = holder.as_ref().map(|holder| (&self.account, holder));
+        match whose.and_then(|whose| Room::try_take(whose, Resource::Notices, 1)) {
+            Some(room) => self.deliver(Parcel { frame, room: Some(room) }),
+            None => self.cut(),
+        }
+    }
+
+    // Ends the connection, what is queued with it.
+    fn cut(&self) {
+        if !self.is_cut.swap(true, Ordering::SeqCst) {
+            self.cut.notify_one();
+            self.close();
+        }
+    }
+
+    /// Returns once the connection has to end, what is queued with it. For its task alone.
+    pub(crate) async fn cut_off(&self) {
+        self.cut.notified().await;
     }
 
     /// Who a request is counted for whose session is not known yet: a user if any has logged on, else guests.
@@ -376,3 +407,52 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const SHORT_REQUEST: usize = (32 << 10) + REQUEST_COST;
 /// Keys of ended sessions a connection keeps: for the requests that were on their way.
 const ENDED_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::NOTICES_PER_CONNECTION_MAX;
+    use crate::push::tests::rig::Rig;
+
+    /// A peer that takes nothing.
+    #[derive(Debug, Default)]
+    struct Stuck {
+        parcels: Mutex<Vec<Parcel>>,
+        is_closed: AtomicBool,
+    }
+
+    impl Outbox for Arc<Stuck> {
+        fn deliver(&self, parcel: Parcel) {
+            lock(&self.parcels).push(parcel);
+        }
+
+        fn close(&self) {
+            self.is_closed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_reads_no_breaks_ends_at_the_bound() {
+        let rig = Rig::new();
+        let stuck = Arc::new(Stuck::default());
+        let address = rig.link().peer;
+        let outbox = Box::new(Arc::clone(&stuck));
+        let link = Link::new(Arc::clone(&rig.core), address, address, outbox, None);
+        link.user.set(rig.core.accounts.of(&Identity::User("user".into()))).unwrap();
+        let is_closed = || stuck.is_closed.load(Ordering::SeqCst);
+        for round in 0..2 {
+            for _ in 0..NOTICES_PER_CONNECTION_MAX {
+                link.tell(vec![0; 100]);
+            }
+            assert!(!is_closed(), "all of them left before round {round}");
+            assert_eq!(lock(&stuck.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+            if round == 0 {
+                lock(&stuck.parcels).clear();
+            }
+        }
+        link.tell(vec![0; 100]);
+        assert!(is_closed());
+        assert_eq!(lock(&stuck.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+        link.cut_off().await;
+    }
+}

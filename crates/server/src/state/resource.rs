@@ -5,12 +5,12 @@ use tokio::sync::Semaphore;
 use crate::limits::{
     ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
     GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
-    LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, RELEASE_JOBS_MAX,
-    RELEASE_JOBS_OF_GUESTS_MAX, RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX,
-    RELEASES_PER_CONNECTION_MAX, REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX,
-    REQUESTS_PER_USER_MAX, SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX,
-    SESSIONS_PER_USER_MAX, WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX,
-    WAITING_PER_USER_MAX,
+    LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
+    NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX,
+    RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX,
+    REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX,
+    SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX,
+    WAITING_MAX, WAITING_OF_GUESTS_MAX, WAITING_PER_CONNECTION_MAX, WAITING_PER_USER_MAX,
 };
 
 /// What can be held.
@@ -36,6 +36,8 @@ pub(crate) enum Resource {
     Sessions,
     /// Connections over which a user has logged on.
     Connections,
+    /// Notices that ask for caching back and have not left.
+    Notices,
     /// Threads that look at names of directories.
     Scans,
 }
@@ -70,6 +72,7 @@ impl Maxima {
             .with(Resource::Releases, RELEASES_PER_CONNECTION_MAX)
             .with(Resource::Jobs, JOBS_PER_CONNECTION_MAX)
             .with(Resource::ReleaseJobs, RELEASE_JOBS_PER_CONNECTION_MAX)
+            .with(Resource::Notices, NOTICES_PER_CONNECTION_MAX)
     }
 
     pub(super) fn of_user(limits: &Limits) -> Self {
@@ -83,6 +86,7 @@ impl Maxima {
             .with(Resource::Opens, limits.user_opens_max)
             .with(Resource::Sessions, SESSIONS_PER_USER_MAX)
             .with(Resource::Connections, limits.user_connections_max)
+            .with(Resource::Notices, NOTICES_PER_USER_MAX)
             .with(Resource::Scans, SCANS_PER_USER_MAX)
     }
 
@@ -97,6 +101,7 @@ impl Maxima {
             .with(Resource::Locks, LOCKS_OF_GUESTS_MAX)
             .with(Resource::Opens, limits.guest_opens_max)
             .with(Resource::Sessions, GUEST_SESSIONS_MAX)
+            .with(Resource::Notices, NOTICES_OF_GUESTS_MAX)
             .with(Resource::Scans, SCANS_OF_GUESTS_MAX)
     }
 
@@ -110,6 +115,7 @@ impl Maxima {
             .with(Resource::Locks, LOCKS_MAX)
             .with(Resource::Opens, limits.opens_max)
             .with(Resource::Sessions, SESSIONS_MAX)
+            .with(Resource::Notices, NOTICES_MAX)
             .with(Resource::Scans, SCANS_MAX)
     }
 }

@@ -12,7 +12,8 @@
 //! another connection can hold, no copy of the data beyond the kernel's. While a peer does not
 //! take its answers nothing more is read from it; it is dropped when it takes nothing at all, or too little
 //! of what others wait for ([`super::patience`]). The outbox needs no bound of its own: every
-//! frame in it breaks a lease once, or answers a request that took a credit, and room if it asked for bytes.
+//! frame in it is counted as one that breaks a lease ([`Link::tell`]), or answers a request that took a credit, and room
+//! if it asked for bytes.
 //!
 //! Spec: MS-SMB2 §2.1 (direct TCP).
 
@@ -326,10 +327,12 @@ impl Peer {
         if self.out.send(&self.stream).await? {
             return Ok(());
         }
+        let link = Arc::clone(self.served.link());
         let mut patience = Patience::starting(Instant::now(), self.out.taken(&self.stream)?);
         loop {
             let is_writable = tokio::select! {
                 biased;
+                () = link.cut_off() => return Err(End::PeerDoesNotRead),
                 writable = self.stream.writable() => {
                     writable?;
                     true
@@ -343,7 +346,6 @@ impl Peer {
                 return Ok(());
             }
             // Those that stand behind in the queue count, too.
-            let link = self.served.link();
             let wanted = || link.wanted_answers();
             if patience.is_over(Instant::now(), self.out.taken(&self.stream)?, wanted) {
                 return Err(End::PeerDoesNotRead);
