@@ -443,6 +443,9 @@ The config file holds the same settings:
   listen = \"127.0.0.1:4450\"
   rdma_listen = \"127.0.0.1:5445\"
   rdma_threads = 1
+  rdma_provider = \"soft\"
+  recall_grace_ms = 5000
+  emulate_persistence = false
   keepalive_s = 120
   control = \"/run/landfast/files.sock\"
   run_as = \"landfast\"

@@ -29,7 +29,10 @@ use clap::Parser;
 use crate::args::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     logging::start(arguments.verbose);
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,6 +46,17 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_status())
         }
     }
+}
+
+// What was typed is repeated, and a URL in the wrong place may hold a password.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    let shown = output::without_passwords(&text);
+    if shown == text {
+        error.exit();
+    }
+    let _ = write!(io::stderr(), "{shown}");
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn run(command: Command) -> Result<(), failure::Failure> {

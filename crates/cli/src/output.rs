@@ -9,3 +9,36 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
 }
+
+/// The same text without the passwords of URLs in it.
+pub(crate) fn without_passwords(text: &str) -> String {
+    let mut parts = text.split(SCHEME);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(SCHEME);
+        let end = part.find(|c: char| c.is_whitespace()).unwrap_or(part.len());
+        let authority = part[..end].rfind('@').map(|at| &part[..at]);
+        match authority.and_then(|authority| authority.split_once(':')) {
+            Some((user, password)) => {
+                out.push_str(user);
+                out.push_str(&part[user.len() + 1 + password.len()..]);
+            }
+            None => out.push_str(part),
+        }
+    }
+    out
+}
+
+const SCHEME: &str = "smb://";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_of_a_url_is_repeated() {
+        let text = "unexpected 'smb://alice:p@ss:x@h:1/d' and smb://bob@h/d, smb://h:445/d";
+        let shown = "unexpected 'smb://alice@h:1/d' and smb://bob@h/d, smb://h:445/d";
+        assert_eq!(without_passwords(text), shown);
+    }
+}

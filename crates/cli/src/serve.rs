@@ -101,7 +101,7 @@ async fn reload(
     warn_of_people(&now, &users);
     let reloaded = running.reload(users, shares(&now)).await?;
     warn!(
-        accounts = now.users.len(),
+        accounts_in_config = now.users.len(),
         added = ?reloaded.added,
         removed = ?reloaded.removed,
         sessions_ended = reloaded.sessions_ended,

@@ -106,7 +106,8 @@ pub(crate) fn hint(error: &ClientError) -> Option<&'static str> {
                 "landfast ls shows what is there; directories are not made on the way"
             }
             (_, NtStatus::OBJECT_NAME_INVALID | NtStatus::OBJECT_PATH_SYNTAX_BAD) => {
-                "no name holds any of < > : \" | ? * or ends with a blank or a dot"
+                "a name has 255 bytes at most, none of < > : \" | ? * and no control character; .landfast-streams is the \
+                 server's own"
             }
             (_, NtStatus::FILE_IS_A_DIRECTORY) => {
                 "name a file in it; landfast ls shows what is there"

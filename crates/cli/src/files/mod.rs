@@ -16,11 +16,12 @@ use crate::args::Remote;
 use crate::failure::Failure;
 use crate::{output, remote};
 
-/// Lists a directory, one entry a line: kind, size, time of the last write (UTC), name.
+/// Lists a directory by name, one entry a line: kind, size, time of the last write (UTC), name.
 pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let entries = remote::connect(&url)?.list(&url.path);
-    let entries = entries.map_err(Failure::remote("cannot list", &url))?;
+    let mut entries = entries.map_err(Failure::remote("cannot list", &url))?;
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
     let mut out = io::stdout().lock();
     for entry in entries.iter().filter(|entry| !matches!(entry.name.as_str(), "." | "..")) {
         let kind =
