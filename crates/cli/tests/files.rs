@@ -197,6 +197,19 @@ fn a_put_onto_a_file_that_others_have_open_leaves_it_and_no_part() {
 }
 
 #[test]
+fn puts_of_one_name_at_once_all_arrive_one_after_the_other() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    let put = || fixture.program(&["put", "new", &fixture.url("f")]).stderr(Stdio::piped()).spawn();
+    let puts: Vec<Child> = (0..8).map(|_| put().unwrap()).collect();
+    for put in puts {
+        let output = put.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    assert_eq!(names(fixture.share.path()), ["f"]);
+}
+
+#[test]
 fn a_get_of_a_file_that_is_cut_meanwhile_fails() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), vec![b'n'; 8 << 20]).unwrap();

@@ -18,7 +18,7 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use client::{Client, ClientError, File, FileStat, OpenOptions, SmbUrl};
 use smb::create::{AccessMask, ShareAccess};
@@ -303,15 +303,22 @@ impl Part {
     /// Gives it its name.
     async fn finish(self, url: &SmbUrl) -> Result<(), Failure> {
         let failed = || Failure::remote("cannot write", url);
-        if let Err(error) = self.file.keep_as(&url.path, true).await {
+        let give_up = Instant::now() + OPEN_FOR;
+        while let Err(error) = self.file.keep_as(&url.path, true).await {
             // A server may fail behind the rename, too.
-            if self.has_its_name().await {
-                let _ = self.file.delete_on_close(true).await;
-                self.discard().await;
-            } else {
+            if !self.has_its_name().await {
                 tracing::warn!(part = %self.url, "it is there, or {url} is what was sent");
+                return Err(Failure::remote("cannot replace", url)(error));
             }
-            return Err(Failure::remote("cannot replace", url)(error));
+            let is_marked = self.file.delete_on_close(true).await.is_ok();
+            // MS-FSA §2.1.5.15.11: a name that somebody has open is not taken from them.
+            let is_open = [NtStatus::ACCESS_DENIED, NtStatus::SHARING_VIOLATION];
+            let may_pass = error.status().is_some_and(|status| is_open.contains(&status));
+            if !is_marked || !may_pass || Instant::now() > give_up {
+                self.discard().await;
+                return Err(Failure::remote("cannot replace", url)(error));
+            }
+            tokio::time::sleep(PAUSE).await;
         }
         // The name too.
         self.file.flush().await.map_err(failed())?;
@@ -381,5 +388,8 @@ const KEPT: FileAttributes = FileAttributes::HIDDEN
     .union(FileAttributes::NOT_CONTENT_INDEXED);
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
+// Who looks at a file has it open for a moment, who copies it for longer.
+const OPEN_FOR: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(100);
 // A server that is there needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
