@@ -19,4 +19,6 @@ pub(super) struct Context {
     /// Where every socket is received into; stays in the processor's second-level cache.
     pub(super) bounce: Vec<u8>,
     pub(super) hook: Option<Arc<dyn WireHook>>,
+    /// How many rounds there were, and begins anew from zero.
+    pub(super) round: u32,
 }

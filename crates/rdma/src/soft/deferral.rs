@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use pmem::Medium;
 
-use super::batch::{After, Batch, Deferred, Target, Work};
+use super::batch::{After, Batch, Deferred, Target, Withdrawn, Work};
 use crate::common::table::Key;
 
 /// See the module. A queue pair that never defers allocates nothing for it.
@@ -25,22 +25,23 @@ pub(super) struct Deferral {
     key: Key,
     collecting: Option<Box<Batch>>,
     spare: Option<Box<Batch>>,
-    running: bool,
+    /// What is taken back of the batch that a worker has.
+    running: Option<Arc<Withdrawn>>,
 }
 
 impl Deferral {
     pub(super) fn new(key: Key) -> Self {
-        Self { key, collecting: None, spare: None, running: false }
+        Self { key, collecting: None, spare: None, running: None }
     }
 
     /// Whether later operations must queue here.
     pub(super) fn is_active(&self) -> bool {
-        self.running || self.collecting.is_some()
+        self.running.is_some() || self.collecting.is_some()
     }
 
     /// Whether a worker has a batch.
     pub(super) fn is_running(&self) -> bool {
-        self.running
+        self.running.is_some()
     }
 
     /// Whether the queue pair has to stop reading.
@@ -96,19 +97,19 @@ impl Deferral {
 
     /// The batch to submit now, if there is one and none is running.
     pub(super) fn take_to_submit(&mut self) -> Option<Box<Batch>> {
-        if self.running {
+        if self.running.is_some() {
             return None;
         }
         let batch = self.collecting.take()?;
-        self.running = true;
+        self.running = Some(Arc::clone(batch.withdrawn()));
         Some(batch)
     }
 
     /// A batch came back and was dealt with.
     pub(super) fn returned(&mut self, mut batch: Box<Batch>) {
+        self.running = None;
         batch.clear();
         self.spare = Some(batch);
-        self.running = false;
     }
 
     /// Drops the collected operations from the first that uses `tag` on; says whether there was
@@ -121,8 +122,18 @@ impl Deferral {
         true
     }
 
-    /// Drops everything that has not begun.
+    /// Nothing more begins on a region that a worker's batch works on.
+    pub(super) fn withdraw(&self, tag: u32) {
+        if let Some(running) = &self.running {
+            running.region(tag);
+        }
+    }
+
+    /// Drops everything that has not begun, of what a worker has as well.
     pub(super) fn forget(&mut self) {
         self.collecting = None;
+        if let Some(running) = &self.running {
+            running.all();
+        }
     }
 }

@@ -40,7 +40,6 @@ pub(super) struct SoftEngine {
     pub(super) timers: Timers,
     wake: WakeReceiver,
     window: PollWindow,
-    pub(super) rounds: u32,
 }
 
 impl SoftEngine {
@@ -56,6 +55,7 @@ impl SoftEngine {
             stats: EngineStats::default(),
             bounce: vec![0; RECEIVE_LEN],
             hook: config.wire_hook.clone(),
+            round: 0,
         };
         Ok(Self {
             qps: Table::new(config.qps_max),
@@ -66,7 +66,6 @@ impl SoftEngine {
             timers: Timers::default(),
             wake,
             window: PollWindow::new(config.polling),
-            rounds: 0,
             config,
         })
     }
@@ -162,6 +161,9 @@ impl Engine for SoftEngine {
         let key = Self::key_of(qp);
         let owner = self.qps.get_mut(key).ok_or(RegisterError::UnknownQp(qp))?;
         let at_work = self.context.regions.deregister(qp, rkey)?;
+        if at_work > 0 {
+            owner.deferral.withdraw(rkey.0);
+        }
         if owner.deferral.cut_at(rkey.0) {
             // What the peer had queued for the region will not happen, and neither will what
             // came after it: the peer must not go on as if it had.

@@ -81,6 +81,8 @@ impl From<Failure> for Fault {
             Failure::Medium(error) => Self::Medium(error),
             Failure::HashDiffers => Self::RefusedLater(Protection::PeerHashMismatch),
             Failure::Panicked => Self::Local(WcStatus::LocalMedia),
+            // The peer must not go on as if it had happened.
+            Failure::Withdrawn => Self::RefusedLater(Protection::PeerStag),
             Failure::Stopped => Self::Local(WcStatus::Flushed),
         }
     }

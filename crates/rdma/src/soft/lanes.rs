@@ -15,13 +15,17 @@
 //! So a file that hangs gets half of the workers at most, the next one half of what is left, and
 //! so on: however many connections wait for a slow file, there is a worker for another one.
 //!
+//! A batch with long work, verifies above all, has it done in pieces, a turn each, and waits for a turn
+//! in a queue of its own. Half of the workers at most do long work: the others are there for
+//! placements and commits, whoever has how many files verified.
+//!
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
 //! Switches" (1998), with workers in the place of buffers.
 
 use std::collections::VecDeque;
 use std::mem;
 
-use super::batch::Site;
+use super::batch::{Pace, Site};
 
 /// See the module. `B` is a batch.
 #[derive(Debug)]
@@ -29,6 +33,7 @@ pub(super) struct Lanes<B> {
     lanes: Vec<Lane<B>>,
     turn: usize,
     at_work: usize,
+    long_at_work: usize,
     workers_max: usize,
 }
 
@@ -36,6 +41,8 @@ pub(super) struct Lanes<B> {
 struct Lane<B> {
     file: u64,
     waiting: VecDeque<B>,
+    /// Wait for a turn of long work.
+    long: VecDeque<B>,
     at_work: usize,
     /// Wait for a commit of the file that is named.
     aside: VecDeque<(Site, B)>,
@@ -50,19 +57,30 @@ struct Lane<B> {
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Job<B> {
     /// A batch is to be carried out.
-    Run(B),
+    Run(B, Pace),
     /// A file is to be committed for all these, which are one at least.
     Commit(Vec<B>),
 }
 
 impl<B> Lane<B> {
     fn is_unused(&self) -> bool {
-        self.waiting.is_empty() && self.at_work == 0 && self.aside.is_empty()
+        self.waiting.is_empty()
+            && self.long.is_empty()
+            && self.at_work == 0
+            && self.aside.is_empty()
     }
 
     fn new(file: u64) -> Self {
-        let (waiting, aside) = (VecDeque::new(), VecDeque::new());
-        Self { file, waiting, at_work: 0, aside, is_committing: false, spare: Vec::new(), ahead: 0 }
+        Self {
+            file,
+            waiting: VecDeque::new(),
+            long: VecDeque::new(),
+            at_work: 0,
+            aside: VecDeque::new(),
+            is_committing: false,
+            spare: Vec::new(),
+            ahead: 0,
+        }
     }
 
     fn is_commit_due(&self) -> bool {
@@ -76,7 +94,7 @@ impl<B> Lane<B> {
         self.waiting.len() + commits
     }
 
-    fn take(&mut self) -> Option<Job<B>> {
+    fn take(&mut self, may_be_long: bool) -> Option<Job<B>> {
         if self.is_commit_due()
             && let Some((site, _)) = self.aside.front()
         {
@@ -94,25 +112,38 @@ impl<B> Lane<B> {
             self.is_committing = true;
             return Some(Job::Commit(group));
         }
-        let batch = self.waiting.pop_front()?;
-        self.ahead = self.ahead.saturating_sub(1);
-        Some(Job::Run(batch))
+        if let Some(batch) = self.waiting.pop_front() {
+            self.ahead = self.ahead.saturating_sub(1);
+            return Some(Job::Run(batch, Pace::Short));
+        }
+        let long = if may_be_long { self.long.pop_front() } else { None };
+        long.map(|batch| Job::Run(batch, Pace::Long))
     }
 }
 
 /// A lane that a batch was taken from, to be given back when the batch is done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct LaneIndex(usize);
+pub(super) struct LaneIndex {
+    index: usize,
+    is_long: bool,
+}
 
 impl<B> Lanes<B> {
     pub(super) fn new(workers_max: usize) -> Self {
-        Self { lanes: Vec::new(), turn: 0, at_work: 0, workers_max }
+        Self { lanes: Vec::new(), turn: 0, at_work: 0, long_at_work: 0, workers_max }
     }
 
     /// Queues a batch that waits for `file`.
     pub(super) fn push(&mut self, file: u64, batch: B) {
         if let Some(lane) = self.lane(file) {
             lane.waiting.push_back(batch);
+        }
+    }
+
+    /// Queues a batch that waits for a turn of long work on `file`.
+    pub(super) fn push_long(&mut self, file: u64, batch: B) {
+        if let Some(lane) = self.lane(file) {
+            lane.long.push_back(batch);
         }
     }
 
@@ -150,23 +181,31 @@ impl<B> Lanes<B> {
     /// What is to be done next; `None` while nobody may have a turn.
     pub(super) fn take(&mut self) -> Option<(LaneIndex, Job<B>)> {
         let free = self.workers_max.saturating_sub(self.at_work);
+        let may_be_long = self.long_left() > 0;
         for step in 0..self.lanes.len() {
             let index = (self.turn + step) % self.lanes.len();
             let Some(lane) = self.lanes.get_mut(index).filter(|lane| lane.at_work < free) else {
                 continue;
             };
-            if let Some(job) = lane.take() {
+            if let Some(job) = lane.take(may_be_long) {
+                let is_long = matches!(job, Job::Run(_, Pace::Long));
                 lane.at_work += 1;
                 self.at_work += 1;
+                self.long_at_work += usize::from(is_long);
                 self.turn = index + 1;
-                return Some((LaneIndex(index), job));
+                return Some((LaneIndex { index, is_long }, job));
             }
         }
         None
     }
 
+    /// How many more workers may do long work: half of them at most, and one at least.
+    fn long_left(&self) -> usize {
+        (self.workers_max / 2).max(1).saturating_sub(self.long_at_work)
+    }
+
     /// A commit that was taken has ended, and `group` is empty. [`Lanes::done`] is still to be told.
-    pub(super) fn committed(&mut self, LaneIndex(index): LaneIndex, group: Vec<B>) {
+    pub(super) fn committed(&mut self, LaneIndex { index, .. }: LaneIndex, group: Vec<B>) {
         debug_assert!(group.is_empty(), "what was committed for has gone on");
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.spare = group;
@@ -177,17 +216,18 @@ impl<B> Lanes<B> {
 
     /// Who was laid aside while a commit ran, for the fault that counts them in.
     #[cfg(test)]
-    pub(super) fn latecomers(&mut self, LaneIndex(index): LaneIndex, group: &mut Vec<B>) {
+    pub(super) fn latecomers(&mut self, LaneIndex { index, .. }: LaneIndex, group: &mut Vec<B>) {
         if let Some(lane) = self.lanes.get_mut(index) {
             group.extend(lane.aside.drain(..).map(|(_, batch)| batch));
         }
     }
 
     /// A job that was taken is done.
-    pub(super) fn done(&mut self, LaneIndex(index): LaneIndex) {
+    pub(super) fn done(&mut self, LaneIndex { index, is_long }: LaneIndex) {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.at_work -= 1;
             self.at_work -= 1;
+            self.long_at_work -= usize::from(is_long);
         }
     }
 
@@ -200,13 +240,16 @@ impl<B> Lanes<B> {
     pub(super) fn wanted(&self) -> usize {
         let free = self.workers_max.saturating_sub(self.at_work);
         let open = self.lanes.iter().filter(|lane| lane.at_work < free);
-        self.at_work + open.map(Lane::jobs).sum::<usize>()
+        let (jobs, long) =
+            open.fold((0, 0), |(jobs, long), lane| (jobs + lane.jobs(), long + lane.long.len()));
+        self.at_work + jobs + long.min(self.long_left())
     }
 
     /// Forgets what waits.
     pub(super) fn clear(&mut self) {
         for lane in &mut self.lanes {
             lane.waiting.clear();
+            lane.long.clear();
             lane.aside.clear();
         }
     }
@@ -222,7 +265,7 @@ mod tests {
 
     fn batch_of(job: Job<u64>) -> u64 {
         match job {
-            Job::Run(batch) => batch,
+            Job::Run(batch, _) => batch,
             Job::Commit(group) => panic!("{group:?} does not wait for a commit"),
         }
     }
@@ -255,7 +298,7 @@ mod tests {
             let (lane, job) = lanes.take().unwrap();
             lanes.done(lane);
             match job {
-                Job::Run(batch) => lanes.lay_aside(A, batch),
+                Job::Run(batch, _) => lanes.lay_aside(A, batch),
                 Job::Commit(group) => break group,
             }
             aside += 1;
@@ -297,6 +340,36 @@ mod tests {
         }
         assert_eq!(shares, [8, 4, 2, 1, 1]);
         assert_eq!(lanes.wanted(), 16, "what waits wants no worker");
+    }
+
+    #[test]
+    fn long_work_leaves_half_of_the_workers_to_the_rest_of_all_files() {
+        let mut lanes = Lanes::new(16);
+        for file in 1..=9 {
+            (0..100).for_each(|_| lanes.push_long(file, file));
+        }
+        assert_eq!(taken(&mut lanes).len(), 8);
+        assert_eq!(lanes.wanted(), 8, "what waits wants no worker");
+        lanes.push(10, 10);
+        lanes.push(1, 1);
+        let mut short = taken(&mut lanes);
+        short.sort_unstable();
+        assert_eq!(short, [1, 10]);
+    }
+
+    #[test]
+    fn a_single_worker_does_long_work_between_the_rest() {
+        let mut lanes = Lanes::new(1);
+        lanes.push_long(1, 1);
+        lanes.push(2, 2);
+        let (lane, job) = lanes.take().unwrap();
+        assert_eq!((lanes.long_at_work, batch_of(job)), (1, 1));
+        lanes.push_long(1, 1);
+        lanes.done(lane);
+        let (lane, job) = lanes.take().unwrap();
+        assert_eq!((lanes.long_at_work, batch_of(job)), (0, 2));
+        lanes.done(lane);
+        assert_eq!(batch_of(lanes.take().unwrap().1), 1);
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl Qp {
             regions: &mut context.regions,
             events: &mut context.events,
             stats: &mut context.stats,
+            round: context.round,
         };
         let (receives, requester) = (&mut self.receives, &mut self.requester);
         Some(Halves { scope, receives, requester, responder: &mut self.responder })

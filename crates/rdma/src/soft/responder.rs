@@ -39,6 +39,14 @@ pub(super) struct Responder {
     pending: VecDeque<Pending>,
     next: Serial,
     fetched: Fetched,
+    inline: Inline,
+}
+
+/// What is left of the work that the engine does itself for one connection in a round.
+#[derive(Clone, Copy, Debug)]
+struct Inline {
+    round: u32,
+    left: u64,
 }
 
 /// Bytes that a worker read for the response in transmission.
@@ -99,6 +107,7 @@ impl Responder {
             pending: VecDeque::with_capacity(usize::from(ird) + 1),
             next: Serial::FIRST,
             fetched: Fetched { read: None, bytes: Vec::new(), used: 0 },
+            inline: Inline { round: 0, left: INLINE_PER_ROUND_MAX },
         }
     }
 
@@ -148,7 +157,7 @@ impl Responder {
             return Ok(());
         }
         let serial = self.next.draw();
-        let state = request.carry_out(scope, serial)?;
+        let state = request.carry_out(scope, serial, &mut self.inline)?;
         if let State::Ready(result) = state
             && answer_frame::answer(scope, &request, result) == Step::Progress
         {
@@ -165,7 +174,7 @@ impl Responder {
             front.state = if scope.deferral.is_active() {
                 front.request.defer(scope, front.serial)?
             } else {
-                front.request.carry_out(scope, front.serial)?
+                front.request.carry_out(scope, front.serial, &mut self.inline)?
             };
         }
         let State::Ready(result) = front.state else { return Ok(Step::Rest) };
@@ -248,6 +257,20 @@ impl Fetched {
     }
 }
 
+impl Inline {
+    /// Whether the engine does work of `len` bytes itself, which costs as much as hashing `cost`.
+    fn takes(&mut self, round: u32, len: u64, cost: u64) -> bool {
+        if self.round != round {
+            *self = Self { round, left: INLINE_PER_ROUND_MAX };
+        }
+        let takes = len <= INLINE_WORK_MAX && cost <= self.left;
+        if takes {
+            self.left -= cost;
+        }
+        takes
+    }
+}
+
 impl Request {
     /// Looks up the memory and the rights. A read or flush of nothing needs neither bounds nor,
     /// for a read, memory (RFC 5040 §5.2.1; the draft leaves a flush of nothing open, we want a
@@ -278,7 +301,12 @@ impl Request {
     }
 
     /// Carries it out on this thread if that needs no waiting, else hands it to a worker.
-    fn carry_out(&self, scope: &mut Scope<'_>, serial: Serial) -> Result<State, Fault> {
+    fn carry_out(
+        &self,
+        scope: &mut Scope<'_>,
+        serial: Serial,
+        inline: &mut Inline,
+    ) -> Result<State, Fault> {
         let Some(region) = self.check(scope).map_err(Fault::RefusedLater)? else {
             return Ok(State::Ready(0));
         };
@@ -289,11 +317,15 @@ impl Request {
             RequestKind::Read | RequestKind::Flush { persistence: false, .. } => Ok(0),
             // Walking the cache lines of a long range, or hashing one, would make others wait.
             RequestKind::Flush { .. }
-                if medium.class() == DurabilityClass::Pmem && len > INLINE_WORK_MAX =>
+                if len > FLUSH_UNCOUNTED_MAX
+                    && medium.class() == DurabilityClass::Pmem
+                    && !inline.takes(scope.round, len, len / FLUSHED_PER_HASHED) =>
             {
                 Err(MediumError::WouldBlock)
             }
-            RequestKind::Verify { .. } if len > INLINE_WORK_MAX => Err(MediumError::WouldBlock),
+            RequestKind::Verify { .. } if !inline.takes(scope.round, len, len + VERIFY_COST) => {
+                Err(MediumError::WouldBlock)
+            }
             RequestKind::Flush { .. } => {
                 persisted = 1;
                 medium.try_persist(self.offset, len).map(|()| 0)
@@ -382,4 +414,14 @@ fn hash_inline(region: &Region, offset: u64, len: u64) -> Result<u32, MediumErro
 /// Longest flush of persistent memory and longest verify that the engine does itself: some 20 us
 /// at the measured write-back rate.
 const INLINE_WORK_MAX: u64 = 128 * 1024;
+/// Bytes that the engine hashes itself for one connection in a round, [`VERIFY_COST`] of each verify included:
+/// the frames of a round can ask for 7,000 hashes. What is beyond is a worker's.
+const INLINE_PER_ROUND_MAX: u64 = INLINE_WORK_MAX + VERIFY_COST;
+/// What a verify costs beside its bytes, in bytes hashed: a system call where the file is on storage.
+const VERIFY_COST: u64 = 256;
+/// Bytes of a flush of persistent memory that cost as much as one that is hashed. So the flushes of all
+/// that a connection writes in a round are never too much.
+const FLUSHED_PER_HASHED: u64 = 4;
+/// Flushes of persistent memory up to here cost no more than the frame they came in.
+const FLUSH_UNCOUNTED_MAX: u64 = 4096;
 const HASH_PIECE: usize = 4096;

@@ -24,7 +24,7 @@ impl SoftEngine {
     /// One round of work. `true`: something was done.
     pub(super) fn round(&mut self) -> bool {
         self.context.stats.polls += 1;
-        self.rounds = self.rounds.wrapping_add(1);
+        self.context.round = self.context.round.wrapping_add(1);
         let mut worked = self.collect_batches();
         worked |= self.transmit_dirty();
         let direct = self.active.len() <= DIRECT_MAX;
@@ -38,7 +38,7 @@ impl SoftEngine {
                 }
             }
         }
-        let due = self.rounds.is_multiple_of(LOOK_ROUNDS);
+        let due = self.context.round.is_multiple_of(LOOK_ROUNDS);
         if !direct || due || self.connections.are_busy() || self.is_any_blocked() {
             self.context.stats.epoll_calls += 1;
             let count = self.context.poller.poll(Some(Duration::ZERO));

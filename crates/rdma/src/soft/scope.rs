@@ -17,6 +17,8 @@ pub(super) struct Scope<'a> {
     pub(super) regions: &'a mut Regions,
     pub(super) events: &'a mut Vec<Event>,
     pub(super) stats: &'a mut EngineStats,
+    /// The engine's round.
+    pub(super) round: u32,
 }
 
 /// How a step of transmission ended.

@@ -19,7 +19,7 @@ use std::thread;
 
 use pmem::MediumError;
 
-use super::batch::{Batch, Failure, Pause, Site};
+use super::batch::{Batch, Failure, Pace, Pause, Site};
 use super::lanes::{Job, LaneIndex, Lanes};
 use crate::verbs::Waker;
 
@@ -103,7 +103,7 @@ impl Workers {
         // Nobody else takes it: it is alone there.
         let mut state = lock(&pool.jobs.state);
         match state.lanes.take() {
-            Some((lane, Job::Run(batch))) => {
+            Some((lane, Job::Run(batch, _))) => {
                 state.lanes.done(lane);
                 Err(batch)
             }
@@ -193,16 +193,21 @@ fn work(jobs: &Jobs, done: &Done) {
             jobs.available.notify_one();
         }
         state = match job {
-            Job::Run(batch) => run(batch, jobs, done),
+            Job::Run(batch, pace) => run(batch, pace, jobs, done),
             Job::Commit(group) => commit(group, lane, jobs, done),
         };
         state.lanes.done(lane);
     }
 }
 
-/// Carries out a batch, up to a commit if it needs one.
-fn run<'a>(mut batch: Box<Batch>, jobs: &'a Jobs, done: &Done) -> MutexGuard<'a, State> {
-    match batch.run(&done.stop) {
+/// Carries out a batch, up to a commit if it needs one, or to the end of its turn.
+fn run<'a>(
+    mut batch: Box<Batch>,
+    pace: Pace,
+    jobs: &'a Jobs,
+    done: &Done,
+) -> MutexGuard<'a, State> {
+    match batch.run(&done.stop, pace) {
         Pause::Over => {
             done.push([batch]);
             lock(&jobs.state)
@@ -210,6 +215,11 @@ fn run<'a>(mut batch: Box<Batch>, jobs: &'a Jobs, done: &Done) -> MutexGuard<'a,
         Pause::Commit(site) => {
             let mut state = lock(&jobs.state);
             state.lanes.lay_aside(site, batch);
+            state
+        }
+        Pause::Turn(site) => {
+            let mut state = lock(&jobs.state);
+            state.lanes.push_long(site.file, batch);
             state
         }
     }

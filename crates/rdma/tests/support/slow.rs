@@ -18,6 +18,10 @@ pub(crate) struct Slow {
     gate: Option<Mutex<Receiver<()>>>,
     /// Persists that began.
     pub(crate) begun: AtomicU64,
+    /// Each read takes one permit and waits for it, once there is a gate.
+    read_gate: OnceLock<Mutex<Receiver<()>>>,
+    /// Reads that began behind the gate.
+    pub(crate) reads_begun: AtomicU64,
     /// Everything fails from now on.
     pub(crate) broken: AtomicBool,
     /// Everything panics from now on.
@@ -57,6 +61,13 @@ impl Slow {
         self
     }
 
+    /// From now on every read waits for a permit.
+    pub(crate) fn gate_reads(&self) -> Sender<()> {
+        let (permit, gate) = channel();
+        self.read_gate.set(Mutex::new(gate)).unwrap();
+        permit
+    }
+
     fn build(len: u64, blocks: Blocks, gate: Option<Mutex<Receiver<()>>>) -> Arc<Self> {
         Arc::new(Self {
             inner: super::memory(len),
@@ -64,6 +75,8 @@ impl Slow {
             backing: OnceLock::new(),
             gate,
             begun: AtomicU64::new(0),
+            read_gate: OnceLock::new(),
+            reads_begun: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             log: Mutex::new(String::new()),
@@ -131,6 +144,10 @@ impl Medium for Slow {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError> {
+        if let Some(gate) = self.read_gate.get() {
+            self.reads_begun.fetch_add(1, Ordering::SeqCst);
+            gate.lock().unwrap().recv().map_err(|_| MediumError::MediaIo(5))?;
+        }
         self.note('r')?;
         self.inner.read(offset, out)
     }

@@ -15,21 +15,32 @@
 //! A flush of storage is one of the whole file, whoever asks. So the batch is laid aside for it
 //! ([`Pause::Commit`]) and holds no worker while it waits: one worker flushes for all that are.
 //!
+//! Long work, which is hashes and flushes by CPU instructions, is done in pieces: after each the
+//! batch goes back to the end of its lane ([`Pause::Turn`]), and before each operation and each piece the worker
+//! looks whether the region or the connection has ended ([`Withdrawn`]).
+//!
 //! Each device has workers of its own. Where the next operation of a batch is another device's,
 //! this one's workers are done with the batch and those of the other go on with it.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError};
+use pmem::{AtomicOp, Backing, Medium, MediumError};
 
+use self::flushes::{Flush, Flushes, Settled};
+pub(super) use self::hash::Hash;
+use self::hash::Hashing;
+pub(super) use self::withdrawn::Withdrawn;
 use super::fault::Fault;
 use super::serial::Serial;
 use crate::common::table::Key;
 use crate::verbs::{WcStatus, WorkCompletion};
+
+mod flushes;
+mod hash;
+mod withdrawn;
 
 /// Operations in order, and room for their bytes. Reused, so that a busy queue pair allocates
 /// nothing in the long run.
@@ -49,6 +60,9 @@ pub(super) struct Batch {
     pub(super) failure: Option<Failure>,
     pub(super) persists: u64,
     flushes: Flushes,
+    /// How far the hash is that the next operation asks for, if it has begun.
+    hashing: Option<Hashing>,
+    withdrawn: Arc<Withdrawn>,
 }
 
 /// One operation and what the engine does when it has succeeded.
@@ -117,6 +131,8 @@ pub(super) enum Failure {
     Panicked,
     /// The engine is gone, and nothing begins any more.
     Stopped,
+    /// The region or the connection has ended meanwhile.
+    Withdrawn,
 }
 
 /// Why a worker is done with a batch for now.
@@ -126,6 +142,24 @@ pub(super) enum Pause {
     Over,
     /// A file has to be flushed before anything else of the batch happens.
     Commit(Site),
+    /// It has had its turn, and there is long work left: others first.
+    Turn(Site),
+}
+
+/// How much long work, hashes above all, a batch may do in one turn.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pace {
+    /// As much as others never notice.
+    Short,
+    /// A piece.
+    Long,
+}
+
+/// What bounds a turn.
+#[derive(Debug)]
+struct Turn<'a> {
+    stop: &'a AtomicBool,
+    bytes_left: u64,
 }
 
 /// Where operations stopped without a failure.
@@ -135,6 +169,8 @@ enum Stop {
     End,
     /// At one that waits for the flushes before it.
     Barrier,
+    /// In a hash, at the end of the turn.
+    Turn,
 }
 
 /// Where an operation may have to wait.
@@ -158,6 +194,8 @@ impl Batch {
             failure: None,
             persists: 0,
             flushes: Flushes::default(),
+            hashing: None,
+            withdrawn: Arc::default(),
         }
     }
 
@@ -171,6 +209,13 @@ impl Batch {
         self.failure = None;
         self.persists = 0;
         self.flushes.clear();
+        self.hashing = None;
+        self.withdrawn.clear();
+    }
+
+    /// What the engine takes back while a worker has the batch.
+    pub(super) fn withdrawn(&self) -> &Arc<Withdrawn> {
+        &self.withdrawn
     }
 
     /// Whether the queue pair must stop reading until a worker has caught up.
@@ -197,14 +242,19 @@ impl Batch {
         (self.succeeded, self.failure) = (self.next, Some(failure));
     }
 
-    /// Carries out everything that succeeds, up to a flush of storage or the first operation of
-    /// another device. Called on a worker; blocks. A medium that panics costs the connection whose
-    /// batch it is, not the worker. Once `stop` is set no operation begins.
-    pub(super) fn run(&mut self, stop: &AtomicBool) -> Pause {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.run_and_settle(stop)));
+    /// Carries out everything that succeeds, up to a flush of storage, the first operation of
+    /// another device or the end of its turn. Called on a worker; blocks. A medium that panics costs
+    /// the connection whose batch it is, not the worker. Once `stop` is set no operation begins.
+    pub(super) fn run(&mut self, stop: &AtomicBool, pace: Pace) -> Pause {
+        let bytes_left = match pace {
+            Pace::Short => SHORT_TURN_BYTES,
+            Pace::Long => LONG_TURN_BYTES,
+        };
+        let mut turn = Turn { stop, bytes_left };
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run_and_settle(&mut turn)));
         (self.succeeded, self.failure) = match outcome {
-            Ok(Ok(Pause::Commit(site))) => return Pause::Commit(site),
             Ok(Ok(Pause::Over)) => (self.next, None),
+            Ok(Ok(pause)) => return pause,
             Ok(Err((index, failure))) => (index, Some(failure)),
             Err(_) => (0, Some(Failure::Panicked)),
         };
@@ -243,7 +293,7 @@ impl Batch {
     pub(super) fn ends(&mut self, stop: &AtomicBool) -> bool {
         if self.failure.is_none() && self.flushes.is_empty() && self.ran != Some(Ok(Stop::Barrier))
         {
-            return self.run(stop) == Pause::Over;
+            return self.run(stop, Pace::Short) == Pause::Over;
         }
         self.failure.is_some()
     }
@@ -272,23 +322,34 @@ impl Batch {
 
     /// A flush ahead of a failed operation succeeded only if it is settled. Behind a failed flush
     /// none is left to settle, so that none is ever tried again.
-    fn run_and_settle(&mut self, stop: &AtomicBool) -> Result<Pause, (usize, Failure)> {
+    fn run_and_settle(&mut self, turn: &mut Turn<'_>) -> Result<Pause, (usize, Failure)> {
         loop {
             let ran = match self.ran.take() {
                 Some(ran) => ran,
-                None => self.run_in_order(stop),
+                None => self.run_in_order(turn),
             };
-            if let Some(site) = self.flushes.settle(&mut self.persists, stop)? {
-                self.ran = Some(ran);
-                return Ok(Pause::Commit(site));
+            let tags = |index: usize| self.operations.get(index)?.target.as_ref().map(|t| t.tag);
+            let is_withdrawn = |index| tags(index).is_some_and(|tag| self.withdrawn.covers(tag));
+            match self.flushes.settle(&mut self.persists, turn, is_withdrawn)? {
+                Settled::All => {}
+                Settled::Commit(site) => {
+                    self.ran = Some(ran);
+                    return Ok(Pause::Commit(site));
+                }
+                Settled::Turn(site) => {
+                    self.ran = Some(ran);
+                    return Ok(Pause::Turn(site));
+                }
             }
-            if ran? == Stop::End {
-                return Ok(Pause::Over);
+            match ran? {
+                Stop::End => return Ok(Pause::Over),
+                Stop::Turn => return Ok(Pause::Turn(self.site())),
+                Stop::Barrier => {}
             }
         }
     }
 
-    fn run_in_order(&mut self, stop: &AtomicBool) -> Result<Stop, (usize, Failure)> {
+    fn run_in_order(&mut self, turn: &mut Turn<'_>) -> Result<Stop, (usize, Failure)> {
         let home = self.site().device;
         while let Some(operation) = self.operations.get_mut(self.next) {
             let index = self.next;
@@ -303,13 +364,28 @@ impl Batch {
             if waits && !self.flushes.is_empty() {
                 return Ok(Stop::Barrier);
             }
-            self.next += 1;
-            if stop.load(Ordering::Relaxed) {
+            if turn.stop.load(Ordering::Relaxed) {
                 return Err((index, Failure::Stopped));
             }
+            if self.withdrawn.covers(target.tag) {
+                return Err((index, Failure::Withdrawn));
+            }
+            if let Work::Hash(expected) = operation.work {
+                let hashing = self.hashing.get_or_insert_default();
+                let hash = hashing.go_on(target, turn, &self.withdrawn);
+                let Some(hash) = hash.map_err(|failure| (index, failure))? else {
+                    return Ok(Stop::Turn);
+                };
+                self.hashing = None;
+                if expected.is_some_and(|expected| expected != hash) {
+                    return Err((index, Failure::HashDiffers));
+                }
+                operation.result = u64::from(hash);
+            }
+            self.next += 1;
             let failed = |error| (index, Failure::Medium(error));
             match operation.work.clone() {
-                Work::Nothing => {}
+                Work::Nothing | Work::Hash(_) => {}
                 Work::Place(range) => {
                     let bytes = self.payload.get(range).unwrap_or_default();
                     target.medium.place(target.offset, bytes).map_err(failed)?;
@@ -317,13 +393,6 @@ impl Batch {
                 Work::Persist => self.flushes.add(index, target),
                 Work::Atomic(op) => {
                     operation.result = target.medium.atomic(target.offset, op).map_err(failed)?;
-                }
-                Work::Hash(expected) => {
-                    let hash = hash_of(target).map_err(failed)?;
-                    if expected.is_some_and(|expected| expected != hash) {
-                        return Err((index, Failure::HashDiffers));
-                    }
-                    operation.result = u64::from(hash);
                 }
                 Work::Fetch => {
                     let start = self.payload.len();
@@ -336,90 +405,6 @@ impl Batch {
             }
         }
         Ok(Stop::End)
-    }
-}
-
-/// Ranges that were asked to be durable and are not yet known to be.
-#[derive(Debug, Default)]
-struct Flushes {
-    ranges: VecDeque<Flush>,
-}
-
-#[derive(Debug)]
-struct Flush {
-    first_index: usize,
-    medium: Arc<dyn Medium>,
-    start: u64,
-    end: u64,
-}
-
-impl Flushes {
-    fn clear(&mut self) {
-        self.ranges.clear();
-    }
-
-    /// Notes a range; joins it to an earlier one where one persist serves both.
-    fn add(&mut self, index: usize, target: &Target) {
-        let (start, end) = (target.offset, target.offset + target.len);
-        // A file on storage is synchronised whole, whatever the range. A flush of memory walks
-        // its cache lines, so only ranges that touch may be joined.
-        let whole = target.medium.class() == DurabilityClass::Storage;
-        let joins = |flush: &&mut Flush| {
-            Arc::ptr_eq(&flush.medium, &target.medium)
-                && (whole || (start <= flush.end && flush.start <= end))
-        };
-        match self.ranges.iter_mut().find(joins) {
-            Some(flush) => {
-                flush.start = flush.start.min(start);
-                flush.end = flush.end.max(end);
-            }
-            None => self.ranges.push_back(Flush {
-                first_index: index,
-                medium: Arc::clone(&target.medium),
-                start,
-                end,
-            }),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    fn first(&self) -> Option<&Flush> {
-        self.ranges.front()
-    }
-
-    fn take_first(&mut self) -> Option<Flush> {
-        self.ranges.pop_front()
-    }
-
-    /// Makes them durable, up to the first of a file on storage, and says which that is. A failure
-    /// counts against the first flush that needed the range, and ends the others unflushed: after
-    /// it nothing is flushed into success.
-    fn settle(
-        &mut self,
-        persists: &mut u64,
-        stop: &AtomicBool,
-    ) -> Result<Option<Site>, (usize, Failure)> {
-        while let Some(Flush { first_index, medium, start, end }) = self.ranges.front() {
-            if medium.class() == DurabilityClass::Storage {
-                return Ok(Some(site_of_medium(medium)));
-            }
-            let persisted = if stop.load(Ordering::Relaxed) {
-                Err((*first_index, Failure::Stopped))
-            } else {
-                *persists += 1;
-                let persisted = medium.persist(*start, end - start);
-                persisted.map_err(|error| (*first_index, Failure::Medium(error)))
-            };
-            self.ranges.pop_front();
-            if persisted.is_err() {
-                self.ranges.clear();
-            }
-            persisted?;
-        }
-        Ok(None)
     }
 }
 
@@ -438,46 +423,17 @@ fn site_of_medium(medium: &Arc<dyn Medium>) -> Site {
     }
 }
 
-/// CRC-32C of a target, read in pieces on the worker's stack.
-fn hash_of(target: &Target) -> Result<u32, MediumError> {
-    let mut hash = Hash::new();
-    let mut piece = [0; HASH_PIECE];
-    let mut done = 0;
-    while done < target.len {
-        let len = usize::try_from(target.len - done).unwrap_or(HASH_PIECE).min(HASH_PIECE);
-        let Some(piece) = piece.get_mut(..len) else { break };
-        target.medium.read(target.offset + done, piece)?;
-        hash.update(piece);
-        done += u64::try_from(len).expect("a piece is short");
-    }
-    Ok(hash.finish())
-}
-
-/// CRC-32C over bytes that come in pieces.
-#[derive(Debug)]
-pub(super) struct Hash(crc_fast::Digest);
-
-impl Hash {
-    pub(super) fn new() -> Self {
-        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(super) fn finish(&self) -> u32 {
-        u32::try_from(self.0.finalize()).expect("CRC-32C has 32 bits")
-    }
-}
-
 /// Operations one batch collects before the queue pair stops reading.
 pub(super) const OPERATIONS_MAX: usize = 512;
 /// Bytes one batch collects before the queue pair stops reading; one more frame may come on top.
 pub(super) const PAYLOAD_MAX: usize = 256 * 1024;
 /// Most bytes of one [`Work::Fetch`].
 pub(super) const FETCH_MAX: u64 = 64 * 1024;
-const HASH_PIECE: usize = 16 * 1024;
+/// Bytes hashed, or flushed by CPU instructions, in a turn of [`Pace::Short`]: as many as an engine does
+/// itself in a round.
+const SHORT_TURN_BYTES: u64 = 128 * 1024;
+/// The same of [`Pace::Long`]: some 100 us where the bytes lie in memory.
+const LONG_TURN_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use pmem::StoreGranularity;
+use pmem::{DurabilityClass, StoreGranularity};
 
 use super::*;
 
@@ -95,7 +95,7 @@ fn ran(operations: &[(&Arc<Scripted>, u64, Work)]) -> Batch {
         let (work, after) = (work.clone(), After::Answer(Serial::FIRST));
         batch.operations.push(Deferred { target: Some(target), work, after, result: 0 });
     }
-    assert_eq!(batch.run(&AtomicBool::new(false)), Pause::Over);
+    assert_eq!(batch.run(&AtomicBool::new(false), Pace::Short), Pause::Over);
     batch
 }
 
