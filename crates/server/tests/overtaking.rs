@@ -68,7 +68,7 @@ fn a_file_that_goes_with_its_last_open_is_gone_when_the_name_is_opened_again() {
 }
 
 #[test]
-fn a_create_makes_what_loses_its_name_while_it_looks() {
+fn a_create_that_may_make_its_file_is_never_told_that_there_is_none() {
     let fixture = Fixture::start();
     let (is_over, file) = (AtomicBool::new(false), fixture.dir.path().join("f"));
     std::thread::scope(|scope| {
@@ -91,8 +91,10 @@ fn a_create_makes_what_loses_its_name_while_it_looks() {
             })
             .collect();
         is_over.store(true, Ordering::Relaxed);
-        let refused = statuses.iter().filter(|status| **status != NtStatus::SUCCESS);
-        assert_eq!(refused.collect::<Vec<_>>(), Vec::<&NtStatus>::new());
+        // Who loses the name again and again is refused in the end, in words that are true.
+        let is_true =
+            |status: &NtStatus| [NtStatus::SUCCESS, NtStatus::SHARING_VIOLATION].contains(status);
+        assert!(statuses.iter().all(is_true), "{statuses:?}");
     });
 }
 
