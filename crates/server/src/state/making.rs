@@ -86,12 +86,17 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    // Until it is known what was made it may be whatever is as empty as something new.
-    fn may_be(&self, found: &Sighting) -> bool {
+    // Until it is known what was made it may be whatever is as empty as something new. In a share that has nothing to do
+    // with this one it is not: a file system that does not answer holds up nobody there.
+    fn may_be(&self, share: &Share, found: &Sighting) -> bool {
         match (self.makes, self.made.get()) {
             (Makes::Name, _) => false,
             (_, Some(made)) => *made == found.key,
-            (makes, None) => found.is_as_new && found.is_directory == (makes == Makes::Directory),
+            (makes, None) => {
+                found.is_as_new
+                    && found.is_directory == (makes == Makes::Directory)
+                    && self.share.overlaps(share)
+            }
         }
     }
 
@@ -193,13 +198,14 @@ impl Makings {
         Ok(Claim { makings: Arc::clone(self), making })
     }
 
-    /// What makes what was found, if anybody does: it is not to be opened, nor to lose its name, before that is over.
-    pub(crate) fn of(&self, found: impl Into<Sighting>) -> Option<Arc<Making>> {
+    /// What makes what was found in a share, if anybody does: it is not to be opened, nor to lose its name, before that
+    /// is over.
+    pub(crate) fn of(&self, share: &Share, found: impl Into<Sighting>) -> Option<Arc<Making>> {
         if self.how_many.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let found = found.into();
-        self.lock().iter().find(|making| making.may_be(&found)).cloned()
+        self.lock().iter().find(|making| making.may_be(share, &found)).cloned()
     }
 
     /// Waits for who makes something below a directory, where nobody else begins to. Blocks, as long as one CREATE.
@@ -258,3 +264,85 @@ impl Drop for Claim {
 
 /// Groups of names with a count each, 8 KiB in all: one CREATE remembers the count of its own alone.
 const GROUPS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::ShareConfig;
+
+    struct Scene {
+        dir: tempfile::TempDir,
+        share: Arc<Share>,
+        makings: Arc<Makings>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("d")).unwrap();
+            let share = Arc::new(Share::open(&ShareConfig::new("s", dir.path())).unwrap());
+            Self { dir, share, makings: Arc::default() }
+        }
+
+        fn claim(&self, path: &str, makes: Makes) -> Result<Claim, Arc<Making>> {
+            let path = SharePath::parse(path).unwrap();
+            let spot = Spot::of(&self.share.new_name(&path).unwrap());
+            self.makings.claim(spot, &self.share, &path, makes)
+        }
+
+        fn found(&self, name: &str, bytes: &str) -> Found {
+            std::fs::write(self.dir.path().join(name), bytes).unwrap();
+            self.share.locate(&SharePath::parse(name).unwrap()).unwrap().found.unwrap()
+        }
+    }
+
+    #[test]
+    fn a_name_is_claimed_once_in_its_directory_in_whatever_case() {
+        let scene = Scene::new();
+        let before = scene.makings.before(&crate::share::folded("name"));
+        let claim = scene.claim("Name", Makes::File).unwrap();
+        assert!(claim.is_first_since(before));
+        scene.claim("nAME", Makes::Directory).unwrap_err();
+        scene.claim("d\\name", Makes::File).unwrap();
+        drop(claim);
+        let next = scene.claim("nAME", Makes::File).unwrap();
+        assert!(!next.is_first_since(before), "it may have been made");
+    }
+
+    #[tokio::test]
+    async fn what_may_be_just_made_is_waited_for_until_it_is_known_what_was_made() {
+        let scene = Scene::new();
+        let (new, full) = (scene.found("new", ""), scene.found("full", "bytes"));
+        let claim = scene.claim("link", Makes::File).unwrap();
+        let making = scene.makings.of(&scene.share, &new).expect("it is as empty as a new one");
+        assert!(scene.makings.of(&scene.share, &full).is_none());
+        let elsewhere = Scene::new();
+        assert!(scene.makings.of(&elsewhere.share, &new).is_none(), "in another directory");
+        claim.note(full.key);
+        making.settled(Some(new.key)).await;
+        assert!(scene.makings.of(&scene.share, &new).is_none());
+        let making = scene.makings.of(&elsewhere.share, &full).expect("it is what was made");
+        drop(claim);
+        making.settled(Some(full.key)).await;
+        assert!(scene.makings.of(&scene.share, &full).is_none());
+    }
+
+    #[test]
+    fn a_directory_is_moved_when_nothing_is_being_made_below_it() {
+        let scene = Scene::new();
+        let path = SharePath::parse("d").unwrap();
+        let _name = scene.claim("d\\renamed", Makes::Name).unwrap();
+        let _beside = scene.claim("f", Makes::File).unwrap();
+        scene.makings.finish_below(&scene.share, &path);
+        let claim = scene.claim("d\\f", Makes::File).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                scene.makings.finish_below(&scene.share, &path);
+                assert!(ended.load(Ordering::SeqCst));
+            });
+            ended.store(true, Ordering::SeqCst);
+            drop(claim);
+        });
+    }
+}

@@ -103,7 +103,7 @@ fn look_up(
         located => located?,
     };
     if let Some(found) = &located.found
-        && let Some(making) = core.nodes.makings.of(found)
+        && let Some(making) = core.nodes.makings.of(share, found)
     {
         return Ok(Some(Attempt::Making { making, found: Some(found.key) }));
     }

@@ -319,7 +319,7 @@ async fn settle(
             Attempt::Again => {}
             Attempt::Farther => reach = reach.farther(),
             Attempt::Going(node) => call.wait(node.removed()).await?,
-            Attempt::Making { making, found } => call.wait(making.settled(found)).await?,
+            Attempt::Making { making, found } => call.wait_for_work(making.settled(found)).await?,
             Attempt::Moving(path) => {
                 let core = &call.link.core;
                 call.wait(core.nodes.takings.settled(share, &path)).await?;

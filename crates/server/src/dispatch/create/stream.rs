@@ -44,7 +44,7 @@ pub(super) fn look_up(
         let Some(before) = before else { return Ok(None) };
         return create_with_file(core, share, wish, located.path, name, before).map(Some);
     };
-    if let Some(making) = core.nodes.makings.of(&file) {
+    if let Some(making) = core.nodes.makings.of(share, &file) {
         return Ok(Some(Attempt::Making { making, found: Some(file.key) }));
     }
     let creates = wish.creates();
@@ -66,7 +66,7 @@ pub(super) fn look_up(
     }
     let found = share.find_stream(&file, name)?;
     if let Some(stream) = &found
-        && let Some(making) = core.nodes.makings.of(stream)
+        && let Some(making) = core.nodes.makings.of(share, stream)
     {
         return Ok(Some(Attempt::Making { making, found: Some(stream.key) }));
     }

@@ -60,7 +60,7 @@ impl<T> Given<T> {
     pub(super) async fn done(self, call: &Call) -> Result<Option<T>, NtStatus> {
         match self {
             Self::Done(done) => return Ok(Some(done)),
-            Self::Making(making) => call.wait(making.settled(None)).await?,
+            Self::Making(making) => call.wait_for_work(making.settled(None)).await?,
             Self::Taken => {}
         }
         Ok(None)

@@ -381,8 +381,8 @@ impl Target {
                 return Ok(Cleared::free(located.path, None, before));
             };
             // It may be unmade, or else is open when this is over.
-            if let Some(making) = call.link.core.nodes.makings.of(&found) {
-                call.wait(making.settled(Some(found.key))).await?;
+            if let Some(making) = call.link.core.nodes.makings.of(&self.share, &found) {
+                call.wait_for_work(making.settled(Some(found.key))).await?;
                 continue;
             }
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));

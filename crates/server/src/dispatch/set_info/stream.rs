@@ -64,8 +64,9 @@ async fn to_named(
             if is_read_only(call, open).await? {
                 return Err(NtStatus::ACCESS_DENIED);
             }
-            if let Some(making) = call.link.core.nodes.makings.of(Sighting::of_stream(key)) {
-                call.wait(making.settled(Some(key))).await?;
+            if let Some(making) = call.link.core.nodes.makings.of(&share, Sighting::of_stream(key))
+            {
+                call.wait_for_work(making.settled(Some(key))).await?;
                 continue;
             }
             claimed = evict(call, open, &call.link.core.nodes.node(key)).await?;
