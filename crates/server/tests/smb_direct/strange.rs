@@ -111,3 +111,19 @@ fn what_one_request_asks_for_over_smb_direct_is_bounded() {
         assert_eq!(answer.header.status, expected, "{length} bytes");
     }
 }
+
+#[test]
+fn connections_that_are_idle_give_their_staging_memory_to_those_that_wait() {
+    let fixture = Fixture::start();
+    let mut clients = Vec::new();
+    // Half of all staging memory is one user's at most: that of 128 connections.
+    for number in 0..=128 {
+        let mut client = Client::log_on(fixture.address());
+        let file = client.open(&format!("idle{number}.bin"));
+        let source = list(&[client.peer.expose(0, 4096)]);
+        let from = From::Memory { channel: Channel::RDMA_V1, len: 4096, descriptors: &source };
+        let answer = client.write(file, 0, from);
+        assert_eq!(written(&answer), 4096, "connection {number}");
+        clients.push(client);
+    }
+}

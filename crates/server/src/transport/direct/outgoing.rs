@@ -42,6 +42,7 @@ impl Peer {
                 self.post_sends(turn)?;
             }
         }
+        self.transfers.yield_staging(turn.engine, &mut turn.shared.budget);
         let is_drained = self.items.is_empty() && self.stalled.is_none() && self.queued_bytes == 0;
         if self.closing.is_some() && is_drained { Err(End::LocalClosed) } else { Ok(()) }
     }

@@ -8,6 +8,7 @@
 //! nobody else out.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -71,6 +72,8 @@ pub(super) struct Budget {
     core: Arc<Core>,
     places: FairShare<Holder>,
     waiting: VecDeque<(DirectId, Holder)>,
+    /// Whose connections have begun to wait since the idle ones were asked last.
+    wanted: Vec<Holder>,
     woken: Vec<DirectId>,
 }
 
@@ -78,7 +81,8 @@ impl Budget {
     /// All of it is free.
     pub(super) fn new(core: Arc<Core>) -> Self {
         let places = FairShare::new(STAGINGS_MAX);
-        Self { core, places, waiting: VecDeque::new(), woken: Vec::new() }
+        let (waiting, wanted) = (VecDeque::new(), Vec::new());
+        Self { core, places, waiting, wanted, woken: Vec::new() }
     }
 
     /// Staging memory for a connection, or `None`: it will be woken when there is some.
@@ -91,6 +95,7 @@ impl Budget {
         if !self.places.may_take(holder) {
             if !self.waiting.iter().any(|(waiting, _)| *waiting == id) {
                 self.waiting.push_back((id, holder.clone()));
+                self.wanted.push(holder.clone());
             }
             return Ok(None);
         }
@@ -105,6 +110,11 @@ impl Budget {
         let next = self.waiting.iter().position(|(_, holder)| self.places.may_take(holder));
         let next = next.and_then(|index| self.waiting.remove(index));
         self.woken.extend(next.map(|(id, _)| id));
+    }
+
+    /// Whose connections have begun to wait: those that are idle are to be asked for their memory.
+    pub(super) fn take_wanted(&mut self) -> Vec<Holder> {
+        mem::take(&mut self.wanted)
     }
 
     /// Whether somebody waits for staging memory.

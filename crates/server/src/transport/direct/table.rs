@@ -258,10 +258,24 @@ impl Direct {
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }
+        self.ask_the_idle();
         while let Some(id) = self.shared.budget.take_woken() {
             self.mark_dirty(id);
         }
         worked
+    }
+
+    /// Has those look who hold staging memory and use none, where others wait for some: of the same user
+    /// first, since what others give up is not all theirs.
+    fn ask_the_idle(&mut self) {
+        let wanted = self.shared.budget.take_wanted();
+        if wanted.is_empty() {
+            return;
+        }
+        let idle = self.peers.iter().flatten().filter(|peer| peer.transfers.is_idle());
+        let mut idle: Vec<_> = idle.map(|peer| (!wanted.contains(&peer.holder), peer.id)).collect();
+        idle.sort_by_key(|(is_of_others, _)| *is_of_others);
+        idle.into_iter().for_each(|(_, id)| self.mark_dirty(id));
     }
 
     /// What the connections belong to.

@@ -239,6 +239,11 @@ impl Transfers {
         self.is_reading() && now.saturating_duration_since(self.progress) >= patience
     }
 
+    /// Whether there is staging memory that nothing is under way for.
+    pub(super) fn is_idle(&self) -> bool {
+        self.staging.is_some() && self.pulls.is_empty()
+    }
+
     /// Gives staging memory up that is idle while others wait for some.
     pub(super) fn yield_staging(&mut self, engine: &mut dyn Engine, budget: &mut Budget) {
         if self.pulls.is_empty()
