@@ -98,6 +98,17 @@ async fn map(
         finish(&call.link.core, &region, false).await;
         return Err(status);
     }
+    // Whoever renames the file from here on finds the region, and syncs the new name; who did so since the name
+    // was made durable found none.
+    if asked.rights.contains(Rights::FLUSH) && !share.is_name_durable(&open.entry) {
+        let renamed = Arc::clone(open);
+        let persist = move || flush::persist_name(&renamed);
+        let persisted = call.blocking(InlineIo::CachedReads, persist).await;
+        if let Err(status) = persisted.and_then(|persisted| persisted) {
+            finish(&call.link.core, &region, false).await;
+            return Err(status);
+        }
+    }
     let class = open.entry.class();
     let memory = register(call, &region, &asked, engine, can_commit(share, class)).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");

@@ -147,6 +147,10 @@ impl Unsynced {
         self.sync_or_poison(directory, open()?, sync)?;
         self.synced.fetch_add(1, Ordering::Relaxed);
         let mut table = self.lock();
+        // The kernel reports a failure once. Another sync may have had the report meanwhile, and this one success.
+        if table.poisoned.contains(inode_of(directory)) {
+            return Err(ShareError::MediaIo(Errno::IO));
+        }
         let now = table.noted.get(&directory).copied().unwrap_or_default();
         if seen.under_way == 0 && now == seen && table.forgotten == forgotten {
             table.settle(directory);
@@ -163,7 +167,9 @@ impl Unsynced {
         if self.is_poisoned(inode) {
             return Err(ShareError::MediaIo(Errno::IO));
         }
-        self.sync_or_poison(inode, open()?, |fd| rustix::fs::fsync(fd))
+        self.sync_or_poison(inode, open()?, |fd| rustix::fs::fsync(fd))?;
+        // As in `settle`.
+        if self.is_poisoned(inode) { Err(ShareError::MediaIo(Errno::IO)) } else { Ok(()) }
     }
 
     // Nothing is tried again into success: the first failure is everybody's answer from then on.
@@ -267,6 +273,14 @@ impl Share {
         }
         entry.note_durable_name(generation);
         Ok(())
+    }
+
+    /// Whether the name was made durable and nothing has moved since that could change it: a look at a counter.
+    pub(crate) fn is_name_durable(&self, entry: &Entry) -> bool {
+        let generation = self.unsynced.generation();
+        entry.class() == DurabilityClass::Volatile
+            || entry.name_is_durable_since(generation)
+            || entry.key() == self.root_key
     }
 
     /// Makes the names in a directory durable. Blocks.
@@ -469,6 +483,19 @@ mod tests {
             assert_eq!(again, Err(ShareError::MediaIo(Errno::IO)));
         }
         assert!(syncs(&unsynced, 2), "others go on");
+    }
+
+    #[test]
+    fn a_sync_that_succeeds_beside_one_that_failed_says_that_it_failed() {
+        let unsynced = Unsynced::default();
+        drop(unsynced.begin(key(1)));
+        let beside = |_: &OwnedFd| {
+            let failed = unsynced.settle(key(1), handle, |_| Err(Errno::IO));
+            assert_eq!(failed, Err(ShareError::MediaIo(Errno::IO)));
+            Ok(())
+        };
+        let outcome = unsynced.settle(key(1), handle, beside);
+        assert_eq!(outcome, Err(ShareError::MediaIo(Errno::IO)));
     }
 
     #[test]
