@@ -22,6 +22,7 @@ use super::handle::Handle;
 use super::inline::InlineIo;
 use super::metadata::{FileKey, Metadata, from_file_time};
 use super::mounts::FileSystem;
+use super::space;
 
 /// An open file or directory.
 #[derive(Debug)]
@@ -311,6 +312,9 @@ impl Entry {
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
         if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
             return Ok(());
+        }
+        if space::is_lacking(&self.fd, len) {
+            return Err(ShareError::DiskFull);
         }
         loop {
             match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len) {

@@ -42,6 +42,7 @@ mod ranges;
 mod remainder;
 mod removal;
 mod short;
+mod space;
 mod stream_name;
 pub(crate) mod streams;
 mod sweep;
