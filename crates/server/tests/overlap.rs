@@ -62,3 +62,23 @@ fn what_is_renamed_through_one_share_goes_with_its_last_open_through_another() {
     assert_eq!(deep.close(doomed), NtStatus::SUCCESS);
     assert!(!fixture.dir.path().join("p/g").exists());
 }
+
+#[test]
+fn the_top_of_a_share_and_what_is_above_keep_their_names() {
+    let fixture = Fixture::start_with(|config| {
+        let inner = config.shares[0].path.join("p/q");
+        std::fs::create_dir_all(&inner).unwrap();
+        config.shares.push(ShareConfig::new("inner", inner));
+    });
+    let mut high = client(&fixture, 1, "data");
+    for name in ["p\\q", "p"] {
+        let id = directory(&mut high, name);
+        assert_eq!(
+            high.rename(id, "other", RenameFlags::empty()),
+            NtStatus::ACCESS_DENIED,
+            "{name}"
+        );
+        high.close(id);
+    }
+    assert!(fixture.dir.path().join("p/q").is_dir());
+}

@@ -42,3 +42,8 @@ impl Doomed<'_> {
         Ok(share.check_removal(leave, self.path)?)
     }
 }
+
+/// Whether a share would be gone without this directory: it is the top of one, or lies above. May block.
+pub(crate) fn holds_a_share(core: &Core, directory: FileKey) -> bool {
+    core.shares().iter().any(|share| share.lies_in(directory))
+}

@@ -32,6 +32,26 @@ impl Share {
         made.iter().chain(&read).any(|place| place.ancestors().any(is_top))
     }
 
+    /// Whether its directory is this one or lies below. A directory that the server may not search ends the look.
+    pub(crate) fn lies_in(&self, directory: FileKey) -> bool {
+        let flags = OFlags::PATH | DIRECTORY;
+        let mut at = rustix::fs::openat(&self.root, ".", flags, Mode::empty());
+        let mut below = None;
+        for _ in 0..DEPTH_MAX {
+            let Ok(here) = at else { return false };
+            let Ok((key, _)) = metadata::identify(&here) else { return false };
+            if key == directory {
+                return true;
+            }
+            // The root of everything is above itself.
+            if below.replace(key) == Some(key) {
+                return false;
+            }
+            at = rustix::fs::openat(&here, "..", flags, Mode::empty());
+        }
+        false
+    }
+
     /// Whether another directory, or none, has the name that the share's directory was opened by.
     pub fn has_moved(&self) -> bool {
         key_of(self.path()) != Some(self.root_key)
@@ -61,4 +81,6 @@ fn key_of(path: &Path) -> Option<FileKey> {
     Some(metadata::key(&stat))
 }
 
+/// Directories above one another: a path of Linux has 4,096 characters, every other of which is a separator.
+const DEPTH_MAX: usize = 2_048;
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);

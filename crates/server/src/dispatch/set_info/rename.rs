@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::given::NameToGive;
 use super::{Call, stream};
+use crate::access::deletion::holds_a_share;
 use crate::access::{self, Add, MayRemove, Remove};
 use crate::dispatch::flush;
 use crate::service::Core;
@@ -110,6 +111,9 @@ impl Renaming {
         let Self { core, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
         let _moving = if open.entry.is_directory() {
+            if holds_a_share(core, open.node.key()) {
+                return Err(ShareError::AccessDenied);
+            }
             let moving = core.nodes.takings.begin_move(share, from);
             core.nodes.makings.finish_below(share, from);
             // Asked again now that nothing more is opened there.
@@ -386,9 +390,12 @@ impl Target {
                 continue;
             }
             let replace = self.replace.map(|leave| Replace::of(found.key, leave));
+            let is_posix = self.wanted.naming() == Naming::Posix;
             if found.key == open.node.key() {
                 // The same file under another spelling: the client's spelling wins. A link changes nothing.
                 let to = match adds {
+                    // rename(2): two names of one file stay.
+                    Adds::Renamed if is_posix && replace.is_some() => self.from.clone(),
                     Adds::Renamed => located.path.parent_with_leaf_of(&self.wanted),
                     Adds::Link => located.path,
                 };
@@ -399,8 +406,8 @@ impl Target {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
             }
             // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
-            let is_posix = self.wanted.naming() == Naming::Posix;
-            if (found.is_directory && !is_posix) || (read_only && !ignores) {
+            let is_top = || call.link.core.shares().iter().any(|top| top.root_key() == found.key);
+            if (found.is_directory && (!is_posix || is_top())) || (read_only && !ignores) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // A persistent open of it that could not be brought back yet keeps its file.
