@@ -215,3 +215,17 @@ fn a_link_over_the_file_itself_changes_nothing() {
     names.sort();
     assert_eq!(names, ["other", "source"]);
 }
+
+#[test]
+fn a_file_renamed_over_its_other_name_has_that_name_alone() {
+    let fixture = on_disk();
+    let mut wire = fixture.client(1);
+    make(&mut wire, "f", b"one file");
+    std::fs::hard_link(fixture.dir.path().join("f"), fixture.dir.path().join("g")).unwrap();
+    let id = wire.open("f", |_| {}).id;
+    assert_eq!(wire.rename(id, "g", RenameFlags::empty()), NtStatus::OBJECT_NAME_COLLISION);
+    assert_eq!(wire.rename(id, "g", REPLACE), NtStatus::SUCCESS);
+    assert_eq!(wire.close(id), NtStatus::SUCCESS);
+    assert_eq!(bytes_of(&fixture, "f"), None);
+    assert_eq!(bytes_of(&fixture, "g").unwrap(), b"one file");
+}

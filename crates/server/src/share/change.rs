@@ -18,6 +18,7 @@ use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
+use super::pattern::same_name;
 use super::streams::Binding;
 
 impl Share {
@@ -44,7 +45,7 @@ impl Share {
         // Kept beyond the locks: what is freed with a large file is freed behind them.
         let file = self.named(&parent, path, key)?;
         let _changing = self.changing(&parent)?;
-        let last = last_of(&file);
+        let streams = Binding::of(&file);
         let going = self.going(&parent, path);
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let unlink = || match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
@@ -58,9 +59,7 @@ impl Share {
         self.names.change(&parent, unlink, None, Some(path.leaf()))?;
         drop(held);
         self.remember(going, path);
-        if let Some(binding) = last {
-            self.bury_streams(binding);
-        }
+        self.bury_with(&file, streams);
         Ok(())
     }
 
@@ -69,7 +68,7 @@ impl Share {
     /// # Errors
     ///
     /// [`ShareError::NotFound`]: the name is another one's, or nobody's.
-    fn named(
+    pub(super) fn named(
         &self,
         parent: &OwnedFd,
         path: &SharePath,
@@ -144,8 +143,7 @@ impl Share {
         let _changing = (self.changing(&source)?, self.changing(&target)?);
         // Kept beyond the locks, as what is removed.
         let replaced = self.replaced(replace, &target, to)?;
-        // Another spelling of the file itself is not replaced.
-        let last = replaced.as_ref().filter(|_| victim != Some(key)).and_then(last_of);
+        let streams = replaced.as_ref().and_then(Binding::of);
         let going = self.going(&source, from);
         let is_posix = to.naming() == Naming::Posix;
         let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -161,7 +159,19 @@ impl Share {
                 other => Ok(other?),
             };
         let (gone, new) = (Some(from.leaf()), Some(to.leaf()));
-        if source_key == target_key {
+        let is_within = source_key == target_key;
+        // rename(2) does nothing where both names are one file's: the old name goes by itself. Two spellings of one
+        // name may be one name to the file system.
+        let is_other_link = replaced.is_some()
+            && victim == Some(key)
+            // What is mounted on a name is no other name.
+            && rustix::fs::fstat(&moved)?.st_nlink > 1
+            && !(is_within && same_name(from.leaf(), to.leaf()))
+            && identify_at(&target, to.leaf())?.0 == key;
+        if is_other_link {
+            let unlink = || Ok(rustix::fs::unlinkat(&source, from.leaf(), AtFlags::empty())?);
+            self.names.change(&source, unlink, None, gone)?;
+        } else if is_within {
             self.names.change(&target, rename, new, gone)?;
         } else {
             // The other directory has changed too: it is read again when it is asked about.
@@ -169,8 +179,8 @@ impl Share {
         }
         drop(held);
         self.remember(going, from);
-        if let Some(binding) = last {
-            self.bury_streams(binding);
+        if let Some(replaced) = &replaced {
+            self.bury_with(replaced, streams);
         }
         Ok(())
     }
@@ -223,9 +233,48 @@ impl Replace {
     }
 }
 
-/// Where the streams are of what has no other name than the one by which it was opened.
-pub(super) fn last_of(file: &OwnedFd) -> Option<Binding> {
-    let stat = rustix::fs::fstat(file).ok()?;
-    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    (is_directory || stat.st_nlink == 1).then(|| Binding::of(file)).flatten()
+impl Share {
+    /// Removes the streams of a file that has just lost a name, if that was its last one.
+    pub(super) fn bury_with(&self, file: &OwnedFd, streams: Option<Binding>) {
+        // Asked after the name has gone: a program beside the server may have added one meanwhile.
+        if let Some(binding) = streams.filter(|_| has_no_name(file)) {
+            self.bury_streams(binding);
+        }
+    }
+}
+
+fn has_no_name(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        // A directory has one name only; what some file systems count there are the directories in it.
+        FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink == 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::MayAdd;
+    use crate::share::{DosAttributes, ShareConfig, StreamName};
+
+    #[test]
+    fn a_file_that_gets_a_name_while_another_goes_keeps_its_streams() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let path = SharePath::parse("f").unwrap();
+        share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        let found = share.locate(&path).unwrap().found.unwrap();
+        let stream = StreamName::parse("s").unwrap();
+        share.create_stream(MayAdd::TEST, &found, &stream, |_| {}).unwrap();
+        let has_streams = || {
+            let found = share.locate(&SharePath::parse("g").unwrap()).unwrap().found.unwrap();
+            share.find_stream(&found, &stream).unwrap().is_some()
+        };
+        let disk = dir.path();
+        let file = OwnedFd::from(std::fs::File::open(disk.join("f")).unwrap());
+        let streams = Binding::of(&file);
+        std::fs::hard_link(disk.join("f"), disk.join("g")).unwrap();
+        std::fs::remove_file(disk.join("f")).unwrap();
+        share.bury_with(&file, streams);
+        assert!(has_streams());
+    }
 }

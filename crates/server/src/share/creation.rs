@@ -12,12 +12,12 @@ use rustix::io::Errno;
 
 use super::Share;
 use super::attributes::{self, DosAttributes, Stored};
-use super::change::last_of;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::metadata::{self, FileKey, identify};
 use super::name::SharePath;
 use super::pattern::folded;
+use super::streams::Binding;
 use crate::access::MayAdd;
 
 /// A name that nothing had, in a directory that is open.
@@ -133,13 +133,11 @@ impl Share {
         if identify(&file)?.0 != made.key() {
             return Err(ShareError::NotFound);
         }
-        let streams = last_of(&file);
+        let streams = Binding::of(&file);
         let _changing = self.changing(parent)?;
         self.take_back(name, made.is_directory())?;
         drop(held);
-        if let Some(binding) = streams {
-            self.bury_streams(binding);
-        }
+        self.bury_with(&file, streams);
         Ok(())
     }
 

@@ -7,6 +7,8 @@
 //!                                                              never nobody's, wherever this ends
 //! ```
 //!
+//! Symbolic links take the names of files in the same way (`share::posix`).
+//!
 //! link(2) does not replace, and to remove the other file first would lose it when the link then fails, or the
 //! machine. What a crash leaves in the directory of new links goes when the share is opened next. It lies at the
 //! share's top: on what is mounted below, no link replaces anything. It is locked while a link lies in it, so what
@@ -21,13 +23,13 @@ use rustix::io::Errno;
 
 use super::Share;
 use super::attributes::proc_name;
-use super::change::{Replace, last_of};
+use super::change::Replace;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::identify;
 use super::name::SharePath;
-use super::streams;
+use super::streams::{self, Binding};
 use crate::access::MayAdd;
 
 impl Share {
@@ -66,7 +68,7 @@ impl Share {
         if victim == Some(entry.key()) {
             return Ok(());
         }
-        let last = last_of(&replaced);
+        let streams = Binding::of(&replaced);
         let new = self.new_links()?;
         let held = (held, self.name_locks.hold([identify(&new)?.0]));
         let name = random_name()?;
@@ -81,13 +83,11 @@ impl Share {
             return taken;
         }
         drop(held);
-        if let Some(binding) = last {
-            self.bury_streams(binding);
-        }
+        self.bury_with(&replaced, streams);
         Ok(())
     }
 
-    fn new_links(&self) -> Result<OwnedFd, ShareError> {
+    pub(super) fn new_links(&self) -> Result<OwnedFd, ShareError> {
         let homes = self.homes()?;
         match rustix::fs::mkdirat(&homes, NEW, NEW_MODE) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -109,7 +109,13 @@ impl Share {
         while let Some(found) = left.read() {
             let found = found?;
             if !matches!(found.file_name().to_bytes(), b"." | b"..") {
-                rustix::fs::unlinkat(&new, found.file_name(), AtFlags::empty())?;
+                match rustix::fs::unlinkat(&new, found.file_name(), AtFlags::empty()) {
+                    // What became a link, see `share::posix`.
+                    Err(Errno::ISDIR) => {
+                        rustix::fs::unlinkat(&new, found.file_name(), AtFlags::REMOVEDIR)?;
+                    }
+                    other => other?,
+                }
             }
         }
         Ok(())
@@ -130,7 +136,7 @@ fn open_new(homes: &OwnedFd) -> Result<OwnedFd, Errno> {
     open_beneath(homes, NEW, flags, Mode::empty())
 }
 
-fn random_name() -> Result<String, ShareError> {
+pub(super) fn random_name() -> Result<String, ShareError> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
     Ok(format!("{:032x}", u128::from_be_bytes(id)))
