@@ -17,15 +17,19 @@ use smb::create::{AccessMask, PosixResponse};
 use smb::fsctl::{ReparsePoint, SYMLINK_TAG, SymlinkReparse};
 use smb::info::security::{Ace, Control, Dacl, SecurityDescriptor, Sid};
 use smb::info::{FileAttributes, FsPosix, PosixInfo, PosixKind, SecurityInformation};
+use smb::push::RecallReason;
 use smb::{ErrorContext, ErrorResponse, FileTime, Name, NtStatus, SymlinkError};
 use tracing::debug;
 
 use super::call::Call;
 use super::malformed;
+use crate::access::deletion::holds_a_share;
 use crate::access::{self, Set};
 use crate::limits::TRANSACT_SIZE_MAX;
 use crate::share::{Entry, InlineIo, Metadata, Naming, Share, ShareError, SharePath};
 use crate::state::Open;
+use crate::state::caching::Intent;
+use crate::state::node::Node;
 
 /// Whether an open was made by the rules of POSIX.
 pub(super) fn is_posix(open: &Open) -> bool {
@@ -210,7 +214,7 @@ pub(super) async fn reparse_point(call: &Call, open: &Arc<Open>) -> Result<Vec<u
     Ok(output)
 }
 
-/// FSCTL_SET_REPARSE_POINT: a new file becomes a symbolic link.
+/// FSCTL_SET_REPARSE_POINT: a new file becomes a symbolic link, if nobody else has it open.
 pub(super) async fn set_reparse_point(
     call: &Call,
     open: &Arc<Open>,
@@ -228,8 +232,28 @@ pub(super) async fn set_reparse_point(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
-    let (entry, path) = (Arc::clone(&open.entry), open.path());
+    // A persistent open of the file that could not be brought back yet keeps it.
+    if call.link.core.is_left_over(&share, open.node.key()) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // Other clients that only cache a handle, or map a region, are asked to let go first.
+    call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
+    call.recall(&open.node, RecallReason::RENAME_OVER, |_| true).await?;
+    // What others write to the file from now on would be lost.
+    let unmapped = open.node.begin_resize();
+    let alone = Node::claim(&open.node, Some(open.serial))?;
+    if !open.node.lock().streams.is_empty() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let (core, open_too) = (Arc::clone(&call.link.core), Arc::clone(open));
     open.take_place()?;
-    let work = move || share.turn_into_link(leave, &entry, &path, &link.substitute);
+    let work = move || {
+        let (_alone, _unmapped) = (alone, unmapped);
+        let (entry, path) = (&open_too.entry, open_too.path());
+        if entry.is_directory() && holds_a_share(&core, entry.key()) {
+            return Err(ShareError::AccessDenied);
+        }
+        share.turn_into_link(leave, entry, &path, &link.substitute)
+    };
     Ok(call.changing(open, InlineIo::CachedReads, work).await??)
 }

@@ -240,6 +240,16 @@ mod tests {
     }
 
     #[test]
+    fn shares_of_one_server_have_one_lock_of_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Share::open(&crate::share::ShareConfig::new("s", dir.path())).unwrap();
+        let (one, mut other) = (open(), open());
+        other.keep_names_with(&one);
+        let _linking = one.linking();
+        assert!(matches!(other.links.try_lock(), Err(std::sync::TryLockError::WouldBlock)));
+    }
+
+    #[test]
     fn a_link_leads_nowhere_above_its_share() {
         let link = SharePath::parse_posix("a/b/link").unwrap();
         for inside in ["x", "../x", "../../x", "./c/../../../a", "..\\x"] {

@@ -166,8 +166,8 @@ pub struct Share {
     journal: Option<Journal>,
     /// Opens there were when the server ended, until they are brought back or given up.
     left_over: LeftOver,
-    /// Held while a symbolic link is made or moved, and while a directory is moved up.
-    links: Mutex<()>,
+    /// Held while a symbolic link is made or moved, and while a directory is moved up: one lock of all shares.
+    links: Arc<Mutex<()>>,
 }
 
 impl Share {
@@ -198,7 +198,7 @@ impl Share {
             devices,
             journal: None,
             left_over: LeftOver::new(Vec::new()),
-            links: Mutex::default(),
+            links: Arc::default(),
         })
     }
 
@@ -223,11 +223,12 @@ impl Share {
         Ok(())
     }
 
-    /// Keeps account of unsynced names, and locks names, together with another share of the same server, for the
-    /// two may overlap.
+    /// Keeps account of unsynced names, and locks names and links, together with another share of the same server,
+    /// for the two may overlap.
     pub fn keep_names_with(&mut self, other: &Self) {
         self.unsynced = Arc::clone(&other.unsynced);
         self.name_locks = Arc::clone(&other.name_locks);
+        self.links = Arc::clone(&other.links);
     }
 
     /// The name clients connect to.

@@ -9,9 +9,10 @@
 //!
 //! Spec: SMB3 POSIX extensions; chmod(2), chown(2), symlink(2).
 
-use std::os::fd::AsFd as _;
+use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::io::Errno;
 
 use crate::access::MaySet;
 
@@ -19,8 +20,10 @@ use super::Share;
 use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::hard_link::random_name;
 use super::links;
 use super::lookup::Found;
+use super::metadata::identify;
 use super::name::SharePath;
 
 impl Share {
@@ -39,7 +42,7 @@ impl Share {
         let mode = Mode::from_raw_mode(permissions & PERMISSIONS);
         // By name: the handle may be of O_PATH.
         match rustix::fs::chmod(proc_name(entry.facts_fd()), mode) {
-            Err(rustix::io::Errno::PERM) => Err(ShareError::NotPrivileged),
+            Err(Errno::PERM) => Err(ShareError::NotPrivileged),
             other => Ok(other?),
         }
     }
@@ -82,7 +85,7 @@ impl Share {
         }
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         match rustix::fs::chownat(CWD, proc_name(entry.facts_fd()), uid, gid, AtFlags::empty()) {
-            Err(rustix::io::Errno::PERM) => Err(ShareError::NotPrivileged),
+            Err(Errno::PERM) => Err(ShareError::NotPrivileged),
             other => Ok(other?),
         }
     }
@@ -97,8 +100,16 @@ impl Share {
         Ok(target)
     }
 
-    /// Puts a symbolic link in the place of a new, empty file or directory; the handle stands for the
-    /// link from then on.
+    /// Puts a symbolic link in the place of a new, empty file or directory without streams; the handle stands for
+    /// the link from then on. Nobody else has the file open, nor opens it meanwhile.
+    ///
+    /// # Durability
+    ///
+    /// A crash leaves the name with the file or with the link.
+    ///
+    /// # Errors
+    ///
+    /// Then nothing has changed.
     pub(crate) fn turn_into_link(
         &self,
         _leave: MaySet,
@@ -108,24 +119,74 @@ impl Share {
     ) -> Result<(), ShareError> {
         self.writable()?;
         entry.not_on_devices()?;
+        if entry.is_stream() {
+            return Err(ShareError::Unsupported);
+        }
         let parent = self.parent_of(path)?;
         let _linking = self.check_new_link(&parent, target)?;
+        let directory = identify(&parent)?.0;
+        let held = self.name_locks.hold([directory, entry.key()]);
+        let _file = self.named(&parent, path, entry.key())?;
         let metadata = entry.metadata()?;
         if metadata.posix.is_link
             || metadata.size != 0
             || metadata.links > 1 && !metadata.is_directory
+            || self.has_streams(entry.facts_fd())?
         {
             return Err(ShareError::Unsupported);
         }
-        // Only if it is still there, and empty.
-        self.take_away(path, entry.key(), entry.is_directory())?;
         let _changing = self.changing(&parent)?;
-        let make = || Ok(rustix::fs::symlinkat(target, &parent, path.leaf())?);
-        self.names.change(&parent, make, Some(path.leaf()), None)?;
+        // The directory of new links lies on the top's file system: what is mounted below has its own names.
+        let apart = self.new_links()?;
+        let is_mounted = identify(&apart)?.0.device != directory.device;
+        let (new, name) = match is_mounted {
+            true => (&parent, format!(".landfast-{}", random_name()?)),
+            false => (&apart, random_name()?),
+        };
+        // Held or not: no other request has a name there that nobody knows, but a sweep takes what is not locked.
+        let swept = (!is_mounted).then(|| identify(new)).transpose()?.map(|(key, _)| key);
+        let _held = (held, self.name_locks.hold(swept));
+        rustix::fs::symlinkat(target, new, &*name)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let link = rustix::fs::openat(parent.as_fd(), path.leaf(), flags, Mode::empty())?;
-        entry.set_link(link);
+        let put = || {
+            let link = rustix::fs::openat(new, &*name, flags, Mode::empty())?;
+            put_in_place(new, &name, &parent, path.leaf(), entry.is_directory())?;
+            Ok(link)
+        };
+        match self.names.change(&parent, put, Some(path.leaf()), None) {
+            Ok(link) => entry.set_link(link),
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(new, &*name, AtFlags::empty());
+                return Err(error);
+            }
+        }
         Ok(())
+    }
+}
+
+// Gives a link the name of a file, or of a directory if that is empty.
+fn put_in_place(
+    new: &OwnedFd,
+    name: &str,
+    parent: &OwnedFd,
+    leaf: &str,
+    is_directory: bool,
+) -> Result<(), ShareError> {
+    if !is_directory {
+        return Ok(rustix::fs::renameat(new, name, parent, leaf)?);
+    }
+    // rename(2) replaces no directory by a link: they change places.
+    let exchange = || rustix::fs::renameat_with(new, name, parent, leaf, RenameFlags::EXCHANGE);
+    exchange()?;
+    match rustix::fs::unlinkat(new, name, AtFlags::REMOVEDIR) {
+        Ok(()) => Ok(()),
+        Err(errno) => {
+            exchange()?;
+            Err(match errno {
+                Errno::EXIST | Errno::NOTEMPTY => ShareError::DirectoryNotEmpty,
+                other => other.into(),
+            })
+        }
     }
 }
 

@@ -393,6 +393,12 @@ impl Share {
         Ok(self.name_locks.hold([identify(home)?.0]))
     }
 
+    /// Whether a file or directory has any.
+    pub(super) fn has_streams(&self, file: impl AsFd) -> Result<bool, ShareError> {
+        let Some(home) = self.home(file)? else { return Ok(false) };
+        Ok(!names(&home)?.is_empty())
+    }
+
     fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
         let Some(binding) = Binding::of(file) else { return Ok(None) };
         let homes = open_homes(&self.root);

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod becoming;
 mod client;
 mod links;
 mod modes;

@@ -5,6 +5,8 @@
 //!  rename   both directories, the file, the file replaced    look at both names            --> rename(2)
 //!  link     the new name's directory, the file, the file     look at the new name          --> link(2), or
 //!           replaced; then the directory of new links                                          link(2), rename(2)
+//!  become   the name's directory, the file; then the          look at the name, the file  --> symlink(2), rename(2)
+//!  a link   directory of new links
 //!  sweep    the directory of new links                       look at all names             --> unlink(2)
 //! ```
 //!
