@@ -159,6 +159,12 @@ pub(crate) struct Regrant {
 }
 
 impl Regrant {
+    /// Leave for a deletion that was wished before, by whoever was admitted to that. `None`: the share is only
+    /// read today.
+    pub(crate) fn wish(share: &Share) -> Option<MayRemove> {
+        (!share.is_read_only()).then(|| MayRemove::given(Decided::yes()))
+    }
+
     /// Decides anew on an open with this access. `None`: its user would not be granted all of it today, and
     /// loses it rather than finds it changed.
     pub(crate) fn decide(

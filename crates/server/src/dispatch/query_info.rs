@@ -242,7 +242,7 @@ fn basic(found: &Metadata) -> info::Basic {
 fn standard(open: &Open, found: &Metadata) -> info::Standard {
     let delete_pending = {
         let state = open.node.lock();
-        state.delete_pending.is_some()
+        state.record(open.serial).is_some_and(|record| state.is_record_to_go(record))
     };
     info::Standard {
         allocation_size: found.allocation,

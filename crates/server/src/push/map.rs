@@ -244,7 +244,7 @@ fn enter(
     }));
     let mut state = open.node.lock();
     // The whole lease, not being broken: nobody else can be reading or writing the file.
-    if !state.leases.is_held_whole(open.owner, RWH) || state.delete_pending.is_some() {
+    if !state.leases.is_held_whole(open.owner, RWH) || !state.delete_pending.is_empty() {
         return Err(NtStatus::OPLOCK_NOT_GRANTED);
     }
     if state.resizing > 0 {

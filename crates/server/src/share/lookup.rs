@@ -276,6 +276,11 @@ fn anchor_flags(path: &SharePath) -> OFlags {
 }
 
 impl Found {
+    /// Whether it is a file that has had several hard links when it was found.
+    pub(crate) fn has_several_names(&self) -> bool {
+        !self.is_directory && self.stat.stx_nlink > 1
+    }
+
     fn new(anchor: OwnedFd, devices: &Devices) -> Result<Self, ShareError> {
         let stat = metadata::stat(&anchor)?;
         let (key, kind) = (metadata::key(&stat), metadata::kind(&stat));

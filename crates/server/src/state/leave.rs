@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::locks::OpenSerial;
 use super::node::{Node, OpenRecord};
-use crate::access::MayRemove;
+use super::wished::Wished;
 use crate::share::ShareError;
 
 /// Why an open leaves.
@@ -35,7 +35,10 @@ pub(crate) enum Leaving {
 pub(crate) struct Left<'a> {
     node: &'a Node,
     serial: OpenSerial,
-    doomed: Option<(OpenRecord, MayRemove)>,
+    // Its lease's key is free once the names have gone.
+    record: OpenRecord,
+    doomed: Vec<Wished>,
+    leaves_wish: bool,
     base: Option<Arc<Node>>,
 }
 
@@ -51,22 +54,19 @@ impl Node {
         }
         // MS-FSA §2.1.5.4: the wish to delete passes from the handle to the file.
         let wish = record.delete_on_close.filter(|_| leaving == Leaving::Closed);
-        state.delete_pending = state.delete_pending.or(wish);
+        if let Some(leave) = wish {
+            state.wish(&record, leave);
+        }
         let base = record.base.clone();
-        let last = state.delete_pending.filter(|_| state.opens.is_empty());
-        let now = wish.filter(|_| last.is_none() && state.unlink(&record));
-        let doomed = match (last, now) {
-            (Some(leave), _) if !state.streams.is_empty() => {
-                state.doomed = Some((record, leave));
-                None
-            }
-            (Some(leave), _) | (None, Some(leave)) => {
-                state.removing = true;
-                Some((record, leave))
-            }
-            (None, None) => None,
-        };
-        Some(Left { node: self, serial, doomed, base })
+        let mut doomed = state.take_wished();
+        if wish.is_some() && state.is_record_to_go(&record) && state.unlink(&record) {
+            doomed.extend(state.take_wished_of(&record));
+        }
+        let leaves_wish = wish.is_some() && state.is_record_to_go(&record);
+        if !doomed.is_empty() {
+            state.begin_removal();
+        }
+        Some(Left { node: self, serial, record, doomed, leaves_wish, base })
     }
 
     /// A stream of the file is open no more: the file goes now, if it was only waiting for that. May block.
@@ -74,18 +74,31 @@ impl Node {
         let doomed = {
             let mut state = self.lock();
             state.streams.retain(|hold| hold.serial != serial);
-            let goes = state.streams.is_empty() && state.opens.is_empty();
-            let doomed = if goes { state.doomed.take() } else { None };
-            state.removing |= doomed.is_some();
+            let doomed = state.take_wished();
+            if !doomed.is_empty() {
+                state.begin_removal();
+            }
             doomed
         };
-        let Some((record, leave)) = doomed else { return Ok(()) };
         // A stream is kept of files and of directories.
-        let share = &record.share;
-        let removed = share
-            .remove(leave, &record.path, self.key(), false)
-            .or_else(|_| share.remove(leave, &record.path, self.key(), true));
-        drop(record);
+        let remove = |Wished { share, path, leave }: &Wished| {
+            share
+                .remove(*leave, path, self.key(), false)
+                .or_else(|_| share.remove(*leave, path, self.key(), true))
+        };
+        self.remove_all(&doomed, remove)
+    }
+
+    // What was taken out of the wishes; whoever waits for it is let in.
+    fn remove_all(
+        &self,
+        doomed: &[Wished],
+        remove: impl Fn(&Wished) -> Result<(), ShareError>,
+    ) -> Result<(), ShareError> {
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        let removed = doomed.iter().map(remove).fold(Ok(()), Result::and);
         self.end_removal();
         removed
     }
@@ -94,7 +107,7 @@ impl Node {
     pub(crate) fn fail(
         &self,
         serial: OpenSerial,
-        remove: impl FnOnce(&OpenRecord, MayRemove) -> Result<(), ShareError>,
+        remove: impl Fn(&Wished) -> Result<(), ShareError>,
     ) {
         let left = self.leave(serial, Leaving::WithoutWish);
         if let Some(Err(error)) = left.map(|left| left.finish(remove)) {
@@ -104,22 +117,20 @@ impl Node {
 }
 
 impl Left<'_> {
+    /// Whether those that are left have its wish to delete from now on.
+    pub(crate) fn leaves_wish(&self) -> bool {
+        self.leaves_wish
+    }
+
     /// Removes what went with the open, by `remove`, and lets in who waits for it. May block.
     pub(crate) fn finish(
         self,
-        remove: impl FnOnce(&OpenRecord, MayRemove) -> Result<(), ShareError>,
+        remove: impl Fn(&Wished) -> Result<(), ShareError>,
     ) -> Result<(), ShareError> {
-        let Self { node, serial, doomed, base } = self;
-        // Who waits for this open to go finds the name gone too.
-        let removed = match doomed {
-            Some((record, leave)) => {
-                let removed = remove(&record, leave);
-                drop(record);
-                node.end_removal();
-                removed
-            }
-            None => Ok(()),
-        };
+        let Self { node, serial, record, doomed, base, .. } = self;
+        // Whoever waits for this open to go finds the name gone too.
+        let removed = node.remove_all(&doomed, remove);
+        drop(record);
         let finished = base.map_or(Ok(()), |base| base.leave_stream(serial));
         removed.and(finished)
     }

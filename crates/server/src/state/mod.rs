@@ -53,6 +53,8 @@ pub(crate) mod told;
 pub(crate) mod tree;
 pub(crate) mod turns;
 pub(crate) mod window;
+pub(crate) mod wish_notes;
+pub(crate) mod wished;
 pub(crate) mod work;
 
 pub(crate) use account::{Account, Hold, Room};

@@ -31,6 +31,7 @@ use super::sharing::Sharing;
 use super::taking::{Seen, Takings};
 use super::tree::Tree;
 use super::turns::Turns;
+use super::wished::Wished;
 use crate::access::MayRemove;
 use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
@@ -112,14 +113,16 @@ pub(crate) struct NodeState {
     /// Who waits for breaks of them.
     pub(super) break_waiters: BreakWaiters,
     pub(crate) locks: LockTable,
-    /// The file goes with its last open, as somebody wished who was admitted to that.
-    pub(crate) delete_pending: Option<MayRemove>,
+    /// Names that go with the last open by them.
+    pub(crate) delete_pending: Vec<Wished>,
+    /// The file has been seen with several names.
+    pub(crate) is_linked: bool,
     /// The last open has gone and its file is being removed: who comes now waits for that.
     pub(crate) removing: bool,
+    // How many removals are under way.
+    removals: usize,
     /// Streams of the file that are open, by nodes of their own.
     pub(crate) streams: Vec<StreamHold>,
-    /// The last open of a file that is to go once its streams are closed too.
-    pub(crate) doomed: Option<(OpenRecord, MayRemove)>,
     /// Changes of the file's size under way: nothing is mapped meanwhile.
     pub(crate) resizing: usize,
     /// Changes of the file's bytes under way.
@@ -176,12 +179,17 @@ impl NodeState {
         if !self.streams.is_empty() || !is_posix(last) || !self.opens.iter().all(is_posix) {
             return false;
         }
-        self.delete_pending = None;
         let same = |open: &&mut OpenRecord| {
             Arc::ptr_eq(&open.share, &last.share) && open.path == last.path
         };
         self.opens.iter_mut().filter(same).for_each(|open| open.delete_on_close = None);
         true
+    }
+
+    /// Keeps others out until [`Node::end_removal`].
+    pub(super) fn begin_removal(&mut self) {
+        self.removals += 1;
+        self.removing = true;
     }
 
     /// Where an open's name is now.
@@ -238,10 +246,11 @@ impl Node {
             leases: LeaseTable::new(break_timeout),
             break_waiters: BreakWaiters::default(),
             locks: LockTable::default(),
-            delete_pending: None,
+            delete_pending: Vec::new(),
+            is_linked: false,
             removing: false,
+            removals: 0,
             streams: Vec::new(),
-            doomed: None,
             resizing: 0,
             changes: Changes::default(),
             regions: Vec::new(),
@@ -346,11 +355,8 @@ impl Node {
     pub(crate) fn end_removal(&self) {
         let mut state = self.lock();
         self.takings.count(self.key);
-        state.removing = false;
-        // By the rules of POSIX others have it open still, with wishes of their own.
-        if state.opens.is_empty() {
-            state.delete_pending = None;
-        }
+        state.removals = state.removals.saturating_sub(1);
+        state.removing = state.removals > 0;
         drop(state);
         self.removed.notify_waiters();
     }

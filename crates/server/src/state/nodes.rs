@@ -158,6 +158,8 @@ impl Nodes {
     pub(crate) fn move_below(&self, share: &Arc<Share>, from: &SharePath, to: &SharePath) {
         for node in self.all() {
             let mut state = node.lock();
+            let move_it = |path: &SharePath| path.is_below(from).then(|| path.moved(from, to));
+            state.move_wished(share, move_it);
             for open in state.opens.iter_mut().filter(|open| open.is_below(share, from)) {
                 if let Some(path) = open.path_in(share)
                     && let Some(moved) = share.path_in(&open.share, &path.moved(from, to))

@@ -22,6 +22,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use rustix::io::Errno;
 use smb::create::{AccessMask, CreateAction};
 use tokio::sync::Notify;
 
@@ -38,6 +39,8 @@ use super::persistent;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
 use super::session::{Identity, Session};
 use super::tree::Tree;
+use super::wish_notes;
+use super::wished::Wished;
 use crate::push::{self, OpenPush};
 use crate::service::Core;
 use crate::share::{Entry, Enumeration, InlineIo, ShareError, SharePath};
@@ -418,13 +421,18 @@ impl Open {
         let Some(left) = self.node.leave(self.serial, leaving) else { return Ok(()) };
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
         self.forget_note();
-        left.finish(|record, leave| {
+        // Those that are left know of the wish that it leaves behind.
+        let noted = match left.leaves_wish() {
+            true => wish_notes::write_durably(&self.node),
+            false => Ok(()),
+        };
+        let removed = left.finish(|Wished { share, path, leave }| {
             if self.entry.is_stream() {
-                return record.share.remove_stream(leave, &self.entry);
+                return share.remove_stream(*leave, &self.entry);
             }
-            let is_directory = self.entry.is_directory();
-            record.share.remove(leave, &record.path, self.node.key(), is_directory)
-        })
+            share.remove(*leave, path, self.node.key(), self.entry.is_directory())
+        });
+        removed.and_then(|()| noted.map_err(|_| ShareError::MediaIo(Errno::IO)))
     }
 
     // MS-FSA §2.1.5.4: a directory with something in it does not go, and its name is not taken from others.
@@ -461,7 +469,7 @@ impl Open {
     fn may_remove(&self) -> bool {
         let state = self.node.lock();
         let deletes = state.record(self.serial).is_some_and(|open| open.delete_on_close.is_some());
-        deletes || state.delete_pending.is_some()
+        deletes || !state.delete_pending.is_empty()
     }
 
     /// Where closing it may be done: what it removes it finds by name, and the log of opens is on a disk.
@@ -475,7 +483,8 @@ impl Open {
         match self.tree.share() {
             // Its streams go with it. Its own pages go when the last descriptor does (`share::handle`).
             Some(share) if self.may_remove() => {
-                share.inline_by_name(&[&self.path()]).unless(self.entry.has_streams())
+                let is_much = self.entry.has_streams() || share.journal().is_some();
+                share.inline_by_name(&[&self.path()]).unless(is_much)
             }
             _ => self.entry.inline_io(),
         }

@@ -38,7 +38,7 @@ use super::sharing::{Kinds, Sharing};
 use super::tree::{Target, Tree};
 use crate::access::Regrant;
 use crate::service::Core;
-use crate::share::journal::{BootId, Journal, OpenNote};
+use crate::share::journal::{BootId, DELETE_ON_CLOSE, Journal, OpenNote};
 use crate::share::left_over::Trying;
 use crate::share::{FileIdentity, Found, Share, ShareError, SharePath};
 
@@ -74,6 +74,7 @@ pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> O
         path: record.path.to_wire(),
         earlier: None,
         locks: Vec::new(),
+        delete_pending: state.is_record_to_go(record),
         sequences: std::collections::BTreeMap::new(),
     })
 }
@@ -252,6 +253,9 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
             open: Arc::downgrade(&open),
         });
         restore_lease(&mut state, owner, &note);
+        if let Some(leave) = Regrant::wish(share).filter(|_| note.delete_pending) {
+            state.set_wish(serial, Some(leave));
+        }
         for lock in &note.locks {
             if let Some(range) = LockRange::new(lock.offset, lock.length) {
                 state.locks.restore(serial, range, lock.exclusive);
@@ -265,8 +269,8 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         core.creates.replace(key, &open);
     }
     core.orphans.adopt_restored(open).map_err(|open| {
-        open.node.fail(serial, |record, leave| {
-            record.share.remove(leave, &record.path, found.key, found.is_directory)
+        open.node.fail(serial, |name| {
+            name.share.remove(name.leave, &name.path, found.key, found.is_directory)
         });
         Lost::TooMany
     })
@@ -331,7 +335,6 @@ fn sharing(flags: u8) -> Sharing {
 }
 
 const WRITE_THROUGH: u8 = 1 << 6;
-const DELETE_ON_CLOSE: u8 = 1 << 7;
 const OPLOCK: u8 = 0;
 const LEASE: u8 = 1;
 const LEASE_V2: u8 = 2;
@@ -363,6 +366,7 @@ mod tests {
             path: String::new(),
             earlier: None,
             locks: Vec::new(),
+            delete_pending: false,
             sequences: std::collections::BTreeMap::new(),
         };
         use DurabilityClass::{Storage, Volatile};

@@ -158,7 +158,7 @@ impl Node {
     pub(crate) fn claim(node: &Arc<Self>, but: Option<OpenSerial>) -> Result<Claimed, NtStatus> {
         let mut state = node.lock();
         let goes = state.opens.iter().any(|open| open.delete_on_close.is_some());
-        if goes || state.delete_pending.is_some() || state.doomed.is_some() {
+        if goes || !state.delete_pending.is_empty() {
             return Err(NtStatus::DELETE_PENDING);
         }
         if state.removing || state.opens.iter().any(|open| Some(open.serial) != but) {
@@ -167,7 +167,7 @@ impl Node {
         if !state.regions.is_empty() {
             return Err(NtStatus::USER_MAPPED_FILE);
         }
-        state.removing = true;
+        state.begin_removal();
         Ok(Claimed(Arc::clone(node)))
     }
 
@@ -184,7 +184,7 @@ impl Node {
         if !state.opens.iter().all(gives_way) || !state.streams.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        state.removing = true;
+        state.begin_removal();
         Ok(Some(Claimed(Arc::clone(node))))
     }
 }

@@ -152,6 +152,9 @@ fn open_existing(
         return Ok(Attempt::Again);
     }
     let record = new_record(core, wish, share, sharing, path, found.key)?;
+    if found.has_several_names() {
+        node.lock().is_linked = true;
+    }
     let _emptying = match enter(core, &node, wish, record, seen)? {
         Entered::Wait(wait) => return Ok(wait),
         Entered::Now(emptying) => emptying,
@@ -172,8 +175,8 @@ pub(super) fn conclude(
             Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
         }
         Err(status) => {
-            node.fail(wish.serial, |record, leave| {
-                record.share.remove(leave, &record.path, found.key, found.is_directory)
+            node.fail(wish.serial, |name| {
+                name.share.remove(name.leave, &name.path, found.key, found.is_directory)
             });
             Err(status)
         }
@@ -302,7 +305,7 @@ pub(super) fn enter(
     if !node.has_kept_names_since(seen) {
         return Ok(Entered::Wait(Attempt::Again));
     }
-    if state.delete_pending.is_some() {
+    if state.is_record_to_go(&record) {
         return Err(NtStatus::DELETE_PENDING);
     }
     // A persistent open of it that could not be brought back yet may share nothing.

@@ -50,7 +50,10 @@ pub(super) fn look_up(
     let creates = wish.creates();
     let creates_with_foreign_key = creates && core.lease_keys.names_another(wish.owner, None);
     let base = core.nodes.node(file.key);
-    if let Some(going) = check_stays(&base, &base.lock())? {
+    if file.has_several_names() {
+        base.lock().is_linked = true;
+    }
+    if let Some(going) = check_stays(&base, &base.lock(), share, &located.path)? {
         return Ok(Some(going));
     }
     let metadata = share.metadata_of(&file)?;
@@ -241,7 +244,7 @@ fn open(
             Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
         }
         Err(error) => {
-            node.fail(wish.serial, |record, leave| record.share.remove_found_stream(leave, stream));
+            node.fail(wish.serial, |name| name.share.remove_found_stream(name.leave, stream));
             match error {
                 // Removed or renamed since it was found.
                 ShareError::NotFound => Ok(Attempt::Again),
@@ -261,7 +264,7 @@ fn hold(
     seen: &Seen,
 ) -> Result<Option<Attempt>, NtStatus> {
     let mut state = base.node.lock();
-    if let Some(going) = check_stays(&base.node, &state)? {
+    if let Some(going) = check_stays(&base.node, &state, share, &base.path)? {
         return Ok(Some(going));
     }
     if core.nodes.takings.is_moving(share, &base.path) {
@@ -279,8 +282,13 @@ fn hold(
 }
 
 // The file of a stream that somebody deletes gets no more streams.
-fn check_stays(base: &Arc<Node>, state: &NodeState) -> Result<Option<Attempt>, NtStatus> {
-    match (state.removing, state.delete_pending.is_some()) {
+fn check_stays(
+    base: &Arc<Node>,
+    state: &NodeState,
+    share: &Share,
+    path: &SharePath,
+) -> Result<Option<Attempt>, NtStatus> {
+    match (state.removing, state.is_to_go(share, path)) {
         (true, _) => Ok(Some(Attempt::Going(Arc::clone(base)))),
         (false, true) => Err(NtStatus::DELETE_PENDING),
         (false, false) => Ok(None),

@@ -15,17 +15,20 @@ use std::sync::atomic::Ordering;
 use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
 use smb::push::RecallReason;
 use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
+use tracing::warn;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::{extended, malformed, posix};
 use crate::access::deletion::Doomed;
-use crate::access::{self, Look, Remove, Set, Write};
+use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;
-use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, Naming};
+use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::locks::LockRange;
+use crate::state::node::{NodeState, OpenRecord};
+use crate::state::wish_notes;
 
 /// Changes metadata.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -239,19 +242,45 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
         let in_the_way = |region: &Region| region.owner != open.owner;
         call.recall(&open.node, RecallReason::UNLINK, in_the_way).await?;
     }
-    let mut state = open.node.lock();
-    // Closed meanwhile: the wish would be nobody's.
-    if open.is_closed() {
-        return Err(NtStatus::FILE_CLOSED);
+    let wished = Arc::clone(open);
+    let work = move || change_wish(&wished, delete.then_some(leave));
+    let is_noted = |record: &OpenRecord| record.share.journal().is_some();
+    let inline = InlineIo::Everything.unless(open.node.lock().opens.iter().any(is_noted));
+    call.blocking(inline, work).await?
+}
+
+// A wish that cannot be noted is not spoken.
+fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
+    let before = {
+        let mut state = open.node.lock();
+        // Closed meanwhile: the wish would be nobody's.
+        if open.is_closed() {
+            return Err(NtStatus::FILE_CLOSED);
+        }
+        let record = state.record(open.serial).ok_or(NtStatus::FILE_CLOSED)?;
+        let before = (state.is_record_to_go(record), record.delete_on_close);
+        set_wish(&mut state, open, wish);
+        before
+    };
+    let Err(error) = wish_notes::write_durably(&open.node) else { return Ok(()) };
+    warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
+    if let ((false, on_close), Some(_)) = (before, wish) {
+        let mut state = open.node.lock();
+        state.set_wish(open.serial, None);
+        if let Some(record) = state.record_mut(open.serial) {
+            record.delete_on_close = on_close;
+        }
     }
-    let wish = delete.then_some(leave);
-    state.delete_pending = wish;
+    Err(NtStatus::IO_DEVICE_ERROR)
+}
+
+fn set_wish(state: &mut NodeState, open: &Open, wish: Option<MayRemove>) {
+    state.set_wish(open.serial, wish);
     if let Some(record) = state.record_mut(open.serial) {
         // By the rules of POSIX the name goes with this open, whoever else has the file open.
         let goes = record.delete_on_close.is_some() || record.path.naming() == Naming::Posix;
         record.delete_on_close = wish.filter(|_| goes);
     }
-    Ok(())
 }
 
 // MS-SMB2 §3.3.5.21.1: a structure that is too short is a length mismatch.

@@ -320,6 +320,7 @@ impl Target {
     // Says whether the file is mapped for push.
     fn note_renamed(&self, open: &Open, to: &SharePath) -> bool {
         let mut state = open.node.lock();
+        state.move_wished(&self.share, |path| (*path == self.from).then(|| to.clone()));
         for record in &mut state.opens {
             if record.path_in(&self.share).as_ref() == Some(&self.from)
                 && let Some(path) = self.share.path_in(&record.share, to)

@@ -34,8 +34,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
-pub(crate) use self::record::{BootId, LockChange, LockNote, OpenNote, records, replay};
-use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record};
+pub(crate) use self::record::{
+    BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
+};
+use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
 use crate::private_file::create_anew;
 #[cfg(test)]
 use crate::share::FileIdentity;
@@ -100,7 +102,11 @@ impl Journal {
         if log.live.len() >= OPENS_MAX {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "too many persistent opens"));
         }
-        log.append(&record(OPENED, |out| note.emit(out)), true)?;
+        let mut bytes = record(OPENED, |out| note.emit(out));
+        if note.delete_pending {
+            bytes.extend(wished(note.serial, note.wished()));
+        }
+        log.append(&bytes, true)?;
         log.live.insert(note.serial, note);
         Ok(())
     }
@@ -118,6 +124,25 @@ impl Journal {
         };
         note.rename(path);
         log.append(&moved(serial, path), true)?;
+        // The note is durable, whatever becomes of the housekeeping.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
+    /// Notes what is to be deleted. Nothing is to be done where that is noted already, or the open is not.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open comes back after a crash with this wish, and no other.
+    pub(crate) fn wish_durably(&self, serial: u64, wish: WishNote) -> io::Result<()> {
+        let mut log = self.lock();
+        if log.live.get(&serial).is_none_or(|note| note.wished() == wish) {
+            return Ok(());
+        }
+        log.append(&wished(serial, wish), true)?;
+        if let Some(note) = log.live.get_mut(&serial) {
+            note.wish(wish);
+        }
         // The note is durable, whatever becomes of the housekeeping.
         let _ = self.compact(&mut log);
         Ok(())
@@ -238,6 +263,7 @@ impl Log {
 fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
     let beside = |note: &OpenNote| {
         usize::from(note.earlier.is_some())
+            + usize::from(note.delete_pending)
             + usize::from(!note.locks.is_empty())
             + note.sequences.len()
     };
@@ -288,6 +314,7 @@ pub(super) fn note_of_test(serial: u64) -> OpenNote {
         path: "a/b".to_owned(),
         earlier: None,
         locks: Vec::new(),
+        delete_pending: false,
         sequences: BTreeMap::new(),
     }
 }

@@ -8,6 +8,7 @@
 //!            | + body  | body       |       | closed: serial u64                      |
 //!            |         |            |       | locks: serial u64, sequence u32, then   |
 //!            |         |            |       |   offset u64, length u64, change u8 ... |
+//!            |         |            |       | wish: serial u64, 1 on close + 2 of the name u8 |
 //!            |         |            |       | boot: id of 16 bytes, of what follows   |
 //!            +---------+------------+-------+-----------------------------------------+
 //! ```
@@ -61,6 +62,8 @@ pub(crate) struct OpenNote {
     pub(crate) earlier: Option<String>,
     /// Byte-range locks held, in the order they were taken.
     pub(crate) locks: Vec<LockNote>,
+    /// Its file's name is to go with the last open by it.
+    pub(crate) delete_pending: bool,
     /// The last LOCK request of each bucket of the open's lock sequence.
     pub(crate) sequences: BTreeMap<u32, u32>,
 }
@@ -92,6 +95,15 @@ pub(crate) struct LockNote {
 pub(crate) enum LockChange {
     Lock(LockNote),
     Unlock { offset: u64, length: u64 },
+}
+
+/// What is to be deleted, as an open knows it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct WishNote {
+    /// The file goes with this open.
+    pub(crate) on_close: bool,
+    /// The file's name goes with the last open by it.
+    pub(crate) of_name: bool,
 }
 
 impl OpenNote {
@@ -140,12 +152,23 @@ impl OpenNote {
             identity: FileIdentity::parse(body),
             earlier: None,
             locks: Vec::new(),
+            delete_pending: false,
             sequences: BTreeMap::new(),
         })
     }
 
     pub(super) fn rename(&mut self, path: &str) {
         self.earlier = Some(std::mem::replace(&mut self.path, path.to_owned()));
+    }
+
+    pub(super) fn wish(&mut self, wish: WishNote) {
+        self.flags =
+            self.flags & !DELETE_ON_CLOSE | if wish.on_close { DELETE_ON_CLOSE } else { 0 };
+        self.delete_pending = wish.of_name;
+    }
+
+    pub(super) fn wished(&self) -> WishNote {
+        WishNote { on_close: self.flags & DELETE_ON_CLOSE != 0, of_name: self.delete_pending }
     }
 
     pub(super) fn change_locks(&mut self, sequence: u32, changes: &[LockChange]) {
@@ -173,6 +196,9 @@ impl OpenNote {
         if self.earlier.is_some() {
             records.push(moved(self.serial, &self.path));
         }
+        if self.delete_pending {
+            records.push(wished(self.serial, self.wished()));
+        }
         if !self.locks.is_empty() {
             let all: Vec<_> = self.locks.iter().copied().map(LockChange::Lock).collect();
             records.push(locked(self.serial, 0, &all));
@@ -190,6 +216,13 @@ pub(super) fn moved(serial: u64, path: &str) -> Vec<u8> {
     record(MOVED, |out| {
         out.extend_from_slice(&serial.to_le_bytes());
         put_text(out, path);
+    })
+}
+
+pub(super) fn wished(serial: u64, wish: WishNote) -> Vec<u8> {
+    record(WISH, |out| {
+        out.extend_from_slice(&serial.to_le_bytes());
+        out.push(u8::from(wish.on_close) | u8::from(wish.of_name) << 1);
     })
 }
 
@@ -266,6 +299,14 @@ pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
                     note.change_locks(u32::from_le_bytes(sequence), &changes);
                 }
             }
+            WISH => {
+                let (Some(serial), Some([wish])) = (take_u64(&mut body), take(&mut body)) else {
+                    break;
+                };
+                if let Some(note) = live.get_mut(&serial) {
+                    note.wish(WishNote { on_close: wish & 1 != 0, of_name: wish & 2 != 0 });
+                }
+            }
             BOOT => {
                 let Some(id) = take(&mut body) else { break };
                 boot = Some(BootId(id));
@@ -340,6 +381,9 @@ const MOVED: u8 = 2;
 pub(super) const CLOSED: u8 = 3;
 const LOCKS: u8 = 4;
 const BOOT: u8 = 5;
+const WISH: u8 = 6;
+/// Of the flags of an open.
+pub(crate) const DELETE_ON_CLOSE: u8 = 1 << 7;
 /// What an element of a record of locks does.
 const SHARED: u8 = 0;
 const EXCLUSIVE: u8 = 1;

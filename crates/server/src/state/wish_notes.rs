@@ -1,0 +1,45 @@
+//! Wishes to delete in the logs of opens: what a crash leaves of a file's names is what was answered.
+//!
+//! What is noted is what the node says while the names of the logs are held: of two changes at once the later one is
+//! noted last, whoever notes it.
+//!
+//! Spec: MS-SMB2 §3.3.5.9.10 (persistent opens), MS-FSA §2.1.5.15.3.
+
+use std::io;
+use std::sync::Arc;
+
+use super::node::{Node, OpenRecord};
+use crate::share::journal::{Journal, WishNote};
+
+/// Notes for each persistent open of a file what is to be deleted. Blocks where
+/// its shares keep logs.
+///
+/// # Durability
+///
+/// After `Ok` the opens come back after a crash with the wishes there were, or later ones.
+pub(crate) fn write_durably(node: &Node) -> io::Result<()> {
+    // One that is just being noted will be persistent.
+    let mut shares: Vec<_> = {
+        let state = node.lock();
+        let noted = state.opens.iter().filter(|record| record.share.journal().is_some());
+        noted.map(|record| Arc::clone(&record.share)).collect()
+    };
+    // The same order for everybody.
+    let address = |journal: &Journal| std::ptr::from_ref(journal).addr();
+    shares.sort_by_key(|share| share.journal().map(address));
+    shares.dedup_by_key(|share| share.journal().map(address));
+    let _names: Vec<_> =
+        shares.iter().filter_map(|share| share.journal()).map(Journal::hold_names).collect();
+    let notes: Vec<_> = {
+        let state = node.lock();
+        let note = |record: &OpenRecord| {
+            let on_close = record.delete_on_close.is_some();
+            let wish = WishNote { on_close, of_name: state.is_record_to_go(record) };
+            (Arc::clone(&record.share), record.serial, wish)
+        };
+        state.opens.iter().map(note).collect()
+    };
+    notes.into_iter().try_for_each(|(share, serial, wish)| {
+        share.journal().map_or(Ok(()), |journal| journal.wish_durably(serial.0, wish))
+    })
+}

@@ -1,0 +1,129 @@
+//! The names of a file that are to go: a wish to delete is spoken of one name, and takes that one away.
+//!
+//! ```text
+//!  FileDispositionInformation --+               no open is left by the name, nor of a stream
+//!  CLOSE of an open that  ------+--> [Wished] ----------------------------------------------> the name is removed
+//!    deletes on close                   |
+//!                                       +--> taken back by the same name: nothing happens
+//! ```
+//!
+//! A wish keeps the share and the path of the open that spoke it, kept up to date by renames: other hard links of
+//! the file are nobody's wish, and the last open by the name may be of a share that is only read. Which opens are by
+//! a name is known by their paths, and only where the file has been seen with several links: a path may lead through
+//! symbolic links, so of a file with one link all paths are that one.
+//!
+//! Spec: MS-FSA §2.1.5.4, §2.1.5.15.3 (Link.IsDeleted).
+
+use std::sync::Arc;
+
+use super::locks::OpenSerial;
+use super::node::{NodeState, OpenRecord};
+use crate::access::MayRemove;
+use crate::share::{Share, SharePath};
+
+/// A name that is to go.
+#[derive(Clone, Debug)]
+pub(crate) struct Wished {
+    /// Where it is.
+    pub(crate) share: Arc<Share>,
+    /// Its path there.
+    pub(crate) path: SharePath,
+    /// It was spoken by whoever was admitted to that.
+    pub(crate) leave: MayRemove,
+}
+
+impl Wished {
+    fn of(record: &OpenRecord, leave: MayRemove) -> Self {
+        Self { share: Arc::clone(&record.share), path: record.path.clone(), leave }
+    }
+
+    // Whether a path may be this name. Shares that lie apart may be one directory mounted twice.
+    fn may_be(&self, share: &Share, path: &SharePath) -> bool {
+        let ours = share.path_in(&self.share, path);
+        ours.map_or_else(|| !share.overlaps(&self.share), |path| path == self.path)
+    }
+}
+
+impl NodeState {
+    /// The name that an open has is to go. Costs nothing the second time.
+    pub(crate) fn wish(&mut self, record: &OpenRecord, leave: MayRemove) {
+        if !self.is_record_to_go(record) {
+            self.delete_pending.push(Wished::of(record, leave));
+        }
+    }
+
+    /// Speaks the wish for the name of an open that is there, or takes back what was wished of that.
+    pub(crate) fn set_wish(&mut self, serial: OpenSerial, leave: Option<MayRemove>) {
+        let Some(record) = self.record(serial) else { return };
+        match leave {
+            Some(leave) => {
+                let wished = Wished::of(record, leave);
+                if !self.is_record_to_go(record) {
+                    self.delete_pending.push(wished);
+                }
+            }
+            None => {
+                let stays: Vec<_> = self
+                    .delete_pending
+                    .iter()
+                    .filter(|wished| !self.is_by(record, wished))
+                    .cloned()
+                    .collect();
+                self.delete_pending = stays;
+            }
+        }
+    }
+
+    /// Whether the name of an open is to go.
+    pub(crate) fn is_record_to_go(&self, record: &OpenRecord) -> bool {
+        self.delete_pending.iter().any(|wished| self.is_by(record, wished))
+    }
+
+    /// Whether a name is to go.
+    pub(crate) fn is_to_go(&self, share: &Share, path: &SharePath) -> bool {
+        let may_be = |wished: &Wished| !self.is_linked || wished.may_be(share, path);
+        self.delete_pending.iter().any(may_be)
+    }
+
+    /// Takes the names out that nobody has open any more: the caller removes them. While a stream of the file is
+    /// open it has all its names.
+    pub(super) fn take_wished(&mut self) -> Vec<Wished> {
+        if !self.streams.is_empty() || self.delete_pending.is_empty() {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.delete_pending);
+        let (stays, goes) = all
+            .into_iter()
+            .partition(|wished| self.opens.iter().any(|open| self.is_by(open, wished)));
+        self.delete_pending = stays;
+        goes
+    }
+
+    /// The same of the name an open had, whoever has it open: the rules of POSIX.
+    pub(super) fn take_wished_of(&mut self, record: &OpenRecord) -> Vec<Wished> {
+        let all = std::mem::take(&mut self.delete_pending);
+        let (goes, stays) = all.into_iter().partition(|wished| self.is_by(record, wished));
+        self.delete_pending = stays;
+        goes
+    }
+
+    /// A name of the file has changed, or that of a directory above: `to` says the new one of `share`'s old.
+    pub(crate) fn move_wished(
+        &mut self,
+        share: &Share,
+        to: impl Fn(&SharePath) -> Option<SharePath>,
+    ) {
+        for wished in &mut self.delete_pending {
+            let path = wished.share.path_in(share, &wished.path);
+            let moved = path.and_then(|path| share.path_in(&wished.share, &to(&path)?));
+            if let Some(moved) = moved {
+                wished.path = moved.meant(wished.path.naming());
+            }
+        }
+    }
+
+    // Of a stream there is one name, whatever its file's are.
+    fn is_by(&self, record: &OpenRecord, wished: &Wished) -> bool {
+        !self.is_linked || record.base.is_some() || wished.may_be(&record.share, &record.path)
+    }
+}
