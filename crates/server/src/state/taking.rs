@@ -10,6 +10,8 @@
 //!  to move    note the directory --> is anything below it open? --> change the disk --> count --> done
 //! ```
 //!
+//! Whoever is sent back often keeps names as they are for one more look-up: renames wait for it, in turn.
+//!
 //! A file is claimed from before it is known that nobody has it open until the disk says what its name means.
 //! Counts are kept for groups of inodes: a stranger in the group costs one more look-up.
 //!
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smb::NtStatus;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::locks::OpenSerial;
 use super::node::{Node, OpenRecord};
@@ -34,6 +36,20 @@ pub(crate) struct Takings {
     /// How many there are: mostly none, and then nobody pays for a lock.
     moves: AtomicUsize,
     moved: Notify,
+    /// Held by each rename, and alone by a look-up that was sent back often. Who comes first is first.
+    names: Arc<RwLock<()>>,
+}
+
+/// A rename may change the disk until this is dropped.
+#[derive(Debug)]
+pub(crate) struct MayRename {
+    _guard: OwnedRwLockReadGuard<()>,
+}
+
+/// No rename changes the disk until this is dropped.
+#[derive(Debug)]
+pub(crate) struct NamesHeld {
+    _guard: OwnedRwLockWriteGuard<()>,
 }
 
 /// A directory, as one share calls it.
@@ -50,6 +66,7 @@ impl Default for Takings {
             moving: Mutex::default(),
             moves: AtomicUsize::new(0),
             moved: Notify::new(),
+            names: Arc::default(),
         }
     }
 }
@@ -76,6 +93,17 @@ impl Takings {
         self.counts.iter().for_each(|count| {
             count.fetch_add(1, Ordering::SeqCst);
         });
+    }
+
+    /// To be had before a rename changes the disk, and after everything else that it waits for but a thread.
+    pub(crate) async fn may_rename(&self) -> MayRename {
+        MayRename { _guard: Arc::clone(&self.names).read_owned().await }
+    }
+
+    /// Keeps renames from changing the disk, for a look-up that was sent back often. To be held while it looks, and
+    /// while it waits for nothing but a thread.
+    pub(crate) async fn hold_names(&self) -> NamesHeld {
+        NamesHeld { _guard: Arc::clone(&self.names).write_owned().await }
     }
 
     /// Keeps anything below a directory from being opened until the returned value is dropped.
@@ -217,6 +245,26 @@ mod tests {
         assert!(waits);
         drop(moving);
         settled.await;
+    }
+
+    #[tokio::test]
+    async fn a_rename_waits_for_a_look_up_that_holds_names_and_then_goes_on() {
+        let takings = Takings::default();
+        let is_ready = async |event: std::pin::Pin<&mut dyn Future<Output = MayRename>>| {
+            tokio::select! {
+                biased;
+                _ = event => true,
+                () = std::future::ready(()) => false,
+            }
+        };
+        let (first, second) = (takings.may_rename().await, takings.may_rename().await);
+        drop((first, second));
+        let held = takings.hold_names().await;
+        let renaming = takings.may_rename();
+        tokio::pin!(renaming);
+        assert!(!is_ready(renaming.as_mut()).await);
+        drop(held);
+        assert!(is_ready(renaming.as_mut()).await);
     }
 
     #[test]

@@ -300,6 +300,7 @@ async fn settle(
     let mut _resizing = None;
     let on_the_spot = share.reach_on_the_spot().filter(|_| !wish.is_much());
     let mut reach = on_the_spot.unwrap_or(Reach::FewNames);
+    let mut sent_back = 0;
     for _ in 0..ATTEMPTS_MAX {
         let (core, wish_too) = (Arc::clone(&call.link.core), Arc::clone(wish));
         let share_too = Arc::clone(share);
@@ -313,10 +314,15 @@ async fn settle(
             Reach::Everywhere => Some(call.scan().await?),
             Reach::FewNames | Reach::TopFileSystem => None,
         };
+        let takings = &call.link.core.nodes.takings;
+        let _held = match sent_back >= SENT_BACK_MAX {
+            true => Some(call.wait_for_work(takings.hold_names()).await?),
+            false => None,
+        };
         let work = move || attempt::attempt(&core, &share_too, &wish_too, reach);
         match call.blocking(inline, work).await?? {
             Attempt::Done(created) => return Ok(*created),
-            Attempt::Again => {}
+            Attempt::Again => sent_back += 1,
             Attempt::Farther => reach = reach.farther(),
             Attempt::Going(node) => call.wait(node.removed()).await?,
             Attempt::Making { making, found } => call.wait_for_work(making.settled(found)).await?,
@@ -459,3 +465,5 @@ fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>, allocation: u64) -> Opt
 
 /// Attempts before an open is given up: more than the holders of leases a file can have in turn.
 const ATTEMPTS_MAX: usize = 64;
+/// How often an attempt is overtaken by others who take names before renames wait for it.
+const SENT_BACK_MAX: usize = 8;

@@ -26,7 +26,7 @@ use crate::state::making::MadeBefore;
 use crate::state::node::{Node, OpenRecord};
 use crate::state::nodes::Named;
 use crate::state::sharing::{Kinds, Sharing};
-use crate::state::taking::Claimed;
+use crate::state::taking::{Claimed, MayRename};
 
 /// Gives an open file another name.
 pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
@@ -66,6 +66,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         let inline = target.share.inline_by_name(&[&target.from, &to]).unless(is_much);
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
         let name = target.name(open, &to, before, replace);
+        let may_rename = call.wait_for_work(core.nodes.takings.may_rename()).await?;
         let renaming = Renaming {
             core: Arc::clone(core),
             open: open_too,
@@ -74,6 +75,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
             creation,
             replace,
             _claimed: claimed,
+            _may_rename: may_rename,
         };
         let core = Arc::clone(core);
         let work = move || name.give(&core, || renaming.carry_out(leave));
@@ -103,6 +105,7 @@ struct Renaming {
     creation: Option<u64>,
     replace: Option<Replace>,
     _claimed: Option<Claimed>,
+    _may_rename: MayRename,
 }
 
 impl Renaming {
