@@ -8,7 +8,7 @@ pub(crate) fn url(data: &[u8]) {
     let Ok(url) = text.parse::<SmbUrl>() else { return };
     assert!(!url.host.is_empty() && !url.share.is_empty());
     let again = format!(
-        "smb://{};{}:{}@{}:{}/{}/{}",
+        "smb://{};{}:{}@{}:{}/{}/{}{}",
         escape(&url.domain),
         escape(&url.user),
         escape(&url.password),
@@ -16,6 +16,7 @@ pub(crate) fn url(data: &[u8]) {
         url.port,
         escape(&url.share),
         escape(&url.path),
+        if url.is_directory { "/" } else { "" },
     );
     assert_eq!(again.parse::<SmbUrl>(), Ok::<_, UrlError>(url));
 }
