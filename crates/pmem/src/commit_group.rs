@@ -164,24 +164,30 @@ impl CommitGroup {
     pub fn of(file: &File) -> io::Result<Self> {
         let stat = rustix::fs::fstat(file)?;
         let key = (stat.st_dev, stat.st_ino);
-        if let Some(group) = known(key) {
-            return Ok(Self { group });
+        let group = match known(key) {
+            Some(group) => group,
+            None => Self::enter(SyncedFile { file: reopen(file)?, key }),
+        };
+        // After it can be found, whoever has entered it: who notes a failure looks for groups afterwards.
+        if poisoned().get_or_insert_default().contains(key) {
+            group.poison();
         }
-        // Opened under no lock: a device that hangs keeps nobody from the files of another.
-        let fresh = Arc::new(Group::new(SyncedFile { file: reopen(file)?, key }));
+        Ok(Self { group })
+    }
+
+    // Of a file that was opened under no lock: a device that hangs keeps nobody from the files of another.
+    fn enter(file: SyncedFile) -> Arc<Group<SyncedFile>> {
+        let key = file.key;
+        let fresh = Arc::new(Group::new(file));
         let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = groups.get_or_insert_with(HashMap::new).entry(key).or_default();
         // Somebody may have been faster. Then ours goes, after the lock: its end takes that again.
-        if let Some(group) = entry.upgrade() {
-            return Ok(Self { group });
-        }
-        *entry = Arc::downgrade(&fresh);
+        let group = entry.upgrade().unwrap_or_else(|| {
+            *entry = Arc::downgrade(&fresh);
+            Arc::clone(&fresh)
+        });
         drop(groups);
-        // After it can be found: whoever refuses a whole file system looks for groups afterwards.
-        if poisoned().get_or_insert_default().contains(key) {
-            fresh.poison();
-        }
-        Ok(Self { group: fresh })
+        group
     }
 
     /// Notes that bytes of a file may be lost for which there is no group, as no descriptor is left for one.
