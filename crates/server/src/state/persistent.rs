@@ -237,6 +237,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     open.set_durable(core, Durable { timeout, persistent: true });
     {
         let mut state = node.lock();
+        state.is_linked |= found.has_several_names();
         state.opens.push(OpenRecord {
             serial,
             sharing: sharing(note.flags),

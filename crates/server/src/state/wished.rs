@@ -110,15 +110,19 @@ impl NodeState {
     /// A name of the file has changed, or that of a directory above: `to` says the new one of `share`'s old.
     pub(crate) fn move_wished(
         &mut self,
-        share: &Share,
+        share: &Arc<Share>,
         to: impl Fn(&SharePath) -> Option<SharePath>,
     ) {
         for wished in &mut self.delete_pending {
             let path = wished.share.path_in(share, &wished.path);
-            let moved = path.and_then(|path| share.path_in(&wished.share, &to(&path)?));
-            if let Some(moved) = moved {
-                wished.path = moved.meant(wished.path.naming());
-            }
+            let Some(moved) = path.and_then(|path| to(&path)) else { continue };
+            let (of, path) = match share.path_in(&wished.share, &moved) {
+                Some(path) => (Arc::clone(&wished.share), path),
+                // It has left the share that the wish was spoken in.
+                None => (Arc::clone(share), moved),
+            };
+            wished.path = path.meant(wished.path.naming());
+            wished.share = of;
         }
     }
 
