@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
 };
@@ -345,4 +347,19 @@ fn a_stream_that_is_open_is_not_replaced_by_another() {
     assert_eq!(one.read(kept, 100).1, b"KEPTo");
     assert_eq!(one.close(kept), NtStatus::SUCCESS);
     assert_eq!(two.rename(taker, ":two", replace), NtStatus::SUCCESS);
+}
+
+#[test]
+fn streams_are_nobody_elses_to_read_on_the_machine() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let id = wire.open("f:s", |_| {}).id;
+    assert_eq!(wire.write(id, b"private"), NtStatus::SUCCESS);
+    let homes = fixture.dir.path().join(".landfast-streams");
+    let mode = || std::fs::metadata(&homes).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o700);
+    // As servers before have left it.
+    std::fs::set_permissions(&homes, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let _next = fixture.another(|_| {});
+    assert_eq!(mode(), 0o700);
 }

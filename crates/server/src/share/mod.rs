@@ -214,6 +214,11 @@ impl Share {
             self.journal = Some(journal);
             self.left_over = LeftOver::new(left_over);
         }
+        if !self.is_read_only()
+            && let Err(error) = self.close_homes()
+        {
+            warn!(share = self.name, %error, "streams stay readable to other users of this machine");
+        }
         // Behind the log: another server that has it has half-made links, too.
         if !self.is_read_only()
             && let Err(error) = self.sweep_new_links()

@@ -409,6 +409,16 @@ impl Share {
         }
     }
 
+    /// Takes the directory of all of them from other local users, as servers before have left it to them.
+    pub(super) fn close_homes(&self) -> Result<(), Errno> {
+        let homes = match open_homes(&self.root) {
+            Err(Errno::NOENT) => return Ok(()),
+            homes => homes?,
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::fchmod(rustix::fs::openat(homes, ".", flags, Mode::empty())?, HOME_MODE)
+    }
+
     /// The directory of all of them, made if need be.
     pub(super) fn homes(&self) -> Result<OwnedFd, ShareError> {
         match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
@@ -439,7 +449,8 @@ impl Share {
         if let Err(errno) = outcome {
             let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
             if errno == Errno::EXIST {
-                return self.home(file)?.ok_or(ShareError::NotFound);
+                // Another share that lies above or below has made it, where this one does not look.
+                return self.home(file)?.ok_or(ShareError::PeerStreamUnsupported);
             }
             return Err(errno.into());
         }
@@ -493,7 +504,8 @@ const MARK: char = ':';
 /// Streams of one file; a list of as many of the longest names still fits one answer.
 const STREAMS_MAX: usize = 1024;
 const STREAM_MODE: Mode = Mode::from_raw_mode(0o666);
-const HOME_MODE: Mode = Mode::from_raw_mode(0o777);
+// The server's alone: a stream is no more readable than its file, whose mode it does not have.
+const HOME_MODE: Mode = Mode::from_raw_mode(0o700);
 
 #[cfg(test)]
 mod tests {
