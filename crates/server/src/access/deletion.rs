@@ -44,6 +44,9 @@ impl Doomed<'_> {
 }
 
 /// Whether a share would be gone without this directory: it is the top of one, or lies above. May block.
-pub(crate) fn holds_a_share(core: &Core, directory: FileKey) -> bool {
-    core.shares().iter().any(|share| share.lies_in(directory))
+pub(crate) fn holds_a_share(core: &Core, share: &Share, directory: FileKey) -> bool {
+    // Only those that may lie below `share` are looked at: another's file system may not answer.
+    core.shares().iter().any(|other| {
+        other.root_key() == directory || (other.overlaps(share) && other.lies_in(directory))
+    })
 }

@@ -250,7 +250,7 @@ pub(super) async fn set_reparse_point(
     let work = move || {
         let (_alone, _unmapped) = (alone, unmapped);
         let (entry, path) = (&open_too.entry, open_too.path());
-        if entry.is_directory() && holds_a_share(&core, entry.key()) {
+        if entry.is_directory() && holds_a_share(&core, &share, entry.key()) {
             return Err(ShareError::AccessDenied);
         }
         share.turn_into_link(leave, entry, &path, &link.substitute)

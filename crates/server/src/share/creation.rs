@@ -66,6 +66,15 @@ impl Share {
         Ok(NewName { parent, parent_key, leaf: path.leaf().to_owned() })
     }
 
+    /// The directory that `path` lies in, if it is a name of this file itself and no link that leads to it.
+    pub(crate) fn entry_of(&self, path: &SharePath, file: FileKey) -> Option<FileKey> {
+        let parent = self.parent_of(path).ok()?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let itself = rustix::fs::openat(&parent, path.leaf(), flags, Mode::empty()).ok()?;
+        let is_it = identify(&itself).ok()?.0 == file;
+        is_it.then_some(identify(&parent).ok()?.0)
+    }
+
     /// Makes what must not exist and opens it, a file for reading and writing. `made` learns at once what it is.
     ///
     /// # Errors

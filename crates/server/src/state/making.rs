@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::share::{FileKey, Found, FoundStream, NewName, Share, SharePath, StreamName};
+use crate::share::{FileKey, Found, NewName, Share, SharePath, StreamName, folded};
 
 /// What is being made, in all shares of a server.
 #[derive(Debug)]
@@ -86,8 +86,9 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    // Until it is known what was made it may be whatever is as empty as something new. In a share that has nothing to do
-    // with this one it is not: a file system that does not answer holds up nobody there.
+    // Until it is known what was made it may be whatever is as empty as something new and has the name that is made, or
+    // was found by a link. In a share that has nothing to do with this one it is not: a file system that does not answer
+    // holds up nobody there.
     fn may_be(&self, share: &Share, found: &Sighting) -> bool {
         match (self.makes, self.made.get()) {
             (Makes::Name, _) => false,
@@ -96,6 +97,7 @@ impl Making {
                 found.is_as_new
                     && found.is_directory == (makes == Makes::Directory)
                     && self.share.overlaps(share)
+                    && found.spot.as_ref().is_none_or(|spot| *spot == self.spot)
             }
         }
     }
@@ -121,30 +123,29 @@ impl Making {
 }
 
 /// Something that was found by its name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Sighting {
     key: FileKey,
     is_directory: bool,
     is_as_new: bool,
-}
-
-impl From<&Found> for Sighting {
-    fn from(found: &Found) -> Self {
-        let (key, is_directory) = (found.key, found.is_directory);
-        Self { key, is_directory, is_as_new: found.is_as_new() }
-    }
+    /// `None` where it was found by a symbolic link.
+    spot: Option<Spot>,
 }
 
 impl Sighting {
-    /// Of a stream.
-    pub(crate) fn of_stream(key: FileKey) -> Self {
-        Self { key, is_directory: false, is_as_new: true }
+    /// Of a file or directory that a share has at `path`. May block.
+    pub(crate) fn of(share: &Share, found: &Found, path: &SharePath) -> Self {
+        let (key, is_directory) = (found.key, found.is_directory);
+        let is_as_new = found.is_as_new() && key != share.root_key();
+        let entry = is_as_new.then(|| share.entry_of(path, key)).flatten();
+        let spot = entry.map(|parent| Spot { parent, folded: folded(path.leaf()) });
+        Self { key, is_directory, is_as_new, spot }
     }
-}
 
-impl From<&FoundStream> for Sighting {
-    fn from(found: &FoundStream) -> Self {
-        Self::of_stream(found.key)
+    /// Of a stream of a file.
+    pub(crate) fn of_stream(file: FileKey, name: &StreamName, key: FileKey) -> Self {
+        let spot = Some(Spot::of_stream(file, name));
+        Self { key, is_directory: false, is_as_new: true, spot }
     }
 }
 
@@ -200,11 +201,15 @@ impl Makings {
 
     /// What makes what was found in a share, if anybody does: it is not to be opened, nor to lose its name, before that
     /// is over.
-    pub(crate) fn of(&self, share: &Share, found: impl Into<Sighting>) -> Option<Arc<Making>> {
+    pub(crate) fn of(
+        &self,
+        share: &Share,
+        found: impl FnOnce() -> Sighting,
+    ) -> Option<Arc<Making>> {
         if self.how_many.load(Ordering::SeqCst) == 0 {
             return None;
         }
-        let found = found.into();
+        let found = found();
         self.lock().iter().find(|making| making.may_be(share, &found)).cloned()
     }
 
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn a_name_is_claimed_once_in_its_directory_in_whatever_case() {
         let scene = Scene::new();
-        let before = scene.makings.before(&crate::share::folded("name"));
+        let before = scene.makings.before(&folded("name"));
         let claim = scene.claim("Name", Makes::File).unwrap();
         assert!(claim.is_first_since(before));
         scene.claim("nAME", Makes::Directory).unwrap_err();
@@ -313,18 +318,26 @@ mod tests {
     async fn what_may_be_just_made_is_waited_for_until_it_is_known_what_was_made() {
         let scene = Scene::new();
         let (new, full) = (scene.found("new", ""), scene.found("full", "bytes"));
-        let claim = scene.claim("link", Makes::File).unwrap();
-        let making = scene.makings.of(&scene.share, &new).expect("it is as empty as a new one");
-        assert!(scene.makings.of(&scene.share, &full).is_none());
+        let beside = scene.found("beside", "");
+        std::os::unix::fs::symlink("beside", scene.dir.path().join("link")).unwrap();
+        let making_of = |scene_too: &Scene, found: &Found, name: &str| {
+            let (share, path) = (&scene_too.share, SharePath::parse(name).unwrap());
+            scene.makings.of(share, || Sighting::of(share, found, &path))
+        };
+        let claim = scene.claim("NEW", Makes::File).unwrap();
+        let making = making_of(&scene, &new, "new").expect("it is as empty as a new one");
+        assert!(making_of(&scene, &full, "full").is_none());
+        assert!(making_of(&scene, &beside, "beside").is_none(), "it has another name");
+        assert!(making_of(&scene, &beside, "link").is_some(), "its own name is not known");
         let elsewhere = Scene::new();
-        assert!(scene.makings.of(&elsewhere.share, &new).is_none(), "in another directory");
+        assert!(making_of(&elsewhere, &new, "new").is_none(), "in another directory");
         claim.note(full.key);
         making.settled(Some(new.key)).await;
-        assert!(scene.makings.of(&scene.share, &new).is_none());
-        let making = scene.makings.of(&elsewhere.share, &full).expect("it is what was made");
+        assert!(making_of(&scene, &new, "new").is_none());
+        let making = making_of(&elsewhere, &full, "full").expect("it is what was made");
         drop(claim);
         making.settled(Some(full.key)).await;
-        assert!(scene.makings.of(&scene.share, &full).is_none());
+        assert!(making_of(&scene, &full, "full").is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::state::caching::Intent;
 use crate::state::changes::{Change, Changing};
 use crate::state::durable;
 use crate::state::locks::LockRange;
-use crate::state::making::Making;
+use crate::state::making::{Making, Sighting};
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
 use crate::state::taking::Seen;
@@ -103,7 +103,8 @@ fn look_up(
         located => located?,
     };
     if let Some(found) = &located.found
-        && let Some(making) = core.nodes.makings.of(share, found)
+        && let Some(making) =
+            core.nodes.makings.of(share, || Sighting::of(share, found, &located.path))
     {
         return Ok(Some(Attempt::Making { making, found: Some(found.key) }));
     }

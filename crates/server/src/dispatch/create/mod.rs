@@ -25,6 +25,7 @@ mod tests;
 mod wish;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smb::HeaderFlags;
 use smb::create::{
@@ -310,17 +311,26 @@ async fn settle(
             Reach::Everywhere => false,
         };
         let inline = if is_at_hand { InlineIo::Everything } else { InlineIo::CachedReads };
-        let _scan = match reach {
+        let scan = match reach {
             Reach::Everywhere => Some(call.scan().await?),
             Reach::FewNames | Reach::TopFileSystem => None,
         };
         let takings = &call.link.core.nodes.takings;
-        let _held = match sent_back >= SENT_BACK_MAX {
-            true => Some(call.wait_for_work(takings.hold_names()).await?),
+        let held = match sent_back == SENT_BACK_MAX {
+            // Not for ever: renames of another share may hang in its file system. Nor in a row: it may be no rename
+            // that sends it back.
+            true => {
+                sent_back = 0;
+                let held = tokio::time::timeout(HOLD_PATIENCE, takings.hold_names());
+                call.wait_for_work(held).await?.ok()
+            }
             false => None,
         };
         let work = move || attempt::attempt(&core, &share_too, &wish_too, reach);
-        match call.blocking(inline, work).await?? {
+        let attempted = call.blocking(inline, work).await??;
+        // What it waits for from here on may wait for them.
+        drop((held, scan));
+        match attempted {
             Attempt::Done(created) => return Ok(*created),
             Attempt::Again => sent_back += 1,
             Attempt::Farther => reach = reach.farther(),
@@ -467,3 +477,5 @@ fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>, allocation: u64) -> Opt
 const ATTEMPTS_MAX: usize = 64;
 /// How often an attempt is overtaken by others who take names before renames wait for it.
 const SENT_BACK_MAX: usize = 8;
+/// How long such a look-up waits for renames under way before it looks all the same.
+const HOLD_PATIENCE: Duration = Duration::from_secs(1);

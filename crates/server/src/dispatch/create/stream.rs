@@ -19,7 +19,7 @@ use crate::share::{
     DosAttributes, Entry, Found, FoundStream, Metadata, Reach, Share, ShareError, SharePath,
     StreamName,
 };
-use crate::state::making::{Makes, Spot};
+use crate::state::making::{Makes, Sighting, Spot};
 use crate::state::node::{Node, NodeState, StreamHold};
 use crate::state::taking::Seen;
 
@@ -44,7 +44,8 @@ pub(super) fn look_up(
         let Some(before) = before else { return Ok(None) };
         return create_with_file(core, share, wish, located.path, name, before).map(Some);
     };
-    if let Some(making) = core.nodes.makings.of(share, &file) {
+    let sighting = || Sighting::of(share, &file, &located.path);
+    if let Some(making) = core.nodes.makings.of(share, sighting) {
         return Ok(Some(Attempt::Making { making, found: Some(file.key) }));
     }
     let creates = wish.creates();
@@ -69,7 +70,8 @@ pub(super) fn look_up(
     }
     let found = share.find_stream(&file, name)?;
     if let Some(stream) = &found
-        && let Some(making) = core.nodes.makings.of(share, stream)
+        && let Some(making) =
+            core.nodes.makings.of(share, || Sighting::of_stream(file.key, name, stream.key))
     {
         return Ok(Some(Attempt::Making { making, found: Some(stream.key) }));
     }

@@ -23,6 +23,7 @@ use crate::share::{
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::making::MadeBefore;
+use crate::state::making::{Making, Sighting};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::nodes::Named;
 use crate::state::sharing::{Kinds, Sharing};
@@ -114,7 +115,7 @@ impl Renaming {
         let Self { core, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
         let _moving = if open.entry.is_directory() {
-            if holds_a_share(core, open.node.key()) {
+            if holds_a_share(core, share, open.node.key()) {
                 return Err(ShareError::AccessDenied);
             }
             let moving = core.nodes.takings.begin_move(share, from);
@@ -366,7 +367,8 @@ impl Target {
             let before = call.link.core.nodes.makings.before(&folded(wanted.leaf()));
             let inherits = adds == Adds::Renamed && !open.entry.is_directory();
             let looked_in = Arc::clone(&share);
-            let look = move |reach| -> Result<(Located, bool, Option<Remembered>), ShareError> {
+            let makings = Arc::clone(&call.link.core.nodes.makings);
+            let look = move |reach| -> Result<Look, ShareError> {
                 let share = &looked_in;
                 let located = share.locate_within(&wanted, reach)?;
                 let read_only = match &located.found {
@@ -376,12 +378,15 @@ impl Target {
                     }
                     None => false,
                 };
+                let making = located.found.as_ref().and_then(|found| {
+                    makings.of(share, || Sighting::of(share, found, &located.path))
+                });
                 let is_free = located.found.is_none();
                 let remembered =
                     if is_free && inherits { share.remembered(&located.path) } else { None };
-                Ok((located, read_only, remembered))
+                Ok((located, read_only, remembered, making))
             };
-            let (located, read_only, remembered) = call.looking_up(&share, look).await?;
+            let (located, read_only, remembered, making) = call.looking_up(&share, look).await?;
             if let Some(Remembered { path, creation }) = remembered {
                 return Ok(Cleared::free(path, Some(creation), before));
             }
@@ -389,7 +394,7 @@ impl Target {
                 return Ok(Cleared::free(located.path, None, before));
             };
             // It may be unmade, or else is open when this is over.
-            if let Some(making) = call.link.core.nodes.makings.of(&self.share, &found) {
+            if let Some(making) = making {
                 call.wait_for_work(making.settled(Some(found.key))).await?;
                 continue;
             }
@@ -429,6 +434,9 @@ impl Target {
         Err(NtStatus::ACCESS_DENIED)
     }
 }
+
+/// What has a name, whether that is marked read-only, what is remembered of it if nothing has it, who is making it.
+type Look = (Located, bool, Option<Remembered>, Option<Arc<Making>>);
 
 /// Leave to replace what has the name, if the client wants that.
 pub(super) fn replacement(

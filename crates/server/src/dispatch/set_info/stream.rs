@@ -64,8 +64,10 @@ async fn to_named(
             if is_read_only(call, open).await? {
                 return Err(NtStatus::ACCESS_DENIED);
             }
-            if let Some(making) = call.link.core.nodes.makings.of(&share, Sighting::of_stream(key))
-            {
+            let base = open.node.lock().record(open.serial).and_then(|record| record.base.clone());
+            let base = base.ok_or(NtStatus::FILE_CLOSED)?.key();
+            let sighting = || Sighting::of_stream(base, &name, key);
+            if let Some(making) = call.link.core.nodes.makings.of(&share, sighting) {
                 call.wait_for_work(making.settled(Some(key))).await?;
                 continue;
             }
