@@ -2,9 +2,11 @@
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
 //! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
-//! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking)) with [`sharing`], [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], and waits until that
-//! is [`told`]), [`locks`], the [`changes`] and [`reads`] under way, and the [`turns`] of WRITEs.
-//! Opens that outlive their connection: [`durable`] with
+//! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking) or [made](making); who
+//! [leaves](leave) it last takes the names that were [wished](wished) away, which [`wish_notes`] keep) with [`sharing`],
+//! [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], waits until that is [`told`], and is waited for
+//! in [`breaks`]), [`locks`], the [`changes`] and [`reads`] under way, and the [`turns`] of WRITEs.
+//! Opens that outlive their connection: [`durable`], found in [`durable_opens`], with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
 //! [`throttle`], [`clients`], and what they hold of the server: [`account`]. Ids that peers hold are
