@@ -10,7 +10,9 @@ use crate::{Attack, Siege};
 
 /// More strangers than may wait: the oldest makes room.
 pub(crate) fn strangers(siege: &Siege) -> Attack {
-    let held: Vec<_> = (0..1_100).map(|_| TcpStream::connect(siege.address).unwrap()).collect();
+    let held: Vec<_> = (0..1_099).map(|_| TcpStream::connect(siege.address).unwrap()).collect();
+    // Connections are there before the server takes them: once the last one is answered, it has taken all.
+    let held = (held, siege.dial(7));
     let reached = settled(siege, |status| status.unauthenticated);
     Attack {
         at: "Limits::unauthenticated_max",
