@@ -46,8 +46,21 @@ impl Landfast {
 
     /// The same on one core.
     pub(crate) fn start_on(core: usize, directory: &Path, extra: &[&str]) -> Result<Self, Failure> {
+        Self::start_build_on(&workspace::landfast()?, core, directory, extra)
+    }
+
+    /// The same of another build.
+    pub(crate) fn start_build_on(
+        binary: &Path,
+        core: usize,
+        directory: &Path,
+        extra: &[&str],
+    ) -> Result<Self, Failure> {
         let ports = [free_port()?, free_port()?];
-        Self::start_as(directory, ports, extra, |step| step.on_core(core))
+        let args = shared(directory);
+        let args: Vec<&str> =
+            args.iter().map(String::as_str).chain(extra.iter().copied()).collect();
+        Self::start_step(binary, directory, ports, &args, |step| step.on_core(core))
     }
 
     /// With share and users from a config file that `args` name, where an earlier one listened.
@@ -62,7 +75,7 @@ impl Landfast {
             earlier.map_or_else(free_port, |address| Ok(address.smb.port()))?,
             rdma.map_or_else(free_port, |address| Ok(address.port()))?,
         ];
-        Self::start_step(directory, ports, args, placed)
+        Self::start_step(&workspace::landfast()?, directory, ports, args, placed)
     }
 
     fn start_as(
@@ -71,20 +84,19 @@ impl Landfast {
         extra: &[&str],
         placed: impl FnOnce(Step) -> Step,
     ) -> Result<Self, Failure> {
-        let (share, user) =
-            (format!("{SHARE}={}", directory.display()), format!("{USER}:{PASSWORD}"));
-        let mut args = vec!["--share", &share, "--user", &user];
-        args.extend(extra);
-        Self::start_step(directory, ports, &args, placed)
+        let args = shared(directory);
+        let args: Vec<&str> =
+            args.iter().map(String::as_str).chain(extra.iter().copied()).collect();
+        Self::start_step(&workspace::landfast()?, directory, ports, &args, placed)
     }
 
     fn start_step(
+        binary: &Path,
         directory: &Path,
         [smb, rdma]: [u16; 2],
         extra: &[&str],
         placed: impl FnOnce(Step) -> Step,
     ) -> Result<Self, Failure> {
-        let binary = workspace::landfast()?;
         let log = workspace::kept("logs")?.join("landfast-serve.log");
         let step = Step::new(binary)
             .arg("serve")
@@ -97,6 +109,11 @@ impl Landfast {
             Address { smb: listening.smb, rdma: listening.rdma, directory: directory.to_owned() };
         Ok(Self { running, address, log })
     }
+}
+
+fn shared(directory: &Path) -> [String; 4] {
+    let (share, user) = (format!("{SHARE}={}", directory.display()), format!("{USER}:{PASSWORD}"));
+    ["--share".to_owned(), share, "--user".to_owned(), user]
 }
 
 /// The other end of `bench --mode floor`, as a process that can be placed. Dropping it ends it.

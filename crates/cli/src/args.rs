@@ -509,7 +509,8 @@ Examples:
   The same, encrypted, as JSON:
       landfast bench-files smb://alice:secret@127.0.0.1:4450/data --protection encrypted --json
 
-Creating is CREATE, WRITE, CLOSE; looking at is CREATE and CLOSE; deleting is CREATE, SET_INFO, CLOSE.
+Creating is CREATE, WRITE, CLOSE; looking at is CREATE and CLOSE; renaming and deleting are CREATE,
+SET_INFO, CLOSE.
 Nothing is flushed.";
 
 const BENCH_EXAMPLES: &str = "\

@@ -1,10 +1,12 @@
-//! Our server and Samba's smbd side by side: the same client, the same kind of directory, taking
-//! turns, so that whatever else the machine does hits both.
+//! Our server and Samba's smbd, or an earlier build of ours, side by side: the same client, the same kind of
+//! directory, taking turns, so that whatever else the machine does hits both.
 //!
 //! - At a glance: 4 KiB requests, one at a time, on tmpfs, client and server on one core and on two.
 //! - `--full`: the work of file servers (`work`), on tmpfs and on the disk, plain, signed and encrypted, on two cores.
 
 mod work;
+
+use std::path::PathBuf;
 
 use clap::Args;
 use tempfile::TempDir;
@@ -13,6 +15,7 @@ use self::work::{PROTECTIONS, Work, full, glance};
 use crate::failure::{Failure, Outcome, Tally};
 use crate::landfast::Landfast;
 use crate::machine::Watch;
+use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::samba::Samba;
 use crate::workspace;
@@ -26,7 +29,7 @@ pub(crate) struct Options {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) seconds: f64,
-    /// Fail if ours takes more than this many times as long as smbd, in the median.
+    /// Fail if ours takes more than this many times as long as the other, in the median.
     #[arg(long)]
     pub(crate) assert_ratio: Option<f64>,
     /// Everything file servers do, not only 4 KiB requests: with 3 rounds of 0.5 s about 15 minutes.
@@ -35,16 +38,25 @@ pub(crate) struct Options {
     /// With `--full`: only work whose name contains this.
     #[arg(long, requires = "full", default_value = "")]
     pub(crate) only: String,
-    /// With `--full`: files that are created, looked at, listed and deleted.
+    /// With `--full`: files that are created, looked at, renamed, listed and deleted.
     #[arg(long, requires = "full", default_value_t = 10_000)]
     pub(crate) files: u32,
+    /// In place of smbd: another build of the program `landfast`, such as one of the commit before a change
+    #[arg(long, value_name = "LANDFAST")]
+    pub(crate) before: Option<PathBuf>,
 }
 
 impl Options {
+    /// What the other server is called.
+    fn other(&self) -> &'static str {
+        if self.before.is_some() { "before" } else { "smbd" }
+    }
+
     /// What the test command runs.
     pub(crate) fn short() -> Self {
         let (only, files) = (String::new(), 0);
-        Self { rounds: 3, seconds: 0.5, assert_ratio: None, full: false, only, files }
+        let (assert_ratio, before) = (None, None);
+        Self { rounds: 3, seconds: 0.5, assert_ratio, full: false, only, files, before }
     }
 }
 
@@ -106,14 +118,19 @@ fn compare(
     // Who is signed and who is not is the client's choice, as with smbd's defaults.
     let extra = ["--emulate-persistence", "--signing", "when-asked"];
     let landfast = Landfast::start_on(core, ours.path(), &extra)?;
-    let smbd = Samba::start_on(core, theirs.path())?;
+    let other = match &options.before {
+        Some(build) => {
+            Peer::Landfast(Landfast::start_build_on(build, core, theirs.path(), &extra)?)
+        }
+        None => Peer::Smbd(Samba::start_on(core, theirs.path())?),
+    };
     let mut tally = Tally::default();
     let rounds = options.rounds;
     println!("  {place}, {rounds} rounds, client and server {placement}:");
     for work in work.iter().filter(|work| work.name.contains(&options.only)) {
         let mut samples = [Vec::new(), Vec::new()];
         for round in 0..rounds {
-            let mut turns = [(&landfast.address, 0), (&smbd.address, 1)];
+            let mut turns = [(&landfast.address, 0), (other.address(), 1)];
             // Who goes second finds warmer caches and a busier clock: take turns at that as well.
             if round % 2 == 1 {
                 turns.reverse();
@@ -125,7 +142,7 @@ fn compare(
         for (phase, name) in work.phases.iter().enumerate() {
             let of = |server: usize| samples[server].iter().map(|sample| sample[phase]).collect();
             let name = format!("{}{name}", work.name);
-            tally.add(judge(&name, &mut [of(0), of(1)], options.assert_ratio));
+            tally.add(judge(&name, options.other(), &mut [of(0), of(1)], options.assert_ratio));
         }
     }
     if options.full {
@@ -135,11 +152,11 @@ fn compare(
     Ok(tally)
 }
 
-fn judge(name: &str, samples: &mut [Vec<f64>; 2], limit: Option<f64>) -> Tally {
+fn judge(name: &str, other: &str, samples: &mut [Vec<f64>; 2], limit: Option<f64>) -> Tally {
     let [ours, theirs] = samples.each_mut().map(|samples| Spread::of(samples));
     let ratio = ours.median / theirs.median;
     let note = format!("{name} {:.1}/{:.1} us = {ratio:.2}", ours.median, theirs.median);
-    println!("    {name:<18} ours {ours} us   smbd {theirs} us   ratio {ratio:.3}");
+    println!("    {name:<18} ours {ours} us   {other} {theirs} us   ratio {ratio:.3}");
     let within = match limit {
         Some(limit) if ratio > limit => Err(format!("ratio {ratio:.3}, at most {limit}")),
         _ => Ok(()),
@@ -190,8 +207,8 @@ mod tests {
     #[test]
     fn a_ratio_over_the_limit_is_a_failed_check() {
         let mut samples = [vec![11.0], vec![10.0]];
-        assert_eq!(judge("READ", &mut samples, Some(1.0)).failed.len(), 1);
-        assert_eq!(judge("READ", &mut samples, Some(1.2)).failed.len(), 0);
-        assert_eq!(judge("READ", &mut samples, None).failed.len(), 0);
+        assert_eq!(judge("READ", "smbd", &mut samples, Some(1.0)).failed.len(), 1);
+        assert_eq!(judge("READ", "smbd", &mut samples, Some(1.2)).failed.len(), 0);
+        assert_eq!(judge("READ", "smbd", &mut samples, None).failed.len(), 0);
     }
 }

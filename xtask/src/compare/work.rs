@@ -11,7 +11,7 @@ use super::Options;
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) name: String,
-    /// What comes out of it, as endings of its name: one time for most, four for small files.
+    /// What comes out of it, as endings of its name: one time for most, five for small files.
     pub(super) phases: &'static [&'static str],
     kind: Kind,
     args: Vec<String>,
@@ -92,7 +92,7 @@ pub(super) fn full(protection: &str, options: &Options) -> Vec<Work> {
     }
     let count = options.files.to_string();
     let args = ["--count", &count, "--protection", protection].map(str::to_owned).into();
-    let phases = &[" create", " stat", " list", " delete"];
+    let phases = &[" create", " stat", " rename", " list", " delete"];
     let kind = Kind::Files { count: options.files };
     all.push(Work { name: "small files".into(), phases, kind, args });
     all

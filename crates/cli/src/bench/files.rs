@@ -36,7 +36,7 @@ pub(crate) fn run(options: &BenchFiles) -> Result<(), Failure> {
     Ok(())
 }
 
-type Phases = [(&'static str, Duration); 4];
+type Phases = [(&'static str, Duration); 5];
 
 async fn in_directory(
     url: &SmbUrl,
@@ -85,6 +85,10 @@ async fn measure(
         Ok(client.stat(&path(url, index)).await.map(drop)?)
     });
     let stat = stat.await?;
+    let rename = in_lanes(options, asked, async |index| {
+        Ok(client.rename(&path(url, index), &renamed(url, index), false).await?)
+    });
+    let rename = rename.await?;
     let begin = Instant::now();
     let found = client.list(&url.path).await?.len();
     let list = begin.elapsed();
@@ -93,10 +97,10 @@ async fn measure(
         return Err(Failure::Child { process: "the server", what });
     }
     let delete =
-        in_lanes(options, asked, async |index| Ok(client.delete(&path(url, index)).await?));
+        in_lanes(options, asked, async |index| Ok(client.delete(&renamed(url, index)).await?));
     let delete = delete.await?;
     client.delete(&url.path).await?;
-    Ok([("create", create), ("stat", stat), ("list", list), ("delete", delete)])
+    Ok([("create", create), ("stat", stat), ("rename", rename), ("list", list), ("delete", delete)])
 }
 
 /// Does something to every file, several at once; returns how long all of it took.
@@ -128,6 +132,10 @@ async fn in_lanes(
 
 fn path(directory: &SmbUrl, index: u32) -> String {
     format!("{}/{PREFIX}{index:07}.dat", directory.path)
+}
+
+fn renamed(directory: &SmbUrl, index: u32) -> String {
+    format!("{}/{PREFIX}{index:07}.renamed", directory.path)
 }
 
 fn report(options: &BenchFiles, phases: &Phases) -> Value {
