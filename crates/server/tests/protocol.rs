@@ -233,17 +233,17 @@ fn caching_is_not_shared_where_bytes_are_locked() {
 fn writes_are_cached_beside_those_who_look_at_attributes_alone() {
     let fixture = Fixture::start();
     let (mut one, mut two) = (fixture.client(1), fixture.client(2));
-    for (name, looks, granted) in [
-        ("attributes", AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE, ALL),
+    for (key, name, looks, granted) in [
+        (2, "attributes", AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE, ALL),
         (
+            3,
             "descriptor",
             AccessMask::READ_ATTRIBUTES | AccessMask::READ_CONTROL,
             LeaseState::READ | LeaseState::HANDLE,
         ),
     ] {
         assert_eq!(one.open(name, |open| open.desired_access = looks).status, NtStatus::SUCCESS);
-        assert_eq!(open_leased(&mut two, name, 2).1, granted, "{name}");
-        two = fixture.client(2);
+        assert_eq!(open_leased(&mut two, name, key).1, granted, "{name}");
     }
 }
 
