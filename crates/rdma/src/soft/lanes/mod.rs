@@ -17,7 +17,8 @@
 //!
 //! A batch with long work, verifies above all, has it done in pieces, a turn each, and waits for a turn
 //! in a queue of its own. Half of the workers at most do long work: the others are there for
-//! placements and commits, whoever has how many files verified.
+//! placements and commits, whoever has how many files verified. Long work waits for the other work of its
+//! lane, but for [`PASSED_MAX`] jobs of it at most: then its turn is the lane's next one.
 //!
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
 //! Switches" (1998), with workers in the place of buffers.
@@ -51,6 +52,8 @@ struct Lane<B> {
     spare: Vec<B>,
     /// How many of those waiting still have their part in the next commit.
     ahead: usize,
+    /// Other jobs that were taken while long work waited, since its last turn.
+    passed: usize,
 }
 
 /// What there is to do for a worker.
@@ -80,7 +83,13 @@ impl<B> Lane<B> {
             is_committing: false,
             spare: Vec::new(),
             ahead: 0,
+            passed: 0,
         }
+    }
+
+    /// Long work has waited for as many other jobs as it has to.
+    fn is_long_due(&self) -> bool {
+        self.passed >= PASSED_MAX && !self.long.is_empty()
     }
 
     fn is_commit_due(&self) -> bool {
@@ -95,6 +104,22 @@ impl<B> Lane<B> {
     }
 
     fn take(&mut self, may_be_long: bool) -> Option<Job<B>> {
+        if may_be_long && self.is_long_due() {
+            return self.take_long();
+        }
+        let job = self.take_short();
+        if job.is_some() {
+            self.passed = if self.long.is_empty() { 0 } else { self.passed.saturating_add(1) };
+        }
+        job.or_else(|| if may_be_long { self.take_long() } else { None })
+    }
+
+    fn take_long(&mut self) -> Option<Job<B>> {
+        self.passed = 0;
+        self.long.pop_front().map(|batch| Job::Run(batch, Pace::Long))
+    }
+
+    fn take_short(&mut self) -> Option<Job<B>> {
         if self.is_commit_due()
             && let Some((site, _)) = self.aside.front()
         {
@@ -116,8 +141,7 @@ impl<B> Lane<B> {
             self.ahead = self.ahead.saturating_sub(1);
             return Some(Job::Run(batch, Pace::Short));
         }
-        let long = if may_be_long { self.long.pop_front() } else { None };
-        long.map(|batch| Job::Run(batch, Pace::Long))
+        None
     }
 }
 
@@ -174,6 +198,7 @@ impl<B> Lanes<B> {
         let lane = self.lanes.get_mut(index)?;
         if lane.is_unused() {
             lane.file = file;
+            lane.passed = 0;
         }
         Some(lane)
     }
@@ -182,8 +207,9 @@ impl<B> Lanes<B> {
     pub(super) fn take(&mut self) -> Option<(LaneIndex, Job<B>)> {
         let free = self.workers_max.saturating_sub(self.at_work);
         let may_be_long = self.long_left() > 0;
-        for step in 0..self.lanes.len() {
-            let index = (self.turn + step) % self.lanes.len();
+        let (turn, count) = (self.turn, self.lanes.len());
+        let in_turn = (0..count).map(|step| (turn + step) % count);
+        for index in self.eldest_long(free).into_iter().chain(in_turn) {
             let Some(lane) = self.lanes.get_mut(index).filter(|lane| lane.at_work < free) else {
                 continue;
             };
@@ -197,6 +223,15 @@ impl<B> Lanes<B> {
             }
         }
         None
+    }
+
+    /// The lane whose long work has waited longest of those where it is due: in the order of their turns, long work
+    /// of the others would take the place that it needs.
+    fn eldest_long(&self, free: usize) -> Option<usize> {
+        let may_be_long = self.long_left() > 0;
+        let lanes = self.lanes.iter().enumerate().filter(|_| may_be_long);
+        let due = lanes.filter(|(_, lane)| lane.is_long_due() && lane.at_work < free);
+        due.max_by_key(|(_, lane)| lane.passed).map(|(index, _)| index)
     }
 
     /// How many more workers may do long work: half of them at most, and one at least.
@@ -258,6 +293,8 @@ impl<B> Lanes<B> {
 /// Files with a lane of their own at once.
 const LANES_MAX: usize = 64;
 const LANES: u64 = 64;
+/// Other jobs of its lane that long work waits for. A turn of it takes some 100 us, so the others lose little.
+const PASSED_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests;

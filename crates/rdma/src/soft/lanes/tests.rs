@@ -109,6 +109,71 @@ fn a_single_worker_does_long_work_between_the_rest() {
 }
 
 #[test]
+fn long_work_ends_though_short_work_of_its_lane_never_does() {
+    let mut lanes = Lanes::new(4);
+    lanes.push_long(1, 100);
+    (0..4).for_each(|_| lanes.push(1, 1));
+    for taken in 0..=PASSED_MAX {
+        let (lane, job) = lanes.take().unwrap();
+        lanes.done(lane);
+        if batch_of(job) == 100 {
+            assert_eq!(taken, PASSED_MAX, "short work goes first");
+            return;
+        }
+        lanes.push(1, 1);
+    }
+    panic!("it waits for short work without end");
+}
+
+#[test]
+fn long_work_of_other_files_does_not_take_the_place_of_long_work_that_has_waited() {
+    let mut lanes = Lanes::new(4);
+    (0..2).for_each(|_| lanes.push_long(1, 1));
+    // Half of the workers, which file 1 wants again whenever there is room.
+    let mut of_long: VecDeque<_> = (0..2).map(|_| lanes.take().unwrap().0).collect();
+    lanes.push_long(2, 200);
+    lanes.push(2, 2);
+    let (mut of_short, _) = lanes.take().unwrap();
+    for _ in 0..=PASSED_MAX {
+        lanes.push(2, 2);
+        lanes.done(of_short);
+        of_short = lanes.take().unwrap().0;
+        lanes.push_long(1, 1);
+        lanes.done(of_long.pop_front().unwrap());
+        let (lane, job) = lanes.take().unwrap();
+        if batch_of(job) == 200 {
+            return;
+        }
+        of_long.push_back(lane);
+    }
+    panic!("it waits for others without end");
+}
+
+#[test]
+fn files_have_their_turns_of_short_work_while_long_work_of_one_is_due() {
+    let mut lanes = Lanes::new(4);
+    (0..2).for_each(|_| lanes.push_long(1, 100));
+    let of_long = [lanes.take().unwrap().0, lanes.take().unwrap().0];
+    lanes.push_long(2, 200);
+    let turn = |lanes: &mut Lanes<u64>| {
+        let (lane, job) = lanes.take().unwrap();
+        lanes.done(lane);
+        batch_of(job)
+    };
+    for _ in 0..2 * PASSED_MAX {
+        lanes.push(2, 2);
+        turn(&mut lanes);
+    }
+    for file in [2, 2, 3, 3] {
+        lanes.push(file, file);
+    }
+    let order: Vec<_> = (0..4).map(|_| turn(&mut lanes)).collect();
+    assert_eq!(order, [3, 2, 3, 2]);
+    of_long.into_iter().for_each(|lane| lanes.done(lane));
+    assert_eq!(turn(&mut lanes), 200);
+}
+
+#[test]
 fn one_worker_is_enough_to_go_on_and_files_have_their_turns() {
     let mut lanes = Lanes::new(1);
     for batch in [1, 1, 1, 2, 3] {
