@@ -6,14 +6,15 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 
 use smb::create::{
-    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
+    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, Lease, LeaseKey,
+    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::{
     Basic, Disposition, EndOfFile, FileAttributes, FileInfoClass, FullEa, RenameFlags, Stream,
 };
 use smb::{
-    Command, FileId, FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
-    QueryDirectoryRequest,
+    BreakNotification, Command, FileId, FileTime, FlushRequest, Name, NtStatus, OutputResponse,
+    QueryDirectoryFlags, QueryDirectoryRequest,
 };
 use support::{Fixture, Wire};
 
@@ -347,6 +348,76 @@ fn a_stream_that_is_open_is_not_replaced_by_another() {
     assert_eq!(one.read(kept, 100).1, b"KEPTo");
     assert_eq!(one.close(kept), NtStatus::SUCCESS);
     assert_eq!(two.rename(taker, ":two", replace), NtStatus::SUCCESS);
+}
+
+#[test]
+fn an_overwrite_removes_no_stream_that_is_open() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    let all = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    for how in [
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+        CreateDisposition::SUPERSEDE,
+    ] {
+        for shares in [ShareAccess::empty(), all] {
+            with_stream(&mut one, "f");
+            let stream = one.open("f:s", |open| open.share_access = shares).id;
+            let refused = two.open("f", |open| {
+                open.desired_access = AccessMask::FILE_GENERIC_READ | AccessMask::WRITE_DATA;
+                open.disposition = how;
+            });
+            assert_eq!(refused.status, NtStatus::SHARING_VIOLATION);
+            assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"the file");
+            assert_eq!(one.write(stream, b"A"), NtStatus::SUCCESS);
+            let flush = FlushRequest { file_id: stream };
+            let flushed = one.ask(Command::FLUSH, |out| flush.emit(out)).0.status;
+            assert_eq!(flushed, NtStatus::SUCCESS);
+            assert_eq!(one.close(stream), NtStatus::SUCCESS);
+            let stream = one.open("f:s", |open| open.disposition = CreateDisposition::OPEN).id;
+            assert_eq!(one.read(stream, 100).1, b"A stream");
+            assert_eq!(one.close(stream), NtStatus::SUCCESS);
+            let emptied = two.open("f", |open| open.disposition = how);
+            assert_eq!(emptied.status, NtStatus::SUCCESS);
+            assert_eq!(opens(&mut one, "f:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
+            assert_eq!(two.close(emptied.id), NtStatus::SUCCESS);
+        }
+    }
+}
+
+#[test]
+fn a_handle_of_a_stream_that_is_only_cached_gives_way_to_an_overwrite() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    with_stream(&mut one, "f");
+    let caches = |wire: &mut Wire, name: &str, key: u8| {
+        let opened = wire.open(name, |open| {
+            open.oplock_level = OplockLevel::LEASE;
+            open.contexts.push(CreateRequestContext::Lease(Lease {
+                key: LeaseKey([key; 16]),
+                state: LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE,
+                break_in_progress: false,
+                version: LeaseVersion::V2 { parent: None, epoch: 0 },
+            }));
+        });
+        assert_eq!(opened.status, NtStatus::SUCCESS);
+        opened.id
+    };
+    let cached = [("f:s", 1), ("f:t", 2)].map(|(name, key)| caches(&mut one, name, key));
+    let waits = two.start_open("f", |open| open.disposition = CreateDisposition::OVERWRITE);
+    for _ in cached {
+        let BreakNotification::Lease(broken) =
+            BreakNotification::parse(&one.notification().1).unwrap()
+        else {
+            panic!("a lease is broken as a lease")
+        };
+        assert_eq!(broken.new, LeaseState::READ | LeaseState::WRITE);
+    }
+    for id in cached {
+        assert_eq!(one.close(id), NtStatus::SUCCESS);
+    }
+    assert_eq!(two.finish_open(waits).status, NtStatus::SUCCESS);
+    assert_eq!(opens(&mut one, "f:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
 
 #[test]

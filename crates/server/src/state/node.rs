@@ -117,7 +117,8 @@ pub(crate) struct NodeState {
     pub(crate) delete_pending: Vec<Wished>,
     /// The file has been seen with several names.
     pub(crate) is_linked: bool,
-    /// The last open has gone and its file is being removed: who comes now waits for that.
+    /// The last open has gone and its file is being removed, or one request has the file to itself: who comes now
+    /// waits for that.
     pub(crate) removing: bool,
     // How many removals are under way.
     removals: usize,
@@ -132,10 +133,12 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    /// Whether an open with this sharing can join those that are there.
-    pub(crate) fn admits(&self, sharing: Sharing) -> bool {
-        let streams_agree =
-            !sharing.uses.delete || self.streams.iter().all(|hold| hold.shares_delete);
+    /// Whether an open with this sharing can join those that are there. One that `empties` the file removes its
+    /// streams: what others write to one of them would be lost.
+    pub(crate) fn admits(&self, sharing: Sharing, empties: bool) -> bool {
+        let shares_delete = |hold: &StreamHold| !empties && hold.shares_delete;
+        let removes_streams = empties || sharing.uses.delete;
+        let streams_agree = !removes_streams || self.streams.iter().all(shares_delete);
         streams_agree && self.opens.iter().all(|open| open.sharing.agrees_with(sharing))
     }
 

@@ -24,7 +24,7 @@ use smb::NtStatus;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::locks::OpenSerial;
-use super::node::{Node, OpenRecord};
+use super::node::{Node, NodeState, OpenRecord};
 use crate::share::{FileKey, Share, SharePath};
 
 /// What was taken and what is being moved, of all shares of a server.
@@ -180,6 +180,14 @@ impl Drop for Claimed {
     }
 }
 
+impl NodeState {
+    /// Keeps who comes from opening the file of this `node`, or a stream of it, until the returned value is dropped.
+    pub(crate) fn begin_claim(&mut self, node: &Arc<Node>) -> Claimed {
+        self.begin_removal();
+        Claimed(Arc::clone(node))
+    }
+}
+
 impl Node {
     /// Takes a file that nobody has open, its streams and the open `but` aside: whoever comes waits until it
     /// is given back. Nor may it be mapped, or be about to go.
@@ -195,8 +203,7 @@ impl Node {
         if !state.regions.is_empty() {
             return Err(NtStatus::USER_MAPPED_FILE);
         }
-        state.begin_removal();
-        Ok(Claimed(Arc::clone(node)))
+        Ok(state.begin_claim(node))
     }
 
     /// Takes a file whose name another one is to get. Nobody may have it open, or a stream of it, but who
@@ -212,8 +219,7 @@ impl Node {
         if !state.opens.iter().all(gives_way) || !state.streams.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        state.begin_removal();
-        Ok(Some(Claimed(Arc::clone(node))))
+        Ok(Some(state.begin_claim(node)))
     }
 }
 

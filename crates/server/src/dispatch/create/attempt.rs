@@ -24,7 +24,7 @@ use crate::state::locks::LockRange;
 use crate::state::making::{Making, Sighting};
 use crate::state::node::{Node, OpenRecord, Resizing};
 use crate::state::sharing::Sharing;
-use crate::state::taking::Seen;
+use crate::state::taking::{Claimed, Seen};
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -152,6 +152,11 @@ fn open_existing(
     if evict(core, &node, wish)? {
         return Ok(Attempt::Again);
     }
+    if wish.overwrites()
+        && let Some(breaking) = stream::break_handles(core, share, wish, found, &node)?
+    {
+        return Ok(breaking);
+    }
     let record = new_record(core, wish, share, sharing, path, found.key)?;
     if found.has_several_names() {
         node.lock().is_linked = true;
@@ -273,7 +278,8 @@ fn check_deletion(
 
 /// What entering an open in its node came to.
 pub(super) enum Entered {
-    /// It is there. Who overwrites keeps it from being mapped and cached until it is empty.
+    /// It is there. Who overwrites keeps it from being mapped and cached until it is empty, and its streams from
+    /// being opened.
     Now(Option<Emptying>),
     /// Something has to go first.
     Wait(Attempt),
@@ -284,6 +290,7 @@ pub(super) enum Entered {
 pub(super) struct Emptying {
     _resizing: Resizing,
     _changing: Changing,
+    _claimed: Claimed,
 }
 
 // Enters the open in its node, or says what has to be waited for.
@@ -314,7 +321,7 @@ pub(super) fn enter(
         return Err(NtStatus::SHARING_VIOLATION);
     }
     state.expire_breaks(now);
-    let admitted = state.admits(sharing);
+    let admitted = state.admits(sharing, wish.overwrites());
     let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
         (false, ..) => Some(Intent::OpenAgainstSharing),
         (true, true, _) => Some(Intent::Overwrite),
@@ -350,6 +357,7 @@ pub(super) fn enter(
             Ok(Entered::Now(overwrites.then(|| Emptying {
                 _resizing: state.begin_resize(node),
                 _changing: state.begin_change(node, Change { owner, serial, range }),
+                _claimed: state.begin_claim(node),
             })))
         }
     };
@@ -369,9 +377,10 @@ fn finish_opening(
     let mut action = CreateAction::OPENED;
     if wish.overwrites() {
         let leave = wish.may_overwrite()?;
-        entry.set_size(0)?;
-        // MS-FSA §2.1.5.1.2.1: the other streams go, and what is said of the file begins anew.
+        // As with NTFS the streams go, and what is said of the file begins anew. They first: where it cannot be read
+        // which there are, nothing has changed.
         share.clear_streams(leave, &entry)?;
+        entry.set_size(0)?;
         entry.clear_extended_attributes(leave)?;
         entry.set_extended_attributes(leave, &wish.extended)?;
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();

@@ -19,6 +19,7 @@ use crate::share::{
     DosAttributes, Entry, Found, FoundStream, Metadata, Reach, Share, ShareError, SharePath,
     StreamName,
 };
+use crate::state::caching::Intent;
 use crate::state::making::{Makes, Sighting, Spot};
 use crate::state::node::{Node, NodeState, StreamHold};
 use crate::state::taking::Seen;
@@ -281,6 +282,26 @@ fn hold(
     }
     state.streams.push(StreamHold { serial: wish.serial, shares_delete });
     Ok(None)
+}
+
+/// Who only caches a handle of a stream of `file` is asked to let go of it, before the file is emptied: that removes
+/// its streams, and none may be open. `None`: no answer is owed.
+pub(super) fn break_handles(
+    core: &Core,
+    share: &Share,
+    wish: &Wish,
+    file: &Found,
+    node: &Node,
+) -> Result<Option<Attempt>, NtStatus> {
+    if node.lock().streams.is_empty() {
+        return Ok(None);
+    }
+    let intent = Intent::Unlink;
+    let streams = share.stream_keys(file)?;
+    let open = streams.into_iter().filter_map(|key| core.nodes.existing(key));
+    // All at once: of many the last one is waited for.
+    let owed = open.filter(|stream| stream.begin_breaks(wish.owner, intent).is_some()).last();
+    Ok(owed.map(|node| Attempt::Breaking { node, intent }))
 }
 
 // The file of a stream that somebody deletes gets no more streams.

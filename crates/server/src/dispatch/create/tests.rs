@@ -12,11 +12,11 @@ use smb::create::{
 use smb::info::{FileAttributes, FileInfoClass};
 use smb::{Command, FileId, Guid, Name, NtStatus};
 
-use super::attempt::{self, Entered};
+use super::attempt::{self, Attempt, Entered};
 use super::stream;
 use super::wish::Wish;
 use crate::push::tests::rig::Rig;
-use crate::share::SharePath;
+use crate::share::{Reach, SharePath};
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::locks::OpenSerial;
@@ -102,10 +102,15 @@ fn request(name: &str, key: u8) -> CreateRequest<'_> {
 }
 
 fn wish(rig: &Rig, name: &str, key: u8) -> Wish {
+    wish_of(rig, request(name, key), CreateDisposition::OPEN)
+}
+
+fn wish_of(rig: &Rig, request: CreateRequest<'_>, disposition: CreateDisposition) -> Wish {
     let session = rig.session();
     let tree = &session.all_trees()[0];
     let serial = rig.core.next_serial();
-    Wish::check(&request(name, key), tree, &session.agreed, &session.identity, serial).unwrap()
+    let request = CreateRequest { disposition, ..request };
+    Wish::check(&request, tree, &session.agreed, &session.identity, serial).unwrap()
 }
 
 #[tokio::test]
@@ -149,6 +154,28 @@ async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_delete
     assert!(rig.dir.path().join("f").exists(), "a stream of it is being opened");
     stream::release(&node, &wish);
     assert!(!rig.dir.path().join("f").exists());
+}
+
+#[tokio::test]
+async fn no_stream_is_opened_while_its_file_is_emptied() {
+    let rig = Rig::new();
+    let one = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    rig.close(one.id).await;
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+    let path = SharePath::parse("f").unwrap();
+    let found = share.locate(&path).unwrap().found.unwrap();
+    let node = core.nodes.node(found.key);
+    let seen = core.nodes.takings.seen();
+    let empties = wish_of(&rig, request("f", 1), CreateDisposition::OVERWRITE);
+    let sharing = empties.sharing(AccessMask::FILE_GENERIC_READ);
+    let record = attempt::new_record(core, &empties, &share, sharing, path, found.key).unwrap();
+    let entered = attempt::enter(core, &node, &empties, record, &seen).unwrap();
+    assert!(matches!(entered, Entered::Now(Some(_))));
+    let makes = wish_of(&rig, request("f:s", 2), CreateDisposition::CREATE);
+    let attempt = || attempt::attempt(core, &share, &makes, Reach::Everywhere).unwrap();
+    assert!(matches!(attempt(), Attempt::Going(of) if Arc::ptr_eq(&of, &node)));
+    drop(entered);
+    assert!(matches!(attempt(), Attempt::Done(_)));
 }
 
 #[tokio::test]
