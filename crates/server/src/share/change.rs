@@ -43,7 +43,7 @@ impl Share {
         let parent = self.parent_of(path)?;
         let held = self.name_locks.hold([identify(&parent)?.0, key]);
         // Kept beyond the locks: what is freed with a large file is freed behind them.
-        let file = self.named(&parent, path, key)?;
+        let (file, _) = self.named(&parent, path, key)?;
         let _changing = self.changing(&parent)?;
         let streams = Binding::of(&file);
         let going = self.going(&parent, path);
@@ -63,7 +63,8 @@ impl Share {
         Ok(())
     }
 
-    /// Opens what is called `path` in its directory, if that is the inode `key`, or a symbolic link to it.
+    /// Opens what is called `path` in its directory, if that is the inode `key`, or a symbolic link to it, and says
+    /// what it is.
     ///
     /// # Errors
     ///
@@ -73,14 +74,15 @@ impl Share {
         parent: &OwnedFd,
         path: &SharePath,
         key: FileKey,
-    ) -> Result<OwnedFd, ShareError> {
+    ) -> Result<(OwnedFd, (FileKey, FileType)), ShareError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, path.leaf(), flags, Mode::empty())?;
-        match identify(&file)? {
+        let is = identify(&file)?;
+        match is {
             // The name of a device is the operator's, and no client could make it again.
             (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
-            (found, _) if found == key => Ok(file),
-            (_, FileType::Symlink) if self.leads_to(path, key) => Ok(file),
+            (found, _) if found == key => Ok((file, is)),
+            (_, FileType::Symlink) if self.leads_to(path, key) => Ok((file, is)),
             _ => Err(ShareError::NotFound),
         }
     }
@@ -103,7 +105,7 @@ impl Share {
     ) -> Result<Option<OwnedFd>, ShareError> {
         let Some(Replace { key }) = replace else { return Ok(None) };
         match self.named(parent, path, key) {
-            Ok(file) => Ok(Some(file)),
+            Ok((file, _)) => Ok(Some(file)),
             Err(ShareError::NotFound) => match identify_at(parent, path.leaf()) {
                 Err(ShareError::NotFound) => Ok(None),
                 Ok(_) => Err(ShareError::Exists),
@@ -128,27 +130,33 @@ impl Share {
     ) -> Result<(), ShareError> {
         self.writable()?;
         let source = self.parent_of(from)?;
-        let target = self.parent_of(to)?;
-        let moved = self.named(&source, from, key)?;
+        let elsewhere = (from.parent() != to.parent()).then(|| self.parent_of(to)).transpose()?;
+        let target = elsewhere.as_ref().unwrap_or(&source);
+        let (moved, (moved_key, kind)) = self.named(&source, from, key)?;
         // Before the locks: what lies below a directory may be much.
-        let _linking = self.check_move(&moved, &source, &target)?;
-        let (source_key, target_key) = (identify(&source)?.0, identify(&target)?.0);
+        let _linking = self.check_move(&moved, kind, &source, target)?;
+        let source_key = identify(&source)?.0;
+        let target_key = match &elsewhere {
+            Some(target) => identify(target)?.0,
+            None => source_key,
+        };
         let victim = replace.map(|replace| replace.key);
         let held = self
             .name_locks
             .hold([Some(source_key), Some(target_key), Some(key), victim].into_iter().flatten());
-        if identify_at(&source, from.leaf())?.0 != identify(&moved)?.0 {
+        if identify_at(&source, from.leaf())?.0 != moved_key {
             return Err(ShareError::NotFound);
         }
-        let _changing = (self.changing(&source)?, self.changing(&target)?);
+        let _changing =
+            (self.changing(&source)?, elsewhere.as_ref().map(|at| self.changing(at)).transpose()?);
         // Kept beyond the locks, as what is removed.
-        let replaced = self.replaced(replace, &target, to)?;
+        let replaced = self.replaced(replace, target, to)?;
         let streams = replaced.as_ref().and_then(Binding::of);
         let going = self.going(&source, from);
         let is_posix = to.naming() == Naming::Posix;
         let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let rename =
-            || match rustix::fs::renameat_with(&source, from.leaf(), &target, to.leaf(), flags) {
+            || match rustix::fs::renameat_with(&source, from.leaf(), target, to.leaf(), flags) {
                 Err(Errno::XDEV) => Err(ShareError::CrossDevice),
                 Err(Errno::ISDIR) if is_posix => Err(ShareError::IsDirectory),
                 Err(Errno::NOTDIR) if is_posix => Err(ShareError::NotDirectory),
@@ -167,15 +175,15 @@ impl Share {
             // What is mounted on a name is no other name.
             && rustix::fs::fstat(&moved)?.st_nlink > 1
             && !(is_within && same_name(from.leaf(), to.leaf()))
-            && identify_at(&target, to.leaf())?.0 == key;
+            && identify_at(target, to.leaf())?.0 == key;
         if is_other_link {
             let unlink = || Ok(rustix::fs::unlinkat(&source, from.leaf(), AtFlags::empty())?);
             self.names.change(&source, unlink, None, gone)?;
         } else if is_within {
-            self.names.change(&target, rename, new, gone)?;
+            self.names.change(target, rename, new, gone)?;
         } else {
             // The other directory has changed too: it is read again when it is asked about.
-            self.names.change(&target, rename, new, None)?;
+            self.names.change(target, rename, new, None)?;
         }
         drop(held);
         self.remember(going, from);

@@ -54,10 +54,11 @@ impl Share {
     pub(super) fn check_move(
         &self,
         moved: &OwnedFd,
+        kind: FileType,
         from: &OwnedFd,
         to: &OwnedFd,
     ) -> Result<Linking<'_>, ShareError> {
-        match identify(moved)?.1 {
+        match kind {
             FileType::Symlink => {
                 let linking = self.linking();
                 self.check_there(&target_of(moved.as_fd())?, to)?;

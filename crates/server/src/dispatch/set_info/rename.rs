@@ -2,6 +2,7 @@
 //!
 //! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.5.15.6 (link).
 
+use std::iter;
 use std::sync::Arc;
 
 use smb::NtStatus;
@@ -64,7 +65,10 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         let is_noted =
             core.overlapping(&target.share).iter().any(|share| share.journal().is_some());
         let is_much = is_noted || replace.is_some() || !open.entry.is_plain();
-        let inline = target.share.inline_by_name(&[&target.from, &to]).unless(is_much);
+        // What is not there in a directory that was looked at needs no look.
+        let elsewhere = (to.parent() != target.from.parent()).then_some(&to);
+        let names: Vec<_> = iter::once(&target.from).chain(elsewhere).collect();
+        let inline = target.share.inline_by_name(&names).unless(is_much);
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
         let name = target.name(open, &to, before, replace);
         let may_rename = call.wait_for_work(core.nodes.takings.may_rename()).await?;
