@@ -63,6 +63,9 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
         share.persist_entries(&open.entry).map_err(failed)?;
         return persist_name(open);
     }
+    if open.entry.is_link() {
+        return persist_name(open);
+    }
     // What a device has placed in the file's memory may lie in caches that no system call knows.
     push::persist_unseen(&open.node).map_err(|_| NtStatus::DATA_ERROR)?;
     // Every write to a device has been made durable by itself.

@@ -246,14 +246,18 @@ pub(super) async fn set_reparse_point(
         return Err(NtStatus::ACCESS_DENIED);
     }
     let (core, open_too) = (Arc::clone(&call.link.core), Arc::clone(open));
-    open.take_place()?;
+    // Of the link, beside that of the file.
+    let place = open.another_place()?;
     let work = move || {
         let (_alone, _unmapped) = (alone, unmapped);
         let (entry, path) = (&open_too.entry, open_too.path());
         if entry.is_directory() && holds_a_share(&core, &share, entry.key()) {
-            return Err(ShareError::AccessDenied);
+            return Err(NtStatus::ACCESS_DENIED);
         }
-        share.turn_into_link(leave, entry, &path, &link.substitute)
+        // What is written through this handle meanwhile makes a file that is not empty.
+        let turn = || share.turn_into_link(leave, entry, &path, &link.substitute);
+        let turned = open_too.supersede(turn)?;
+        Ok(turned.map(|()| open_too.keep_place(place))?)
     };
-    Ok(call.changing(open, InlineIo::CachedReads, work).await??)
+    call.blocking(InlineIo::CachedReads, work).await?
 }

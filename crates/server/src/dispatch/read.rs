@@ -200,7 +200,7 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
     }
     asker.check_charge(request.length)?;
     asker.check_channel(request.channel)?;
-    if open.entry.is_directory() {
+    if !open.entry.has_bytes() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
     access::admit(&open, Look::Read)?;

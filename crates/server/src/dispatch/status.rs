@@ -21,6 +21,8 @@ impl From<ShareError> for NtStatus {
             ShareError::PathNotFound => Self::OBJECT_PATH_NOT_FOUND,
             ShareError::Exists => Self::OBJECT_NAME_COLLISION,
             ShareError::IsDirectory => Self::FILE_IS_A_DIRECTORY,
+            // As of a directory: MS-SMB2 §3.3.5.12, §3.3.5.13.
+            ShareError::NoBytes => Self::INVALID_DEVICE_REQUEST,
             ShareError::NotDirectory => Self::NOT_A_DIRECTORY,
             ShareError::DirectoryNotEmpty => Self::DIRECTORY_NOT_EMPTY,
             ShareError::AccessDenied | ShareError::SpecialFile => Self::ACCESS_DENIED,

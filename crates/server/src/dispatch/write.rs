@@ -156,7 +156,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     }
     asker.check_channel(request.channel)?;
     asker.check_charge(len)?;
-    if open.entry.is_directory() {
+    if !open.entry.has_bytes() {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
     access::admit(&open, access::Write::Bytes)?;

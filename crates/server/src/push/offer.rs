@@ -56,7 +56,7 @@ fn grant(
     let listener = push.rdma_address().ok_or(Refusal::NO_LISTENER)?;
     check_session(call, open)?;
     let share = open.tree.share().ok_or(Refusal::NOT_A_FILE)?;
-    if open.entry.is_directory() {
+    if !open.entry.has_bytes() {
         return Err(Refusal::NOT_A_FILE);
     }
     // The control codes carry both access bits.

@@ -35,6 +35,8 @@ pub struct Entry {
     base: Option<Base>,
     /// Then `fd` is its node, of O_PATH, and the bytes are the device's.
     device: Option<Arc<Device>>,
+    /// It was a symbolic link when it was opened, and `fd` is of O_PATH.
+    is_opened_link: bool,
     /// The symbolic link that took its place: [`super::Share::turn_into_link`].
     link: OnceLock<OwnedFd>,
     /// Its bytes have gone to another file: [`super::Share::promote_stream`].
@@ -67,10 +69,15 @@ impl Entry {
             file_system,
             base: None,
             device: None,
+            is_opened_link: false,
             link: OnceLock::new(),
             superseded: AtomicBool::new(false),
             durable_name: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn of_link(link: OwnedFd, key: FileKey, file_system: FileSystem) -> Self {
+        Self { is_opened_link: true, ..Self::new(link, key, false, file_system) }
     }
 
     pub(super) fn of_stream(
@@ -123,7 +130,16 @@ impl Entry {
     }
 
     pub(super) fn facts_fd(&self) -> BorrowedFd<'_> {
-        self.base.as_ref().map_or_else(|| self.fd.as_fd(), |base| base.file.as_fd())
+        match (self.link.get(), &self.base) {
+            (Some(link), _) => link.as_fd(),
+            (None, Some(base)) => base.file.as_fd(),
+            (None, None) => self.fd.as_fd(),
+        }
+    }
+
+    // What holds the bytes. A symbolic link has none: those of the file it has replaced are nobody's.
+    pub(super) fn bytes_fd(&self) -> Result<BorrowedFd<'_>, ShareError> {
+        if self.is_link() { Err(ShareError::NoBytes) } else { Ok(self.fd.as_fd()) }
     }
 
     pub(super) fn name_is_durable_since(&self, generation: u64) -> bool {
@@ -143,9 +159,14 @@ impl Entry {
         self.superseded.store(true, Ordering::Release);
     }
 
-    /// Whether it is a symbolic link by now.
-    pub(super) fn is_link(&self) -> bool {
-        self.link.get().is_some()
+    /// Whether it is a symbolic link, since it was opened or by now.
+    pub(crate) fn is_link(&self) -> bool {
+        self.is_opened_link || self.link.get().is_some()
+    }
+
+    /// The symbolic link that took its place.
+    pub(super) fn link(&self) -> Option<&OwnedFd> {
+        self.link.get()
     }
 
     pub(super) fn set_link(&self, link: OwnedFd) {
@@ -155,6 +176,11 @@ impl Entry {
     /// A directory, else a regular file.
     pub fn is_directory(&self) -> bool {
         self.is_directory
+    }
+
+    /// Neither a directory nor a symbolic link.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.is_directory && !self.is_link()
     }
 
     /// What may be answered on the calling thread of what is little work.
@@ -183,7 +209,7 @@ impl Entry {
 
     /// A second handle on the same open file, for a medium that outlives this one.
     pub fn duplicate(&self) -> Result<std::fs::File, ShareError> {
-        Ok(std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?))
+        Ok(std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(self.bytes_fd()?, 0)?))
     }
 
     /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
@@ -266,9 +292,10 @@ impl Entry {
         if let Some(device) = &self.device {
             return device.write_at_durably(bytes, offset);
         }
+        let file = self.bytes_fd()?;
         let mut done = 0;
         while done < bytes.len() {
-            match rustix::io::pwrite(&self.fd, &bytes[done..], offset + done as u64) {
+            match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
                 Ok(0) => return Err(ShareError::DiskFull),
                 Ok(put) => done += put,
                 Err(Errno::INTR) => {}
@@ -293,7 +320,7 @@ impl Entry {
         if size > i64::MAX.unsigned_abs() {
             return Err(ShareError::PeerInvalid);
         }
-        Ok(rustix::fs::ftruncate(&self.fd, size)?)
+        Ok(rustix::fs::ftruncate(self.bytes_fd()?, size)?)
     }
 
     /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
@@ -310,14 +337,15 @@ impl Entry {
     /// Reserves the blocks of a range inside the file without moving its end. Where there are
     /// blocks already nothing changes; else the kernel moves the file's times.
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
+        let file = self.bytes_fd()?;
         if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
             return Ok(());
         }
-        if space::is_lacking(&self.fd, len) {
+        if space::is_lacking(file, len) {
             return Err(ShareError::DiskFull);
         }
         loop {
-            match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len) {
+            match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
                 Err(Errno::INTR) => {}
                 // Space is promised by no file system that cannot reserve: a write may still fail.
                 Err(Errno::OPNOTSUPP) => return Ok(()),

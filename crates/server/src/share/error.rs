@@ -43,6 +43,9 @@ pub enum ShareError {
     /// The object is a file and a directory was asked for.
     #[error("it is not a directory")]
     NotDirectory,
+    /// The object is a symbolic link, and bytes were asked for.
+    #[error("a symbolic link has no bytes")]
+    NoBytes,
     /// The directory still has entries.
     #[error("the directory is not empty")]
     DirectoryNotEmpty,

@@ -313,7 +313,7 @@ impl Share {
         let file_system = self.mounts.of_stat(&found.anchor, &found.stat)?;
         if found.is_link {
             let link = rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?;
-            return Ok(Entry::new(link, found.key, false, file_system));
+            return Ok(Entry::of_link(link, found.key, file_system));
         }
         let name = attributes::proc_name(&found.anchor);
         let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

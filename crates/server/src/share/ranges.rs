@@ -184,9 +184,9 @@ impl Entry {
         let mut rest = len;
         while rest > 0 {
             let copied = rustix::fs::copy_file_range(
-                source.as_fd(),
+                source.bytes_fd()?,
                 Some(&mut from),
-                self.as_fd(),
+                self.bytes_fd()?,
                 Some(&mut to),
                 rest,
             );
@@ -203,7 +203,7 @@ impl Entry {
 
     fn allocate(&self, how: FallocateFlags, offset: u64, len: u64) -> Result<(), ShareError> {
         loop {
-            match rustix::fs::fallocate(self.as_fd(), how, offset, len) {
+            match rustix::fs::fallocate(self.bytes_fd()?, how, offset, len) {
                 Err(Errno::INTR) => {}
                 other => return Ok(other?),
             }

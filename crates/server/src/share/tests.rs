@@ -256,6 +256,10 @@ fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
     let by_link =
         share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) }).unwrap();
     assert_eq!((synced(&by_link), synced(&linked)), (1, 0));
+    let turned = share.create_file(MayAdd::TEST, &path("a\\turned"), none).unwrap();
+    assert_eq!(synced(&turned), 1);
+    share.turn_into_link(MaySet::TEST, &turned, &path("a\\turned"), "x").unwrap();
+    assert!(synced(&turned) > 0, "the link's");
     // A local user moved it out of the directory, and then out of the share.
     let moved = share.create_file(MayAdd::TEST, &path("a\\moved"), none).unwrap();
     std::fs::rename(dir.path().join("a/moved"), dir.path().join("a/b/moved")).unwrap();

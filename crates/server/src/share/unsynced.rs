@@ -267,7 +267,10 @@ impl Share {
         if entry.name_is_durable_since(generation) || entry.key() == self.root_key {
             return Ok(());
         }
-        self.persist_name_of(entry.as_fd(), entry.key())?;
+        match entry.link() {
+            Some(link) => self.persist_name_of(link, identify(link)?.0)?,
+            None => self.persist_name_of(entry.as_fd(), entry.key())?,
+        }
         if let Some(base) = entry.base() {
             self.persist_name_of(base.file.as_fd(), base.key)?;
         }

@@ -228,17 +228,12 @@ impl Open {
         }
     }
 
-    /// Counts one more descriptor of its own.
-    ///
-    /// # Errors
-    /// The user has as many as it may have.
-    pub(crate) fn take_place(&self) -> Result<(), ShareError> {
-        let more = self.another_place()?;
+    /// Keeps such a place for a descriptor of its own.
+    pub(crate) fn keep_place(&self, more: Option<Hold>) {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(place), Some(more)) = (place.as_mut(), more) {
             place.absorb(more);
         }
-        Ok(())
     }
 
     /// Whether its CREATE may come again.

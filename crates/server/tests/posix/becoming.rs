@@ -64,6 +64,43 @@ fn a_file_whose_link_cannot_be_made_keeps_its_name() {
 }
 
 #[test]
+fn a_write_to_a_file_that_became_a_link_is_refused() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    let file = make(&mut wire, "f", 0o644);
+    assert_eq!(become_link(&mut wire, file, "x"), NtStatus::SUCCESS);
+    assert_eq!(wire.write(file, b"nowhere"), NtStatus::INVALID_DEVICE_REQUEST);
+    assert_eq!(wire.read(file, 1).0, NtStatus::INVALID_DEVICE_REQUEST);
+    close(&mut wire, file);
+    let link = open_as(&mut wire, "f", NO_MODE, |open| {
+        open.disposition = CreateDisposition::OPEN;
+        open.options = CreateOptions::OPEN_REPARSE_POINT;
+    });
+    assert_eq!(link.status, NtStatus::SUCCESS);
+    assert_eq!(
+        wire.write(link.id, b"nowhere"),
+        NtStatus::INVALID_DEVICE_REQUEST,
+        "the link itself"
+    );
+    close(&mut wire, link.id);
+}
+
+#[test]
+fn a_file_that_does_not_become_a_link_takes_no_place_of_its_user() {
+    let fixture = Fixture::start_with(|config| config.limits.user_opens_max = 4);
+    let mut wire = client(&fixture, 1);
+    let file = make(&mut wire, "f", 0o644);
+    for _ in 0..5 {
+        let refused = become_link(&mut wire, file, &"x".repeat(5_001));
+        assert_eq!(refused, NtStatus::OBJECT_NAME_INVALID);
+    }
+    let others = ["g", "h"].map(|name| make(&mut wire, name, 0o644));
+    others.into_iter().for_each(|other| close(&mut wire, other));
+    assert_eq!(become_link(&mut wire, file, "x"), NtStatus::SUCCESS);
+    close(&mut wire, file);
+}
+
+#[test]
 fn a_directory_becomes_a_link_only_while_it_is_empty() {
     let fixture = Fixture::start();
     let mut wire = client(&fixture, 1);
