@@ -5,6 +5,7 @@
 //! meanwhile is left alone. Look and change are one step for all requests of the server
 //! (`share::name_locks`); programs beside it may come in between.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
@@ -13,12 +14,12 @@ use rustix::io::Errno;
 use crate::access::MayRemove;
 
 use super::Share;
+use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
-use super::pattern::same_name;
 use super::streams::Binding;
 
 impl Share {
@@ -168,14 +169,16 @@ impl Share {
             };
         let (gone, new) = (Some(from.leaf()), Some(to.leaf()));
         let is_within = source_key == target_key;
-        // rename(2) does nothing where both names are one file's: the old name goes by itself. Two spellings of one
-        // name may be one name to the file system.
-        let is_other_link = replaced.is_some()
-            && victim == Some(key)
-            // What is mounted on a name is no other name.
-            && rustix::fs::fstat(&moved)?.st_nlink > 1
-            && !(is_within && same_name(from.leaf(), to.leaf()))
-            && identify_at(target, to.leaf())?.0 == key;
+        // rename(2) does nothing where both names are one file's: the old name goes by itself.
+        let is_other_link = match &replaced {
+            Some(other) if victim == Some(key) => {
+                // What is mounted on a name is no other name.
+                rustix::fs::fstat(&moved)?.st_nlink > 1
+                    && !(is_within && is_one_name(&source, from.leaf(), other)?)
+                    && identify_at(target, to.leaf())?.0 == key
+            }
+            _ => false,
+        };
         if is_other_link {
             let unlink = || Ok(rustix::fs::unlinkat(&source, from.leaf(), AtFlags::empty())?);
             self.names.change(&source, unlink, None, gone)?;
@@ -251,6 +254,18 @@ impl Share {
     }
 }
 
+// Whether a name of a directory is the one that a file in it was opened by: two spellings may be one name to the file
+// system, which the kernel then knows by one of them.
+fn is_one_name(directory: &OwnedFd, leaf: &str, opened: &OwnedFd) -> Result<bool, ShareError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let other = rustix::fs::openat(directory, leaf, flags, Mode::empty())?;
+    let known_by = |file: &OwnedFd| rustix::fs::readlink(proc_name(file), Vec::new());
+    let (one, other) = (known_by(opened)?, known_by(&other)?);
+    let leaf_of =
+        |path: &CStr| path.to_bytes().rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+    Ok(leaf_of(&one) == leaf_of(&other))
+}
+
 fn has_no_name(file: &OwnedFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| {
         // A directory has one name only; what some file systems count there are the directories in it.
@@ -263,6 +278,23 @@ mod tests {
     use super::*;
     use crate::access::MayAdd;
     use crate::share::{DosAttributes, ShareConfig, StreamName};
+
+    #[test]
+    fn a_rename_to_another_link_in_another_case_leaves_that_name_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let path = |name| SharePath::parse(name).unwrap();
+        let file = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap();
+        std::fs::hard_link(dir.path().join("f"), dir.path().join("F")).unwrap();
+        let rename = |from, to| {
+            let replace = Some(Replace::of(file.key(), MayRemove::TEST));
+            share.rename(MayRemove::TEST, &path(from), &path(to), file.key(), replace)
+        };
+        assert_eq!(rename("f", "f"), Ok(()));
+        assert!(dir.path().join("f").exists(), "it is one name");
+        assert_eq!(rename("f", "F"), Ok(()));
+        assert!(dir.path().join("F").exists() && !dir.path().join("f").exists());
+    }
 
     #[test]
     fn a_file_that_gets_a_name_while_another_goes_keeps_its_streams() {
