@@ -21,11 +21,14 @@
 //! Spec: MS-FSCC §2.6 (file attributes).
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::LazyLock;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::error::ShareError;
+use super::metadata::FileKey;
+use super::name_locks::NameLocks;
 
 /// The attribute word of MS-FSCC §2.6. Unknown bits are kept out: [`DosAttributes::settable`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -172,6 +175,15 @@ impl Stored {
 
 /// Reads the xattr. Anything unreadable or foreign counts as absent: attributes are advice.
 pub(super) fn load(fd: impl AsFd) -> Stored {
+    try_load(fd).unwrap_or_default()
+}
+
+/// Reads the xattr.
+///
+/// # Errors
+///
+/// There may be one, and it cannot be read for the moment. What is not there, or is foreign, says nothing.
+pub(super) fn try_load(fd: impl AsFd) -> Result<Stored, ShareError> {
     let fd = fd.as_fd();
     read(|bytes| match rustix::fs::fgetxattr(fd, NAME, &mut *bytes) {
         // A handle that was opened O_PATH reads no xattrs; its /proc name does.
@@ -182,20 +194,43 @@ pub(super) fn load(fd: impl AsFd) -> Stored {
 
 /// [`load`] for a handle that is known to have been opened O_PATH.
 pub(super) fn load_anchor(anchor: impl AsFd) -> Stored {
-    read(|bytes| rustix::fs::getxattr(proc_name(anchor), NAME, bytes))
+    read(|bytes| rustix::fs::getxattr(proc_name(anchor), NAME, bytes)).unwrap_or_default()
 }
 
 /// Reads the xattr of an entry of the directory `dir`, not following a symbolic link.
 pub(super) fn load_at(dir: impl AsFd, name: &str) -> Stored {
     read(|bytes| rustix::fs::lgetxattr(format!("{}/{name}", proc_name(dir)), NAME, bytes))
+        .unwrap_or_default()
 }
 
-fn read(get: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Stored {
+fn read(get: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<Stored, ShareError> {
     let mut bytes = [0_u8; LEN_MAX + 1];
-    get(&mut bytes).ok().and_then(|len| Stored::parse(&bytes[..len])).unwrap_or_default()
+    match get(&mut bytes) {
+        Ok(len) => Ok(Stored::parse(&bytes[..len]).unwrap_or_default()),
+        // Longer than any of ours, or on a file system without xattrs.
+        Err(Errno::NODATA | Errno::RANGE | Errno::OPNOTSUPP) => Ok(Stored::default()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
-/// Writes the xattr.
+/// Changes what the xattr of the inode `key` says. Of several changes at once none is lost.
+///
+/// # Errors
+///
+/// Then nothing has changed; also where the xattr cannot be read for the moment.
+pub(super) fn change(
+    fd: impl AsFd,
+    key: FileKey,
+    is_directory: bool,
+    act: impl FnOnce(&mut Stored),
+) -> Result<(), ShareError> {
+    let _alone = CHANGING.hold([key]);
+    let mut stored = try_load(&fd)?;
+    act(&mut stored);
+    save(fd, stored, is_directory)
+}
+
+/// Writes the xattr of an inode that nobody else knows.
 pub(super) fn save(fd: impl AsFd, stored: Stored, is_directory: bool) -> Result<(), ShareError> {
     let bytes = stored.emit(is_directory);
     let fd = fd.as_fd();
@@ -206,6 +241,9 @@ pub(super) fn save(fd: impl AsFd, stored: Stored, is_directory: bool) -> Result<
         other => Ok(other?),
     }
 }
+
+/// Inodes whose xattr is being changed, of all shares: they may overlap. Nothing is locked under it.
+static CHANGING: LazyLock<NameLocks> = LazyLock::new(NameLocks::default);
 
 /// Whether what one value of the xattr says is still said by what is written of it: for the fuzz
 /// targets. A value that nobody here wrote says nothing.
@@ -235,6 +273,8 @@ const NOTING_TICKS: u64 = 200_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{MayAdd, MaySet};
+    use crate::share::{BasicChange, Share, ShareConfig, SharePath};
 
     #[test]
     fn the_xattr_has_the_bytes_of_its_map() {
@@ -266,6 +306,43 @@ mod tests {
         assert_eq!(NotedChange::effective(Some(noted), 1_100_000), 5);
         assert_eq!(NotedChange::effective(Some(noted), 1_200_001), 1_200_001);
         assert_eq!(NotedChange::effective(None, 7), 7);
+    }
+
+    #[test]
+    fn attributes_that_cannot_be_read_for_the_moment_are_not_taken_for_none() {
+        let none = Ok(Stored::default());
+        for absent in [Errno::NODATA, Errno::RANGE, Errno::OPNOTSUPP] {
+            assert_eq!(read(|_| Err(absent)), none, "{absent}");
+        }
+        assert_eq!(read(|_| Ok(0)), none, "foreign");
+        for errno in [Errno::IO, Errno::NOMEM, Errno::ACCESS] {
+            assert_eq!(read(|_| Err(errno)), Err(errno.into()));
+        }
+    }
+
+    #[test]
+    fn of_two_changes_of_a_files_attributes_at_once_none_is_lost() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let path = SharePath::parse("f").unwrap();
+        let entry = share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        let hide =
+            BasicChange { attributes: Some(DosAttributes::HIDDEN), ..BasicChange::default() };
+        std::thread::scope(|scope| {
+            let held = CHANGING.hold([entry.key()]);
+            let changes = [
+                scope.spawn(|| entry.set_sparse(MaySet::TEST, true)),
+                scope.spawn(|| entry.set_basic(MaySet::TEST, hide)),
+            ];
+            while CHANGING.waiting(entry.key()) < changes.len() {
+                assert!(!changes.iter().any(|change| change.is_finished()), "one did not wait");
+                std::thread::yield_now();
+            }
+            drop(held);
+            changes.into_iter().for_each(|change| change.join().unwrap().unwrap());
+        });
+        let both = DosAttributes::HIDDEN.union(DosAttributes::SPARSE);
+        assert_eq!(entry.metadata().unwrap().attributes, both);
     }
 
     #[test]

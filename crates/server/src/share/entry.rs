@@ -403,14 +403,14 @@ impl Entry {
         // Last: nothing may move the inode's own change time once another is noted.
         if notes {
             let is_directory = self.is_directory || self.metadata_of_file()?.is_directory;
-            let mut stored = attributes::load(fd);
-            stored.attributes =
-                change.attributes.map(DosAttributes::settable).or(stored.attributes);
-            stored.creation = change.creation.or(stored.creation);
-            if let Some(time) = change.change {
-                stored.change = Some(attributes::NotedChange::now(time));
-            }
-            attributes::save(fd, stored, is_directory)?;
+            attributes::change(fd, self.file_key(), is_directory, |stored| {
+                stored.attributes =
+                    change.attributes.map(DosAttributes::settable).or(stored.attributes);
+                stored.creation = change.creation.or(stored.creation);
+                if let Some(time) = change.change {
+                    stored.change = Some(attributes::NotedChange::now(time));
+                }
+            })?;
         }
         Ok(())
     }

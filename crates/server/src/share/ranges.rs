@@ -34,15 +34,14 @@ impl Entry {
     /// Marks the file as one that may have holes, or fills its holes and takes the mark away.
     pub(crate) fn set_sparse(&self, _leave: MaySet, sparse: bool) -> Result<(), ShareError> {
         self.not_on_devices()?;
-        let mut stored = attributes::load(self.as_fd());
-        if stored.sparse == sparse {
+        if attributes::try_load(self.as_fd())?.sparse == sparse {
             return Ok(());
         }
         if !sparse {
             self.reserve(0, self.data_size()?)?;
         }
-        stored.sparse = sparse;
-        attributes::save(self.as_fd(), stored, self.is_directory())
+        let is_directory = self.is_directory();
+        attributes::change(self.as_fd(), self.key(), is_directory, |stored| stored.sparse = sparse)
     }
 
     /// Makes bytes zero without moving the end of the file; a sparse file gives their blocks back.
