@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use server::share::Admission;
+use server::share::{Admission, withhold_set_id};
 use server::{
     KerberosConfig, Limits, PushPolicy, Running, Server, ServerConfig, ShareConfig, SigningPolicy,
     Users,
@@ -28,6 +28,7 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
         Some(account) => run_as::become_user(account, settings.listen, &settings.control)?,
         None => None,
     };
+    withhold_set_id().map_err(Failure::system("cannot give up rights"))?;
     let log = logging::Aside::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -339,6 +339,41 @@ fn served_as_root_is_warned_of() {
 }
 
 #[test]
+fn a_file_that_a_client_of_a_server_of_root_writes_loses_its_set_id_bits() {
+    if !geteuid().is_root() {
+        skip("the kernel takes them away for everybody but root");
+        return;
+    }
+    let share = tempfile::tempdir().unwrap();
+    let path = share.path().join("f");
+    let set = || {
+        std::fs::write(&path, "of root").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o6755)).unwrap();
+    };
+    let mode = || path.metadata().unwrap().mode() & 0o7777;
+    let server = Served::start(serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]));
+    let url = format!("smb://alice:secret@{}/{}", server.smb(), "data").parse().unwrap();
+    let client =
+        client::blocking::Client::connect(&url, &client::ConnectOptions::default()).unwrap();
+    set();
+    let file = client.open("f", &client::OpenOptions::read_write()).unwrap();
+    file.write_at(0, b"of a client").unwrap();
+    assert_eq!(mode(), 0o755, "a WRITE");
+    set();
+    file.set_len(3).unwrap();
+    assert_eq!(mode(), 0o755, "another size");
+    file.close().unwrap();
+    set();
+    client.open("f", &client::OpenOptions::create()).unwrap().close().unwrap();
+    assert_eq!(mode(), 0o755, "an overwrite");
+    for task in std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+        assert_eq!(u64::from_str_radix(set, 16).unwrap() & FSETID, 0, "{status}");
+    }
+}
+
+#[test]
 fn status_finds_a_server_that_was_started_without_a_logon() {
     if !geteuid().is_root() {
         skip("/run/landfast is root's");
@@ -358,6 +393,8 @@ fn status_finds_a_server_that_was_started_without_a_logon() {
     assert!(found, "{}", said(&output));
 }
 
+// CAP_FSETID of capabilities(7).
+const FSETID: u64 = 1 << 4;
 // Nobody's, on Debian.
 const USER: u32 = 65_534;
 const GROUP: u32 = 65_534;

@@ -155,7 +155,7 @@ fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtS
     Ok(peer.ok_or(NtStatus::INVALID_HANDLE)?.engine)
 }
 
-// Reserves the blocks and opens the file as a medium; both take the same time for any length, or
+// Takes set-ID bits away, reserves the blocks and opens the file as a medium; both take the same time for any length, or
 // nearly so, but may wait for the disk.
 async fn medium(
     call: &Call,
@@ -171,6 +171,7 @@ async fn medium(
     let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
         if writes {
+            open.entry.take_set_id()?;
             open.entry.reserve(offset, length).map_err(|error| match error {
                 ShareError::DiskFull => NtStatus::DISK_FULL,
                 other => other.into(),

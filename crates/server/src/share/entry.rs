@@ -22,6 +22,7 @@ use super::handle::Handle;
 use super::inline::InlineIo;
 use super::metadata::{FileKey, Metadata, from_file_time};
 use super::mounts::FileSystem;
+use super::set_id;
 use super::space;
 
 /// An open file or directory.
@@ -352,6 +353,12 @@ impl Entry {
                 other => return Ok(other?),
             }
         }
+    }
+
+    /// Takes away the rights that the file gives to those who run it: bytes are about to be changed without the kernel.
+    pub(crate) fn take_set_id(&self) -> Result<(), ShareError> {
+        // Nobody runs a device.
+        if self.device.is_some() { Ok(()) } else { set_id::take_from(self.bytes_fd()?) }
     }
 
     // Whether no hole begins before the end of the range. Nobody uses the position this moves.

@@ -25,6 +25,7 @@ use super::links;
 use super::lookup::Found;
 use super::metadata::identify;
 use super::name::SharePath;
+use super::set_id::{SET_ID, Using};
 
 impl Share {
     /// Sets permission bits.
@@ -40,6 +41,7 @@ impl Share {
             return Err(ShareError::NotPrivileged);
         }
         let mode = Mode::from_raw_mode(permissions & PERMISSIONS);
+        let _using = (permissions & SET_ID != 0).then(Using::begin).transpose()?;
         // By name: the handle may be of O_PATH.
         match rustix::fs::chmod(proc_name(entry.facts_fd()), mode) {
             Err(Errno::PERM) => Err(ShareError::NotPrivileged),
@@ -191,5 +193,3 @@ fn put_in_place(
 }
 
 const PERMISSIONS: u32 = 0o7777;
-/// Set-user-ID and set-group-ID.
-const SET_ID: u32 = 0o6000;

@@ -19,6 +19,7 @@ pub(crate) mod rig;
 
 use crate::access::MayAdd;
 use std::fs::FileTimes;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -81,6 +82,17 @@ async fn a_recall_stays_untold_until_a_wait_has_room_for_it() {
     told.extend(wait(&rig, open, 4096).await.unwrap());
     told.sort();
     assert_eq!(told, [one, two]);
+}
+
+#[tokio::test]
+async fn a_file_that_a_client_pushes_to_has_no_set_id_bits() {
+    let rig = Rig::new();
+    let path = rig.dir.path().join("f");
+    std::fs::write(&path, vec![0; usize::try_from(LEN).unwrap()]).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).unwrap();
+    let open = rig.open("f", 1).await;
+    rig.map(open, 0, PAGE).await.unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o755);
 }
 
 #[tokio::test]
