@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smb::create::{CreateDisposition, CreateOptions, ShareAccess};
 use smb::info::{FileInfoClass, RenameFlags};
-use smb::{FileId, NtStatus};
+use smb::{Command, FileId, NtStatus};
 use support::mounts::{has_own_mounts, mount};
-use support::{Fixture, Wire, new_name};
+use support::{Fixture, Wire, new_name, set};
 use tempfile::TempDir;
 
 const REPLACE: RenameFlags = RenameFlags::REPLACE_IF_EXISTS;
@@ -228,4 +228,51 @@ fn a_file_renamed_over_its_other_name_has_that_name_alone() {
     assert_eq!(wire.close(id), NtStatus::SUCCESS);
     assert_eq!(bytes_of(&fixture, "f"), None);
     assert_eq!(bytes_of(&fixture, "g").unwrap(), b"one file");
+}
+
+#[test]
+fn two_handles_that_rename_one_file_at_once_both_rename_it() {
+    let disk = TempDir::new_in("/var/tmp").unwrap();
+    let fixture = Fixture::start_with_one_thread_and(|config| {
+        config.shares[0].path = disk.path().to_owned();
+    });
+    std::fs::write(disk.path().join("f"), "bytes").unwrap();
+    let mut clients = [(1, "g"), (2, "h")].map(|(number, to)| {
+        let mut wire = fixture.client(number);
+        let id = wire.open("f", |_| {}).id;
+        (wire, id, to)
+    });
+    let taken = fixture.take_thread();
+    let begun = clients.each_mut().map(|(wire, id, to)| {
+        let buffer = new_name(to, RenameFlags::empty());
+        let request = set(*id, FileInfoClass::RENAME, &buffer);
+        let begun = wire.start(Command::SET_INFO, |out| request.emit(out));
+        // It waits for the thread once a later request is answered.
+        assert_eq!(wire.ask(Command::ECHO, |out| smb::Empty.emit(out)).0.status, NtStatus::SUCCESS);
+        begun
+    });
+    drop(taken);
+    for ((wire, _, to), begun) in clients.iter_mut().zip(begun) {
+        assert_eq!(wire.answer_to(begun).0.status, NtStatus::SUCCESS, "{to}");
+    }
+    let left: Vec<_> = std::fs::read_dir(disk.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1);
+    for (wire, id, _) in &mut clients {
+        assert_eq!(wire.set(*id, FileInfoClass::DISPOSITION, &[1]), NtStatus::SUCCESS);
+        assert_eq!(wire.close(*id), NtStatus::SUCCESS);
+    }
+    assert!(!left[0].path().exists());
+}
+
+#[test]
+fn a_name_that_is_taken_at_every_attempt_is_given_up() {
+    let fixture = Fixture::start();
+    // No look-up finds it, and no rename may have it.
+    let taken = fixture.dir.path().join("taken");
+    std::os::unix::fs::symlink("nothing", &taken).unwrap();
+    let mut wire = fixture.client(1);
+    let file = wire.open("f", |_| {});
+    assert_eq!(wire.rename(file.id, "taken", REPLACE), NtStatus::ACCESS_DENIED);
+    assert_eq!(link(&mut wire, file.id, "taken", REPLACE), NtStatus::ACCESS_DENIED);
+    assert!(taken.is_symlink() && fixture.dir.path().join("f").exists());
 }

@@ -7,11 +7,18 @@
 //!  to make    remember the count of the name --> find nothing --> claim the name: claimed? wait   counted since? look again
 //!             --> make it --> furnish it --> its open is in its node, or it is unmade --> count --> give the claim back
 //!  to find    find a file --> is it being made? wait, then look again
-//!  to move    note the directory --> wait until nothing is being made below it
+//!  to rename  claim the new name and the file --> is a directory above the old or the new name moving? wait
+//!             --> is the old name the open's still? --> change the disk --> note it --> give the claim back
+//!  to move    claim as any rename --> note the directory --> wait as any rename --> wait until nothing is claimed below
+//!  a directory
 //! ```
 //!
 //! A claim is of a directory and a name in it as names are compared: whoever makes a name that differs in case alone
 //! waits too. It is held by a thread at work and never over an await, so every wait for it ends by itself.
+//!
+//! One wait under a claim there is, of who moves a directory for claims below it. It is never for itself, in however many
+//! steps: every rename asks what is moving after it has noted its own directory, and gives its claim back if it has
+//! to wait; so whoever is waited for has asked before the directory that waits was noted, and that one before it.
 //!
 //! Spec: MS-FSA §2.1.5.1.1 (creation), §2.1.5.1 (names are compared ignoring case).
 
@@ -72,6 +79,14 @@ impl Spot {
     }
 }
 
+/// What a rename gives another name.
+#[derive(Clone, Debug)]
+pub(crate) struct Renames {
+    pub(crate) file: FileKey,
+    /// Its name until then.
+    pub(crate) from: SharePath,
+}
+
 /// A name that is being made.
 #[derive(Debug)]
 pub(crate) struct Making {
@@ -79,6 +94,7 @@ pub(crate) struct Making {
     share: Arc<Share>,
     path: SharePath,
     makes: Makes,
+    renames: Option<Renames>,
     /// What has the name, once that is known.
     made: OnceLock<FileKey>,
     has_ended: AtomicBool,
@@ -118,7 +134,16 @@ impl Making {
     }
 
     fn is_below(&self, share: &Share, directory: &SharePath) -> bool {
-        self.share.path_in(share, &self.path).is_some_and(|path| path.is_below(directory))
+        let is_below = |path: &SharePath| {
+            self.share.path_in(share, path).is_some_and(|path| path.is_below(directory))
+        };
+        is_below(&self.path) || self.renames.as_ref().is_some_and(|one| is_below(&one.from))
+    }
+
+    fn is_in_the_way(&self, spot: &Spot, renames: Option<&Renames>) -> bool {
+        let file = |one: &Renames| one.file;
+        let is_renamed = renames.is_some() && self.renames.as_ref().map(file) == renames.map(file);
+        self.spot == *spot || is_renamed
     }
 }
 
@@ -181,8 +206,34 @@ impl Makings {
         path: &SharePath,
         makes: Makes,
     ) -> Result<Claim, Arc<Making>> {
+        self.enter(spot, share, path, (makes, None))
+    }
+
+    /// Claims a name that something is about to get, and the file, if that loses the name it has.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else is just making the name, or renaming the file.
+    pub(crate) fn claim_name(
+        self: &Arc<Self>,
+        spot: Spot,
+        share: &Arc<Share>,
+        path: &SharePath,
+        renames: Option<Renames>,
+    ) -> Result<Claim, Arc<Making>> {
+        self.enter(spot, share, path, (Makes::Name, renames))
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        spot: Spot,
+        share: &Arc<Share>,
+        path: &SharePath,
+        (makes, renames): (Makes, Option<Renames>),
+    ) -> Result<Claim, Arc<Making>> {
         let mut under_way = self.lock();
-        if let Some(other) = under_way.iter().find(|other| other.spot == spot) {
+        let in_the_way = |other: &&Arc<Making>| other.is_in_the_way(&spot, renames.as_ref());
+        if let Some(other) = under_way.iter().find(in_the_way) {
             return Err(Arc::clone(other));
         }
         let making = Arc::new(Making {
@@ -190,6 +241,7 @@ impl Makings {
             share: Arc::clone(share),
             path: path.clone(),
             makes,
+            renames,
             made: OnceLock::new(),
             has_ended: AtomicBool::new(false),
             changed: Notify::new(),
@@ -213,13 +265,14 @@ impl Makings {
         self.lock().iter().find(|making| making.may_be(share, &found)).cloned()
     }
 
-    /// Waits for who makes something below a directory, where nobody else begins to. Blocks, as long as one CREATE.
+    /// Waits for who makes or renames something below a directory, where nobody else begins to. Blocks, as long as one
+    /// CREATE or rename.
     pub(crate) fn finish_below(&self, share: &Share, directory: &SharePath) {
         if self.how_many.load(Ordering::SeqCst) == 0 {
             return;
         }
         let is_busy = |under_way: &mut Vec<Arc<Making>>| {
-            under_way.iter().any(|one| one.makes != Makes::Name && one.is_below(share, directory))
+            under_way.iter().any(|one| one.is_below(share, directory))
         };
         let waited = self.given_back.wait_while(self.lock(), is_busy);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -295,6 +348,14 @@ mod tests {
             self.makings.claim(spot, &self.share, &path, makes)
         }
 
+        fn rename(&self, inode: u64, from: Option<&str>, to: &str) -> Result<Claim, Arc<Making>> {
+            let path = |text| SharePath::parse(text).unwrap();
+            let (file, to) = (FileKey { device: 1, inode }, path(to));
+            let renames = from.map(|from| Renames { file, from: path(from) });
+            let spot = Spot::of(&self.share.new_name(&to).unwrap());
+            self.makings.claim_name(spot, &self.share, &to, renames)
+        }
+
         fn found(&self, name: &str, bytes: &str) -> Found {
             std::fs::write(self.dir.path().join(name), bytes).unwrap();
             self.share.locate(&SharePath::parse(name).unwrap()).unwrap().found.unwrap()
@@ -341,21 +402,35 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_moved_when_nothing_is_being_made_below_it() {
+    fn a_directory_is_moved_when_nothing_is_made_or_renamed_below_it() {
         let scene = Scene::new();
-        let path = SharePath::parse("d").unwrap();
-        let _name = scene.claim("d\\renamed", Makes::Name).unwrap();
+        let path = |text| SharePath::parse(text).unwrap();
         let _beside = scene.claim("f", Makes::File).unwrap();
-        scene.makings.finish_below(&scene.share, &path);
-        let claim = scene.claim("d\\f", Makes::File).unwrap();
-        let ended = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                scene.makings.finish_below(&scene.share, &path);
-                assert!(ended.load(Ordering::SeqCst));
+        scene.makings.finish_below(&scene.share, &path("d"));
+        for (from, to) in [(None, "d\\f"), (Some("old"), "d\\new"), (Some("d\\old"), "new")] {
+            let claim = scene.rename(1, from, to).unwrap();
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    scene.makings.finish_below(&scene.share, &path("d"));
+                    assert!(ended.load(Ordering::SeqCst), "{from:?} to {to}");
+                });
+                // Whoever does not wait is through by then, more often than not.
+                (0..100).for_each(|_| std::thread::yield_now());
+                ended.store(true, Ordering::SeqCst);
+                drop(claim);
             });
-            ended.store(true, Ordering::SeqCst);
-            drop(claim);
-        });
+        }
+    }
+
+    #[test]
+    fn a_file_is_renamed_by_one_request_at_a_time() {
+        let scene = Scene::new();
+        let claim = scene.rename(1, Some("f"), "g").unwrap();
+        assert!(scene.rename(1, Some("f"), "h").is_err());
+        let of_another = scene.rename(2, Some("e"), "h").unwrap();
+        assert!(scene.rename(1, None, "i").is_ok(), "a link takes no name away");
+        drop((claim, of_another));
+        assert!(scene.rename(1, Some("g"), "h").is_ok());
     }
 }

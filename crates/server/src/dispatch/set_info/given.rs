@@ -1,8 +1,10 @@
-//! Giving a name that was found free: nobody makes it meanwhile, nor one that differs in case alone.
+//! Giving a name that was found free: nobody makes it meanwhile, nor one that differs in case alone; nobody else
+//! renames the file, nor moves a directory above its old name or the new one.
 //!
-//! The kernel sees to it that a name is given once as it is written, and no more than that.
+//! The kernel sees to it that a name is given once as it is written, and no more than that. What opens know of their
+//! names follows the disk in a second step, which belongs to the first.
 //!
-//! Spec: MS-FSA §2.1.5.1 (names are compared ignoring case).
+//! Spec: MS-FSA §2.1.5.1 (names are compared ignoring case), §2.1.5.15.11 (rename).
 
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use smb::NtStatus;
 use super::Call;
 use crate::service::Core;
 use crate::share::{FileKey, Share, ShareError, SharePath};
-use crate::state::making::{MadeBefore, Makes, Making, Spot};
+use crate::state::Open;
+use crate::state::making::{MadeBefore, Making, Renames, Spot};
 
 /// A name that is about to be given.
 pub(super) struct NameToGive {
@@ -21,6 +24,8 @@ pub(super) struct NameToGive {
     pub(super) before: MadeBefore,
     /// What may have it already: what gets it, and what loses it.
     pub(super) may_have_it: [Option<FileKey>; 2],
+    /// The open whose file loses the name that it has had.
+    pub(super) renamed: Option<(Arc<Open>, SharePath)>,
 }
 
 /// What giving a name came to.
@@ -28,8 +33,13 @@ pub(super) enum Given<T> {
     Done(T),
     /// Somebody is just making it.
     Making(Arc<Making>),
-    /// Something has got it since it was looked up.
-    Taken,
+    /// A directory above is being moved.
+    Moving {
+        share: Arc<Share>,
+        path: SharePath,
+    },
+    /// Something has got it since it was looked up, or the file has another name by now.
+    Changed,
 }
 
 impl NameToGive {
@@ -39,17 +49,35 @@ impl NameToGive {
         core: &Core,
         give: impl FnOnce() -> Result<T, ShareError>,
     ) -> Result<Given<T>, ShareError> {
-        let Self { share, path, before, may_have_it } = self;
+        let Self { share, path, before, may_have_it, renamed } = self;
+        let (makings, takings) = (&core.nodes.makings, &core.nodes.takings);
         let spot = Spot::of(&share.new_name(path)?);
-        let claim = match core.nodes.makings.claim(spot, share, path, Makes::Name) {
+        let renames = renamed
+            .as_ref()
+            .map(|(open, from)| Renames { file: open.node.key(), from: from.clone() });
+        let claim = match makings.claim_name(spot, share, path, renames) {
             Ok(claim) => claim,
             Err(making) => return Ok(Given::Making(making)),
         };
+        let directory = renamed.as_ref().filter(|(open, _)| open.entry.is_directory());
+        let _moving = directory.map(|(_, from)| takings.begin_move(share, from));
+        // Behind the note of its own directory: see `state::making`.
+        for path in [Some(path), renamed.as_ref().map(|(_, from)| from)].into_iter().flatten() {
+            if takings.is_moving(share, path) {
+                return Ok(Given::Moving { share: Arc::clone(share), path: path.clone() });
+            }
+        }
+        if renamed.as_ref().is_some_and(|(open, from)| open.path() != *from) {
+            return Ok(Given::Changed);
+        }
+        if let Some((_, from)) = directory {
+            makings.finish_below(share, from);
+        }
         if !claim.is_first_since(*before)
             && let Some(found) = share.locate(path)?.found
             && !may_have_it.contains(&Some(found.key))
         {
-            return Ok(Given::Taken);
+            return Ok(Given::Changed);
         }
         give().map(Given::Done)
     }
@@ -61,7 +89,11 @@ impl<T> Given<T> {
         match self {
             Self::Done(done) => return Ok(Some(done)),
             Self::Making(making) => call.wait_for_work(making.settled(None)).await?,
-            Self::Taken => {}
+            Self::Moving { share, path } => {
+                let takings = &call.link.core.nodes.takings;
+                call.wait_for_work(takings.settled(&share, &path)).await?;
+            }
+            Self::Changed => {}
         }
         Ok(None)
     }

@@ -37,7 +37,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     if (new.name.starts_with(':') && !is_posix) || open.entry.is_stream() {
         return stream::rename(call, open, new, leave).await;
     }
-    let target = Arc::new(Target::new(open, new)?);
+    let mut target = Arc::new(Target::new(open, new)?);
     // A stream that somebody has open would lose its file.
     if !open.node.lock().streams.is_empty() {
         return Err(NtStatus::ACCESS_DENIED);
@@ -53,11 +53,19 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         }
     }
     for _ in 0..ATTEMPTS_MAX {
+        // Another handle may have renamed it.
+        if open.path() != target.from {
+            target = Arc::new(Target::new(open, new)?);
+        }
         let Cleared { to, creation, replace, claimed, before } =
             target.clear(call, open, new, Adds::Renamed).await?;
         // Also a request that comes again after a lost channel: nothing is in the way, and nothing is done.
         if to == target.from {
             return Ok(());
+        }
+        // rename(2): a directory is not moved below itself.
+        if open.entry.is_directory() && to.is_below(&target.from) {
+            return Err(NtStatus::ACCESS_DENIED);
         }
         target.enter_directory(call, &to).await?;
         // What is noted is on a disk. A file that is replaced gives back its pages, and what is below a directory
@@ -70,7 +78,8 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         let names: Vec<_> = iter::once(&target.from).chain(elsewhere).collect();
         let inline = target.share.inline_by_name(&names).unless(is_much);
         let (open_too, target_too) = (Arc::clone(open), Arc::clone(&target));
-        let name = target.name(open, &to, before, replace);
+        let renamed = Some((Arc::clone(open), target.from.clone()));
+        let name = NameToGive { renamed, ..target.name(open, &to, before, replace) };
         let may_rename = call.wait_for_work(core.nodes.takings.may_rename()).await?;
         let renaming = Renaming {
             core: Arc::clone(core),
@@ -118,20 +127,12 @@ impl Renaming {
     fn carry_out(self, leave: MayRemove) -> Result<bool, ShareError> {
         let Self { core, open, target, to, creation, .. } = &self;
         let (share, from) = (&target.share, &target.from);
-        let _moving = if open.entry.is_directory() {
-            if holds_a_share(core, share, open.node.key()) {
-                return Err(ShareError::AccessDenied);
-            }
-            let moving = core.nodes.takings.begin_move(share, from);
-            core.nodes.makings.finish_below(share, from);
-            // Asked again now that nothing more is opened there.
-            if target.is_open_below(core) {
-                return Err(ShareError::AccessDenied);
-            }
-            Some(moving)
-        } else {
-            None
-        };
+        // What is open below is asked for again now that nothing more is opened there.
+        if open.entry.is_directory()
+            && (holds_a_share(core, share, open.node.key()) || target.is_open_below(core))
+        {
+            return Err(ShareError::AccessDenied);
+        }
         let shares = core.overlapping(share);
         let mut logs: Vec<_> = shares.iter().filter_map(|share| share.journal()).collect();
         // The same order for everybody.
@@ -316,7 +317,8 @@ impl Target {
         replace: Option<Replace>,
     ) -> NameToGive {
         let may_have_it = [Some(open.node.key()), replace.map(Replace::key)];
-        NameToGive { share: Arc::clone(&self.share), path: to.clone(), before, may_have_it }
+        let (share, path) = (Arc::clone(&self.share), to.clone());
+        NameToGive { share, path, before, may_have_it, renamed: None }
     }
 
     // What is left over first: once it is brought back it is open.
