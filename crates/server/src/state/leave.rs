@@ -7,7 +7,8 @@
 //! ```
 //!
 //! This is the only way out of a node: whoever left it another way would swallow the deletion of a file whose last
-//! other open was closed meanwhile.
+//! other open was closed meanwhile. Names that are to go keep others out ([`Claimed`]) until they have gone, or until
+//! who was to remove them has panicked.
 //!
 //! Spec: MS-FSA §2.1.5.4 (close).
 
@@ -16,7 +17,8 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::locks::OpenSerial;
-use super::node::{Node, OpenRecord};
+use super::node::{Node, NodeState, OpenRecord};
+use super::taking::Claimed;
 use super::wished::Wished;
 use crate::share::ShareError;
 
@@ -32,19 +34,35 @@ pub(crate) enum Leaving {
 /// What is left to do when an open has left its node.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Left<'a> {
-    node: &'a Node,
+pub(crate) struct Left {
     serial: OpenSerial,
+    doomed: Option<Doomed>,
     // Its lease's key is free once the names have gone.
     record: OpenRecord,
-    doomed: Vec<Wished>,
     leaves_wish: bool,
     base: Option<Arc<Node>>,
 }
 
+/// Names that go, and whoever comes waits until this is dropped.
+#[derive(Debug)]
+struct Doomed {
+    names: Vec<Wished>,
+    _claimed: Claimed,
+}
+
+impl Doomed {
+    fn new(names: Vec<Wished>, state: &mut NodeState, node: &Arc<Node>) -> Option<Self> {
+        (!names.is_empty()).then(|| Self { names, _claimed: state.begin_claim(node) })
+    }
+
+    fn remove(self, remove: impl Fn(&Wished) -> Result<(), ShareError>) -> Result<(), ShareError> {
+        self.names.iter().map(remove).fold(Ok(()), Result::and)
+    }
+}
+
 impl Node {
     /// Takes an open out, with its locks and its part in a lease. `None`: it is not there, or no more.
-    pub(crate) fn leave(&self, serial: OpenSerial, leaving: Leaving) -> Option<Left<'_>> {
+    pub(crate) fn leave(self: &Arc<Self>, serial: OpenSerial, leaving: Leaving) -> Option<Left> {
         let mut state = self.lock();
         let at = state.opens.iter().position(|open| open.serial == serial)?;
         let record = state.opens.swap_remove(at);
@@ -58,27 +76,22 @@ impl Node {
             state.wish(&record, leave);
         }
         let base = record.base.clone();
-        let mut doomed = state.take_wished();
+        let mut names = state.take_wished();
         if wish.is_some() && state.is_record_to_go(&record) && state.unlink(&record) {
-            doomed.extend(state.take_wished_of(&record));
+            names.extend(state.take_wished_of(&record));
         }
         let leaves_wish = wish.is_some() && state.is_record_to_go(&record);
-        if !doomed.is_empty() {
-            state.begin_removal();
-        }
-        Some(Left { node: self, serial, record, doomed, leaves_wish, base })
+        let doomed = Doomed::new(names, &mut state, self);
+        Some(Left { serial, doomed, record, leaves_wish, base })
     }
 
     /// A stream of the file is open no more: the file goes now, if it was only waiting for that. May block.
-    pub(crate) fn leave_stream(&self, serial: OpenSerial) -> Result<(), ShareError> {
+    pub(crate) fn leave_stream(self: &Arc<Self>, serial: OpenSerial) -> Result<(), ShareError> {
         let doomed = {
             let mut state = self.lock();
             state.streams.retain(|hold| hold.serial != serial);
-            let doomed = state.take_wished();
-            if !doomed.is_empty() {
-                state.begin_removal();
-            }
-            doomed
+            let names = state.take_wished();
+            Doomed::new(names, &mut state, self)
         };
         // A stream is kept of files and of directories.
         let remove = |Wished { share, path, leave }: &Wished| {
@@ -86,26 +99,12 @@ impl Node {
                 .remove(*leave, path, self.key(), false)
                 .or_else(|_| share.remove(*leave, path, self.key(), true))
         };
-        self.remove_all(&doomed, remove)
-    }
-
-    // What was taken out of the wishes; whoever waits for it is let in.
-    fn remove_all(
-        &self,
-        doomed: &[Wished],
-        remove: impl Fn(&Wished) -> Result<(), ShareError>,
-    ) -> Result<(), ShareError> {
-        if doomed.is_empty() {
-            return Ok(());
-        }
-        let removed = doomed.iter().map(remove).fold(Ok(()), Result::and);
-        self.end_removal();
-        removed
+        doomed.map_or(Ok(()), |doomed| doomed.remove(remove))
     }
 
     /// An open leaves that its client never got: [`Node::leave`] and [`Left::finish`]. May block.
     pub(crate) fn fail(
-        &self,
+        self: &Arc<Self>,
         serial: OpenSerial,
         remove: impl Fn(&Wished) -> Result<(), ShareError>,
     ) {
@@ -116,7 +115,7 @@ impl Node {
     }
 }
 
-impl Left<'_> {
+impl Left {
     /// Whether those that are left have its wish to delete from now on.
     pub(crate) fn leaves_wish(&self) -> bool {
         self.leaves_wish
@@ -127,11 +126,55 @@ impl Left<'_> {
         self,
         remove: impl Fn(&Wished) -> Result<(), ShareError>,
     ) -> Result<(), ShareError> {
-        let Self { node, serial, record, doomed, base, .. } = self;
+        let Self { serial, doomed, record, base, .. } = self;
         // Whoever waits for this open to go finds the name gone too.
-        let removed = node.remove_all(&doomed, remove);
+        let removed = doomed.map_or(Ok(()), |doomed| doomed.remove(remove));
         drop(record);
         let finished = base.map_or(Ok(()), |base| base.leave_stream(serial));
         removed.and(finished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::access::MayRemove;
+    use crate::share::{FileKey, Share, ShareConfig, SharePath};
+    use crate::state::durable::Orphans;
+    use crate::state::lease::Owner;
+    use crate::state::lease_keys::LeaseKeys;
+    use crate::state::sharing::{Kinds, Sharing};
+
+    #[test]
+    fn a_file_whose_removal_panicked_may_be_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Arc::new(Share::open(&ShareConfig::new("s", dir.path())).unwrap());
+        let key = FileKey { device: 1, inode: 1 };
+        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
+        let node = Arc::new(Node::new(key, timeout, orphans, Arc::default(), Arc::default()));
+        let all = Kinds { read: true, write: true, delete: true };
+        let (serial, owner) = (OpenSerial(1), Owner::Open(OpenSerial(1)));
+        node.lock().opens.push(OpenRecord {
+            serial,
+            sharing: Sharing { uses: all, shares: all },
+            owner,
+            has_lease: false,
+            share,
+            path: SharePath::parse("f").unwrap(),
+            delete_on_close: Some(MayRemove::TEST),
+            holder: None,
+            orphan: None,
+            _key_claim: Arc::<LeaseKeys>::default().claim(owner, key).unwrap(),
+            instance: None,
+            open: std::sync::Weak::new(),
+            base: None,
+        });
+        let left = node.leave(serial, Leaving::Closed).unwrap();
+        assert!(node.lock().removing);
+        let removed = catch_unwind(AssertUnwindSafe(|| left.finish(|_| panic!("by the test"))));
+        assert!(removed.is_err() && !node.lock().removing);
     }
 }

@@ -120,8 +120,8 @@ pub(crate) struct NodeState {
     /// The last open has gone and its file is being removed, or one request has the file to itself: who comes now
     /// waits for that.
     pub(crate) removing: bool,
-    // How many removals are under way.
-    removals: usize,
+    /// How many removals are under way.
+    pub(super) removals: usize,
     /// Streams of the file that are open, by nodes of their own.
     pub(crate) streams: Vec<StreamHold>,
     /// Changes of the file's size under way: nothing is mapped meanwhile.
@@ -187,12 +187,6 @@ impl NodeState {
         };
         self.opens.iter_mut().filter(same).for_each(|open| open.delete_on_close = None);
         true
-    }
-
-    /// Keeps others out until [`Node::end_removal`].
-    pub(super) fn begin_removal(&mut self) {
-        self.removals += 1;
-        self.removing = true;
     }
 
     /// Where an open's name is now.
@@ -355,7 +349,7 @@ impl Node {
     }
 
     /// The name has been removed, or could not be: then the file stays and may be opened again.
-    pub(crate) fn end_removal(&self) {
+    pub(super) fn end_removal(&self) {
         let mut state = self.lock();
         self.takings.count(self.key);
         state.removals = state.removals.saturating_sub(1);

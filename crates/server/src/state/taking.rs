@@ -183,7 +183,8 @@ impl Drop for Claimed {
 impl NodeState {
     /// Keeps who comes from opening the file of this `node`, or a stream of it, until the returned value is dropped.
     pub(crate) fn begin_claim(&mut self, node: &Arc<Node>) -> Claimed {
-        self.begin_removal();
+        self.removals += 1;
+        self.removing = true;
         Claimed(Arc::clone(node))
     }
 }

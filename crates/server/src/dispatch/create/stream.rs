@@ -319,7 +319,7 @@ fn check_stays(
 }
 
 /// Lets go of the file of a stream that was not opened.
-pub(super) fn release(base: &Node, wish: &Wish) {
+pub(super) fn release(base: &Arc<Node>, wish: &Wish) {
     if let Err(error) = base.leave_stream(wish.serial) {
         warn!(serial = wish.serial.0, %error, "a file to be deleted on close stays");
     }
