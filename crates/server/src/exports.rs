@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::config::Users;
-use crate::share::{Share, ShareConfig, ShareOpenError};
+use crate::share::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 /// The name that two of these shares have.
 pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
@@ -24,25 +24,22 @@ pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
     })
 }
 
-/// Opens shares that will be served to `users` beside those in `kept`, which are open. `served` is any share that
-/// this server has had open, to keep account of names together with it. `capture` is what RDMA connections are
-/// recorded in. May block.
+/// Opens shares that will be served to `users` beside those in `kept`, which are open. `names` is what this server keeps of
+/// names for all its shares. `capture` is what RDMA connections are recorded in. May block.
 ///
 /// # Errors
 /// A share cannot be exported, or a share or one in `kept` contains a file with secrets of the server.
 pub(crate) fn open(
     wanted: &[&ShareConfig],
     kept: &[Arc<Share>],
-    served: Option<&Arc<Share>>,
+    names: &CommonNames,
     users: &Users,
     capture: Option<&Path>,
 ) -> Result<Vec<Arc<Share>>, ShareOpenError> {
     let mut opened: Vec<Share> = Vec::with_capacity(wanted.len());
     for config in wanted {
         let mut share = Share::open(config)?;
-        if let Some(other) = served.map(|share| &**share).or_else(|| opened.first()) {
-            share.keep_names_with(other);
-        }
+        share.keep_names_in(names);
         opened.push(share);
     }
     let all: Vec<&Share> = kept.iter().map(|share| &**share).chain(&opened).collect();

@@ -23,7 +23,7 @@ use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::share::attributes;
 use crate::share::streams::Binding;
-use crate::share::{Share, ShareConfig};
+use crate::share::{CommonNames, Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
@@ -81,6 +81,7 @@ impl Machine {
         let core = Arc::new(Core::new(CoreParts {
             limits,
             shares: vec![Arc::new(share)],
+            names: CommonNames::default(),
             users: Users::with_passwords([("user", "a password no fuzzer finds")]),
             signing: SigningPolicy::Required,
             encrypt_required: false,

@@ -98,7 +98,7 @@ fn replace(
     let is_open = |config: &&ShareConfig| named(&before, &config.name).is_some();
     let (goes_on, new): (Vec<_>, Vec<_>) = wanted.iter().partition(is_open);
     let kept: Vec<_> = goes_on.iter().filter_map(|config| named(&before, &config.name)).collect();
-    let added = exports::open(&new, &kept, before.first(), &users, None)?;
+    let added = exports::open(&new, &kept, &core.names, &users, None)?;
     let mut reloaded = Reloaded {
         added: new.iter().map(|config| config.name.clone()).collect(),
         moved: names(kept.iter().filter(|share| share.has_moved())),
@@ -168,3 +168,25 @@ pub(crate) async fn watch_users(core: Weak<Core>) {
 
 /// How long a user who was removed from the users' file may go on.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Server, ServerConfig};
+
+    #[tokio::test]
+    async fn shares_after_a_reload_to_none_lock_names_with_those_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let shares = ["a", "b"].map(|name| ShareConfig::new(name, dir.path())).to_vec();
+        let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        config.shares.clone_from(&shares);
+        let running = Server::start(config).await.unwrap();
+        let core = running.core();
+        let before = core.shares();
+        assert!(before[0].keeps_names_with(&before[1]));
+        reload(core, Users::default(), Vec::new()).await.unwrap();
+        assert!(core.shares().is_empty());
+        reload(core, Users::default(), shares).await.unwrap();
+        assert!(core.shares().iter().all(|share| share.keeps_names_with(&before[0])));
+    }
+}

@@ -26,7 +26,7 @@ use crate::push::{self, Push};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::share::{ShareConfig, ShareOpenError};
+use crate::share::{CommonNames, ShareConfig, ShareOpenError};
 use crate::state::{Resource as Held, durable, persistent};
 use crate::transport::tcp;
 
@@ -69,11 +69,12 @@ impl Server {
         let first_serial = first_serial().map_err(StartError::HostRandom)?;
         // Last of all that fails for what else runs here: a server that does not start takes no log from another.
         let wanted: Vec<_> = config.shares.iter().collect();
-        let shares =
-            exports::open(&wanted, &[], None, &config.users, config.rdma_capture.as_deref())?;
+        let (names, capture) = (CommonNames::default(), config.rdma_capture.as_deref());
+        let shares = exports::open(&wanted, &[], &names, &config.users, capture)?;
         let core = Arc::new(Core::new(CoreParts {
             limits: config.limits,
             shares,
+            names,
             users: config.users,
             signing: config.signing,
             encrypt_required: config.encrypt_required,
@@ -159,6 +160,11 @@ pub struct Running {
 }
 
 impl Running {
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// Where TCP clients connect.
     pub fn tcp_address(&self) -> SocketAddr {
         self.tcp_address

@@ -23,7 +23,7 @@ use crate::access::Rights;
 use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
-use crate::share::{Admission, FileKey, Share, SharePath};
+use crate::share::{Admission, CommonNames, FileKey, Share, SharePath};
 use crate::state::account::Accounts;
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;
@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     /// Replaced, never changed: whoever looks sees one configuration.
     shares: RwLock<Arc<[Arc<Share>]>>,
+    /// What all of them keep of names, also those that are not exported any more.
+    pub(crate) names: CommonNames,
     users: RwLock<Users>,
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
@@ -153,6 +155,8 @@ pub(crate) struct Counters {
 pub(crate) struct CoreParts {
     pub(crate) limits: Limits,
     pub(crate) shares: Vec<Arc<Share>>,
+    /// What the shares keep of names.
+    pub(crate) names: CommonNames,
     pub(crate) users: Users,
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
@@ -198,7 +202,9 @@ impl Core {
     }
 
     pub(crate) fn new(parts: CoreParts) -> Self {
-        let CoreParts { limits, shares, users, signing, encrypt_required, guid, push, .. } = parts;
+        let CoreParts {
+            limits, shares, names, users, signing, encrypt_required, guid, push, ..
+        } = parts;
         let orphans = Arc::new(Orphans::new());
         Self {
             nodes: Nodes::new(limits.break_timeout, Arc::clone(&orphans)),
@@ -206,6 +212,7 @@ impl Core {
             reactor: Arc::default(),
             limits,
             shares: RwLock::new(shares.into()),
+            names,
             users: RwLock::new(users),
             signing,
             encrypt_required,

@@ -22,6 +22,7 @@ use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::service::{Core, CoreParts};
+use crate::share::CommonNames;
 
 const TOKEN: [u8; 32] = [7; 32];
 /// The gate panics when it sees this one.
@@ -65,6 +66,7 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
     Arc::new(Core::new(CoreParts {
         limits,
         shares: Vec::new(),
+        names: CommonNames::default(),
         users: Users::with_passwords([("user", "secret")]),
         signing: SigningPolicy::Required,
         encrypt_required: false,

@@ -244,8 +244,10 @@ mod tests {
     fn shares_of_one_server_have_one_lock_of_links() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Share::open(&crate::share::ShareConfig::new("s", dir.path())).unwrap();
-        let (one, mut other) = (open(), open());
-        other.keep_names_with(&one);
+        let (mut one, mut other) = (open(), open());
+        let common = crate::share::CommonNames::default();
+        one.keep_names_in(&common);
+        other.keep_names_in(&common);
         let _linking = one.linking();
         assert!(matches!(other.links.try_lock(), Err(std::sync::TryLockError::WouldBlock)));
     }

@@ -147,6 +147,15 @@ impl ShareConfig {
     }
 }
 
+/// What is kept of names for all shares of a server, as long as it lives: shares may overlap, also one with requests still
+/// under way and another that was added since.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CommonNames {
+    unsynced: Arc<Unsynced>,
+    name_locks: Arc<NameLocks>,
+    links: Arc<Mutex<()>>,
+}
+
 /// One exported directory tree.
 #[derive(Debug)]
 pub struct Share {
@@ -230,12 +239,17 @@ impl Share {
         Ok(())
     }
 
-    /// Keeps account of unsynced names, and locks names and links, together with another share of the same server,
-    /// for the two may overlap.
-    pub fn keep_names_with(&mut self, other: &Self) {
-        self.unsynced = Arc::clone(&other.unsynced);
-        self.name_locks = Arc::clone(&other.name_locks);
-        self.links = Arc::clone(&other.links);
+    /// Keeps account of unsynced names, and locks names and links, together with the other shares of its server.
+    pub(crate) fn keep_names_in(&mut self, common: &CommonNames) {
+        let CommonNames { unsynced, name_locks, links } = common.clone();
+        (self.unsynced, self.name_locks, self.links) = (unsynced, name_locks, links);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keeps_names_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.unsynced, &other.unsynced)
+            && Arc::ptr_eq(&self.name_locks, &other.name_locks)
+            && Arc::ptr_eq(&self.links, &other.links)
     }
 
     /// The name clients connect to.

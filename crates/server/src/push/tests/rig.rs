@@ -34,7 +34,7 @@ use crate::limits::Limits;
 use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
-use crate::share::{Share, ShareConfig};
+use crate::share::{CommonNames, Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
@@ -114,6 +114,7 @@ impl Rig {
         let core = Arc::new(Core::new(CoreParts {
             limits: Limits::default(),
             shares: vec![Arc::clone(&share)],
+            names: CommonNames::default(),
             users: Users::with_passwords([("user", "secret")]),
             signing: SigningPolicy::Required,
             encrypt_required: false,

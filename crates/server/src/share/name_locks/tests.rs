@@ -152,7 +152,7 @@ fn a_share_that_is_added_sweeps_out_no_link_that_is_just_being_made() {
     let new = top.join(streams::HOME).join("links");
     let (new_key, _) = metadata::identify(std::fs::File::open(&new).unwrap()).unwrap();
     let mut added = Share::open(&ShareConfig::new("added", top)).unwrap();
-    added.keep_names_with(&share);
+    added.name_locks = Arc::clone(&share.name_locks);
     std::fs::hard_link(top.join("f"), new.join("being made")).unwrap();
     let got_its_name = || std::fs::rename(new.join("being made"), top.join("w")).unwrap();
     meanwhile(&share, new_key, move || added.take_over().unwrap(), got_its_name);
