@@ -18,13 +18,14 @@
 //! successful fsync says nothing. Everybody who asks for a name below it gets the error for as long
 //! as the server runs, or until the directory is made anew: its inode is kept, so that no other gets its number, as far as
 //! `pmem::Poisoned` has room.
-//! Files are not synced here: the kernel reports a failed write-back to the first who asks, so whoever syncs a file does so
-//! through its [`CommitGroup`], which remembers the answer for all.
+//! The kernel reports a failed write-back to the first who asks, so whoever syncs a file or a directory does so through its
+//! [`CommitGroup`]: syncs of one inode never overlap, and none after a failed one succeeds.
 //!
 //! Spec: open(2), fsync(2); POSIX leaves it to the file system whether more is done than is asked.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -56,7 +57,7 @@ struct Table {
     /// Synced since the start, and not changed since then.
     settled: HashSet<FileKey>,
     /// Synced in vain, some with a handle that keeps the inode.
-    poisoned: Poisoned<OwnedFd>,
+    poisoned: Poisoned<File>,
     /// How often notes were thrown away.
     forgotten: u64,
     /// Changes that have ended, of all directories: no two notes ever show the same.
@@ -131,8 +132,8 @@ impl Unsynced {
     fn settle(
         &self,
         directory: FileKey,
-        open: impl FnOnce() -> Result<OwnedFd, ShareError>,
-        sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
+        open: impl FnOnce() -> Result<File, ShareError>,
+        sync: impl FnOnce(&File) -> Result<(), ShareError>,
     ) -> Result<(), ShareError> {
         let (seen, forgotten) = {
             let table = self.lock();
@@ -147,10 +148,6 @@ impl Unsynced {
         self.sync_or_poison(directory, open()?, sync)?;
         self.synced.fetch_add(1, Ordering::Relaxed);
         let mut table = self.lock();
-        // The kernel reports a failure once. Another sync may have had the report meanwhile, and this one success.
-        if table.poisoned.contains(inode_of(directory)) {
-            return Err(ShareError::MediaIo(Errno::IO));
-        }
         let now = table.noted.get(&directory).copied().unwrap_or_default();
         if seen.under_way == 0 && now == seen && table.forgotten == forgotten {
             table.settle(directory);
@@ -162,44 +159,34 @@ impl Unsynced {
     fn sync_anew(
         &self,
         inode: FileKey,
-        open: impl FnOnce() -> Result<OwnedFd, ShareError>,
+        open: impl FnOnce() -> Result<File, ShareError>,
     ) -> Result<(), ShareError> {
         if self.is_poisoned(inode) {
             return Err(ShareError::MediaIo(Errno::IO));
         }
-        self.sync_or_poison(inode, open()?, |fd| rustix::fs::fsync(fd))?;
-        // As in `settle`.
-        if self.is_poisoned(inode) { Err(ShareError::MediaIo(Errno::IO)) } else { Ok(()) }
+        self.sync_or_poison(inode, open()?, sync_in_group)
     }
 
     // Nothing is tried again into success: the first failure is everybody's answer from then on.
     fn sync_or_poison(
         &self,
         inode: FileKey,
-        fd: OwnedFd,
-        sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
+        file: File,
+        sync: impl FnOnce(&File) -> Result<(), ShareError>,
     ) -> Result<(), ShareError> {
-        let outcome = loop {
-            match sync(&fd) {
-                Err(Errno::INTR) => {}
-                other => break other,
+        let outcome = sync(&file);
+        if let Err(ShareError::MediaIo(errno)) = outcome {
+            error!(?inode, %errno, "a sync has failed, and is not tried again");
+            let noted = self.lock().poisoned.note(inode_of(inode), file);
+            if let Noted::FileSystem(..) = noted {
+                error!(
+                    ?inode,
+                    "too many syncs have failed: none on its file system succeeds any more"
+                );
             }
-        };
-        match outcome {
-            Ok(()) => Ok(()),
-            Err(errno) => {
-                error!(?inode, %errno, "a sync has failed, and is not tried again");
-                let noted = self.lock().poisoned.note(inode_of(inode), fd);
-                if let Noted::FileSystem(..) = noted {
-                    error!(
-                        ?inode,
-                        "too many syncs have failed: none on its file system succeeds any more"
-                    );
-                }
-                self.move_on();
-                Err(ShareError::MediaIo(errno))
-            }
+            self.move_on();
         }
+        outcome
     }
 
     fn is_poisoned(&self, inode: FileKey) -> bool {
@@ -309,7 +296,7 @@ impl Share {
         if identify(&base.file)?.1 == FileType::Directory {
             return self.unsynced.sync_anew(base.key, || readable(&base.file, OFlags::DIRECTORY));
         }
-        persist_file(readable(&base.file, OFlags::empty())?)
+        sync_in_group(&readable(&base.file, OFlags::empty())?)
     }
 
     fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
@@ -322,7 +309,9 @@ impl Share {
             // Moved just now, or by a name that cannot be followed.
             Err(_) => {
                 let (kept, synced) = (rustix::io::fcntl_dupfd_cloexec(&fd, 0)?, self.readable(fd)?);
-                self.unsynced.sync_or_poison(key, kept, |_| rustix::fs::syncfs(&synced))
+                let sync = || rustix::fs::syncfs(&synced);
+                let sync = |_: &File| rustix::io::retry_on_intr(sync).map_err(ShareError::MediaIo);
+                self.unsynced.sync_or_poison(key, kept.into(), sync)
             }
         }
     }
@@ -333,7 +322,7 @@ impl Share {
         for _ in 0..DEPTH_MAX {
             let (key, _) = identify(&directory)?;
             let open = || readable(&directory, OFlags::DIRECTORY);
-            self.unsynced.settle(key, open, |fd| rustix::fs::fsync(fd))?;
+            self.unsynced.settle(key, open, sync_in_group)?;
             // The top of the share, or of everything, for what was moved out of it.
             if key == self.root_key || below == Some(key) {
                 break;
@@ -346,12 +335,12 @@ impl Share {
     }
 
     // A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top then stands for it.
-    fn readable(&self, fd: impl AsFd) -> Result<OwnedFd, ShareError> {
+    fn readable(&self, fd: impl AsFd) -> Result<File, ShareError> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         if flags.contains(OFlags::PATH) {
             return readable(&self.root, OFlags::DIRECTORY);
         }
-        Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
+        Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?.into())
     }
 
     /// Directories synced since the start, by all shares of the server.
@@ -360,7 +349,12 @@ impl Share {
     }
 }
 
-/// Makes a file durable with its attributes, by the group of those who flush it. Blocks.
+/// [`sync_in_group`] of a file.
+pub(super) fn persist_file(file: OwnedFd) -> Result<(), ShareError> {
+    sync_in_group(&file.into())
+}
+
+/// Makes a file durable with its attributes, or a directory with its names, by the group of those who sync it. Blocks.
 ///
 /// # Durability
 ///
@@ -368,9 +362,9 @@ impl Share {
 ///
 /// # Errors
 ///
-/// A flush of the file fails, or did once: [`ShareError::MediaIo`] from then on.
-pub(super) fn persist_file(file: OwnedFd) -> Result<(), ShareError> {
-    let group = CommitGroup::of(&file.into()).map_err(|_| ShareError::HandlesExhausted)?;
+/// A sync of it fails, or did once: [`ShareError::MediaIo`] from then on.
+fn sync_in_group(file: &File) -> Result<(), ShareError> {
+    let group = CommitGroup::of(file).map_err(|_| ShareError::HandlesExhausted)?;
     group.persist_whole().map_err(|_| ShareError::MediaIo(Errno::IO))
 }
 
@@ -391,9 +385,9 @@ fn directory_of(fd: impl AsFd, file: FileKey) -> Result<OwnedFd, ShareError> {
 }
 
 // An O_PATH handle syncs nothing; its /proc name opens the same inode.
-fn readable(fd: impl AsFd, kind: OFlags) -> Result<OwnedFd, ShareError> {
+fn readable(fd: impl AsFd, kind: OFlags) -> Result<File, ShareError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | kind;
-    Ok(rustix::fs::open(attributes::proc_name(fd), flags, Mode::empty())?)
+    Ok(rustix::fs::open(attributes::proc_name(fd), flags, Mode::empty())?.into())
 }
 
 /// Directories noted, and settled ones remembered: some hundred KiB each.
@@ -406,18 +400,20 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::access::MayAdd;
+    use crate::share::{DosAttributes, OpenMode, ShareConfig, SharePath};
 
     fn key(inode: u64) -> FileKey {
         FileKey { device: 1, inode }
     }
 
-    fn handle() -> Result<OwnedFd, ShareError> {
-        Ok(rustix::fs::open("/", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    fn handle() -> Result<File, ShareError> {
+        Ok(File::open("/").unwrap())
     }
 
     fn syncs(unsynced: &Unsynced, inode: u64) -> bool {
         let synced = Cell::new(false);
-        let sync = |_: &OwnedFd| {
+        let sync = |_: &File| {
             synced.set(true);
             Ok(())
         };
@@ -449,7 +445,7 @@ mod tests {
         assert!(syncs(&unsynced, 1));
         drop(early);
         for _ in 0..2 {
-            let meanwhile = |_: &OwnedFd| {
+            let meanwhile = |_: &File| {
                 drop(unsynced.begin(key(1)));
                 Ok(())
             };
@@ -464,7 +460,7 @@ mod tests {
     fn a_change_after_the_sync_of_another_is_not_covered_by_an_older_sync() {
         let unsynced = Unsynced::default();
         drop(unsynced.begin(key(1)));
-        let meanwhile = |_: &OwnedFd| {
+        let meanwhile = |_: &File| {
             assert!(syncs(&unsynced, 1), "the note goes with the sync that ends first");
             drop(unsynced.begin(key(1)));
             Ok(())
@@ -478,7 +474,7 @@ mod tests {
         let unsynced = Unsynced::default();
         drop(unsynced.begin(key(1)));
         let generation = unsynced.generation();
-        let failed = unsynced.settle(key(1), handle, |_| Err(Errno::NOSPC));
+        let failed = unsynced.settle(key(1), handle, |_| Err(ShareError::MediaIo(Errno::NOSPC)));
         assert_eq!(failed, Err(ShareError::MediaIo(Errno::NOSPC)));
         assert_ne!(unsynced.generation(), generation, "whoever was told otherwise asks again");
         for _ in 0..2 {
@@ -489,16 +485,28 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_succeeds_beside_one_that_failed_says_that_it_failed() {
+    fn a_directory_is_synced_in_one_group_with_everybody_who_syncs_it() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let found = share.locate(&SharePath::root()).unwrap().found.unwrap();
+        let top = share.open_found(&found, OpenMode::default()).unwrap();
+        assert_eq!(share.persist_entries(&top), Ok(()));
+        // The inode is kept, so that no other test gets its number.
+        let directory = File::open(dir.path()).unwrap();
+        CommitGroup::of(&directory).unwrap().poison();
+        std::mem::forget(directory);
+        assert_eq!(share.persist_entries(&top), Err(ShareError::MediaIo(Errno::IO)));
+        let path = SharePath::parse("f").unwrap();
+        let file = share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        assert_eq!(share.persist_name(&file), Err(ShareError::MediaIo(Errno::IO)));
+    }
+
+    #[test]
+    fn a_directory_whose_sync_could_not_begin_is_owed_still() {
         let unsynced = Unsynced::default();
-        drop(unsynced.begin(key(1)));
-        let beside = |_: &OwnedFd| {
-            let failed = unsynced.settle(key(1), handle, |_| Err(Errno::IO));
-            assert_eq!(failed, Err(ShareError::MediaIo(Errno::IO)));
-            Ok(())
-        };
-        let outcome = unsynced.settle(key(1), handle, beside);
-        assert_eq!(outcome, Err(ShareError::MediaIo(Errno::IO)));
+        let failed = unsynced.settle(key(1), handle, |_| Err(ShareError::HandlesExhausted));
+        assert_eq!(failed, Err(ShareError::HandlesExhausted));
+        assert!(syncs(&unsynced, 1));
     }
 
     #[test]
