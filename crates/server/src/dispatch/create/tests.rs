@@ -20,7 +20,7 @@ use crate::share::{Reach, SharePath};
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::locks::OpenSerial;
-use crate::state::node::StreamHold;
+use crate::state::node::{Node, StreamHold};
 
 const GUID: Guid = Guid([9; 16]);
 
@@ -191,4 +191,42 @@ async fn an_open_that_fails_takes_neither_the_lease_nor_the_file_from_others() {
     assert!(held.node.begin_breaks(stranger, Intent::Open).is_some(), "its holder has to be told");
     rig.close(one.id).await;
     assert!(rig.dir.path().join("f").exists());
+}
+
+#[tokio::test]
+async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
+    let rig = Rig::new();
+    let nodes = &rig.core.nodes;
+    // A name that is not there for a look-up, and there for whoever makes it: every attempt is sent back.
+    let name = rig.dir.path().join("f");
+    std::os::unix::fs::symlink("nothing", &name).unwrap();
+    let renaming = nodes.takings.may_rename().await;
+    let mut wanted = request("f", 1);
+    (wanted.disposition, wanted.options) = (CreateDisposition::OPEN_IF, CreateOptions::empty());
+    let create = rig.ask(Command::CREATE, |out| wanted.emit(out));
+    let others = async {
+        let is_held_up = async || {
+            tokio::select! {
+                biased;
+                _ = nodes.takings.may_rename() => false,
+                () = std::future::ready(()) => true,
+            }
+        };
+        while !is_held_up().await {
+            tokio::task::yield_now().await;
+        }
+        std::fs::remove_file(&name).unwrap();
+        std::fs::write(&name, "").unwrap();
+        let found = rig.core.shares()[0].locate(&SharePath::parse("f").unwrap()).unwrap().found;
+        let node = nodes.node(found.unwrap().key);
+        let claimed = Node::claim_victim(&node, |_| true).unwrap().unwrap();
+        drop(renaming);
+        let may_rename = nodes.takings.may_rename();
+        let goes_on = tokio::time::timeout(Duration::from_secs(60), may_rename).await.is_ok();
+        drop(claimed);
+        goes_on
+    };
+    let (created, goes_on) = tokio::join!(create, others);
+    assert!(goes_on, "the CREATE held names while it waited for a rename");
+    created.unwrap();
 }
