@@ -9,7 +9,7 @@ use smb::create::{
     CreateDisposition, CreateOptions, CreateRequestContext, DurableRequestV2, OplockLevel,
 };
 use smb::fsctl::{CopyChunk, CopyChunkRequest, FileLevelTrim, FileRange, ResumeKey, ZeroData};
-use smb::info::FileInfoClass;
+use smb::info::{FileInfoClass, RenameFlags};
 use smb::{Command, ControlCode, FileId, Guid, NtStatus};
 use support::crash::Writing;
 use support::{Fixture, Wire, write};
@@ -109,6 +109,28 @@ fn what_a_write_through_create_makes_or_empties_is_durable_when_answered() {
         // The directory was synced for the first, and is not changed by the second.
         let is_durable = rig.synced() > before;
         assert_eq!(is_durable, disposition == CreateDisposition::CREATE);
+    }
+}
+
+#[test]
+fn a_new_name_of_a_stream_is_durable_when_a_write_through_rename_is_answered() {
+    let mut rig = Rig::new();
+    let mut wire = rig.fixture.client(1);
+    for name in [":other", "::$DATA"] {
+        for options in [CreateOptions::empty(), CreateOptions::WRITE_THROUGH] {
+            let stream = format!("{}:s", rig.file());
+            let made = wire.open(&stream, |_| {}).id;
+            assert_eq!(wire.close(made), NtStatus::SUCCESS);
+            let id = wire.open(&stream, |request| request.options = options).id;
+            let before = rig.synced();
+            let renamed = wire.rename(id, name, RenameFlags::REPLACE_IF_EXISTS);
+            assert_eq!(renamed, NtStatus::SUCCESS, "{name}");
+            let is_durable = rig.synced() > before;
+            // A stream that becomes the file's unnamed one does not go before the file's name is durable.
+            let is_owed = options == CreateOptions::WRITE_THROUGH || name == "::$DATA";
+            assert_eq!(is_durable, is_owed, "{name}");
+            assert_eq!(wire.close(id), NtStatus::SUCCESS);
+        }
     }
 }
 

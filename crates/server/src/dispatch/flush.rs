@@ -74,25 +74,37 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
         return persist_name(open);
     }
     match open.node.commit_group(open)?.persist() {
-        Ok(()) => {
-            // What binds a stream to its file is in the file.
-            share.persist_binding(&open.entry).map_err(failed)?;
-            persist_name(open)
-        }
+        Ok(()) => persist_name(open),
         // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
         Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
         Err(_) => Err(NtStatus::IO_DEVICE_ERROR),
     }
 }
 
-/// Makes the name of an open file durable. Blocks.
+/// Makes the name of an open file durable, and of a stream what binds it to its file. Blocks.
 ///
 /// # Durability
 ///
-/// As [`crate::share::Share::persist_name`].
+/// As [`crate::share::Share::persist_name`] and [`crate::share::Share::persist_binding`].
 pub(crate) fn persist_name(open: &Open) -> Result<(), NtStatus> {
     let Some(share) = open.tree.share() else { return Ok(()) };
+    // What binds a stream to its file is in the file.
+    share.persist_binding(&open.entry).map_err(failed)?;
     share.persist_name(&open.entry).map_err(failed)
+}
+
+/// The same of a file that was renamed, before the answer, where the handle writes through or the file `is_mapped`:
+/// one-sided commits do not look after the name.
+pub(super) async fn persist_renamed(
+    call: &Call,
+    open: &Arc<Open>,
+    is_mapped: bool,
+) -> Result<(), NtStatus> {
+    if !is_mapped && !open.is_write_through() {
+        return Ok(());
+    }
+    let (inline, open) = (open.entry.inline_io(), Arc::clone(open));
+    call.blocking(inline, move || persist_name(&open)).await?
 }
 
 fn failed(_: ShareError) -> NtStatus {

@@ -327,7 +327,7 @@ impl Share {
     ///
     /// # Durability
     ///
-    /// The stream goes when its bytes are durable in the file.
+    /// The stream goes when its bytes are durable in the file, and the file's name is.
     pub(crate) fn promote_stream(
         &self,
         leave: MayRemove,
@@ -368,6 +368,7 @@ impl Share {
         Ok(names(&home)?.into_iter().filter_map(key).collect())
     }
 
+        self.persist_name_of(&base.file, base.key)?;
     /// The name of the stream an entry stands for.
     pub fn stream_name(&self, entry: &Entry) -> Option<String> {
         name_of(&entry.base()?.home, entry.key()).ok()

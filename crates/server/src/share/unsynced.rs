@@ -299,7 +299,7 @@ impl Share {
         sync_in_group(&readable(&base.file, OFlags::empty())?)
     }
 
-    fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
+    pub(super) fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
         if self.unsynced.is_poisoned(key) {
             return Err(ShareError::MediaIo(Errno::IO));
         }

@@ -98,13 +98,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
             renamed => renamed?,
         };
         let Some(is_mapped) = given.done(call).await? else { continue };
-        if is_mapped || open.is_write_through() {
-            // One-sided commits do not look after the name, so it is made durable before they go on.
-            let open = Arc::clone(open);
-            let inline = open.entry.inline_io();
-            call.blocking(inline, move || flush::persist_name(&open)).await??;
-        }
-        return Ok(());
+        return flush::persist_renamed(call, open, is_mapped).await;
     }
     Err(NtStatus::ACCESS_DENIED)
 }

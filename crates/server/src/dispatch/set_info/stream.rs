@@ -17,6 +17,7 @@ use smb::push::RecallReason;
 use super::Call;
 use super::rename::{ATTEMPTS_MAX, evict, replacement};
 use crate::access::{MayRemove, Remove};
+use crate::dispatch::flush;
 use crate::share::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 use crate::state::Open;
 use crate::state::caching::Intent;
@@ -83,7 +84,11 @@ async fn to_named(
         };
         match call.changing(open, InlineIo::CachedReads, work).await? {
             Err(ShareError::Exists) if replaces.is_some() => {}
-            renamed => return Ok(renamed?),
+            renamed => {
+                renamed?;
+                let is_mapped = !open.node.lock().regions.is_empty();
+                return flush::persist_renamed(call, open, is_mapped).await;
+            }
         }
     }
     Err(NtStatus::ACCESS_DENIED)
