@@ -46,7 +46,7 @@ impl Share {
         // Kept beyond the locks: what is freed with a large file is freed behind them.
         let (file, _) = self.named(&parent, path, key)?;
         let _changing = self.changing(&parent)?;
-        let streams = Binding::of(&file);
+        let streams = Binding::to_bury(&file);
         let going = self.going(&parent, path);
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let unlink = || match rustix::fs::unlinkat(&parent, path.leaf(), flags) {
@@ -152,7 +152,7 @@ impl Share {
             (self.changing(&source)?, elsewhere.as_ref().map(|at| self.changing(at)).transpose()?);
         // Kept beyond the locks, as what is removed.
         let replaced = self.replaced(replace, target, to)?;
-        let streams = replaced.as_ref().and_then(Binding::of);
+        let streams = replaced.as_ref().and_then(Binding::to_bury);
         let going = self.going(&source, from);
         let is_posix = to.naming() == Naming::Posix;
         let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -311,7 +311,7 @@ mod tests {
         };
         let disk = dir.path();
         let file = OwnedFd::from(std::fs::File::open(disk.join("f")).unwrap());
-        let streams = Binding::of(&file);
+        let streams = Binding::of(&file).unwrap();
         std::fs::hard_link(disk.join("f"), disk.join("g")).unwrap();
         std::fs::remove_file(disk.join("f")).unwrap();
         share.bury_with(&file, streams);

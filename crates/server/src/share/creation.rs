@@ -142,7 +142,7 @@ impl Share {
         if identify(&file)?.0 != made.key() {
             return Err(ShareError::NotFound);
         }
-        let streams = Binding::of(&file);
+        let streams = Binding::to_bury(&file);
         let _changing = self.changing(parent)?;
         self.take_back(name, made.is_directory())?;
         drop(held);

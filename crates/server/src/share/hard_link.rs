@@ -68,7 +68,7 @@ impl Share {
         if victim == Some(entry.key()) {
             return Ok(());
         }
-        let streams = Binding::of(&replaced);
+        let streams = Binding::to_bury(&replaced);
         let new = self.new_links()?;
         let held = (held, self.name_locks.hold([identify(&new)?.0]));
         let name = random_name()?;

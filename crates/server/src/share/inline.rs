@@ -90,7 +90,7 @@ impl Entry {
 
     /// Whether it is, or may have, streams: there may be many, each as long as it likes.
     pub fn has_streams(&self) -> bool {
-        self.is_stream() || Binding::of(self.facts_fd()).is_some()
+        self.is_stream() || !matches!(Binding::of(self.facts_fd()), Ok(None))
     }
 
     /// A regular file: giving it a name does not depend on what links there are.
@@ -112,7 +112,7 @@ impl Found {
         let file = self.anchor.as_fd();
         is_much(taken(file))
             || extended::names_len(file) > EA_NAMES_INLINE_MAX
-            || Binding::of(file).is_some()
+            || !matches!(Binding::of(file), Ok(None))
     }
 }
 

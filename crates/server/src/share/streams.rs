@@ -103,12 +103,24 @@ impl Binding {
     }
 
     /// What the xattr of an inode says, if it speaks of this inode.
-    pub(super) fn of(file: impl AsFd) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The xattr cannot be read, or no server of this version has written it: the file may have streams.
+    pub(super) fn of(file: impl AsFd) -> Result<Option<Self>, ShareError> {
         let mut bytes = [0; BINDING_LEN + 1];
-        let len = rustix::fs::getxattr(proc_name(&file), BINDING, &mut bytes).ok()?;
-        let binding = Self::parse(&bytes[..len])?;
-        let (key, _) = identify(file).ok()?;
-        (key.inode == binding.inode).then_some(binding)
+        let len = match rustix::fs::getxattr(proc_name(&file), BINDING, &mut bytes) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+            read => read?,
+        };
+        let binding = Self::parse(&bytes[..len]).ok_or(ShareError::MediaIo(Errno::BADMSG))?;
+        let (key, _) = identify(file)?;
+        Ok((key.inode == binding.inode).then_some(binding))
+    }
+
+    /// The same of a file that may be about to go. What cannot be read is left to be swept out.
+    pub(super) fn to_bury(file: impl AsFd) -> Option<Self> {
+        Self::of(file).ok().flatten()
     }
 
     /// Of whatever file may have the streams in this directory.
@@ -192,7 +204,7 @@ impl Share {
         }
         let home = match self.home(&file.anchor)? {
             Some(home) => home,
-            None => self.make_home(&file.anchor)?,
+            None => self.first_home(&file.anchor)?,
         };
         let _held = self.hold_home(&home)?;
         let there = names(&home)?;
@@ -356,6 +368,7 @@ impl Share {
         }
         file.set_size(size)?;
         persist_file(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), 0)?)?;
+        self.persist_name_of(&base.file, base.key)?;
         self.remove_stream(leave, entry)?;
         entry.set_superseded();
         Ok(())
@@ -368,7 +381,6 @@ impl Share {
         Ok(names(&home)?.into_iter().filter_map(key).collect())
     }
 
-        self.persist_name_of(&base.file, base.key)?;
     /// The name of the stream an entry stands for.
     pub fn stream_name(&self, entry: &Entry) -> Option<String> {
         name_of(&entry.base()?.home, entry.key()).ok()
@@ -408,7 +420,7 @@ impl Share {
     }
 
     fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
-        let Some(binding) = Binding::of(file) else { return Ok(None) };
+        let Some(binding) = Binding::of(file)? else { return Ok(None) };
         let homes = open_homes(&self.root);
         match homes.and_then(|homes| open_home(&homes, &binding.directory())) {
             Ok(home) => Ok(Some(home)),
@@ -436,6 +448,15 @@ impl Share {
         open_homes(&self.root).map_err(from_resolution)
     }
 
+    // Of two requests for the first stream of a file the second finds what the first has made.
+    fn first_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
+        let _held = self.name_locks.hold([identify(&file)?.0]);
+        match self.home(&file)? {
+            Some(home) => Ok(home),
+            None => self.make_home(file),
+        }
+    }
+
     // The directory first: a crash leaves one that is empty and nobody's, never a file that names
     // what is not there.
     fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
@@ -449,18 +470,18 @@ impl Share {
         rustix::fs::mkdirat(&homes, directory.as_str(), HOME_MODE)?;
         let home = open_home(&homes, &directory)?;
         let set = |flags| rustix::fs::setxattr(proc_name(&file), BINDING, &binding.emit(), flags);
-        // Two at once: the first one wins. What another inode's binding says is nobody's.
-        let outcome = match set(XattrFlags::CREATE) {
-            Err(Errno::EXIST) if Binding::of(&file).is_none() => set(XattrFlags::REPLACE),
-            other => other,
+        let bind = || match set(XattrFlags::CREATE) {
+            // What another inode's binding says is nobody's. Else another share that lies above or below has made
+            // it, where this one does not look.
+            Err(Errno::EXIST) => match Binding::of(&file)? {
+                None => Ok(set(XattrFlags::REPLACE)?),
+                Some(_) => Err(ShareError::PeerStreamUnsupported),
+            },
+            other => Ok(other?),
         };
-        if let Err(errno) = outcome {
+        if let Err(error) = bind() {
             let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
-            if errno == Errno::EXIST {
-                // Another share that lies above or below has made it, where this one does not look.
-                return self.home(file)?.ok_or(ShareError::PeerStreamUnsupported);
-            }
-            return Err(errno.into());
+            return Err(error);
         }
         Ok(home)
     }
@@ -515,9 +536,23 @@ const STREAM_MODE: Mode = Mode::from_raw_mode(0o666);
 // The server's alone: a stream is no more readable than its file, whose mode it does not have.
 const HOME_MODE: Mode = Mode::from_raw_mode(0o700);
 
+/// The file's xattr says that the streams in directory 7 are those of `inode`.
+#[cfg(test)]
+pub(super) fn bind_to(file: &std::path::Path, inode: u64) {
+    let binding = Binding { inode, id: 7_u128.to_be_bytes() };
+    rustix::fs::setxattr(file, BINDING, &binding.emit(), XattrFlags::empty()).unwrap();
+}
+
+/// The kernel hands out the file's xattr with an error: no buffer of ours is large enough.
+#[cfg(test)]
+pub(super) fn set_unreadable(file: &std::path::Path) {
+    rustix::fs::setxattr(file, BINDING, &[0; 64], XattrFlags::empty()).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::{DosAttributes, ShareConfig, SharePath};
 
     #[test]
     fn the_binding_has_the_bytes_of_its_map() {
@@ -528,5 +563,25 @@ mod tests {
         assert_eq!(Binding::parse(&golden), Some(binding));
         assert_eq!(Binding::parse(&golden[..31]), None);
         assert_eq!(binding.directory(), "07070707070707070707070707070707");
+    }
+
+    #[test]
+    fn an_xattr_that_cannot_be_read_is_not_taken_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        let path = SharePath::parse("f").unwrap();
+        share.create_file(MayAdd::TEST, &path, DosAttributes::default()).unwrap();
+        let found = share.locate(&path).unwrap().found.unwrap();
+        let [there, new] = ["there", "new"].map(|name| StreamName::parse(name).unwrap());
+        let make = |name| share.create_stream(MayAdd::TEST, &found, name, |_| ()).map(drop);
+        make(&there).unwrap();
+        let file = dir.path().join("f");
+        let mut binding = [0; BINDING_LEN];
+        rustix::fs::getxattr(&file, BINDING, &mut binding).unwrap();
+        set_unreadable(&file);
+        assert_eq!(make(&new), Err(ShareError::MediaIo(Errno::RANGE)));
+        share.find_stream(&found, &new).unwrap_err();
+        rustix::fs::setxattr(&file, BINDING, &binding, XattrFlags::empty()).unwrap();
+        assert!(share.find_stream(&found, &there).unwrap().is_some());
     }
 }

@@ -182,7 +182,7 @@ impl Walk {
         path: &str,
         left: &mut Vec<String>,
     ) -> Result<(), ShareError> {
-        self.bound.extend(Binding::of(directory));
+        self.bound.extend(Binding::of(directory)?);
         for name in entries(directory)? {
             if path == "." && name == streams::HOME {
                 continue;
@@ -192,7 +192,7 @@ impl Walk {
                 Ok((_, FileType::RegularFile)) => {
                     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                     match rustix::fs::openat(directory, name.as_str(), flags, Mode::empty()) {
-                        Ok(file) => self.bound.extend(Binding::of(file)),
+                        Ok(file) => self.bound.extend(Binding::of(file)?),
                         Err(Errno::NOENT) => {}
                         Err(errno) => return Err(errno.into()),
                     }
@@ -302,6 +302,16 @@ mod tests {
             assert!(has_stream(&share, name), "{name}");
         }
         assert_eq!(share.sweep(false, NOW, NOW), Ok(Swept { bound: 3, ..Swept::default() }));
+    }
+
+    #[test]
+    fn where_it_cannot_be_read_whose_streams_there_are_none_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
+        with_stream(&share, "f");
+        streams::set_unreadable(&dir.path().join("f"));
+        assert!(matches!(share.sweep(false, NOW, NOW), Err(SweepError::Tree(_))));
+        assert_eq!(homes(&dir), 1);
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //!           replaced; then the directory of new links                                          link(2), rename(2)
 //!  become   the name's directory, the file; then the          look at the name, the file  --> symlink(2), rename(2)
 //!  a link   directory of new links
+//!  stream   the file, for its first; then its directory      look: which are there?        --> mkdir(2), open(2),
+//!           of streams, for each                                                               rename(2), unlink(2)
 //!  sweep    the directory of new links                       look at all names             --> unlink(2)
 //! ```
 //!

@@ -9,7 +9,7 @@ use super::*;
 use crate::access::{MayAdd, MayRemove};
 use crate::share::{
     DosAttributes, Entry as OpenFile, Replace, Share, ShareConfig, ShareError, SharePath,
-    StreamPart, metadata, streams,
+    StreamName, metadata, streams,
 };
 
 fn share() -> (tempfile::TempDir, Share) {
@@ -20,6 +20,10 @@ fn share() -> (tempfile::TempDir, Share) {
 
 fn path(text: &str) -> SharePath {
     SharePath::parse(text).unwrap()
+}
+
+fn stream_name(text: &str) -> StreamName {
+    StreamName::parse(text).unwrap()
 }
 
 fn create(share: &Share, name: &str) -> OpenFile {
@@ -118,11 +122,7 @@ fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
     let (dir, share) = share();
     create(&share, "f");
     let found = share.locate(&path("f")).unwrap().found.unwrap();
-    let name = |text| match StreamPart::parse(Some(text)).unwrap() {
-        StreamPart::Named(name) => name,
-        other => panic!("{other:?}"),
-    };
-    let stream = share.create_stream(MayAdd::TEST, &found, &name("s"), |_| ()).unwrap();
+    let stream = share.create_stream(MayAdd::TEST, &found, &stream_name("s"), |_| ()).unwrap();
     let homes = dir.path().join(streams::HOME);
     let home = std::fs::read_dir(&homes).unwrap().next().unwrap().unwrap().path();
     let (home_key, _) = metadata::identify(std::fs::File::open(&home).unwrap()).unwrap();
@@ -130,7 +130,7 @@ fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
         std::fs::rename(home.join(":s"), home.join(":t")).unwrap();
         std::fs::write(home.join(":s"), "third").unwrap();
     };
-    let rename = || share.rename_stream(MayRemove::TEST, &stream, &name("u"), None);
+    let rename = || share.rename_stream(MayRemove::TEST, &stream, &stream_name("u"), None);
     assert_eq!(meanwhile(&share, home_key, rename, swap), Ok(()), "by its new name");
     assert_eq!(share.stream_name(&stream).as_deref(), Some("u"));
     std::fs::rename(home.join(":s"), home.join(":third")).unwrap();
@@ -140,6 +140,28 @@ fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
     assert!(!home.join(":t").exists());
     assert_eq!(std::fs::read(home.join(":s")).unwrap(), b"third");
     assert_eq!(std::fs::read(home.join(":third")).unwrap(), b"third");
+}
+
+#[test]
+fn two_first_streams_of_a_copied_file_are_both_kept() {
+    let (dir, share) = share();
+    let (first, second) = (stream_name("first"), stream_name("second"));
+    // A copy of a file that kept the xattrs of that.
+    let copy = create(&share, "copy");
+    let found = share.locate(&path("copy")).unwrap().found.unwrap();
+    streams::bind_to(&dir.path().join("copy"), copy.key().inode + 1);
+    let make = || share.create_stream(MayAdd::TEST, &found, &second, |_| ()).map(drop);
+    // What another request has done that held the lock.
+    let made = meanwhile(&share, copy.key(), make, || {
+        let home = dir.path().join(streams::HOME).join(format!("{:032x}", 7));
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join(":first"), "flushed").unwrap();
+        streams::bind_to(&dir.path().join("copy"), copy.key().inode);
+    });
+    assert_eq!(made, Ok(()));
+    for name in [first, second] {
+        assert!(share.find_stream(&found, &name).unwrap().is_some(), "{name:?}");
+    }
 }
 
 #[test]
