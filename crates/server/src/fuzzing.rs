@@ -142,7 +142,13 @@ impl Machine {
 
     /// Takes a frame and appends what is answered at once. False: the connection has to end.
     pub fn handle(&mut self, frame: &mut [u8], out: &mut Vec<u8>) -> bool {
-        self.connection.handle(Frame::Borrowed(frame), out).is_ok() && !self.outbox.is_closed()
+        let handled = self.connection.handle(Frame::Borrowed(frame), out);
+        matches!(handled, Ok(None)) && !self.outbox.is_closed()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
     }
 
     /// What was answered later, with the length of each frame in front.

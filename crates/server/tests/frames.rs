@@ -8,7 +8,10 @@ use std::io::Write as _;
 use std::net::Shutdown;
 use std::time::Duration;
 
+use smb::crypto::Cipher;
 use smb::{Command, Empty, FileId, NtStatus};
+use support::compound::with_header;
+use support::crowd::save_credits;
 use support::{Fixture, Wire, write};
 
 /// Around what the buffers of a connection hold (4 KiB, 64 KiB) and what counts as long (32 KiB).
@@ -16,6 +19,8 @@ const LENGTHS: [usize; 16] = [
     60_000, 1, 3_980, 3_981, 3_985, 32_000, 33_000, 65_536, 65_000, 100, 31_000, 5_000, 65_536,
     4_096, 65_536, 65_420,
 ];
+/// More than a reactor opens or verifies.
+const LONG: usize = 2 << 20;
 /// How many bytes are sent at a time.
 const CUTS: [usize; 6] = [1 << 20, 65_536, 4_096, 4_097, 1_021, 70_001];
 
@@ -69,12 +74,77 @@ fn a_peer_that_goes_in_the_middle_of_a_long_frame_is_not_waited_for() {
     assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"", "not a part of it");
 }
 
+#[test]
+fn long_requests_are_opened_and_verified_in_order_and_a_wrong_one_is_not_done() {
+    let fixture = Fixture::start();
+    for cipher in [None, Some(Cipher::Aes128Gcm)] {
+        let mut wire = fixture.dial();
+        wire.cipher = cipher;
+        wire.negotiate(1);
+        wire.log_on();
+        wire.enter("data");
+        save_credits(&mut wire, 256);
+        let id = wire.open("f", |_| {}).id;
+        let (mut stream, mut ids, mut data) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, is_right) in [(1, true), (2, false), (3, true)] {
+            let bytes = vec![number; LONG];
+            ids.push((wire.next_id, is_right));
+            let mut pdu = wire.pdu(Command::WRITE, |out| {
+                write(id, (usize::from(number - 1) * LONG) as u64, &bytes).emit(out);
+            });
+            let charge = u16::try_from(LONG >> 16).unwrap();
+            with_header(&mut pdu, |header| header.credit_charge = charge);
+            wire.next_id += u64::from(charge) - 1;
+            if cipher.is_none() {
+                wire.sign(&mut pdu);
+                // Of the signature.
+                pdu[50] ^= u8::from(!is_right);
+            } else {
+                pdu = wire.sealed(pdu);
+            }
+            stream.extend(framed(&pdu));
+            ids.push((wire.next_id, true));
+            let mut echo = wire.pdu(Command::ECHO, |out| Empty.emit(out));
+            if cipher.is_none() {
+                wire.sign(&mut echo);
+            } else {
+                echo = wire.sealed(echo);
+            }
+            stream.extend(framed(&echo));
+            let is_done = is_right || cipher.is_some();
+            data.extend(vec![if is_done { number } else { 0 }; LONG]);
+        }
+        wire.stream.write_all(&stream).unwrap();
+        for _ in &ids {
+            let (header, _) = wire.receive();
+            let (_, is_right) = ids.iter().find(|(id, _)| *id == header.message_id.0).unwrap();
+            let is_done = *is_right || cipher.is_some();
+            let expected = if is_done { NtStatus::SUCCESS } else { NtStatus::ACCESS_DENIED };
+            assert_eq!(header.status, expected);
+        }
+        assert!(std::fs::read(fixture.dir.path().join("f")).unwrap() == data);
+        wire.close(id);
+        std::fs::remove_file(fixture.dir.path().join("f")).unwrap();
+        if cipher.is_some() {
+            let echo = wire.pdu(Command::ECHO, |out| Empty.emit(out));
+            let mut wrong = wire.sealed(echo);
+            wrong.resize(LONG, 0);
+            wire.send_frame(&wrong);
+            assert!(wire.is_closed(), "of a seal that does not open");
+        }
+    }
+}
+
+fn framed(frame: &[u8]) -> Vec<u8> {
+    [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat()
+}
+
 /// A signed WRITE as it travels.
 fn frame(wire: &mut Wire, id: FileId, at: usize, data: &[u8]) -> Vec<u8> {
     let at = u64::try_from(at).unwrap();
     let mut pdu = wire.pdu(Command::WRITE, |out| write(id, at, data).emit(out));
     wire.sign(&mut pdu);
-    [&u32::try_from(pdu.len()).unwrap().to_be_bytes(), &pdu[..]].concat()
+    framed(&pdu)
 }
 
 /// In pieces, with pauses in which the server comes to wait for the next: no peer can see that it does. If

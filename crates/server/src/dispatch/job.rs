@@ -189,16 +189,10 @@ impl Job {
         let protected = match protector {
             None => made.protect(),
             Some(channel) => {
-                let whose = (&link.account, &channel.session.account);
-                let turn = Room::take(whose, Resource::Jobs, 1).await;
-                let work = move || {
-                    let _turn = turn;
-                    made.protect()
-                };
-                link.core.runtime.spawn_blocking(work).await.unwrap_or_else(|_| {
-                    link.core.note_panic("the signature or seal of an answer");
-                    Err(FrameError::Panicked)
-                })
+                let (whose, what) =
+                    (&channel.session.account, "the signature or seal of an answer");
+                let protected = link.compute(whose, what, || made.protect()).await;
+                protected.unwrap_or(Err(FrameError::Panicked))
             }
         };
         match protected {

@@ -34,7 +34,10 @@ use super::binding::{self, Refusal, Signatory};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
 use crate::kerberos::Tickets;
-use crate::limits::{GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, USER_NAME_MAX};
+use crate::limits::{
+    GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, UNAUTHENTICATED_FRAME_MAX,
+    USER_NAME_MAX,
+};
 use crate::panics::Owed;
 use crate::service::now;
 use crate::state::session::SessionParts;
@@ -228,6 +231,10 @@ fn step(
     // MS-SMB2 §3.3.5.2.1.1: a seal proves the session of its key, and no other.
     if sealed.is_some_and(|channel| channel.session.id != session_id) {
         return Ok(Leg::refused(NtStatus::ACCESS_DENIED, session_id).into());
+    }
+    // As long as a stranger's may be: its signature and its hash are computed here.
+    if pdu.len() > UNAUTHENTICATED_FRAME_MAX {
+        return Ok(Leg::refused(NtStatus::INVALID_PARAMETER, session_id).into());
     }
     let request = match SessionSetupRequest::parse(pdu) {
         Ok(request) => request,

@@ -29,13 +29,14 @@ use smb::TransformHeader;
 use smb::compound;
 use smb::crypto::{PreauthHash, Turn};
 use smb::negotiate::Dialect;
-use smb::{Header, HeaderFlags, Route, SessionId};
+use smb::{Header, HeaderFlags, Route};
 use thiserror::Error;
 
 use super::account::Room;
 use super::kept::Frame;
 use super::link::Link;
 use super::logon::Logon;
+use super::proof::{Proof, Proven, Unproven, relate};
 use super::reads::Rest;
 use super::session::{Channel, Session};
 use super::window::WindowError;
@@ -136,57 +137,58 @@ impl Connection {
         self.room.take()
     }
 
-    /// Takes a frame and appends to `out` what can be answered now.
+    /// Takes a frame and appends to `out` what can be answered now. A long frame whose seal or signatures take a thread
+    /// comes back: [`Connection::handle_proven`] takes it before any other.
     pub(crate) fn handle(
         &mut self,
-        mut frame: Frame<'_>,
+        frame: Frame<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Violation> {
+    ) -> Result<Option<Unproven>, Violation> {
         debug_assert!(self.rest.is_none(), "taken after the frame before");
+        let mut frame = match Unproven::take(&self.link, frame) {
+            Ok(unproven) => return Ok(Some(unproven)),
+            Err(frame) => frame,
+        };
         match Protocol::of(frame.bytes())? {
-            Protocol::Smb2 => self.handle_messages(frame, 0, None, out),
+            Protocol::Smb2 => self.handle_messages(frame, Proof::default(), out)?,
             Protocol::Encrypted => {
-                let channel = self.open_seal(frame.bytes())?;
-                self.handle_messages(frame, TransformHeader::LEN, Some(channel), out)
+                let proof = Proof::open_seal(&self.link, frame.bytes())?;
+                self.handle_messages(frame, proof, out)?;
             }
-            Protocol::Smb1 => negotiate::multi_protocol(self, frame.bytes(), out),
-            Protocol::Compressed => Err(Violation::PeerCompressed),
+            Protocol::Smb1 => negotiate::multi_protocol(self, frame.bytes(), out)?,
+            Protocol::Compressed => return Err(Violation::PeerCompressed),
         }
+        Ok(None)
     }
 
-    fn open_seal(&self, frame: &mut [u8]) -> Result<Arc<Channel>, Violation> {
-        let session_id = TransformHeader::parse(frame)?.0.session_id.0;
-        let channel = self.link.channel(session_id).ok_or(Violation::PeerUnknownSession)?;
-        let key = channel.session.opening.as_ref().ok_or(Violation::PeerUnknownSession)?;
-        let (head, payload) = frame.split_at_mut(TransformHeader::LEN);
-        let head = head.first_chunk().expect("parsed above");
-        key.open(head, payload).map_err(|_| Violation::PeerSeal)?;
-        Ok(channel)
+    /// Takes a long frame that is proven, as [`Connection::handle`] does the others.
+    pub(crate) fn handle_proven(
+        &mut self,
+        proven: Proven,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Violation> {
+        let Proven { frame, room, proof } = proven;
+        self.handle_messages(Frame::Owned(frame, room), proof, out)
     }
 
     fn handle_messages(
         &mut self,
         mut frame: Frame<'_>,
-        start: usize,
-        sealed: Option<Arc<Channel>>,
+        proof: Proof,
         out: &mut Vec<u8>,
     ) -> Result<(), Violation> {
+        let start = if proof.sealed.is_some() { TransformHeader::LEN } else { 0 };
         let header = Header::parse(&frame.bytes()[start..])?;
         self.last_command = header.command;
         if header.next_command == 0 {
-            return self.handle_one(frame, start, header, sealed, out);
+            return self.handle_one(frame, start, header, proof, out);
         }
-        let mut elements = Vec::new();
-        let mut previous = (0, header.route);
+        let mut before = None;
         let mut is_of_no_session = false;
         let walk: Vec<_> = compound::walk(&frame.bytes()[start..]).collect::<Result<_, _>>()?;
+        let mut elements = Vec::with_capacity(walk.len());
         for (range, mut header) in walk {
-            if header.flags.contains(HeaderFlags::RELATED) && !elements.is_empty() {
-                // MS-SMB2 §3.3.5.2.7.2: session and tree of the request before count.
-                header.session_id = SessionId(previous.0);
-                header.route = previous.1;
-            }
-            previous = (header.session_id.0, header.route);
+            relate(&mut header, &mut before);
             let range = start + range.start..start + range.end;
             if header.command == Command::CANCEL {
                 self.cancel(&header);
@@ -205,7 +207,7 @@ impl Connection {
                 _ if header.flags.contains(HeaderFlags::RELATED) && is_of_no_session => {
                     Err(NtStatus::INVALID_PARAMETER)
                 }
-                _ => self.admit(&header, pdu, sealed.as_ref()),
+                _ => self.admit(&header, pdu, range.start, &proof),
             };
             is_of_no_session = matches!(admitted, Err(NtStatus::USER_SESSION_DELETED))
                 || (is_of_no_session && header.flags.contains(HeaderFlags::RELATED));
@@ -219,7 +221,7 @@ impl Connection {
             let command = first.header.command;
             let whose = elements.iter().find_map(|one: &Element| one.channel());
             let frame = frame.keep(&link, whose.map(|channel| &channel.session.account), command);
-            self.room = Job { link, frame, elements, sealed }.start(out);
+            self.room = Job { link, frame, elements, sealed: proof.sealed }.start(out);
         }
         Ok(())
     }
@@ -229,7 +231,7 @@ impl Connection {
         mut frame: Frame<'_>,
         start: usize,
         header: Header,
-        sealed: Option<Arc<Channel>>,
+        proof: Proof,
         out: &mut Vec<u8>,
     ) -> Result<(), Violation> {
         smb::expect_direction(&header, false)?;
@@ -243,13 +245,14 @@ impl Connection {
             Command::NEGOTIATE => return negotiate::handle(self, &header, pdu, out),
             _ if self.stage != Stage::Negotiated => return Err(Violation::PeerNotNegotiated),
             Command::SESSION_SETUP => {
-                return session_setup::handle(self, (&header, turn), pdu, sealed.as_ref(), out);
+                let sealed = proof.sealed.as_ref();
+                return session_setup::handle(self, (&header, turn), pdu, sealed, out);
             }
             _ => {}
         }
-        let admitted = self.admit(&header, pdu, sealed.as_ref());
+        let admitted = self.admit(&header, pdu, start, &proof);
+        let is_sealed = proof.sealed.is_some();
         if let Ok(Some(channel)) = &admitted {
-            let is_sealed = sealed.is_some();
             let asker = Asker {
                 link: &self.link,
                 header: &header,
@@ -270,10 +273,9 @@ impl Connection {
             }
         }
         if let Err(status) = admitted {
-            let is_sealed = sealed.is_some();
             let is_absent = status == NtStatus::USER_SESSION_DELETED;
-            let absent = || is_absent.then(|| self.ended(&header, pdu)).flatten();
-            let channel = sealed.or_else(absent);
+            let absent = || is_absent.then(|| self.ended(&header, pdu, start, &proof)).flatten();
+            let channel = proof.sealed.clone().or_else(absent);
             let (link, channel) = (&self.link, channel.as_deref());
             let at = out.len();
             let signer = channel.map(|channel| (channel, turn));
@@ -293,7 +295,7 @@ impl Connection {
         let whose = element.channel().map(|channel| &channel.session.account);
         let frame = frame.keep(&link, whose, header.command);
         let elements = vec![element];
-        self.room = Job { link, frame, elements, sealed }.start(out);
+        self.room = Job { link, frame, elements, sealed: proof.sealed }.start(out);
         Ok(())
     }
 
@@ -320,7 +322,8 @@ impl Connection {
         &self,
         header: &Header,
         pdu: &mut [u8],
-        sealed: Option<&Arc<Channel>>,
+        at: usize,
+        proof: &Proof,
     ) -> Result<Option<Arc<Channel>>, NtStatus> {
         let session_id = header.session_id.0;
         if session_id == 0 && header.command == Command::ECHO {
@@ -330,7 +333,7 @@ impl Connection {
         if channel.session.is_closed() {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        if let Some(outer) = sealed {
+        if let Some(outer) = &proof.sealed {
             // A frame sealed for one session must not carry another's requests.
             if outer.session.id != session_id {
                 return Err(NtStatus::ACCESS_DENIED);
@@ -341,8 +344,10 @@ impl Connection {
             return Err(NtStatus::ACCESS_DENIED);
         }
         match &channel.signing {
-            Some(key) if header.flags.contains(HeaderFlags::SIGNED) => {
-                key.verify(pdu).map_err(|_| NtStatus::ACCESS_DENIED)?;
+            Some(_) if header.flags.contains(HeaderFlags::SIGNED) => {
+                if !proof.is_signed(&channel, pdu, at) {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
                 channel.session.note_signed(header.command);
             }
             Some(_) if channel.session.signing_required => return Err(NtStatus::ACCESS_DENIED),
@@ -363,9 +368,15 @@ impl Connection {
 
     // Who signed a request of a session that has just ended here is told so in a signed answer. A
     // session of another connection has no key that may sign on this one.
-    fn ended(&self, header: &Header, pdu: &mut [u8]) -> Option<Arc<Channel>> {
+    fn ended(
+        &self,
+        header: &Header,
+        pdu: &mut [u8],
+        at: usize,
+        proof: &Proof,
+    ) -> Option<Arc<Channel>> {
         let channel = self.link.ended_channel(header.session_id.0)?;
-        channel.signing.as_ref()?.verify(pdu).is_ok().then_some(channel)
+        proof.is_signed(&channel, pdu, at).then_some(channel)
     }
 
     /// Whether anybody logged on over it: without a session there is nothing to close, and its end
@@ -447,6 +458,9 @@ pub(crate) enum Violation {
     /// NEGOTIATE twice.
     #[error("peer negotiated twice")]
     PeerNegotiatedTwice,
+    /// A bug: who opens or verifies a frame has panicked.
+    #[error("nobody has opened or verified a frame of the peer to the end")]
+    HostPanicked,
     /// The system has no random numbers.
     #[error("no random numbers: {0}")]
     HostRandom(getrandom::Error),

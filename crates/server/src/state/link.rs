@@ -159,6 +159,23 @@ impl Link {
         self.cut.notified().await;
     }
 
+    /// Computes what takes a thread that may wait, as one of the jobs of this connection and `whose`; `None` if `what` panics.
+    /// What has begun goes to its end if nobody waits for it any more.
+    pub(crate) async fn compute<T: Send + 'static>(
+        &self,
+        whose: &Arc<Account>,
+        what: &'static str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let turn = Room::take((&self.account, whose), Resource::Jobs, 1).await;
+        let work = move || {
+            let _turn = turn;
+            work()
+        };
+        let computed = self.core.runtime.spawn_blocking(work).await;
+        computed.inspect_err(|_| self.core.note_panic(what)).ok()
+    }
+
     /// Who a request is counted for whose session is not known yet: a user if any has logged on, else guests.
     pub(crate) fn holder(&self) -> Option<Arc<Account>> {
         self.user.get().or_else(|| self.guests.get()).cloned()

@@ -259,8 +259,15 @@ impl Peer {
                 self.make_request_room().await?;
             }
             let Some(frame) = self.input.next_frame(limit)? else { break };
-            let (begun, before) = (Instant::now(), self.out.len());
-            let handled = self.served.connection.handle(frame, self.out.bytes());
+            let (mut begun, mut before) = (Instant::now(), self.out.len());
+            let mut handled = self.served.connection.handle(frame, self.out.bytes());
+            if let Ok(Some(unproven)) = handled {
+                self.write().await?;
+                let proven = self.wait(unproven.prove()).await??;
+                (begun, before) = (Instant::now(), self.out.len());
+                let proven = self.served.connection.handle_proven(proven, self.out.bytes());
+                handled = proven.map(|()| None);
+            }
             self.served
                 .link()
                 .core

@@ -3,12 +3,13 @@
 //! ```text
 //!  READ, WRITE up to 64 KiB, FLUSH, ECHO, CANCEL   here, on the engine thread
 //!   .. WRITE whose bytes are in the peer's memory   here, after they were fetched
-//!  everything else, compounds, sealed frames        away, on a task
+//!  everything else, compounds, sealed, long frames   away, on a task
 //! ```
 //!
 //! Nothing is decided here but the place: the same code handles the request in both. What cannot
 //! be parsed goes where it is refused.
 
+use smb::framing;
 use smb::{Channel, Command, Header, Protocol, ReadRequest, WriteRequest};
 
 use super::cursor::Cursor;
@@ -45,7 +46,8 @@ const HERE: Look = Look { place: Place::Here, fetch: None };
 pub(super) fn look(frame: &[u8]) -> Look {
     let Ok(Protocol::Smb2) = Protocol::of(frame) else { return AWAY };
     let Ok(header) = Header::parse(frame) else { return AWAY };
-    if header.next_command != 0 {
+    // The signature of a long one takes longer than going to a task and back, whatever it asks for.
+    if header.next_command != 0 || frame.len() > LONGEST {
         return AWAY;
     }
     match header.command {
@@ -107,3 +109,22 @@ fn is_remote(channel: Channel) -> bool {
 /// Longest READ and WRITE handled on the engine thread: copying it takes about 10 µs, less than
 /// going to a task and back.
 const HERE_MAX: u32 = 64 * 1024;
+/// Longest frame handled there: of such a WRITE.
+const LONGEST: usize = HERE_MAX as usize + framing::FRAME_OVERHEAD_MAX;
+
+#[cfg(test)]
+mod tests {
+    use smb::{Empty, MessageId};
+
+    use super::*;
+
+    #[test]
+    fn a_long_frame_is_handled_away_whatever_it_asks_for() {
+        let mut frame = Vec::new();
+        Header::request(Command::ECHO, MessageId(1)).emit(&mut frame);
+        Empty.emit(&mut frame);
+        assert_eq!(look(&frame).place, Place::Here);
+        frame.resize(LONGEST + 1, 0);
+        assert_eq!(look(&frame).place, Place::Away);
+    }
+}

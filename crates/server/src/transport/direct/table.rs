@@ -21,7 +21,7 @@ use super::receives::{SLOT_LEN, SLOTS};
 use super::remote::{Answers, Buffers};
 use super::staging::Budget;
 use crate::service::Core;
-use crate::state::{Connection, Link};
+use crate::state::{Connection, LONG, Link};
 use crate::transport::admission::Admission;
 use crate::transport::served::Served;
 
@@ -375,9 +375,12 @@ const SMB_DIRECT: Config = Config {
     send_size_max: SLOT_LEN,
     receive_size_max: SLOT_LEN,
     // Half of what the receive buffers hold: what can be kept, see smbdirect's `Config`.
-    fragmented_receive_size_max: SLOTS as u32 * SLOT_LEN / 2,
+    fragmented_receive_size_max: FRAME_MAX,
     read_write_size_max: 8 << 20,
 };
+/// The longest frame a peer may send: its seal or signatures are computed where it arrives.
+const FRAME_MAX: u32 = SLOTS as u32 * SLOT_LEN / 2;
+const _: () = assert!(FRAME_MAX as usize <= LONG);
 /// 16 Reads, and Sends and Writes as deep as SMB Direct credits go.
 const QP: QpConfig = QpConfig {
     send_depth: 512,
