@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use smb::Command;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 
 use super::end::End;
 use super::out_queue;
@@ -70,17 +71,33 @@ impl Output {
         let mut is_taken = true;
         let mut begun = Instant::now();
         while rest.left() > 0 {
-            if self.turn.charge_bytes(rest.left().min(PIECE)).await {
+            if self.turn.charge_bytes(rest.left().min(PIECE)) {
+                // Answers of requests before it do not wait for the turns of others.
+                self.send_while_taken(stream, &mut is_taken, rest.left())?;
+                yield_now().await;
                 begun = Instant::now();
             }
             rest.try_read(self.bytes(), PIECE).map_err(End::File)?;
-            if rest.left() > 0 && is_taken {
-                is_taken = self.send_now(stream, usize::MAX)?;
-                if !is_taken {
-                    self.bytes().reserve_exact(rest.left());
-                }
+            if rest.left() > 0 {
+                self.send_while_taken(stream, &mut is_taken, rest.left())?;
             }
             reactor.note(begun, Command::READ);
+        }
+        Ok(())
+    }
+
+    // Sends what the socket takes, unless it was full before; then `left` bytes more are only gathered.
+    fn send_while_taken(
+        &mut self,
+        stream: &TcpStream,
+        is_taken: &mut bool,
+        left: usize,
+    ) -> Result<(), End> {
+        if *is_taken {
+            *is_taken = self.send_now(stream, usize::MAX)?;
+            if !*is_taken {
+                self.bytes().reserve_exact(left);
+            }
         }
         Ok(())
     }
@@ -99,7 +116,9 @@ impl Output {
             if self.len() > left {
                 return Ok(false);
             }
-            self.turn.charge_bytes(IO_INLINE_MAX).await;
+            if self.turn.charge_bytes(IO_INLINE_MAX) {
+                yield_now().await;
+            }
         }
         self.send_now(stream, usize::MAX)
     }

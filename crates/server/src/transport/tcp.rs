@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -153,7 +153,9 @@ impl Peer {
                     }
                     was_busy = true;
                     self.served.link().hear();
-                    self.out.turn.charge_bytes(got).await;
+                    if self.out.turn.charge_bytes(got) {
+                        yield_now().await;
+                    }
                     self.handle_input().await?;
                 }
                 Some(outgoing) = self.queue.recv() => {
@@ -283,7 +285,9 @@ impl Peer {
             if self.out.len() > GATHERED_MAX {
                 self.write().await?;
             }
-            self.out.turn.end_request(answered).await;
+            if self.out.turn.end_request(answered) {
+                self.end_turn().await?;
+            }
         }
         self.served.look();
         // What finished meanwhile travels with it.
@@ -301,14 +305,23 @@ impl Peer {
         if self.out.len() + frame.len() > GATHERED_MAX {
             self.write().await?;
         }
+        if self.out.turn.end_request(frame.len()) {
+            self.end_turn().await?;
+        }
         self.out.keep(room);
-        self.out.turn.end_request(frame.len()).await;
         // A large answer is not copied.
         if frame.len() > GATHERED_MAX {
             self.out.replace(frame);
         } else {
             self.out.bytes().extend_from_slice(&frame);
         }
+        Ok(())
+    }
+
+    /// Others of the thread have their turn, for which no answer waits.
+    async fn end_turn(&mut self) -> Result<(), End> {
+        self.write().await?;
+        yield_now().await;
         Ok(())
     }
 
@@ -362,3 +375,90 @@ impl Peer {
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read as _, Write as _};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use smb::compound;
+    use smb::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+    use smb::{Command, Empty, Guid, Header, MessageId};
+
+    use super::super::turn::tests::run;
+    use super::*;
+    use crate::push::tests::rig::Rig;
+
+    /// NEGOTIATE, and so many of the shortest requests.
+    fn requests(count: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        for id in 0..=count {
+            let command = if id == 0 { Command::NEGOTIATE } else { Command::ECHO };
+            let mut header = Header::request(command, MessageId(id));
+            header.credits = 512;
+            let mut pdu = Vec::new();
+            header.emit(&mut pdu);
+            if id == 0 {
+                let request = NegotiateRequest {
+                    security_mode: SecurityMode::SIGNING_ENABLED,
+                    capabilities: Capabilities::empty(),
+                    client_guid: Guid([1; 16]),
+                    dialects: vec![Dialect::SMB_2_1],
+                    contexts: Vec::new(),
+                };
+                request.emit(&mut pdu);
+            } else {
+                Empty.emit(&mut pdu);
+            }
+            out.extend(framing::prefix(pdu.len()).unwrap());
+            out.extend(pdu);
+        }
+        out
+    }
+
+    /// How many answers have come.
+    fn answers(bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        let mut count = 0;
+        while let Some(prefix) = rest.first_chunk() {
+            let len = framing::frame_len(*prefix, framing::FRAME_LEN_MAX).unwrap();
+            let frame = &rest[framing::PREFIX_LEN..][..len];
+            assert_eq!(compound::walk(frame).count(), 1);
+            rest = &rest[framing::PREFIX_LEN + len..];
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn answers_to_many_short_requests_leave_before_others_have_their_turn() {
+        run(async {
+            let rig = Rig::new();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            // All of them are there before the server looks.
+            client.write_all(&requests(400)).unwrap();
+            let (stream, address) = listener.accept().unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let stream = TcpStream::from_std(stream).unwrap();
+            let evicted = Arc::new(Notify::new());
+            let admission = Admission::ask(&rig.core, Arc::clone(&evicted) as _).unwrap();
+            let (_stop, stopped) = watch::channel(false);
+            let peer = Peer::new(&rig.core, stream, address, (admission, evicted), stopped);
+            let mut peer = pin!(peer.run());
+            let (mut came, mut after_turns) = (Vec::new(), Vec::new());
+            poll_fn(|context| {
+                assert!(peer.as_mut().poll(context).is_pending());
+                let _ = client.read_to_end(&mut came);
+                after_turns.push(answers(&came));
+                if after_turns.ends_with(&[401]) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            let first = after_turns.iter().find(|count| **count > 0).unwrap();
+            assert!(*first > 100, "{after_turns:?}");
+        });
+    }
+}
