@@ -78,6 +78,16 @@ impl Account {
         self.maxima.of(what).saturating_sub(left)
     }
 
+    /// The lowest of this account and those above it to which nothing is left.
+    pub(crate) fn used_up(&self, what: Resource) -> Option<&Self> {
+        self.and_above().find(|account| account.left[what as usize].available_permits() == 0)
+    }
+
+    /// Whether it is that account, or below it.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.and_above().any(|account| std::ptr::eq(account, other))
+    }
+
     fn and_above(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |account| account.parent.as_deref())
     }
@@ -177,6 +187,16 @@ impl Room {
     ) -> Option<Self> {
         let of_connection = connection.try_take(what, amount)?;
         Some(Self { of_connection, of_holder: holder.try_take(what, amount)? })
+    }
+
+    /// Room of the connection alone, where the holder's is used up.
+    pub(crate) fn try_take_of_connection(
+        (connection, holder): (&Arc<Account>, &Arc<Account>),
+        what: Resource,
+        amount: usize,
+    ) -> Option<Self> {
+        let of_connection = connection.try_take(what, amount)?;
+        Some(Self { of_connection, of_holder: Hold::nothing(holder, what, 0) })
     }
 
     /// Room of both once it is left.

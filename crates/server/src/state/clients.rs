@@ -44,6 +44,12 @@ impl Clients {
         table.get(&client).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
+    /// The connections of all clients.
+    pub(crate) fn all(&self) -> Vec<Arc<Link>> {
+        let table = self.lock();
+        table.values().flatten().filter_map(Weak::upgrade).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Vec<Weak<Link>>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -136,14 +136,40 @@ impl Link {
     }
 
     /// Sends a frame that nobody has asked for. A peer that lets too many of them lie loses the connection, and what it
-    /// was told goes another way.
+    /// was told goes another way. Where several connections together have too many, the one with most of them ends.
     pub(crate) fn tell(&self, frame: Vec<u8>) {
-        let holder = self.holder();
-        let whose = holder.as_ref().map(|holder| (&self.account, holder));
-        match whose.and_then(|whose| Room::try_take(whose, Resource::Notices, 1)) {
+        let Some(holder) = self.holder() else { return self.cut() };
+        let whose = (&self.account, &holder);
+        let room = Room::try_take(whose, Resource::Notices, 1);
+        let room = room.or_else(|| {
+            let of_connection = || Room::try_take_of_connection(whose, Resource::Notices, 1);
+            self.cut_fullest(&holder).then(of_connection).flatten()
+        });
+        match room {
             Some(room) => self.deliver(Parcel { frame, room: Some(room) }),
             None => self.cut(),
         }
+    }
+
+    // Ends the connection with most notices of those that share the bound which is used up. That stays the same one until
+    // its notices are gone. False if it is this one.
+    fn cut_fullest(&self, holder: &Account) -> bool {
+        let what = Resource::Notices;
+        if self.account.used_up(what).is_some() {
+            return false;
+        }
+        // Some may have left meanwhile.
+        let Some(used_up) = holder.used_up(what) else { return true };
+        let mut links = self.core.clients.all();
+        links.retain(|link| link.holder().is_some_and(|holder| holder.is_of(used_up)));
+        let count = |link: &Arc<Self>| link.account.held(what);
+        let fullest = links.iter().max_by_key(|link| (count(link), link.is_cut()));
+        let fullest = fullest.filter(|link| count(link) > self.account.held(what));
+        fullest.inspect(|link| link.cut()).is_some()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
     }
 
     // Ends the connection, what is queued with it.
@@ -428,7 +454,7 @@ const ENDED_MAX: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::NOTICES_PER_CONNECTION_MAX;
+    use crate::limits::{NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX};
     use crate::push::tests::rig::Rig;
 
     /// A peer that takes nothing.
@@ -448,14 +474,54 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_connection_that_reads_no_breaks_ends_at_the_bound() {
-        let rig = Rig::new();
+    /// A connection whose peer takes nothing, of a user who has logged on.
+    fn stuck(rig: &Rig, user: &Arc<Account>) -> (Arc<Link>, Arc<Stuck>) {
         let stuck = Arc::new(Stuck::default());
         let address = rig.link().peer;
         let outbox = Box::new(Arc::clone(&stuck));
-        let link = Link::new(Arc::clone(&rig.core), address, address, outbox, None);
-        link.user.set(rig.core.accounts.of(&Identity::User("user".into()))).unwrap();
+        let link = Arc::new(Link::new(Arc::clone(&rig.core), address, address, outbox, None));
+        link.user.set(Arc::clone(user)).unwrap();
+        link.agreed.set(rig.link().agreed.get().unwrap().clone()).unwrap();
+        rig.core.clients.add(&link);
+        (link, stuck)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_reads_is_told_where_others_of_its_user_read_nothing() {
+        let rig = Rig::new();
+        let user = |name: &str| rig.core.accounts.of(&Identity::User(name.into()));
+        let (reader, read) = stuck(&rig, &user("user"));
+        let (beside, _) = stuck(&rig, &user("another"));
+        let all = NOTICES_PER_USER_MAX / NOTICES_PER_CONNECTION_MAX;
+        let silent: Vec<_> = (0..all).map(|_| stuck(&rig, &user("user"))).collect();
+        for (link, _) in &silent {
+            (0..NOTICES_PER_CONNECTION_MAX).for_each(|_| link.tell(Vec::new()));
+        }
+        // Its bound is another one.
+        (0..10).for_each(|_| beside.tell(Vec::new()));
+        let ended = || -> Vec<_> {
+            let of = |stuck: &Stuck| stuck.is_closed.load(Ordering::SeqCst);
+            silent.iter().map(|(_, stuck)| Arc::clone(stuck)).filter(|stuck| of(stuck)).collect()
+        };
+        assert!(ended().is_empty());
+        // Until the notices of one are gone, no other ends.
+        (0..10).for_each(|_| reader.tell(Vec::new()));
+        assert_eq!((lock(&read.parcels).len(), ended().len()), (10, 1));
+        assert!(!read.is_closed.load(Ordering::SeqCst));
+        lock(&ended()[0].parcels).clear();
+        reader.tell(Vec::new());
+        assert_eq!((lock(&read.parcels).len(), ended().len()), (11, 1));
+        // What the reader does not read is bounded whatever others do.
+        (0..NOTICES_PER_CONNECTION_MAX).for_each(|_| reader.tell(Vec::new()));
+        assert!(read.is_closed.load(Ordering::SeqCst));
+        assert_eq!(lock(&read.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_reads_no_breaks_ends_at_the_bound() {
+        let rig = Rig::new();
+        let user = rig.core.accounts.of(&Identity::User("user".into()));
+        let (link, stuck) = stuck(&rig, &user);
         let is_closed = || stuck.is_closed.load(Ordering::SeqCst);
         for round in 0..2 {
             for _ in 0..NOTICES_PER_CONNECTION_MAX {
