@@ -181,6 +181,8 @@ pub(crate) const REQUESTS_MAX: usize = 1 << 30;
 /// What a request costs beside its bytes while it is not done, in bytes: its future, its places in tables, its task.
 /// 5.5 KB of heap were measured for each of 8,192 that waited for a lock.
 pub(crate) const REQUEST_COST: usize = 8 << 10;
+/// What each request of a compound costs beside that, in bytes: its header, and what is needed to sign its answer.
+pub(crate) const COMPOUND_REQUEST_COST: usize = 512;
 /// Requests that wait for other clients (a lock, a break, a recall), in bytes with what each costs: of one connection,
 /// of one user, of all guests, and of all. Windows has 512 of them on a connection; these are 4,096.
 pub(crate) const WAITING_PER_CONNECTION_MAX: usize = 32 << 20;

@@ -371,7 +371,7 @@ const RESPONSE_ROOM: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::REQUEST_COST;
+    use crate::limits::{COMPOUND_REQUEST_COST, REQUEST_COST};
 
     fn size_of_work<F>(_: impl FnOnce(Job) -> F) -> usize {
         size_of::<F>()
@@ -384,5 +384,11 @@ mod tests {
         let rest = size_of::<Element>() + size_of::<Kept>() + size_of::<Pending>() + RESPONSE_ROOM;
         let cost = size_of_work(Job::run) + rest + 512;
         assert!(cost <= REQUEST_COST, "{cost}");
+    }
+
+    #[test]
+    fn a_request_of_a_compound_costs_no_more_than_what_is_counted_for_it() {
+        let cost = size_of::<Element>() + size_of::<Answered>();
+        assert!(cost <= COMPOUND_REQUEST_COST, "{cost}");
     }
 }

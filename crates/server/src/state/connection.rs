@@ -219,8 +219,9 @@ impl Connection {
         if let Some(first) = elements.first() {
             let link = Arc::clone(&self.link);
             let command = first.header.command;
-            let whose = elements.iter().find_map(|one: &Element| one.channel());
-            let frame = frame.keep(&link, whose.map(|channel| &channel.session.account), command);
+            let whose = elements.iter().find_map(Element::channel);
+            let whose = whose.map(|channel| &channel.session.account);
+            let frame = frame.keep(&link, whose, command, elements.len());
             self.room = Job { link, frame, elements, sealed: proof.sealed }.start(out);
         }
         Ok(())
@@ -293,7 +294,7 @@ impl Connection {
         let element = Element { header, range, admitted, turn };
         let link = Arc::clone(&self.link);
         let whose = element.channel().map(|channel| &channel.session.account);
-        let frame = frame.keep(&link, whose, header.command);
+        let frame = frame.keep(&link, whose, header.command, 1);
         let elements = vec![element];
         self.room = Job { link, frame, elements, sealed: proof.sealed }.start(out);
         Ok(())

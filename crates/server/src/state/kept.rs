@@ -21,7 +21,7 @@ use smb::frame_memory::InFrame;
 use super::account::{Account, Hold, Room};
 use super::link::Link;
 use super::resource::Resource;
-use crate::limits::REQUEST_COST;
+use crate::limits::{COMPOUND_REQUEST_COST, REQUEST_COST};
 
 /// A frame, in the read buffer of its transport or on its own.
 #[derive(Debug)]
@@ -58,25 +58,27 @@ impl Frame<'_> {
         }
     }
 
-    /// Keeps it, counted for `whose` requests it holds, or for whom the connection is counted. One that finds no room is
-    /// kept all the same; the transport reads no other before there is some.
+    /// Keeps it with so many requests, counted for `whose` they are, or for whom the connection is counted. One that finds
+    /// no room is kept all the same; the transport reads no other before there is some.
     pub(crate) fn keep(
         self,
         link: &Link,
         whose: Option<&Arc<Account>>,
         command: Command,
+        requests: usize,
     ) -> Arc<Kept> {
         let (frame, room) = match self {
             Self::Borrowed(bytes) => (bytes.to_vec().into(), None),
             Self::Owned(bytes, room) => (bytes, room),
         };
-        let mut held = Held { requests: room, ..Held::default() };
+        let mut held = Held { frame: room, ..Held::default() };
         let holder = link.holder();
-        if held.requests.is_none()
+        let parts = if requests > 1 { requests * COMPOUND_REQUEST_COST } else { 0 };
+        let cost = if held.frame.is_some() { parts } else { frame.len() + REQUEST_COST + parts };
+        if cost > 0
             && let Some(holder) = whose.or(holder.as_ref())
         {
             let whose = (&link.account, holder);
-            let cost = frame.len() + REQUEST_COST;
             held.requests = Room::try_take(whose, Resource::Requests, cost);
             if held.requests.is_none() && releases(command) {
                 held.reserve = link.account.try_take(Resource::Releases, 1);
@@ -85,7 +87,7 @@ impl Frame<'_> {
                 link.set_crowded(Some(Arc::clone(holder)));
             }
         }
-        Arc::new(Kept { frame, held: Mutex::new(held) })
+        Arc::new(Kept { frame, parts, held: Mutex::new(held) })
     }
 }
 
@@ -93,11 +95,16 @@ impl Frame<'_> {
 #[derive(Debug)]
 pub(crate) struct Kept {
     frame: InFrame,
+    /// Bytes that the requests of a compound take beside it.
+    parts: usize,
     held: Mutex<Held>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
+    /// Of a long frame: from before it came.
+    frame: Option<Room>,
+    /// For all else that the frame and its requests take.
     requests: Option<Room>,
     /// In place of room for requests, for what releases something.
     reserve: Option<Hold>,
@@ -115,9 +122,10 @@ impl Kept {
         self.held().made = bytes;
     }
 
-    /// Bytes that are kept for it: of the frame, and of the answers made so far.
+    /// Bytes that are kept for it: of the frame, of the requests of a compound, and of the answers made so far.
     pub(crate) fn len_kept(&self) -> usize {
-        self.frame.len().saturating_add(self.held().made)
+        let made = self.held().made;
+        self.frame.len().saturating_add(self.parts).saturating_add(made)
     }
 
     /// It waits for other clients from now on: what work holds it gives back. False where as much waits as may.
@@ -133,7 +141,8 @@ impl Kept {
         if held.waiting.is_none() {
             return false;
         }
-        (held.requests, held.reserve, held.answers) = (None, None, None);
+        (held.frame, held.requests) = (None, None);
+        (held.reserve, held.answers) = (None, None);
         true
     }
 
@@ -163,7 +172,7 @@ impl Kept {
 
 impl From<Vec<u8>> for Kept {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { frame: bytes.into(), held: Mutex::default() }
+        Self { frame: bytes.into(), parts: 0, held: Mutex::default() }
     }
 }
 
@@ -194,7 +203,7 @@ mod tests {
         let link = rig.link();
         let whose = rig.core.accounts.of(&Identity::User("user".into()));
         let used_up = link.account.try_take(Resource::Requests, REQUESTS_PER_CONNECTION_MAX);
-        let keep = |command| Frame::Borrowed(&mut [0; 64]).keep(link, Some(&whose), command);
+        let keep = |command| Frame::Borrowed(&mut [0; 64]).keep(link, Some(&whose), command, 1);
         let kept: Vec<_> = (0..RELEASES_PER_CONNECTION_MAX).map(|_| keep(Command::CLOSE)).collect();
         assert!(used_up.is_some() && !link.is_crowded());
         // It is kept all the same, and none is read after it.
@@ -205,5 +214,30 @@ mod tests {
         let write = keep(Command::WRITE);
         assert!(link.is_crowded(), "it releases nothing");
         drop(write);
+    }
+
+    #[tokio::test]
+    async fn each_request_of_a_compound_is_counted() {
+        let rig = Rig::new();
+        let link = rig.link();
+        let whose = rig.core.accounts.of(&Identity::User("user".into()));
+        let counted = |what| (link.account.held(what), whose.held(what));
+        let cost = 4_000 * COMPOUND_REQUEST_COST;
+        // A short one, and a long one that was counted as it came.
+        let room = Room::try_take((&link.account, &whose), Resource::Requests, 64);
+        let frames = [
+            (Frame::Borrowed(&mut [0; 64]), REQUEST_COST),
+            (Frame::Owned(vec![0; 64].into(), room), 0),
+        ];
+        for (frame, other) in frames {
+            let kept = frame.keep(link, Some(&whose), Command::ECHO, 4_000);
+            let expected = 64 + other + cost;
+            assert!(counted(Resource::Requests).0 >= expected, "{:?}", counted(Resource::Requests));
+            assert!(kept.begin_wait((&link.account, &whose)));
+            let waiting = 64 + REQUEST_COST + cost;
+            assert_eq!(counted(Resource::Waiting), (waiting, waiting));
+            drop(kept);
+        }
+        assert_eq!((counted(Resource::Requests), counted(Resource::Waiting)), ((0, 0), (0, 0)));
     }
 }
