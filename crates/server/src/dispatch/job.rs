@@ -11,11 +11,13 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.2.7 (compounds).
 
+use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use smb::Command;
 use smb::NtStatus;
@@ -28,7 +30,7 @@ use super::asked;
 use super::begin_work;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
-use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
+use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX, REACTOR_TURN_MAX};
 use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
@@ -153,12 +155,15 @@ impl Job {
         let mut left = elements.iter().map(asked).fold(0, usize::saturating_add);
         let mut follows_interim = false;
         let mut breaks_wait = Vec::new();
-        let mut turn_from = 0;
+        // A single request is not timed.
+        let mut shift = (count > 1).then(|| Shift::begin(Instant::now(), 0));
         for (index, element) in elements.into_iter().enumerate() {
-            if index % TURN == TURN - 1 || out.len() - turn_from >= IO_INLINE_MAX {
+            if let Some(shift) = shift.as_mut().filter(|_| index > 0)
+                && shift.is_over(Instant::now(), out.len())
+            {
                 // Others of the thread have their turn: nothing in a long compound may have to wait.
                 tokio::task::yield_now().await;
-                turn_from = out.len();
+                *shift = Shift::begin(Instant::now(), out.len());
             }
             if let Some(last) = answered.last() {
                 frame::link_pdu(&mut out, last.at);
@@ -173,8 +178,21 @@ impl Job {
             let place = Place { link: &link, frame: &frame, sealed, is_compound, asks };
             let last = index + 1 == count;
             let into = (&mut out, &mut breaks_wait);
-            let (outcome, terms) =
-                place.answer(header, (range, admitted), last, &mut chain, into).await;
+            let mut has_waited = false;
+            let (outcome, terms) = {
+                let answer = place.answer(header, (range, admitted), last, &mut chain, into);
+                let mut answer = pin!(answer);
+                let noting = |context: &mut Context<'_>| {
+                    let polled = answer.as_mut().poll(context);
+                    has_waited |= polled.is_pending();
+                    polled
+                };
+                poll_fn(noting).await
+            };
+            if has_waited && let Some(shift) = &mut shift {
+                // Others had their turn.
+                *shift = Shift::begin(Instant::now(), out.len());
+            }
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);
             answered.push(Answered { at, header, channel, turn });
@@ -229,6 +247,28 @@ impl Made {
         }
         frame::end(&mut out, start, sealed.as_deref())?;
         Ok(out)
+    }
+}
+
+/// What of a compound is done before others of the thread have their turn.
+struct Shift {
+    begun: Instant,
+    /// Bytes of answers when it began.
+    made: usize,
+    requests: usize,
+}
+
+impl Shift {
+    fn begin(now: Instant, made: usize) -> Self {
+        Self { begun: now, made, requests: 0 }
+    }
+
+    /// Whether it is over now that one more request is done, and so many bytes of answers are made.
+    fn is_over(&mut self, now: Instant, made: usize) -> bool {
+        self.requests += 1;
+        self.requests >= SHIFT_REQUESTS
+            || made.saturating_sub(self.made) >= IO_INLINE_MAX
+            || now.duration_since(self.begun) >= REACTOR_TURN_MAX
     }
 }
 
@@ -363,13 +403,15 @@ impl Place<'_> {
 
 /// What one request may ask for, and the heads of as many answers as there are in a compound.
 const COMPOUND_FRAME_MAX: usize = COMPOUND_ANSWER_MAX + framing::FRAME_OVERHEAD_MAX;
-/// Requests of a compound carried out in a row, unless they come to [`IO_INLINE_MAX`] before: what clients chain for one file is shorter.
-const TURN: usize = 16;
+/// Requests of a compound carried out in a row, unless they come to [`IO_INLINE_MAX`] or [`REACTOR_TURN_MAX`] before: what clients chain for one file is shorter.
+const SHIFT_REQUESTS: usize = 16;
 /// Room most answers fit without growing.
 const RESPONSE_ROOM: usize = 512;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::limits::{COMPOUND_REQUEST_COST, REQUEST_COST};
 
@@ -390,5 +432,21 @@ mod tests {
     fn a_request_of_a_compound_costs_no_more_than_what_is_counted_for_it() {
         let cost = size_of::<Element>() + size_of::<Answered>();
         assert!(cost <= COMPOUND_REQUEST_COST, "{cost}");
+    }
+
+    #[test]
+    fn a_compound_gives_up_its_thread_after_16_requests_a_mib_or_a_millisecond() {
+        let begun = Instant::now();
+        let requests = |each: Duration, bytes: usize| {
+            let mut shift = Shift::begin(begun, 100);
+            (1..).find(|done| {
+                let count = u32::try_from(*done).unwrap();
+                shift.is_over(begun + each * count, 100 + bytes * done)
+            })
+        };
+        assert_eq!(requests(Duration::ZERO, 0), Some(16));
+        assert_eq!(requests(Duration::ZERO, IO_INLINE_MAX / 4), Some(4));
+        assert_eq!(requests(REACTOR_TURN_MAX / 2, 0), Some(2));
+        assert_eq!(requests(REACTOR_TURN_MAX, 0), Some(1));
     }
 }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A search passes the heads of the runs, one for each [`RUN_MAX`] / 4 locks at worst, and looks into those alone
-//! whose locks begin before the end of the range and reach its start. Nothing is allocated to look.
+//! whose locks begin before the end of the range and reach its start; for locks of others than one open it does not look
+//! into a run that is all that open's. Nothing is allocated to look.
 
 use super::account::Hold;
 use super::locks::{LockRange, OpenSerial};
@@ -43,17 +44,33 @@ struct Run {
     locks: Vec<Lock>,
     /// The last byte that one of them reaches.
     last: u64,
+    /// The open that has them all, if there is one.
+    sole: Option<OpenSerial>,
 }
 
 impl Run {
     fn new(locks: Vec<Lock>) -> Self {
-        let last = reach(&locks);
-        Self { locks, last }
+        let mut run = Self { locks, last: 0, sole: None };
+        run.look();
+        run
     }
-}
 
-fn reach(locks: &[Lock]) -> u64 {
-    locks.iter().map(|lock| lock.range.last()).max().unwrap_or(0)
+    // Locks have gone. A pass.
+    fn look(&mut self) {
+        self.last = self.locks.iter().map(|lock| lock.range.last()).max().unwrap_or(0);
+        let first = self.locks.first().map(|lock| lock.owner);
+        self.sole = first.filter(|first| self.locks.iter().all(|lock| lock.owner == *first));
+    }
+
+    fn beginning_before_the_end_of(&self, range: LockRange) -> impl Iterator<Item = &Lock> {
+        self.locks.iter().take_while(move |lock| lock.range.offset <= range.last())
+    }
+
+    // A lock is about to come.
+    fn note(&mut self, lock: &Lock) {
+        self.last = self.last.max(lock.range.last());
+        self.sole = self.sole.filter(|sole| *sole == lock.owner);
+    }
 }
 
 impl LockIndex {
@@ -68,14 +85,33 @@ impl LockIndex {
 
     /// The locks that meet a range.
     pub(super) fn meeting(&self, range: LockRange) -> impl Iterator<Item = &Lock> {
-        let begins = move |lock: &&Lock| lock.range.offset <= range.last();
-        let runs = self
-            .runs
-            .iter()
-            .take_while(move |run| run.locks.first().is_some_and(|lock| begins(&lock)));
-        let runs = runs.filter(move |run| run.last >= range.offset);
-        let locks = runs.flat_map(move |run| run.locks.iter().take_while(begins));
+        let runs = self.runs_near(range);
+        let locks = runs.flat_map(move |run| run.beginning_before_the_end_of(range));
         locks.filter(move |lock| lock.range.overlaps(range))
+    }
+
+    /// The locks of other opens that meet a range.
+    pub(super) fn of_others(
+        &self,
+        owner: OpenSerial,
+        range: LockRange,
+    ) -> impl Iterator<Item = &Lock> {
+        let locks = self.compared(owner, range);
+        locks.filter(move |lock| lock.owner != owner && lock.range.overlaps(range))
+    }
+
+    // What is compared for that.
+    fn compared(&self, owner: OpenSerial, range: LockRange) -> impl Iterator<Item = &Lock> {
+        let runs = self.runs_near(range).filter(move |run| run.sole != Some(owner));
+        runs.flat_map(move |run| run.beginning_before_the_end_of(range))
+    }
+
+    // The runs that begin before the end of a range and reach its start.
+    fn runs_near(&self, range: LockRange) -> impl Iterator<Item = &Run> {
+        let begins = move |run: &&Run| {
+            run.locks.first().is_some_and(|lock| lock.range.offset <= range.last())
+        };
+        self.runs.iter().take_while(begins).filter(move |run| run.last >= range.offset)
     }
 
     pub(super) fn insert(&mut self, lock: Lock) {
@@ -84,12 +120,12 @@ impl LockIndex {
             self.runs.push(Run::new(vec![lock]));
             return;
         };
-        run.last = run.last.max(lock.range.last());
+        run.note(&lock);
         let behind = run.locks.partition_point(|held| held.key() < lock.key());
         run.locks.insert(behind, lock);
         if run.locks.len() > RUN_MAX {
             let half = run.locks.split_off(RUN_MAX / 2);
-            run.last = reach(&run.locks);
+            run.look();
             self.runs.insert(at + 1, Run::new(half));
         }
     }
@@ -120,8 +156,8 @@ impl LockIndex {
         let run = self.runs.get_mut(at)?;
         let inside = run.locks.binary_search_by_key(&key, Lock::key).ok()?;
         let lock = run.locks.remove(inside);
-        if lock.range.last() == run.last {
-            run.last = reach(&run.locks);
+        if lock.range.last() == run.last || run.sole.is_none() {
+            run.look();
         }
         self.join(at);
         if at > 0 {
@@ -135,7 +171,7 @@ impl LockIndex {
         let mut removed = Vec::new();
         for run in &mut self.runs {
             removed.extend(run.locks.extract_if(.., |lock| lock.owner == owner));
-            run.last = reach(&run.locks);
+            run.look();
         }
         for at in (0..self.runs.len()).rev() {
             self.join(at);
@@ -162,6 +198,7 @@ impl LockIndex {
             let next = self.runs.remove(at + 1);
             let run = &mut self.runs[at];
             run.last = run.last.max(next.last);
+            run.sole = run.sole.filter(|sole| next.sole == Some(*sole));
             run.locks.extend(next.locks);
         }
     }
@@ -289,6 +326,30 @@ mod tests {
             assert!(index.runs() <= most);
         }
         assert_eq!(index.iter().count(), held.len());
+    }
+
+    #[test]
+    fn a_search_for_locks_of_others_passes_those_of_the_open_itself_run_by_run() {
+        let (mine, other) = (OpenSerial(1), OpenSerial(2));
+        let range = |offset, length| LockRange::new(offset, length).unwrap();
+        let whole = range(0, 1 << 40);
+        let mut index = LockIndex::default();
+        let count = LOCKS_PER_FILE_MAX as u64;
+        // One of another open in each run, for a while.
+        for at in 0..count {
+            let lock = |owner, range| Lock { range, owner, id: LockId(at), place: None };
+            index.insert(lock(mine, range(2 * at, 1)));
+            if at % 64 == 0 {
+                index.insert(lock(other, range(2 * at + 1, 1)));
+            }
+        }
+        assert_eq!(index.of_others(mine, whole).count(), LOCKS_PER_FILE_MAX / 64);
+        assert_eq!(index.of_others(other, whole).count(), LOCKS_PER_FILE_MAX);
+        for at in (0..count).filter(|at| at % 64 == 0) {
+            assert!(index.remove(other, range(2 * at + 1, 1), LockId(at)).is_some());
+        }
+        assert_eq!(index.compared(mine, whole).count(), 0);
+        assert_eq!(index.of_others(other, whole).count(), LOCKS_PER_FILE_MAX);
     }
 
     #[test]

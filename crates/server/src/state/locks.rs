@@ -96,13 +96,14 @@ impl LockTable {
             return Err(LockRefused::TableFull);
         }
         // A shared lock may be stacked on one's own exclusive lock, not the reverse.
-        let mut others =
-            self.exclusive.meeting(range).filter(|held| exclusive || held.owner != owner);
-        let mut shared = exclusive.then(|| self.shared.meeting(range)).into_iter().flatten();
-        if let Some(held) = others.next().or_else(|| shared.next()) {
+        let held = if exclusive {
+            self.exclusive.meeting(range).next().or_else(|| self.shared.meeting(range).next())
+        } else {
+            self.exclusive.of_others(owner, range).next()
+        };
+        if let Some(held) = held {
             return Err(LockRefused::Conflict(held.id));
         }
-        drop((others, shared));
         self.insert(owner, range, exclusive, place);
         Ok(())
     }
@@ -220,7 +221,7 @@ impl LockTable {
             return true;
         }
         let Some(range) = LockRange::new(offset, length) else { return false };
-        self.exclusive.meeting(range).all(|lock| lock.owner == owner)
+        self.exclusive.of_others(owner, range).next().is_none()
     }
 
     /// Whether `owner` may write the range. A shared lock keeps even its owner from writing.
@@ -229,7 +230,7 @@ impl LockTable {
             return true;
         }
         let Some(range) = LockRange::new(offset, length) else { return false };
-        self.exclusive.meeting(range).all(|lock| lock.owner == owner)
+        self.exclusive.of_others(owner, range).next().is_none()
             && self.shared.meeting(range).next().is_none()
     }
 
