@@ -153,6 +153,7 @@ impl ShareConfig {
 pub(crate) struct CommonNames {
     unsynced: Arc<Unsynced>,
     name_locks: Arc<NameLocks>,
+    names: Arc<Names>,
     links: Arc<Mutex<()>>,
 }
 
@@ -171,7 +172,7 @@ pub struct Share {
     fixed: Fixed,
     unsynced: Arc<Unsynced>,
     name_locks: Arc<NameLocks>,
-    names: Names,
+    names: Arc<Names>,
     tunnel: Tunnel,
     devices: Devices,
     journal: Option<Journal>,
@@ -204,7 +205,7 @@ impl Share {
             fixed: Fixed::of(config),
             unsynced: Arc::default(),
             name_locks: Arc::default(),
-            names: Names::default(),
+            names: Arc::default(),
             tunnel: Tunnel::default(),
             devices,
             journal: None,
@@ -239,16 +240,19 @@ impl Share {
         Ok(())
     }
 
-    /// Keeps account of unsynced names, and locks names and links, together with the other shares of its server.
+    /// Keeps account of unsynced names, remembers names of directories, and locks names and links, together with the
+    /// other shares of its server.
     pub(crate) fn keep_names_in(&mut self, common: &CommonNames) {
-        let CommonNames { unsynced, name_locks, links } = common.clone();
-        (self.unsynced, self.name_locks, self.links) = (unsynced, name_locks, links);
+        let CommonNames { unsynced, name_locks, names, links } = common.clone();
+        (self.unsynced, self.name_locks) = (unsynced, name_locks);
+        (self.names, self.links) = (names, links);
     }
 
     #[cfg(test)]
     pub(crate) fn keeps_names_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.unsynced, &other.unsynced)
             && Arc::ptr_eq(&self.name_locks, &other.name_locks)
+            && Arc::ptr_eq(&self.names, &other.names)
             && Arc::ptr_eq(&self.links, &other.links)
     }
 

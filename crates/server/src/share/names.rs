@@ -17,14 +17,14 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::ShareError;
 use super::metadata::{FileKey, identify};
 use super::pattern::{same_name, upcase};
 
-/// What is known of all directories of a share.
+/// What is known of all directories of a server: its shares may overlap.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     directories: Mutex<HashMap<FileKey, Arc<Known>>>,
@@ -36,6 +36,8 @@ pub(super) struct Names {
 #[derive(Debug)]
 struct Known {
     used: AtomicU64,
+    /// How many names, for who has the table: `names` is held while a file system works.
+    count: AtomicUsize,
     names: Mutex<Folded>,
 }
 
@@ -121,19 +123,20 @@ impl Names {
             return;
         }
         let mut count = folded.len();
-        count +=
-            directories.values().map(|known| lock(&known.names).spellings.len()).sum::<usize>();
+        let count_of = |known: &Arc<Known>| known.count.load(Ordering::Relaxed);
+        count += directories.values().map(count_of).sum::<usize>();
         while directories.len() >= DIRECTORIES_MAX || count > NAMES_MAX {
             let oldest =
                 directories.iter().min_by_key(|(_, known)| known.used.load(Ordering::Relaxed));
             let Some(oldest) = oldest.map(|(key, _)| *key) else { break };
             let known = directories.remove(&oldest);
-            count -= known.as_ref().map_or(0, |known| lock(&known.names).spellings.len());
+            count = count.saturating_sub(known.as_ref().map_or(0, count_of));
             gone.extend(known);
         }
+        let count = AtomicUsize::new(folded.len());
         let names = Mutex::new(Folded { stamp, spellings: folded });
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        directories.insert(key, Arc::new(Known { used, names }));
+        directories.insert(key, Arc::new(Known { used, count, names }));
     }
 
     /// Carries out a change of names of a directory, and what it did to them if it succeeded.
@@ -162,6 +165,7 @@ impl Names {
             // Two names under one hash: what is known is not enough any more.
             names.stamp = NEVER;
         }
+        known.count.store(names.spellings.len(), Ordering::Relaxed);
         outcome
     }
 
@@ -217,9 +221,10 @@ fn hash(name: &str) -> u64 {
 
 /// A smaller directory is read as fast as it is remembered.
 pub(super) const NAMES_MIN: usize = 256;
-/// Names of all known directories of a share: about 100 MB.
+/// Names of all known directories: about 100 MB.
 const NAMES_MAX: usize = 1 << 20;
-const DIRECTORIES_MAX: usize = 64;
+/// Known directories.
+const DIRECTORIES_MAX: usize = 256;
 // No directory was changed then.
 const NEVER: Stamp = Stamp { modified: (i64::MIN, 0), changed: (i64::MIN, 0) };
 
@@ -227,7 +232,7 @@ const NEVER: Stamp = Stamp { modified: (i64::MIN, 0), changed: (i64::MIN, 0) };
 mod tests {
     use super::*;
     use crate::access::{MayAdd, MayRemove};
-    use crate::share::{DosAttributes, Share, ShareConfig, SharePath};
+    use crate::share::{CommonNames, DosAttributes, Share, ShareConfig, SharePath};
 
     fn path(name: &str) -> SharePath {
         SharePath::parse(name).unwrap()
@@ -277,6 +282,42 @@ mod tests {
         // One of the names that come late made all of them known.
         assert!(early < NAMES_MIN, "{early} passes ended without keeping anything");
         assert_eq!(share.names.passes(), u64::try_from(early).unwrap() + 1);
+    }
+
+    #[test]
+    fn a_name_that_is_made_through_one_share_is_known_to_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..300 {
+            std::fs::write(dir.path().join(format!("There {number}")), []).unwrap();
+        }
+        let open = |name| Share::open(&ShareConfig::new(name, dir.path())).unwrap();
+        let common = CommonNames::default();
+        let (mut one, mut other) = (open("one"), open("other"));
+        one.keep_names_in(&common);
+        other.keep_names_in(&common);
+        assert!(one.locate(&path("new")).unwrap().found.is_none());
+        other.create_file(MayAdd::TEST, &path("NEW"), DosAttributes::default()).unwrap();
+        assert!(one.locate(&path("new")).unwrap().found.is_some());
+        assert_eq!(one.names.passes(), 1, "nobody has to read the directory again");
+    }
+
+    #[test]
+    fn of_many_directories_those_used_last_are_known() {
+        let names = Names::default();
+        let reading = |inode, count: usize| {
+            let key = FileKey { device: 1, inode };
+            let spellings = (0..count).map(|name| name.to_string()).collect();
+            Reading { key, stamp: NEVER, spellings }
+        };
+        let known = |inode| names.known(FileKey { device: 1, inode }).is_some();
+        let last = u64::try_from(DIRECTORIES_MAX).unwrap();
+        (0..=last).for_each(|inode| names.keep(reading(inode, NAMES_MIN)));
+        assert!(!known(0) && known(1) && known(last));
+        assert_eq!(names.directories().len(), DIRECTORIES_MAX);
+        names.keep(reading(last + 1, NAMES_MAX - 2 * NAMES_MIN));
+        // The last that was kept, and those asked about since.
+        assert_eq!(names.directories().len(), 3);
+        assert!(known(1) && known(last) && known(last + 1));
     }
 
     #[test]
