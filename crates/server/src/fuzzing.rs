@@ -22,7 +22,7 @@ use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::share::attributes;
-use crate::share::streams::Binding;
+use crate::share::binding::Binding;
 use crate::share::{CommonNames, Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;

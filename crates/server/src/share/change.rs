@@ -15,12 +15,12 @@ use crate::access::MayRemove;
 
 use super::Share;
 use super::attributes::proc_name;
+use super::binding::Binding;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
-use super::streams::Binding;
 
 impl Share {
     /// Removes the name `path` if it still stands for the inode `key`.

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 
 use super::Share;
 use super::attributes::{self, DosAttributes, Stored};
+use super::binding::Binding;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
 use super::metadata::{self, FileKey, identify};
 use super::name::SharePath;
 use super::pattern::folded;
-use super::streams::Binding;
 use crate::access::MayAdd;
 
 /// A name that nothing had, in a directory that is open.

@@ -23,13 +23,14 @@ use rustix::io::Errno;
 
 use super::Share;
 use super::attributes::proc_name;
+use super::binding::Binding;
 use super::change::Replace;
 use super::entry::Entry;
 use super::error::{ShareError, from_resolution};
+use super::homes::open_homes;
 use super::lookup::open_beneath;
 use super::metadata::identify;
 use super::name::SharePath;
-use super::streams::{self, Binding};
 use crate::access::MayAdd;
 
 impl Share {
@@ -99,7 +100,7 @@ impl Share {
     /// Removes the new links that a crash has left: no file is another's yet by any of them. Those that requests of
     /// this server are making are not among them.
     pub(super) fn sweep_new_links(&self) -> Result<(), ShareError> {
-        let new = match streams::open_homes(&self.root).and_then(|homes| open_new(&homes)) {
+        let new = match open_homes(&self.root).and_then(|homes| open_new(&homes)) {
             Err(Errno::NOENT) => return Ok(()),
             other => other?,
         };
@@ -150,7 +151,7 @@ const NEW_MODE: Mode = Mode::from_raw_mode(0o777);
 mod tests {
     use super::*;
     use crate::access::MayRemove;
-    use crate::share::{DosAttributes, ShareConfig};
+    use crate::share::{DosAttributes, ShareConfig, homes};
 
     fn path(text: &str) -> SharePath {
         SharePath::parse(text).unwrap()
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn a_new_link_that_a_crash_has_left_goes_when_the_share_is_taken_over() {
         let dir = tempfile::tempdir().unwrap();
-        let new = dir.path().join(streams::HOME).join(NEW);
+        let new = dir.path().join(homes::HOME).join(NEW);
         std::fs::create_dir_all(&new).unwrap();
         std::fs::write(dir.path().join("file"), "stays").unwrap();
         std::fs::hard_link(dir.path().join("file"), new.join("left")).unwrap();

@@ -20,10 +20,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{FileType, FsWord, Stat};
 
+use super::binding::Binding;
 use super::entry::Entry;
 use super::extended;
 use super::lookup::Found;
-use super::streams::Binding;
 use crate::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
 
 /// What may be answered on the calling thread.

@@ -13,6 +13,7 @@
 
 mod append;
 pub(crate) mod attributes;
+pub(crate) mod binding;
 mod change;
 mod creation;
 mod device;
@@ -22,6 +23,7 @@ mod error;
 mod extended;
 mod handle;
 mod hard_link;
+mod homes;
 mod identity;
 mod inline;
 pub(crate) mod journal;
@@ -45,7 +47,7 @@ mod set_id;
 mod short;
 mod space;
 mod stream_name;
-pub(crate) mod streams;
+mod streams;
 mod sweep;
 mod tunnel;
 mod unsynced;

@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use super::error::ShareError;
+use super::homes;
 use super::short::short_name;
-use super::streams;
 
 /// A path inside one share. The root is the empty path.
 #[derive(Clone, Debug, Default)]
@@ -210,7 +210,7 @@ fn check_posix_component(component: &str) -> Result<(), ShareError> {
         "" | "." => Err(ShareError::PeerNameInvalid),
         _ if component.len() > COMPONENT_BYTES_MAX
             || component.contains('\0')
-            || component.eq_ignore_ascii_case(streams::HOME) =>
+            || component.eq_ignore_ascii_case(homes::HOME) =>
         {
             Err(ShareError::PeerNameInvalid)
         }
@@ -231,7 +231,7 @@ fn check_component(component: &str) -> Result<(), ShareError> {
     }
     // What the server keeps beside the tree is not there for clients, at any depth: shares may
     // overlap.
-    if component.eq_ignore_ascii_case(streams::HOME) {
+    if component.eq_ignore_ascii_case(homes::HOME) {
         return Err(ShareError::PeerNameInvalid);
     }
     let forbidden =

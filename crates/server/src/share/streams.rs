@@ -2,10 +2,7 @@
 //!
 //! ```text
 //!  file ---- xattr user.landfast.streams ----> .landfast-streams/<id>/:<name of the stream>
-//!            0        4   8        16      32
-//!            +--------+---+--------+-------+
-//!            | version| 0 | inode  | id    |   version 1; inode: the file's own; id: random
-//!            +--------+---+--------+-------+
+//!            (share::binding)                  (share::homes)
 //! ```
 //!
 //! In an xattr a stream would be limited to what is left of 4 KiB on ext4, and could be neither written in
@@ -19,22 +16,19 @@
 //!
 //! Spec: MS-FSCC §2.1.5.3, MS-FSA §2.1.1.5 (streams of a file).
 
-use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 
 use crate::access::{MayAdd, MayRemove, MaySet};
 
 use super::attributes::proc_name;
 use super::change::Replace;
 use super::entry::{Base, Entry};
-use super::error::{ShareError, from_resolution};
+use super::error::ShareError;
+use super::homes::{names, stored};
 use super::inline;
-use super::lookup::open_beneath;
 use super::metadata::{self, FileKey, identify, identify_at};
-use super::name_locks::HeldNames;
 use super::ranges::COPY_MAX;
 use super::stream_name::StreamName;
 use super::unsynced::persist_file;
@@ -65,86 +59,6 @@ impl FoundStream {
     pub(crate) fn is_much_to_empty(&self) -> bool {
         let stat = rustix::fs::statat(&self.home, stored(&self.name), AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|stat| inline::is_much(inline::bytes_of(&stat)))
-    }
-}
-
-/// Where the streams of one file are, as its xattr says.
-#[derive(Clone, Copy, Debug, Eq)]
-pub(crate) struct Binding {
-    inode: u64,
-    id: [u8; 16],
-}
-
-impl Binding {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let inode = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
-        let id = bytes.get(16..32)?.try_into().ok()?;
-        let is_ours = bytes.len() == BINDING_LEN && bytes[..4] == VERSION.to_le_bytes();
-        is_ours.then_some(Self { inode, id })
-    }
-
-    fn emit(self) -> [u8; BINDING_LEN] {
-        let mut out = [0; BINDING_LEN];
-        out[..4].copy_from_slice(&VERSION.to_le_bytes());
-        out[8..16].copy_from_slice(&self.inode.to_le_bytes());
-        out[16..].copy_from_slice(&self.id);
-        out
-    }
-
-    /// Whether a value of the xattr that can be read is what would be written: for the fuzz
-    /// targets.
-    pub(crate) fn is_kept(value: &[u8]) -> bool {
-        // Four bytes are reserved.
-        let masked = |value: &[u8]| [&value[..4], &[0; 4], &value[8..]].concat();
-        Self::parse(value).is_none_or(|binding| {
-            let found = Self::of_directory(&binding.directory());
-            binding.emit()[..] == masked(value) && found == Some(binding)
-        })
-    }
-
-    /// What the xattr of an inode says, if it speaks of this inode.
-    ///
-    /// # Errors
-    ///
-    /// The xattr cannot be read, or no server of this version has written it: the file may have streams.
-    pub(super) fn of(file: impl AsFd) -> Result<Option<Self>, ShareError> {
-        let mut bytes = [0; BINDING_LEN + 1];
-        let len = match rustix::fs::getxattr(proc_name(&file), BINDING, &mut bytes) {
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
-            read => read?,
-        };
-        let binding = Self::parse(&bytes[..len]).ok_or(ShareError::MediaIo(Errno::BADMSG))?;
-        let (key, _) = identify(file)?;
-        Ok((key.inode == binding.inode).then_some(binding))
-    }
-
-    /// The same of a file that may be about to go. What cannot be read is left to be swept out.
-    pub(super) fn to_bury(file: impl AsFd) -> Option<Self> {
-        Self::of(file).ok().flatten()
-    }
-
-    /// Of whatever file may have the streams in this directory.
-    pub(super) fn of_directory(name: &str) -> Option<Self> {
-        let id = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
-        let binding = Self { inode: 0, id };
-        (binding.directory() == name).then_some(binding)
-    }
-
-    pub(super) fn directory(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.id))
-    }
-}
-
-// The id alone says where the streams are.
-impl PartialEq for Binding {
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
-    }
-}
-
-impl Hash for Binding {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.id.hash(state);
     }
 }
 
@@ -397,104 +311,11 @@ impl Share {
         Ok(())
     }
 
-    /// Removes the streams of a file that is gone. What cannot be removed is nobody's any more.
-    pub(super) fn bury_streams(&self, binding: Binding) {
-        let directory = binding.directory();
-        let Ok(homes) = open_homes(&self.root) else { return };
-        let Ok(home) = open_home(&homes, &directory) else { return };
-        for name in names(&home).unwrap_or_default() {
-            let _ = rustix::fs::unlinkat(&home, stored(&name), AtFlags::empty());
-        }
-        let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
-    }
-
-    // Streams get and lose no names but by who holds this.
-    fn hold_home(&self, home: &OwnedFd) -> Result<HeldNames<'_>, ShareError> {
-        Ok(self.name_locks.hold([identify(home)?.0]))
-    }
-
     /// Whether a file or directory has any.
     pub(super) fn has_streams(&self, file: impl AsFd) -> Result<bool, ShareError> {
         let Some(home) = self.home(file)? else { return Ok(false) };
         Ok(!names(&home)?.is_empty())
     }
-
-    fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
-        let Some(binding) = Binding::of(file)? else { return Ok(None) };
-        let homes = open_homes(&self.root);
-        match homes.and_then(|homes| open_home(&homes, &binding.directory())) {
-            Ok(home) => Ok(Some(home)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(from_resolution(errno)),
-        }
-    }
-
-    /// Takes the directory of all of them from other local users, as servers before have left it to them.
-    pub(super) fn close_homes(&self) -> Result<(), Errno> {
-        let homes = match open_homes(&self.root) {
-            Err(Errno::NOENT) => return Ok(()),
-            homes => homes?,
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::fchmod(rustix::fs::openat(homes, ".", flags, Mode::empty())?, HOME_MODE)
-    }
-
-    /// The directory of all of them, made if need be.
-    pub(super) fn homes(&self) -> Result<OwnedFd, ShareError> {
-        match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        open_homes(&self.root).map_err(from_resolution)
-    }
-
-    // Of two requests for the first stream of a file the second finds what the first has made.
-    fn first_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
-        let _held = self.name_locks.hold([identify(&file)?.0]);
-        match self.home(&file)? {
-            Some(home) => Ok(home),
-            None => self.make_home(file),
-        }
-    }
-
-    // The directory first: a crash leaves one that is empty and nobody's, never a file that names
-    // what is not there.
-    fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
-        let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
-        let (key, _) = identify(&file)?;
-        let binding = Binding { inode: key.inode, id };
-        let homes = self.homes()?;
-        let _changing = (self.changing(&self.root)?, self.changing(&homes)?);
-        let directory = binding.directory();
-        rustix::fs::mkdirat(&homes, directory.as_str(), HOME_MODE)?;
-        let home = open_home(&homes, &directory)?;
-        let set = |flags| rustix::fs::setxattr(proc_name(&file), BINDING, &binding.emit(), flags);
-        let bind = || match set(XattrFlags::CREATE) {
-            // What another inode's binding says is nobody's. Else another share that lies above or below has made
-            // it, where this one does not look.
-            Err(Errno::EXIST) => match Binding::of(&file)? {
-                None => Ok(set(XattrFlags::REPLACE)?),
-                Some(_) => Err(ShareError::PeerStreamUnsupported),
-            },
-            other => Ok(other?),
-        };
-        if let Err(error) = bind() {
-            let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
-            return Err(error);
-        }
-        Ok(home)
-    }
-}
-
-pub(super) fn open_homes(root: &OwnedFd) -> Result<OwnedFd, Errno> {
-    open_home(root, HOME)
-}
-
-// Never through a link, whatever a local user put there.
-fn open_home(above: &OwnedFd, directory: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    open_beneath(above, directory, flags, Mode::empty())
 }
 
 // By inode: the stream may have been renamed through another handle.
@@ -504,66 +325,19 @@ fn name_of(home: &OwnedFd, key: FileKey) -> Result<String, ShareError> {
     names(home)?.into_iter().find(is_it).ok_or(ShareError::NotFound)
 }
 
-// Names of streams, in no order.
-fn names(home: &OwnedFd) -> Result<Vec<String>, ShareError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut stream = rustix::fs::Dir::new(rustix::fs::openat(home, ".", flags, Mode::empty())?)?;
-    let mut names = Vec::new();
-    while let Some(entry) = stream.read() {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        names.extend(name.strip_prefix(MARK).map(str::to_owned));
-    }
-    Ok(names)
-}
-
-// The mark keeps names like ".." from being what they look like.
-fn stored(name: &str) -> String {
-    format!("{MARK}{name}")
-}
-
-/// The directory of all streams of a share, at its top. No client can name it.
-pub(super) const HOME: &str = ".landfast-streams";
 /// Descriptors of an open stream: its own, its file's, that of the directory of its streams.
 pub(crate) const STREAM_DESCRIPTORS: usize = 3;
-const BINDING: &str = "user.landfast.streams";
-const BINDING_LEN: usize = 32;
-const VERSION: u32 = 1;
-const MARK: char = ':';
 /// Streams of one file; a list of as many of the longest names still fits one answer.
 const STREAMS_MAX: usize = 1024;
 const STREAM_MODE: Mode = Mode::from_raw_mode(0o666);
-// The server's alone: a stream is no more readable than its file, whose mode it does not have.
-const HOME_MODE: Mode = Mode::from_raw_mode(0o700);
-
-/// The file's xattr says that the streams in directory 7 are those of `inode`.
-#[cfg(test)]
-pub(super) fn bind_to(file: &std::path::Path, inode: u64) {
-    let binding = Binding { inode, id: 7_u128.to_be_bytes() };
-    rustix::fs::setxattr(file, BINDING, &binding.emit(), XattrFlags::empty()).unwrap();
-}
-
-/// The kernel hands out the file's xattr with an error: no buffer of ours is large enough.
-#[cfg(test)]
-pub(super) fn set_unreadable(file: &std::path::Path) {
-    rustix::fs::setxattr(file, BINDING, &[0; 64], XattrFlags::empty()).unwrap();
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::share::{DosAttributes, ShareConfig, SharePath};
+    use rustix::fs::XattrFlags;
+    use rustix::io::Errno;
 
-    #[test]
-    fn the_binding_has_the_bytes_of_its_map() {
-        let binding = Binding { inode: 0x0102, id: [7; 16] };
-        let mut golden = vec![1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0];
-        golden.extend_from_slice(&[7; 16]);
-        assert_eq!(binding.emit(), golden[..]);
-        assert_eq!(Binding::parse(&golden), Some(binding));
-        assert_eq!(Binding::parse(&golden[..31]), None);
-        assert_eq!(binding.directory(), "07070707070707070707070707070707");
-    }
+    use super::*;
+    use crate::share::binding::{BINDING, BINDING_LEN, set_unreadable};
+    use crate::share::{DosAttributes, ShareConfig, SharePath};
 
     #[test]
     fn an_xattr_that_cannot_be_read_is_not_taken_for_none() {

@@ -21,10 +21,11 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use super::Share;
+use super::binding::Binding;
 use super::error::ShareError;
+use super::homes;
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
-use super::streams::{self, Binding};
 
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -79,7 +80,7 @@ impl Share {
     }
 
     fn bytes_of(&self, home: Binding) -> u64 {
-        let path = format!("{}/{}", streams::HOME, home.directory());
+        let path = format!("{}/{}", homes::HOME, home.directory());
         let Ok(home) = open_directory(&self.root, &path) else { return 0 };
         let names = entries(&home).unwrap_or_default();
         let size = |name: &String| {
@@ -91,7 +92,7 @@ impl Share {
 
     // A home is made a moment before its file says that it is its own.
     fn homes_older_than(&self, young: Duration) -> Result<Vec<Binding>, ShareError> {
-        let homes = match open_directory(&self.root, streams::HOME) {
+        let homes = match open_directory(&self.root, homes::HOME) {
             Ok(homes) => homes,
             Err(ShareError::NotFound) => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -184,7 +185,7 @@ impl Walk {
     ) -> Result<(), ShareError> {
         self.bound.extend(Binding::of(directory)?);
         for name in entries(directory)? {
-            if path == "." && name == streams::HOME {
+            if path == "." && name == homes::HOME {
                 continue;
             }
             match identify_at(directory, name.as_str()) {
@@ -251,6 +252,7 @@ const WALKS_MAX: usize = 5;
 mod tests {
     use super::*;
     use crate::access::MayAdd;
+    use crate::share::binding;
     use crate::share::{DosAttributes, ShareConfig, SharePath, StreamName, StreamPart};
 
     const NOW: Duration = Duration::ZERO;
@@ -279,7 +281,7 @@ mod tests {
     }
 
     fn homes(dir: &tempfile::TempDir) -> usize {
-        std::fs::read_dir(dir.path().join(streams::HOME)).unwrap().count()
+        std::fs::read_dir(dir.path().join(homes::HOME)).unwrap().count()
     }
 
     #[test]
@@ -309,7 +311,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         with_stream(&share, "f");
-        streams::set_unreadable(&dir.path().join("f"));
+        binding::set_unreadable(&dir.path().join("f"));
         assert!(matches!(share.sweep(false, NOW, NOW), Err(SweepError::Tree(_))));
         assert_eq!(homes(&dir), 1);
     }

@@ -9,7 +9,7 @@ use super::*;
 use crate::access::{MayAdd, MayRemove};
 use crate::share::{
     DosAttributes, Entry as OpenFile, Replace, Share, ShareConfig, ShareError, SharePath,
-    StreamName, metadata, streams,
+    StreamName, binding, homes, metadata,
 };
 
 fn share() -> (tempfile::TempDir, Share) {
@@ -123,7 +123,7 @@ fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
     create(&share, "f");
     let found = share.locate(&path("f")).unwrap().found.unwrap();
     let stream = share.create_stream(MayAdd::TEST, &found, &stream_name("s"), |_| ()).unwrap();
-    let homes = dir.path().join(streams::HOME);
+    let homes = dir.path().join(homes::HOME);
     let home = std::fs::read_dir(&homes).unwrap().next().unwrap().unwrap().path();
     let (home_key, _) = metadata::identify(std::fs::File::open(&home).unwrap()).unwrap();
     let swap = || {
@@ -149,14 +149,14 @@ fn two_first_streams_of_a_copied_file_are_both_kept() {
     // A copy of a file that kept the xattrs of that.
     let copy = create(&share, "copy");
     let found = share.locate(&path("copy")).unwrap().found.unwrap();
-    streams::bind_to(&dir.path().join("copy"), copy.key().inode + 1);
+    binding::bind_to(&dir.path().join("copy"), copy.key().inode + 1);
     let make = || share.create_stream(MayAdd::TEST, &found, &second, |_| ()).map(drop);
     // What another request has done that held the lock.
     let made = meanwhile(&share, copy.key(), make, || {
-        let home = dir.path().join(streams::HOME).join(format!("{:032x}", 7));
+        let home = dir.path().join(homes::HOME).join(format!("{:032x}", 7));
         std::fs::create_dir_all(&home).unwrap();
         std::fs::write(home.join(":first"), "flushed").unwrap();
-        streams::bind_to(&dir.path().join("copy"), copy.key().inode);
+        binding::bind_to(&dir.path().join("copy"), copy.key().inode);
     });
     assert_eq!(made, Ok(()));
     for name in [first, second] {
@@ -171,7 +171,7 @@ fn a_share_that_is_added_sweeps_out_no_link_that_is_just_being_made() {
     let (file, victim) = (create(&share, "f"), create(&share, "v"));
     let replace = Some(Replace::of(victim.key(), MayRemove::TEST));
     assert_eq!(share.link(MayAdd::TEST, &file, &path("v"), replace), Ok(()));
-    let new = top.join(streams::HOME).join("links");
+    let new = top.join(homes::HOME).join("links");
     let (new_key, _) = metadata::identify(std::fs::File::open(&new).unwrap()).unwrap();
     let mut added = Share::open(&ShareConfig::new("added", top)).unwrap();
     added.name_locks = Arc::clone(&share.name_locks);

@@ -1,0 +1,139 @@
+//! Where streams are: a directory for each file that has any, in one at the share's top.
+//!
+//! ```text
+//!  .landfast-streams/<id>/:<name of the stream>
+//!          |          +-- the home of one file's streams; its binding says the id
+//!          +------------- all homes, and the directory of new links; the server's alone
+//! ```
+//!
+//! No client can name the directory, at any depth. Which file a home belongs to the file alone says, see
+//! `share::binding`.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::Share;
+use super::binding::Binding;
+use super::error::{ShareError, from_resolution};
+use super::lookup::open_beneath;
+use super::metadata::identify;
+use super::name_locks::HeldNames;
+
+impl Share {
+    /// The directory of the streams of a file, if it has any.
+    pub(super) fn home(&self, file: impl AsFd) -> Result<Option<OwnedFd>, ShareError> {
+        let Some(binding) = Binding::of(file)? else { return Ok(None) };
+        let homes = open_homes(&self.root);
+        match homes.and_then(|homes| open_home(&homes, &binding.directory())) {
+            Ok(home) => Ok(Some(home)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(from_resolution(errno)),
+        }
+    }
+
+    /// The same of a file that had none, made if need be. Of two requests for the first stream of a file the second
+    /// finds what the first has made.
+    pub(super) fn first_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
+        let _held = self.name_locks.hold([identify(&file)?.0]);
+        match self.home(&file)? {
+            Some(home) => Ok(home),
+            None => self.make_home(file),
+        }
+    }
+
+    // The directory first: a crash leaves one that is empty and nobody's, never a file that names
+    // what is not there.
+    fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
+        let binding = Binding::new(&file)?;
+        let homes = self.homes()?;
+        let _changing = (self.changing(&self.root)?, self.changing(&homes)?);
+        let directory = binding.directory();
+        rustix::fs::mkdirat(&homes, directory.as_str(), HOME_MODE)?;
+        let home = open_home(&homes, &directory)?;
+        let bind = || match binding.set(&file, XattrFlags::CREATE) {
+            // What another inode's binding says is nobody's. Else another share that lies above or below has made
+            // it, where this one does not look.
+            Err(Errno::EXIST) => match Binding::of(&file)? {
+                None => Ok(binding.set(&file, XattrFlags::REPLACE)?),
+                Some(_) => Err(ShareError::PeerStreamUnsupported),
+            },
+            other => Ok(other?),
+        };
+        if let Err(error) = bind() {
+            let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
+            return Err(error);
+        }
+        Ok(home)
+    }
+
+    /// Takes the directory of all of them from other local users, as servers before have left it to them.
+    pub(super) fn close_homes(&self) -> Result<(), Errno> {
+        let homes = match open_homes(&self.root) {
+            Err(Errno::NOENT) => return Ok(()),
+            homes => homes?,
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::fchmod(rustix::fs::openat(homes, ".", flags, Mode::empty())?, HOME_MODE)
+    }
+
+    /// The directory of all of them, made if need be.
+    pub(super) fn homes(&self) -> Result<OwnedFd, ShareError> {
+        match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        open_homes(&self.root).map_err(from_resolution)
+    }
+
+    /// Streams get and lose no names but by who holds this.
+    pub(super) fn hold_home(&self, home: &OwnedFd) -> Result<HeldNames<'_>, ShareError> {
+        Ok(self.name_locks.hold([identify(home)?.0]))
+    }
+
+    /// Removes the streams of a file that is gone. What cannot be removed is nobody's any more.
+    pub(super) fn bury_streams(&self, binding: Binding) {
+        let directory = binding.directory();
+        let Ok(homes) = open_homes(&self.root) else { return };
+        let Ok(home) = open_home(&homes, &directory) else { return };
+        for name in names(&home).unwrap_or_default() {
+            let _ = rustix::fs::unlinkat(&home, stored(&name), AtFlags::empty());
+        }
+        let _ = rustix::fs::unlinkat(&homes, directory.as_str(), AtFlags::REMOVEDIR);
+    }
+}
+
+pub(super) fn open_homes(root: &OwnedFd) -> Result<OwnedFd, Errno> {
+    open_home(root, HOME)
+}
+
+// Never through a link, whatever a local user put there.
+fn open_home(above: &OwnedFd, directory: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    open_beneath(above, directory, flags, Mode::empty())
+}
+
+/// Names of streams, in no order.
+pub(super) fn names(home: &OwnedFd) -> Result<Vec<String>, ShareError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut stream = rustix::fs::Dir::new(rustix::fs::openat(home, ".", flags, Mode::empty())?)?;
+    let mut names = Vec::new();
+    while let Some(entry) = stream.read() {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        names.extend(name.strip_prefix(MARK).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// What a stream is called on the disk: the mark keeps names like ".." from being what they look like.
+pub(super) fn stored(name: &str) -> String {
+    format!("{MARK}{name}")
+}
+
+/// The directory of all streams of a share, at its top. No client can name it.
+pub(super) const HOME: &str = ".landfast-streams";
+const MARK: char = ':';
+// The server's alone: a stream is no more readable than its file, whose mode it does not have.
+const HOME_MODE: Mode = Mode::from_raw_mode(0o700);
