@@ -342,7 +342,7 @@ impl Entry {
         if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
             return Ok(());
         }
-        if space::is_lacking(file, len) {
+        if space::is_lacking(file, offset..offset.saturating_add(len)) {
             return Err(ShareError::DiskFull);
         }
         loop {
