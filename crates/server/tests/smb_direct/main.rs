@@ -11,6 +11,7 @@ mod peer;
 mod strange;
 
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use server::{Limits, Running, Server, ServerConfig, ShareConfig, SigningPolicy, Users};
@@ -37,8 +38,10 @@ impl Fixture {
 
     fn start_configured(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .enable_all()
+            .build();
         let runtime = runtime.unwrap();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
@@ -58,6 +61,21 @@ impl Fixture {
         self.running.as_ref().unwrap().status().connections
     }
 
+    // The server's tasks stand still until the answer is dropped.
+    fn take_workers(&self) -> Vec<mpsc::Sender<()>> {
+        let take = |_| {
+            let (release, wait) = mpsc::channel();
+            let (busy, is_busy) = mpsc::channel();
+            self.runtime.spawn(async move {
+                busy.send(()).unwrap();
+                let _ = wait.recv();
+            });
+            is_busy.recv().unwrap();
+            release
+        };
+        (0..WORKERS).map(take).collect()
+    }
+
     fn file(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.dir.path().join(name)).unwrap()
     }
@@ -70,6 +88,8 @@ impl Drop for Fixture {
         }
     }
 }
+
+const WORKERS: usize = 2;
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|index| u8::try_from(index * 7 % 251).unwrap()).collect()

@@ -34,6 +34,10 @@ pub(crate) struct Peer {
     pub(crate) inbox: VecDeque<Incoming>,
     pub(crate) ended: Option<DisconnectReason>,
     pub(crate) welcome: Vec<u8>,
+    /// A message that the queue pair did not take yet.
+    stalled: Option<Vec<u8>>,
+    /// Grants a credit for each message that has come.
+    pub(crate) grants: bool,
     /// Our own memory, which the server reads and writes.
     pub(crate) memory: Arc<dyn Medium>,
 }
@@ -77,6 +81,8 @@ impl Peer {
             raw: VecDeque::new(),
             inbox: VecDeque::new(),
             ended: None,
+            stalled: None,
+            grants: true,
             welcome,
             memory: pmem::anonymous(MEMORY_LEN).unwrap(),
         })
@@ -121,15 +127,34 @@ impl Peer {
         self.transmit();
     }
 
+    /// Lets the server send one message more.
+    pub(crate) fn grant(&mut self) {
+        self.smbd.as_mut().unwrap().receives_posted(1);
+        self.transmit();
+    }
+
+    /// Messages that wait for credits of the server.
+    pub(crate) fn queued(&self) -> usize {
+        self.smbd.as_ref().unwrap().queued()
+    }
+
     fn transmit(&mut self) {
         let Some(smbd) = &mut self.smbd else { return };
         let mut out = vec![0; 16 * 1024];
-        while let Some(transmit) = smbd.poll_transmit(&mut out) {
-            let payload = Payload::Inline(&out[..transmit.len]);
+        loop {
+            let stalled = self.stalled.take();
+            let next = stalled.or_else(|| {
+                let transmit = smbd.poll_transmit(&mut out)?;
+                Some(out[..transmit.len].to_vec())
+            });
+            let Some(bytes) = next else { break };
+            let payload = Payload::Inline(&bytes);
             let operation = Operation::Send { payload, invalidate: None, solicited: false };
             let request = WorkRequest::signaled(1 << 32, operation);
             if self.engine.post_send(self.qp, request).is_err() {
-                return;
+                // The next completion makes room, unless the connection has ended.
+                self.stalled = Some(bytes);
+                break;
             }
         }
         self.engine.poll(&mut self.events);
@@ -163,7 +188,7 @@ impl Peer {
             return;
         };
         let whole = smbd.handle_receive(Instant::now(), &bytes).unwrap().map(<[u8]>::to_vec);
-        smbd.receives_posted(1);
+        smbd.receives_posted(u16::from(self.grants));
         if let Some(message) = whole {
             self.inbox.push_back(Incoming { message, invalidated: done.invalidated });
         }

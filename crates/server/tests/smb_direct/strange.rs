@@ -127,3 +127,83 @@ fn connections_that_are_idle_give_their_staging_memory_to_those_that_wait() {
         clients.push(client);
     }
 }
+
+#[test]
+fn a_peer_that_takes_few_answers_is_dropped_when_those_that_wait_are_64_mib() {
+    const QUEUED_MAX: usize = 64 << 20;
+    let fixture = Fixture::start();
+    let (mut client, mut other) =
+        (Client::log_on(fixture.address()), Client::log_on(fixture.address()));
+    std::fs::write(fixture.dir.path().join("long.bin"), vec![7; 1 << 20]).unwrap();
+    let file = client.open("long.bin");
+    client.peer.grants = false;
+    let mut asked = 0;
+    let ask = |client: &mut Client, length: u32| {
+        let request = Client::read_request(file, 0, length, (Channel::NONE, &[]));
+        client.send(Command::READ, |out| request.emit(out));
+        length as usize
+    };
+    // Before as many answers wait as there may be, however short.
+    for _ in 0..30 {
+        asked += ask(&mut client, 900_000);
+    }
+    while client.peer.ended.is_none() {
+        assert!(asked < 16 * QUEUED_MAX, "it is not dropped");
+        while client.peer.queued() == 0 {
+            asked += ask(&mut client, 64 << 10);
+        }
+        client.peer.grant();
+        client.peer.work();
+    }
+    assert!(asked >= QUEUED_MAX, "{asked}");
+    assert_eq!(other.call(Command::ECHO, |out| Empty.emit(out)).header.status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_peer_whose_requests_wait_is_dropped_when_they_are_32_mib() {
+    const BACKLOG_MAX: usize = 32 << 20;
+    const LEN: usize = 1_000_000;
+    let fixture = Fixture::start();
+    let mut client = Client::log_on(fixture.address());
+    let ask = |client: &mut Client, count: usize| {
+        for _ in 0..count {
+            client.send(Command::ECHO, |out| {
+                Empty.emit(out);
+                out.resize(LEN, 0);
+            });
+        }
+    };
+    let held = fixture.take_workers();
+    ask(&mut client, 20);
+    client.peer.until(|peer| (peer.queued() == 0).then_some(()));
+    drop(held);
+    for _ in 0..20 {
+        assert_eq!(client.next().header.status, NtStatus::SUCCESS);
+    }
+    let _held = fixture.take_workers();
+    ask(&mut client, 60);
+    client.peer.wait_for_end();
+    let sent = (60 - client.peer.queued()) * LEN;
+    assert!((BACKLOG_MAX..BACKLOG_MAX + (4 << 20)).contains(&sent), "{sent}");
+}
+
+#[test]
+fn requests_that_waited_are_all_answered_though_128_are_handled_in_a_row() {
+    let fixture = Fixture::start();
+    let mut client = Client::log_on(fixture.address());
+    let held = fixture.take_workers();
+    // The first one goes to a task.
+    let long = vec![0; 200_000];
+    client.send(Command::ECHO, |out| {
+        Empty.emit(out);
+        out.extend_from_slice(&long);
+    });
+    let ids: Vec<_> = (0..500).map(|_| client.send(Command::ECHO, |out| Empty.emit(out))).collect();
+    client.peer.until(|peer| (peer.queued() == 0).then_some(()));
+    assert!(client.peer.inbox.is_empty());
+    drop(held);
+    assert_eq!(client.next().header.status, NtStatus::SUCCESS);
+    for id in ids {
+        assert_eq!(client.next().header.message_id, id);
+    }
+}

@@ -22,6 +22,14 @@ pub(super) struct Waiting {
     fetched: Option<Fetched>,
 }
 
+impl Waiting {
+    /// Bytes it holds.
+    fn cost(&self) -> usize {
+        let fetched = self.fetched.as_ref().map_or(0, |fetched| fetched.data.len());
+        self.frame.len() + fetched + WAITING_COST
+    }
+}
+
 impl Peer {
     /// Takes a message out of its slot and does what it asks.
     pub(super) fn received(&mut self, turn: &mut Turn<'_>, slot: u16, len: u32) -> Result<(), End> {
@@ -108,11 +116,12 @@ impl Peer {
         fetched: Option<Fetched>,
     ) -> Result<(), End> {
         if self.smb.is_none() || !self.backlog.is_empty() {
-            self.backlog_bytes += frame.len() + WAITING_COST;
+            let waiting = Waiting { frame: frame.to_vec(), place, fetched };
+            self.backlog_bytes += waiting.cost();
             if self.backlog_bytes > BACKLOG_MAX {
                 return Err(End::PeerTooManyRequests);
             }
-            self.backlog.push_back(Waiting { frame: frame.to_vec(), place, fetched });
+            self.backlog.push_back(waiting);
             return Ok(());
         }
         match place {
@@ -154,20 +163,32 @@ impl Peer {
         });
     }
 
-    /// Handles what came while the SMB side was away; `true` if there was something.
-    pub(super) fn work_off_backlog(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+    /// Handles what came while the SMB side was away, so many requests of it at most; `true` if there was something.
+    pub(super) fn work_off_backlog(
+        &mut self,
+        turn: &mut Turn<'_>,
+        most: &mut usize,
+    ) -> Result<bool, End> {
         let mut worked = false;
         while self.smb.is_some()
-            && let Some(Waiting { mut frame, place, fetched }) = self.backlog.pop_front()
+            && *most > 0
+            && let Some(waiting) = self.backlog.pop_front()
         {
             worked = true;
-            self.backlog_bytes -= frame.len() + WAITING_COST;
+            *most -= 1;
+            self.backlog_bytes -= waiting.cost();
+            let Waiting { mut frame, place, fetched } = waiting;
             match place {
                 Place::Here => self.handle_here(turn, &mut frame, fetched)?,
                 Place::Away => self.send_away(turn, frame),
             }
         }
         Ok(worked)
+    }
+
+    /// Whether requests that came while the SMB side was away can be handled now.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.is_ending && self.smb.is_some() && !self.backlog.is_empty()
     }
 
     /// Whether the peer has to take answers before it gets more credits.
@@ -187,8 +208,10 @@ impl Peer {
 /// Bytes of answers and of waiting requests from which on a peer gets no more credits: several
 /// times what is under way on a fast link.
 const CONGESTED_AT: usize = 4 << 20;
+/// Requests that have waited and are handled in a row; then other peers of the engine have their turn.
+pub(super) const BACKLOG_TURN: usize = 128;
 /// Bytes of requests that may wait for one that is handled on a task: as much as a peer with all
-/// its SMB2 credits can have under way.
+/// its SMB2 credits can have under way. Half of the receive buffers are posted whatever waits.
 const BACKLOG_MAX: usize = 32 << 20;
 /// What a waiting request costs beside its bytes, so that empty ones count too.
 const WAITING_COST: usize = 128;

@@ -16,6 +16,7 @@ use smb::framing;
 use smbdirect::SendError;
 
 use super::error::End;
+use super::incoming::BACKLOG_TURN;
 use super::inspect::Place;
 use super::mailbox::Item;
 use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
@@ -24,14 +25,15 @@ use crate::state::Room;
 use crate::transport::Parcel;
 
 impl Peer {
-    /// Does everything that can be done now.
+    /// Does what can be done now; [`Peer::has_backlog`] says whether that was not all.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.mailbox.collect(&mut self.items);
+        let mut most = BACKLOG_TURN;
         loop {
             self.work_off_items(turn)?;
             self.post_reads(turn)?;
             self.post_sends(turn)?;
-            if !self.work_off_backlog(turn)? {
+            if !self.work_off_backlog(turn, &mut most)? {
                 break;
             }
         }

@@ -254,6 +254,9 @@ impl Direct {
                 peer.is_dirty = false;
             }
             self.run(engine, id, now, |peer, turn| peer.pump(turn));
+            if self.peer_mut(id).is_some_and(|peer| peer.has_backlog()) {
+                self.mark_dirty(id);
+            }
         }
         if self.dirty.is_empty() {
             self.dirty = dirty;
