@@ -196,7 +196,7 @@ mod tests {
     fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
         let (timeout, orphans) = (Duration::from_secs(3600), Arc::new(Orphans::new()));
-        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Arc::default()))
+        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()))
     }
 
     fn client(id: u64) -> Owner {

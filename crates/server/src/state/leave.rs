@@ -17,6 +17,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::locks::OpenSerial;
+use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
 use super::taking::Claimed;
 use super::wished::Wished;
@@ -43,20 +44,53 @@ pub(crate) struct Left {
     base: Option<Arc<Node>>,
 }
 
-/// Names that go, and whoever comes waits until this is dropped.
+/// Names that go, as the node knows them, and whoever comes waits until this is dropped.
 #[derive(Debug)]
 struct Doomed {
-    names: Vec<Wished>,
+    node: Arc<Node>,
+    serial: OpenSerial,
     _claimed: Claimed,
 }
 
 impl Doomed {
-    fn new(names: Vec<Wished>, state: &mut NodeState, node: &Arc<Node>) -> Option<Self> {
-        (!names.is_empty()).then(|| Self { names, _claimed: state.begin_claim(node) })
+    fn new(
+        names: Vec<Wished>,
+        state: &mut NodeState,
+        (node, serial): (&Arc<Node>, OpenSerial),
+    ) -> Option<Self> {
+        if names.is_empty() {
+            return None;
+        }
+        state.going.extend(names.into_iter().map(|name| (serial, name)));
+        Some(Self { node: Arc::clone(node), serial, _claimed: state.begin_claim(node) })
     }
 
     fn remove(self, remove: impl Fn(&Wished) -> Result<(), ShareError>) -> Result<(), ShareError> {
-        self.names.iter().map(remove).fold(Ok(()), Result::and)
+        let mut removed = Ok(());
+        while let Some((name, _claim)) = self.next() {
+            let gone = remove(&name);
+            removed = removed.and(gone);
+        }
+        removed
+    }
+
+    // One of them, out of the list, by the name it has and keeps while the claim is held.
+    fn next(&self) -> Option<(Wished, Claim)> {
+        let is_ours = |(serial, _): &(OpenSerial, Wished)| *serial == self.serial;
+        let (_, claim) = self.node.hold_name(|state| {
+            let ours = state.going.iter().find(|name| is_ours(name));
+            ours.map(|(_, name)| (Arc::clone(&name.share), name.path.clone()))
+        })?;
+        let mut state = self.node.lock();
+        // The first still: the others keep their order.
+        let at = state.going.iter().position(is_ours)?;
+        Some((state.going.remove(at).1, claim))
+    }
+}
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        self.node.lock().going.retain(|(serial, _)| *serial != self.serial);
     }
 }
 
@@ -81,7 +115,7 @@ impl Node {
             names.extend(state.take_wished_of(&record));
         }
         let leaves_wish = wish.is_some() && state.is_record_to_go(&record);
-        let doomed = Doomed::new(names, &mut state, self);
+        let doomed = Doomed::new(names, &mut state, (self, serial));
         Some(Left { serial, doomed, record, leaves_wish, base })
     }
 
@@ -91,7 +125,7 @@ impl Node {
             let mut state = self.lock();
             state.streams.retain(|hold| hold.serial != serial);
             let names = state.take_wished();
-            Doomed::new(names, &mut state, self)
+            Doomed::new(names, &mut state, (self, serial))
         };
         // A stream is kept of files and of directories.
         let remove = |Wished { share, path, leave }: &Wished| {
@@ -148,13 +182,12 @@ mod tests {
     use crate::state::lease_keys::LeaseKeys;
     use crate::state::sharing::{Kinds, Sharing};
 
-    #[test]
-    fn a_file_whose_removal_panicked_may_be_opened_again() {
-        let dir = tempfile::tempdir().unwrap();
+    /// The last open of `d\f` is closed, and the file goes with it.
+    fn closed(dir: &tempfile::TempDir) -> (Arc<Node>, Arc<Share>, Left) {
         let share = Arc::new(Share::open(&ShareConfig::new("s", dir.path())).unwrap());
         let key = FileKey { device: 1, inode: 1 };
         let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
-        let node = Arc::new(Node::new(key, timeout, orphans, Arc::default(), Arc::default()));
+        let node = Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()));
         let all = Kinds { read: true, write: true, delete: true };
         let (serial, owner) = (OpenSerial(1), Owner::Open(OpenSerial(1)));
         node.lock().opens.push(OpenRecord {
@@ -162,8 +195,8 @@ mod tests {
             sharing: Sharing { uses: all, shares: all },
             owner,
             has_lease: false,
-            share,
-            path: SharePath::parse("f").unwrap(),
+            share: Arc::clone(&share),
+            path: SharePath::parse("d\\f").unwrap(),
             delete_on_close: Some(MayRemove::TEST),
             holder: None,
             orphan: None,
@@ -174,7 +207,39 @@ mod tests {
         });
         let left = node.leave(serial, Leaving::Closed).unwrap();
         assert!(node.lock().removing);
+        (node, share, left)
+    }
+
+    #[test]
+    fn a_file_whose_removal_panicked_may_be_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (node, _, left) = closed(&dir);
         let removed = catch_unwind(AssertUnwindSafe(|| left.finish(|_| panic!("by the test"))));
-        assert!(removed.is_err() && !node.lock().removing);
+        removed.unwrap_err();
+        let state = node.lock();
+        assert!(!state.removing && state.going.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_goes_while_its_directory_moves_goes_from_where_that_is_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let (node, share, left) = closed(&dir);
+        let (from, to) = (SharePath::parse("d").unwrap(), SharePath::parse("e").unwrap());
+        let moving = node.takings.begin_move(&share, &from);
+        std::thread::scope(|scope| {
+            let removal = scope.spawn(|| {
+                left.finish(|name| {
+                    assert_eq!(name.path.to_wire(), "e\\f");
+                    // A directory that moves now would wait for this.
+                    assert!(node.makings.is_claimed_below(&share, &to));
+                    Ok(())
+                })
+            });
+            let move_it = |path: &SharePath| path.is_below(&from).then(|| path.moved(&from, &to));
+            node.lock().move_wished(&share, move_it);
+            drop(moving);
+            assert_eq!(removal.join().unwrap(), Ok(()));
+        });
+        assert!(!node.lock().removing && !node.makings.is_claimed_below(&share, &to));
     }
 }

@@ -142,7 +142,7 @@ mod tests {
     fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
         let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
-        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Arc::default()))
+        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()))
     }
 
     /// One request for an exclusive lock.

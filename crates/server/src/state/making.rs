@@ -11,6 +11,7 @@
 //!             --> is the old name the open's still? --> change the disk --> note it --> give the claim back
 //!  to move    claim as any rename --> note the directory --> wait as any rename --> wait until nothing is claimed below
 //!  a directory
+//!  to remove  claim the file --> is a directory above moving? wait --> is its name the same still? --> remove it
 //! ```
 //!
 //! A claim is of a directory and a name in it as names are compared: whoever makes a name that differs in case alone
@@ -73,13 +74,18 @@ impl Spot {
         Self { parent: name.parent_key(), folded: name.folded() }
     }
 
+    // Of what adds no name.
+    fn of_file(file: FileKey) -> Self {
+        Self { parent: file, folded: String::new() }
+    }
+
     /// Of a stream. No other name of the file's own node begins like this, so a clash costs a wait at most.
     pub(crate) fn of_stream(file: FileKey, name: &StreamName) -> Self {
         Self { parent: file, folded: format!(":{}", name.folded()) }
     }
 }
 
-/// What a rename gives another name.
+/// What a rename gives another name, a removal none.
 #[derive(Clone, Debug)]
 pub(crate) struct Renames {
     pub(crate) file: FileKey,
@@ -224,6 +230,27 @@ impl Makings {
         self.enter(spot, share, path, (Makes::Name, renames))
     }
 
+    /// Claims a file that is to keep its name, or about to lose it. Blocks while others have claimed it.
+    pub(crate) fn claim_file(
+        self: &Arc<Self>,
+        share: &Arc<Share>,
+        path: &SharePath,
+        file: FileKey,
+    ) -> Claim {
+        loop {
+            let keeps = Renames { file, from: path.clone() };
+            let (spot, makes) = (Spot::of_file(file), (Makes::Name, Some(keeps)));
+            let other = match self.enter(spot, share, path, makes) {
+                Ok(claim) => return claim,
+                Err(other) => other,
+            };
+            let is_there =
+                |under_way: &mut Vec<_>| under_way.iter().any(|one| Arc::ptr_eq(one, &other));
+            let waited = self.given_back.wait_while(self.lock(), is_there);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
     fn enter(
         self: &Arc<Self>,
         spot: Spot,
@@ -276,6 +303,11 @@ impl Makings {
         };
         let waited = self.given_back.wait_while(self.lock(), is_busy);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_claimed_below(&self, share: &Share, directory: &SharePath) -> bool {
+        self.lock().iter().any(|one| one.is_below(share, directory))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Making>>> {
@@ -429,6 +461,8 @@ mod tests {
         let claim = scene.rename(1, Some("f"), "g").unwrap();
         scene.rename(1, Some("f"), "h").unwrap_err();
         let of_another = scene.rename(2, Some("e"), "h").unwrap();
+        let (other, path) = (FileKey { device: 1, inode: 3 }, SharePath::parse("f").unwrap());
+        drop(scene.makings.claim_file(&scene.share, &path, other));
         drop(scene.rename(1, None, "i").expect("a link takes no name away"));
         drop((claim, of_another));
         drop(scene.rename(1, Some("g"), "h").unwrap());

@@ -23,6 +23,7 @@ use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
 use super::locks::{LockRange, LockTable, OpenSerial};
+use super::making::Makings;
 use super::open::Open;
 use super::reads::ExclusiveLocks;
 use super::routed::Routed;
@@ -115,6 +116,8 @@ pub(crate) struct NodeState {
     pub(crate) locks: LockTable,
     /// Names that go with the last open by them.
     pub(crate) delete_pending: Vec<Wished>,
+    /// Names that are just being removed, by whose leaving.
+    pub(super) going: Vec<(OpenSerial, Wished)>,
     /// The file has been seen with several names.
     pub(crate) is_linked: bool,
     /// The last open has gone and its file is being removed, or one request has the file to itself: who comes now
@@ -218,7 +221,8 @@ pub(crate) struct Node {
     // And the place of its descriptor.
     commit: OnceLock<(CommitGroup, Option<Hold>)>,
     gone: Arc<AtomicUsize>,
-    takings: Arc<Takings>,
+    pub(super) takings: Arc<Takings>,
+    pub(super) makings: Arc<Makings>,
     /// WRITEs that wait for the disk.
     pub(crate) writes: Arc<Turns>,
 }
@@ -236,7 +240,7 @@ impl Node {
         break_timeout: Duration,
         orphans: Arc<Orphans>,
         gone: Arc<AtomicUsize>,
-        takings: Arc<Takings>,
+        (takings, makings): (Arc<Takings>, Arc<Makings>),
     ) -> Self {
         let state = NodeState {
             opens: Vec::new(),
@@ -244,6 +248,7 @@ impl Node {
             break_waiters: BreakWaiters::default(),
             locks: LockTable::default(),
             delete_pending: Vec::new(),
+            going: Vec::new(),
             is_linked: false,
             removing: false,
             removals: 0,
@@ -262,6 +267,7 @@ impl Node {
             commit: OnceLock::new(),
             gone,
             takings,
+            makings,
             writes: Arc::default(),
         }
     }

@@ -111,8 +111,8 @@ impl Nodes {
 
     fn insert(&self, table: &mut Table, key: FileKey) -> Arc<Node> {
         let (orphans, gone) = (Arc::clone(&self.orphans), Arc::clone(&table.gone));
-        let takings = Arc::clone(&self.takings);
-        let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone, takings));
+        let names = (Arc::clone(&self.takings), Arc::clone(&self.makings));
+        let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone, names));
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }

@@ -478,8 +478,11 @@ impl Open {
         match self.tree.share() {
             // Its streams go with it. Its own pages go when the last descriptor does (`share::handle`).
             Some(share) if self.may_remove() => {
-                let is_much = self.entry.has_streams() || share.journal().is_some();
-                share.inline_by_name(&[&self.path()]).unless(is_much)
+                let path = self.path();
+                let is_much = self.entry.has_streams()
+                    || share.journal().is_some()
+                    || self.node.takings.is_moving(share, &path);
+                share.inline_by_name(&[&path]).unless(is_much)
             }
             _ => self.entry.inline_io(),
         }

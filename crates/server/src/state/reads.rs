@@ -114,7 +114,7 @@ mod tests {
     pub(super) fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
         let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
-        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Arc::default()))
+        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()))
     }
 
     fn range(offset: u64, length: u64) -> LockRange {

@@ -18,7 +18,7 @@
 //! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.5.15.6 (link).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use smb::NtStatus;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -36,6 +36,8 @@ pub(crate) struct Takings {
     /// How many there are: mostly none, and then nobody pays for a lock.
     moves: AtomicUsize,
     moved: Notify,
+    // The same for who blocks.
+    has_moved: Condvar,
     /// Held by each rename, and alone by a look-up that was sent back often. Who comes first is first.
     names: Arc<RwLock<()>>,
 }
@@ -66,6 +68,7 @@ impl Default for Takings {
             moving: Mutex::default(),
             moves: AtomicUsize::new(0),
             moved: Notify::new(),
+            has_moved: Condvar::new(),
             names: Arc::default(),
         }
     }
@@ -121,10 +124,14 @@ impl Takings {
 
     /// Whether a directory above `path` is being moved.
     pub(crate) fn is_moving(&self, share: &Share, path: &SharePath) -> bool {
-        let is_above = |(other, directory): &Place| {
-            share.path_in(other, path).is_some_and(|path| path.is_below(directory))
-        };
-        self.moves.load(Ordering::SeqCst) > 0 && self.lock().iter().any(is_above)
+        self.moves.load(Ordering::SeqCst) > 0 && is_above(&self.lock(), share, path)
+    }
+
+    /// [`Takings::settled`] for who blocks.
+    pub(crate) fn settle(&self, share: &Share, path: &SharePath) {
+        let moving = self.lock();
+        let settled = self.has_moved.wait_while(moving, |moving| is_above(moving, share, path));
+        drop(settled.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Returns once no directory above `path` is being moved.
@@ -143,6 +150,12 @@ impl Takings {
     fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
         self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_above(moving: &[Place], share: &Share, path: &SharePath) -> bool {
+    moving.iter().any(|(other, directory)| {
+        share.path_in(other, path).is_some_and(|path| path.is_below(directory))
+    })
 }
 
 fn group(key: FileKey) -> usize {
@@ -167,6 +180,7 @@ impl Drop for Moving {
         self.takings.moves.store(moving.len(), Ordering::SeqCst);
         drop(moving);
         self.takings.moved.notify_waiters();
+        self.takings.has_moved.notify_all();
     }
 }
 

@@ -17,7 +17,8 @@
 use std::sync::Arc;
 
 use super::locks::OpenSerial;
-use super::node::{NodeState, OpenRecord};
+use super::making::Claim;
+use super::node::{Node, NodeState, OpenRecord};
 use crate::access::MayRemove;
 use crate::share::{Share, SharePath};
 
@@ -41,6 +42,29 @@ impl Wished {
     fn may_be(&self, share: &Share, path: &SharePath) -> bool {
         let ours = share.path_in(&self.share, path);
         ours.map_or_else(|| !share.overlaps(&self.share), |path| path == self.path)
+    }
+}
+
+impl Node {
+    /// The name that `now` sees, which the file keeps until the claim is dropped. Blocks while the file is renamed, or a
+    /// directory above it is moved.
+    pub(crate) fn hold_name(
+        &self,
+        now: impl Fn(&NodeState) -> Option<(Arc<Share>, SharePath)>,
+    ) -> Option<(SharePath, Claim)> {
+        loop {
+            let (share, path) = now(&self.lock())?;
+            let claim = self.makings.claim_file(&share, &path, self.key());
+            if self.takings.is_moving(&share, &path) {
+                drop(claim);
+                self.takings.settle(&share, &path);
+                continue;
+            }
+            let again = now(&self.lock());
+            if again.is_some_and(|(other, still)| Arc::ptr_eq(&other, &share) && still == path) {
+                return Some((path, claim));
+            }
+        }
     }
 }
 
@@ -113,7 +137,8 @@ impl NodeState {
         share: &Arc<Share>,
         to: impl Fn(&SharePath) -> Option<SharePath>,
     ) {
-        for wished in &mut self.delete_pending {
+        let going = self.going.iter_mut().map(|(_, wished)| wished);
+        for wished in self.delete_pending.iter_mut().chain(going) {
             let path = wished.share.path_in(share, &wished.path);
             let Some(moved) = path.and_then(|path| to(&path)) else { continue };
             let (of, path) = match share.path_in(&wished.share, &moved) {

@@ -158,6 +158,8 @@ fn create(
         Err(error) => Err(error.into()),
     };
     if !matches!(made, Ok(Attempt::Done(_))) {
+        // Before a file goes that was only waiting for this: its removal may wait for who waits for the claim.
+        drop(claim);
         release(&base.node, wish);
     }
     made

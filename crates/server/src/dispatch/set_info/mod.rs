@@ -220,10 +220,15 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     let leave = access::admit(open, Remove::Delete)?;
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     if delete {
-        let (entry, share, path) = (Arc::clone(&open.entry), Arc::clone(&share), open.path());
+        let (named, path, core) = (Arc::clone(open), open.path(), Arc::clone(&call.link.core));
         // Its directory is looked for by name.
-        let (inline, core) = (share.inline_by_name(&[&path]), Arc::clone(&call.link.core));
+        let is_moving = core.nodes.takings.is_moving(&share, &path);
+        let inline = share.inline_by_name(&[&path]).unless(is_moving);
         let check = move || -> Result<(), NtStatus> {
+            let (node, entry) = (&named.node, &named.entry);
+            let (path, _held) = node
+                .hold_name(|state| Some((Arc::clone(&share), state.path_of(named.serial)?)))
+                .ok_or(NtStatus::FILE_CLOSED)?;
             let doomed = Doomed {
                 path: &path,
                 key: entry.key(),
@@ -232,7 +237,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
                 is_stream: entry.is_stream(),
             };
             doomed.check(&core, &share, leave)?;
-            if entry.is_directory() && !share.is_empty_directory(&entry)? {
+            if entry.is_directory() && !share.is_empty_directory(entry)? {
                 return Err(NtStatus::DIRECTORY_NOT_EMPTY);
             }
             Ok(())
