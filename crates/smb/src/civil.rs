@@ -7,7 +7,7 @@ use crate::dtyp::FileTime;
 /// A moment as calendars and clocks show it, in UTC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Civil {
-    /// From 1970 on.
+    /// From 1601 on.
     pub year: u64,
     /// 1 to 12.
     pub month: u64,
@@ -26,12 +26,12 @@ pub struct Civil {
 }
 
 impl FileTime {
-    /// The calendar's view of it; times before 1970 become 1970.
+    /// The calendar's view of it.
     pub fn civil(self) -> Civil {
-        let ns = u64::try_from(self.to_unix_ns().max(0)).unwrap_or(u64::MAX);
-        let (seconds, hundredth) = (ns / 1_000_000_000, ns / 10_000_000 % 100);
+        let (seconds, hundredth) = (self.0 / 10_000_000, self.0 / 100_000 % 100);
         let (days, rest) = (seconds / 86_400, seconds % 86_400);
-        let shifted = days + 719_468;
+        // From the first of March of the year 0 to the first of January 1601.
+        let shifted = days + 584_694;
         let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
         let year_of_era =
             (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -42,8 +42,8 @@ impl FileTime {
             year: year_of_era + era * 400 + u64::from(month <= 2),
             month,
             day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
-            // The first of January 1970 was a Thursday.
-            weekday: (days + 4) % 7,
+            // The first of January 1601 was a Monday.
+            weekday: (days + 1) % 7,
             hour: rest / 3600,
             minute: rest / 60 % 60,
             second: rest % 60,
@@ -56,7 +56,7 @@ impl FileTime {
 mod tests {
     use super::*;
 
-    fn date(days: u64) -> (u64, u64, u64, u64) {
+    fn date(days: i64) -> (u64, u64, u64, u64) {
         let at = FileTime::from_unix_ns(i128::from(days) * 86_400_000_000_000).civil();
         (at.year, at.month, at.day, at.weekday)
     }
@@ -66,7 +66,11 @@ mod tests {
         assert_eq!(date(0), (1970, 1, 1, 4));
         assert_eq!(date(11_016), (2000, 2, 29, 2));
         assert_eq!(date(20_777), (2026, 11, 20, 5));
-        assert_eq!(FileTime(0).civil(), FileTime::from_unix_ns(0).civil());
+        assert_eq!(date(-1), (1969, 12, 31, 3));
+        assert_eq!(date(-3_653), (1960, 1, 1, 5));
+        assert_eq!(date(-25_508), (1900, 3, 1, 4));
+        assert_eq!(date(-134_774), (1601, 1, 1, 1));
+        assert!(FileTime(u64::MAX).civil().year > 60_000);
     }
 
     #[test]
