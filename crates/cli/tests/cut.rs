@@ -1,5 +1,5 @@
 //! A `put` whose connection is cut behind any of its requests: the file is the old one or the new one, and nothing
-//! else is left in the share, but for the one request that is named in docs/open-faults.md.
+//! else is left in the share, but for one request, behind which the part stays until the next put of that name.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -88,6 +88,9 @@ fn put_is_whole_or_nothing(old: Option<&str>) {
         if let [part] = &*left {
             assert_eq!(there.as_deref(), old, "{frames}: {part} has become the file");
             assert_eq!(std::fs::read_to_string(fixture.remote(part)).unwrap(), "new");
+            let again = fixture.run(&["put", "new", &fixture.url("f")]);
+            assert!(again.status.success(), "{}", said(&again));
+            assert_eq!(names(fixture.share.path()), ["f"], "the next put of that name removes it");
             leave_a_part.push(frames);
         } else {
             assert_eq!(left, [""; 0], "{frames}");

@@ -174,6 +174,11 @@ pub(crate) fn share_path(path: &str) -> Result<Name, ClientError> {
     Ok(Name::new(path.replace('/', "\\").trim_matches('\\'))?)
 }
 
+/// A path as POSIX writes it: slashes, none in front.
+pub(crate) fn posix_path(path: &str) -> Result<Name, ClientError> {
+    Ok(Name::new(path.replace('\\', "/").trim_matches('/'))?)
+}
+
 /// Dials the addresses of a host, one after the other.
 async fn dial(host: &str, port: u16) -> Result<Transport, ClientError> {
     let found = tokio::net::lookup_host((host, port)).await;

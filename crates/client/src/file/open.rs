@@ -16,7 +16,7 @@ use smb::push::PushRequest;
 use smb::{Command, FileTime};
 
 use super::{File, Lease};
-use crate::client::share_path;
+use crate::client::{posix_path, share_path};
 use crate::error::ClientError;
 use crate::tree::Tree;
 
@@ -40,6 +40,9 @@ pub struct OpenOptions {
     pub push: Option<PushRequest>,
     /// Security descriptor of the file if it is made, self-relative (MS-DTYP §2.4.6).
     pub security: Option<Vec<u8>>,
+    /// By the rules of POSIX: the path is taken as it is written, and symbolic links are seen. Where the connection
+    /// has not agreed on them ([`crate::ConnectOptions::posix`]) the server decides what that means.
+    pub posix: bool,
 }
 
 impl OpenOptions {
@@ -54,6 +57,7 @@ impl OpenOptions {
             lease_key: None,
             push: None,
             security: None,
+            posix: false,
         }
     }
 
@@ -132,7 +136,7 @@ impl File {
         path: &str,
         options: &OpenOptions,
     ) -> Result<Self, ClientError> {
-        let name = share_path(path)?;
+        let name = if options.posix { posix_path(path)? } else { share_path(path)? };
         let dialect = tree.connection().negotiated().dialect;
         let mut contexts = Vec::new();
         let mut lease: Option<Lease> = None;
@@ -151,6 +155,7 @@ impl File {
             oplock_level = OplockLevel::LEASE;
         }
         contexts.extend(options.push.map(CreateRequestContext::Push));
+        contexts.extend(options.posix.then_some(CreateRequestContext::Posix { mode: 0 }));
         let security = options.security.as_deref();
         contexts.extend(security.map(CreateRequestContext::SecurityDescriptor));
         let request = CreateRequest {

@@ -1,0 +1,133 @@
+//! What a file gives to the one that takes its place, and which files are not replaced.
+
+use client::{Client, ClientError, FileStat, OpenOptions, SmbUrl};
+use smb::NtStatus;
+use smb::create::{AccessMask, CreateOptions};
+use smb::info::security::{Ace, Dacl, SecurityDescriptor, Sid};
+use smb::info::{FileAttributes, SecurityInformation};
+
+use super::source::Source;
+use crate::failure::Failure;
+use crate::files::check_directory;
+
+/// What a file gives to the one that takes its place.
+pub(super) struct Replaced {
+    pub(super) stat: FileStat,
+    pub(super) security: Option<(SecurityInformation, Vec<u8>)>,
+}
+
+/// Looks at what is there. What names a directory comes to name a file in it.
+pub(super) async fn look(
+    client: &Client,
+    url: &mut SmbUrl,
+    source: &Source,
+) -> Result<Option<Replaced>, Failure> {
+    let mut found = Replaced::at(client, url).await?;
+    check_directory(url, found.as_ref().map(|found| found.stat))?;
+    if found.as_ref().is_some_and(|found| found.stat.is_directory()) {
+        let name = source.name()?.ok_or_else(|| Failure::Unfit {
+            action: "cannot write",
+            what: url.to_string(),
+            why: "it is a directory, and standard input has no name to go in under",
+        })?;
+        url.path = if url.path.is_empty() { name } else { format!("{}/{name}", url.path) };
+        url.is_directory = false;
+        found = Replaced::at(client, url).await?;
+    }
+    let refused = |why| Failure::Unfit { action: "cannot replace", what: url.to_string(), why };
+    if is_link(client, &url.path).await.map_err(Failure::remote("cannot write", url))? {
+        // A rename would replace the link, and where it points to only its server knows.
+        return Err(refused(
+            "it is a symbolic link: name the file that it points to, or remove it first",
+        ));
+    }
+    let Some(replaced) = &found else { return Ok(None) };
+    if replaced.stat.is_directory() {
+        return Err(refused("it is a directory"));
+    }
+    if replaced.stat.attributes.contains(FileAttributes::READONLY) {
+        return Err(refused("it is marked read-only"));
+    }
+    // Who may not write to it may not replace it. Where others exclude writers for a while nothing is said of that.
+    let writing = OpenOptions { access: AccessMask::WRITE_DATA, ..OpenOptions::attributes() };
+    match client.open(&url.path, &writing).await {
+        Ok(file) => file.close().await.map_err(Failure::remote("cannot write", url))?,
+        Err(error) if error.status() == Some(NtStatus::ACCESS_DENIED) => {
+            return Err(refused("the server does not let this account write to it"));
+        }
+        Err(_) => {}
+    }
+    Ok(found)
+}
+
+/// Whether a name is a symbolic link's, as far as the server shows its links.
+async fn is_link(client: &Client, path: &str) -> Result<bool, ClientError> {
+    let itself = OpenOptions {
+        options: CreateOptions::OPEN_REPARSE_POINT,
+        posix: true,
+        ..OpenOptions::attributes()
+    };
+    match client.open(path, &itself).await {
+        Ok(file) => {
+            let found = file.opened_as();
+            file.close().await?;
+            Ok(found.attributes.contains(FileAttributes::REPARSE_POINT))
+        }
+        Err(error) if error.status().is_some() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Replaced {
+    async fn at(client: &Client, url: &SmbUrl) -> Result<Option<Self>, Failure> {
+        let attributes = OpenOptions::attributes();
+        let reading =
+            OpenOptions { access: attributes.access | AccessMask::READ_CONTROL, ..attributes };
+        let mut opened = client.open(&url.path, &reading).await;
+        if status(&opened) == Some(NtStatus::ACCESS_DENIED) {
+            opened = client.open(&url.path, &OpenOptions::attributes()).await;
+        }
+        if status(&opened) == Some(NtStatus::OBJECT_NAME_NOT_FOUND) {
+            return Ok(None);
+        }
+        let file = opened.map_err(Failure::remote("cannot write", url))?;
+        let stat = file.opened_as();
+        let mut security = None;
+        for parts in [OWNERS.union(SecurityInformation::DACL), SecurityInformation::DACL] {
+            if security.is_none() {
+                security =
+                    file.security(parts).await.ok().map(|bytes| (parts, without_set_id(bytes)));
+            }
+        }
+        file.close().await.map_err(Failure::remote("cannot write", url))?;
+        Ok(Some(Self { stat, security }))
+    }
+}
+
+/// The same access list but for set-ID bits, which other bytes do not get (write(2) takes them away, too).
+fn without_set_id(bytes: Vec<u8>) -> Vec<u8> {
+    let Ok(mut descriptor) = SecurityDescriptor::parse(&bytes) else { return bytes };
+    let Dacl::Aces(aces) = &mut descriptor.dacl else { return bytes };
+    let mut changed = false;
+    for ace in aces {
+        let Ace::Basic { sid, .. } = ace else { continue };
+        if let Some(mode) = sid.to_unix_mode().filter(|mode| mode & SET_ID != 0) {
+            *sid = Sid::unix_mode(mode & !SET_ID);
+            changed = true;
+        }
+    }
+    if !changed {
+        return bytes;
+    }
+    let mut bytes = Vec::new();
+    descriptor.emit(&mut bytes);
+    bytes
+}
+
+pub(super) fn status<T>(outcome: &Result<T, ClientError>) -> Option<NtStatus> {
+    outcome.as_ref().err().and_then(ClientError::status)
+}
+
+const OWNERS: SecurityInformation = SecurityInformation::OWNER.union(SecurityInformation::GROUP);
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;

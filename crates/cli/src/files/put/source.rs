@@ -1,0 +1,87 @@
+//! What `put` sends: a local file, which must not change meanwhile, or standard input.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use crate::args::Put;
+use crate::failure::Failure;
+use crate::files::{fill, is_pipe, off_thread};
+
+/// What is sent.
+pub(super) struct Source {
+    /// Away while it is read from.
+    reader: Option<Box<dyn Read + Send>>,
+    path: PathBuf,
+    /// Of a regular file, to see whether it changes.
+    before: Option<(fs::File, Stamp)>,
+}
+
+/// Length and time of the last write.
+type Stamp = (u64, Option<SystemTime>);
+
+impl Source {
+    pub(super) fn open(options: &Put) -> Result<Self, Failure> {
+        let path = options.local.clone();
+        if is_pipe(&path) {
+            return Ok(Self { reader: Some(Box::new(io::stdin())), path, before: None });
+        }
+        let failed = || Failure::local("cannot read", &path);
+        let file = fs::File::open(&path).map_err(failed())?;
+        let metadata = file.metadata().map_err(failed())?;
+        if metadata.is_dir() {
+            return Err(failed()(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let before = match metadata.is_file() {
+            true => Some((file.try_clone().map_err(failed())?, stamp(&metadata))),
+            false => None,
+        };
+        Ok(Self { reader: Some(Box::new(file)), path, before })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.before.as_ref().map_or(0, |(_, (len, _))| *len)
+    }
+
+    /// The name it has here, if it has one.
+    pub(super) fn name(&self) -> Result<Option<String>, Failure> {
+        let Some(name) = self.path.file_name().filter(|_| !is_pipe(&self.path)) else {
+            return Ok(None);
+        };
+        // A name that is like it may be another file's.
+        let unfit = || Failure::Unfit {
+            action: "cannot write",
+            what: format!("{:?}", self.path),
+            why: "its name is not UTF-8, or a backslash or colon in it would mean something else there: write the \
+                  name that it is to have at the end of the URL",
+        };
+        // Also one that means more than one name there, or a stream.
+        let name = name.to_str().filter(|name| !name.contains(['\\', ':']));
+        name.map(|name| Some(name.to_owned())).ok_or_else(unfit)
+    }
+
+    pub(super) async fn next(&mut self, mut buffer: Vec<u8>) -> Result<(Vec<u8>, usize), Failure> {
+        let mut reader = self.reader.take().expect("one read at a time");
+        let work = move || {
+            let taken = fill(&mut *reader, &mut buffer);
+            (reader, buffer, taken)
+        };
+        let (reader, buffer, taken) = off_thread(work).await?;
+        self.reader = Some(reader);
+        Ok((buffer, taken.map_err(Failure::local("cannot read", &self.path))?))
+    }
+
+    pub(super) fn check_unchanged(&self, sent: u64) -> Result<(), Failure> {
+        let Some((file, before)) = &self.before else { return Ok(()) };
+        let now = file.metadata().map_err(Failure::local("cannot read", &self.path))?;
+        if stamp(&now) != *before || (before.0 != 0 && sent != before.0) {
+            return Err(Failure::Changed(self.path.display().to_string()));
+        }
+        Ok(())
+    }
+}
+
+fn stamp(metadata: &fs::Metadata) -> Stamp {
+    (metadata.len(), metadata.modified().ok())
+}
