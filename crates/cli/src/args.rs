@@ -55,6 +55,26 @@ pub(crate) enum Command {
     Man(Man),
 }
 
+impl Command {
+    /// Whether what it writes on standard output is what it is started for.
+    pub(crate) fn is_for_its_output(&self) -> bool {
+        match self {
+            Self::Get(get) => get.local.as_deref().is_some_and(|path| path.as_os_str() == "-"),
+            Self::Serve(serve) => serve.check,
+            Self::Put(_) | Self::Rm(_) | Self::Passwd(_) | Self::Man(_) => false,
+            Self::Ls(_)
+            | Self::Stat(_)
+            | Self::Status(_)
+            | Self::Bench(_)
+            | Self::BenchFiles(_)
+            | Self::Demo(_)
+            | Self::Floor(_)
+            | Self::Sweep(_)
+            | Self::Completions(_) => true,
+        }
+    }
+}
+
 /// Options of `landfast serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = SERVE_EXAMPLES)]
@@ -131,7 +151,11 @@ pub(crate) struct Serve {
     /// logon /run/landfast/PORT.sock of root, /run/landfast/UID/PORT.sock of another user]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
-    /// Write all RDMA traffic to a capture file that tshark and Wireshark read
+    /// Say what would be served, and end: whether config, accounts, keys and shares fit together and can be read, as the
+    /// user of --run-as. No address is taken and nothing is changed; a server of the same config may run meanwhile
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Write all RDMA traffic to a capture file that tshark and Wireshark read; it lies outside of the shares
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
 }
@@ -487,8 +511,11 @@ written to as it is.";
 const PUT_NOTES: &str = "\
 The remote file appears whole or not at all: what was there stays until everything has arrived and is on the medium.
 What replaces a file gets its owner, mode, access list, attributes and time of creation where the server lets that be
-set; its streams, extended attributes and other hard links stay with the old file. A directory takes the file under its
-own name.";
+set; its streams, extended attributes and other hard links stay with the old file. A symbolic link is not replaced, and
+not followed: name the file that it points to. A directory takes the file under its own name.
+
+Until it is there the file is a .landfast-*.part beside its name. Where a server was killed meanwhile one may stay: the
+next put of that name removes it.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

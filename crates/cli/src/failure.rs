@@ -4,9 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 use client::{ClientError, SmbUrl};
+use server::KeytabFileError;
+use server::users::UsersFileError;
 
 use crate::interrupt::Stop;
-use crate::{start_hints, words};
+use crate::{run_as, start_hints, words};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +16,9 @@ pub(crate) enum Failure {
     /// A local file or directory could not be used.
     #[error("{action} {}: {source}", path.display())]
     LocalFile { action: &'static str, path: PathBuf, source: io::Error },
+    /// A local file cannot be replaced, as nothing can be made beside it.
+    #[error("cannot make a file beside {}: {source}", path.display())]
+    LocalBeside { path: PathBuf, source: io::Error },
     /// The config file is not valid.
     #[error("config file {}: {source}", path.display())]
     ConfigSyntax { path: PathBuf, source: Box<toml::de::Error> },
@@ -28,10 +33,10 @@ pub(crate) enum Failure {
     ConfigMissing(&'static str),
     /// The users file cannot be used.
     #[error(transparent)]
-    Users(#[from] server::users::UsersFileError),
+    Users(#[from] UsersFileError),
     /// The keytab cannot be used.
     #[error(transparent)]
-    Keytab(#[from] server::KeytabFileError),
+    Keytab(#[from] KeytabFileError),
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),
@@ -106,6 +111,23 @@ impl Failure {
     /// What the person at the terminal may try.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::LocalFile { source, .. } => hint_of_file(source),
+            Self::LocalBeside { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Some(
+                    "it is written beside its name first and then renamed: the directory must let this user make files; \
+                 landfast get URL - > FILE writes in place, and leaves half of it where it fails",
+                )
+            }
+            Self::Users(
+                UsersFileError::ConfigRead { source, .. }
+                | UsersFileError::ConfigWrite { source, .. },
+            )
+            | Self::Keytab(KeytabFileError::ConfigRead { source, .. }) => hint_of_file(source),
+            Self::ConfigOpen(_) => Some(
+                "with --run-as it is read as that user: chown it to root and a group of that user, and chmod 640",
+            ),
             Self::ConfigMissing(_) => Some("see landfast serve --help for examples"),
             Self::Start(error) => start_hints::of(error),
             Self::Share(error) => start_hints::of_share(error),
@@ -168,6 +190,20 @@ impl Failure {
     /// Wraps an error of a system call that concerns no file of the user's.
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
+    }
+}
+
+fn hint_of_file(source: &io::Error) -> Option<&'static str> {
+    match source.kind() {
+        // rename(2) onto a mount point.
+        io::ErrorKind::ResourceBusy => Some(
+            "a file that is mounted by itself, as containers are given one, cannot be replaced: mount its directory \
+             instead; landfast get URL - > FILE writes in place",
+        ),
+        io::ErrorKind::PermissionDenied if run_as::is_handed_over() => Some(
+            "it is read as the user of run_as, not as root: chown it to root and a group of that user, and chmod 640",
+        ),
+        _ => None,
     }
 }
 

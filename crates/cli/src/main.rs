@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_silent() => ExitCode::from(failure.exit_status()),
         Err(failure) => {
+            files::clear_progress();
             // There is nobody to tell where it cannot be written; the status says it.
             let _ = writeln!(io::stderr(), "landfast: {failure}");
             if let Some(hint) = failure.hint() {
@@ -60,6 +61,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), failure::Failure> {
+    if command.is_for_its_output() {
+        output::check()?;
+    }
     match command {
         Command::Serve(serve) => serve::run(&serve),
         Command::Ls(path) => files::list(&path),

@@ -93,16 +93,26 @@ pub(crate) fn listen(address: SocketAddr) -> Result<Arc<TcpListener>, Failure> {
     TcpListener::bind(address).map(Arc::new).map_err(failed)
 }
 
+/// Where a server is to listen and to be asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doors<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) control: &'a Place,
+}
+
+/// Whether this process was root's and has become another user's.
+pub(crate) fn is_handed_over() -> bool {
+    std::env::var_os(HANDED_OVER).is_some()
+}
+
 /// Goes on as `account`, where this process is root's; returns at once where it is the account's already. The
-/// socket to serve on, if it came along.
+/// socket to serve on, if it came along. Without `doors` nothing is made or bound.
 pub(crate) fn become_user(
     account: &Account,
-    address: SocketAddr,
-    control: &Place,
+    doors: Option<Doors<'_>>,
 ) -> Result<Option<Arc<TcpListener>>, Failure> {
-    let is_there = std::env::var_os(HANDED_OVER).is_some();
     if geteuid().is_root() {
-        return match execute(account, address, control) {
+        return match execute(account, doors) {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         };
@@ -110,21 +120,24 @@ pub(crate) fn become_user(
     if (geteuid().as_raw(), getegid().as_raw()) != (account.uid, account.gid) {
         return Err(Failure::RunAs("only root can serve as another user: start it as root"));
     }
-    if !is_there {
+    if !is_handed_over() {
         return Ok(None);
     }
     // The kernel calls a process as the file was called that it executes: `exe`.
     let named = rustix::thread::set_name(c"landfast");
     named.map_err(|errno| Failure::system("cannot take a name")(errno.into()))?;
     check_powerless()?;
+    if doors.is_none() {
+        return Ok(None);
+    }
     let failed = || Failure::system("cannot take over the listening socket");
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
     Ok(Some(Arc::new(TcpListener::from(socket))))
 }
 
-fn execute(account: &Account, address: SocketAddr, control: &Place) -> Result<Infallible, Failure> {
-    let bound = listen(address)?;
-    if *control == Place::Customary
+fn execute(account: &Account, doors: Option<Doors<'_>>) -> Result<Infallible, Failure> {
+    let bound = doors.map(|doors| listen(doors.address)).transpose()?;
+    if doors.is_some_and(|doors| *doors.control == Place::Customary)
         && let Err(error) = make_run_directory(account.uid, account.gid)
     {
         tracing::warn!(%error, "{RUN_DIRECTORY} is not made: landfast status will not find this server");
@@ -139,7 +152,9 @@ fn execute(account: &Account, address: SocketAddr, control: &Place) -> Result<In
     command.args(arguments);
     // Theirs, and not those of who has started it.
     command.env_remove("XDG_RUNTIME_DIR").env_remove("HOME").env(HANDED_OVER, "1");
-    command.stdin(Stdio::from(bound.as_fd().try_clone_to_owned().map_err(failed())?));
+    if let Some(bound) = &bound {
+        command.stdin(Stdio::from(bound.as_fd().try_clone_to_owned().map_err(failed())?));
+    }
     Err(Failure::system("cannot go on as the user of run_as")(command.exec()))
 }
 

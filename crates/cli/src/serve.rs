@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pmem::DurabilityClass;
 use rustix::process::geteuid;
 use server::share::{Admission, withhold_set_id};
 use server::{
@@ -18,17 +19,23 @@ use crate::args::{Serve, Signing};
 use crate::config::{Guests, Kerberos, Settings, Share, people};
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::{logging, notify, run_as};
+use crate::run_as::{self, Doors};
+use crate::{logging, notify, output};
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let settings = Settings::gather(options)?;
+    let doors = Doors { address: settings.listen, control: &settings.control };
+    let doors = (!options.check).then_some(doors);
     // Before there is a thread that would stay root's.
     let listener = match &settings.run_as {
-        Some(account) => run_as::become_user(account, settings.listen, &settings.control)?,
+        Some(account) => run_as::become_user(account, doors)?,
         None => None,
     };
     withhold_set_id().map_err(Failure::system("cannot give up rights"))?;
+    if options.check {
+        return check(&settings, options);
+    }
     let log = logging::Aside::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -89,6 +96,48 @@ async fn serve(
     notify::say(notify::STOPPING);
     running.shutdown().await;
     Ok(())
+}
+
+/// Says what would be served, and takes and changes nothing.
+fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
+    let config = server_config(settings, options)?;
+    let classes = Server::check(&config)?;
+    warn_of_people(settings, &config.users);
+    warn_of_root();
+    warn_of_guests(settings);
+    warn_of_loopback(settings);
+    let mut text = format!("would serve smb={} rdma={}\n", settings.listen, settings.rdma_listen);
+    for (share, class) in settings.shares.iter().zip(classes) {
+        text.push_str(&described(share, class));
+    }
+    output::say(&text)
+}
+
+/// A share in one line.
+fn described(share: &Share, class: DurabilityClass) -> String {
+    let mut text = format!("share {}: {}, class {class}", share.name, share.path.display());
+    match (&*share.users, &*share.readers) {
+        ([], []) => text.push_str(", for everybody who can log on"),
+        (users, readers) => {
+            for (what, names) in [("users", users), ("readers", readers)] {
+                if !names.is_empty() {
+                    text.push_str(&format!(", {what} {}", names.join(" ")));
+                }
+            }
+        }
+    }
+    let marks = [
+        (share.guests == Some(Guests::Read), ", guests read"),
+        (share.guests == Some(Guests::Write), ", guests write"),
+        (share.read_only, ", read only"),
+        (share.encrypt, ", encrypted"),
+        (share.persistent_opens.is_some(), ", persistent opens"),
+    ];
+    for (_, mark) in marks.into_iter().filter(|(is_so, _)| *is_so) {
+        text.push_str(mark);
+    }
+    text.push('\n');
+    text
 }
 
 // Accounts and shares change; the rest is read for the sake of who would otherwise believe it did.

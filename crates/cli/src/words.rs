@@ -55,6 +55,9 @@ fn sentence(command: Command, status: NtStatus) -> Option<&'static str> {
         (_, NtStatus::NETWORK_SESSION_EXPIRED | NtStatus::USER_SESSION_DELETED) => {
             "the server has ended the session"
         }
+        (_, NtStatus::FILE_CLOSED) => {
+            "the server has closed it: the account or its share may have gone"
+        }
         (_, NtStatus::SHARING_VIOLATION) => "another program has it open and does not share it",
         (_, NtStatus::FILE_LOCK_CONFLICT | NtStatus::LOCK_NOT_GRANTED) => {
             "another program has locked it"

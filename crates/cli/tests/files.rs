@@ -464,3 +464,181 @@ fn a_command_started_by_nohup_outlives_its_terminal() {
     assert_eq!(status_of(&output), 0, "{}", said(&output));
     assert_eq!(fixture.remote("f").metadata().unwrap().len(), 3 << 20);
 }
+
+#[test]
+fn a_part_that_a_killed_server_left_goes_with_the_next_put_of_its_name() {
+    let share = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = program(&["serve", share.path().to_str().unwrap()]);
+        command.args(["--user", "alice:secret", "--control", "off"]);
+        command.args(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
+        Served::start(command)
+    };
+    let put = |server: &Served, name: &str| {
+        let url = format!("smb://alice:secret@{}/data/{name}", server.smb());
+        let mut put = program(&["put", "-", &url]);
+        put.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut server = start();
+    std::fs::write(share.path().join("f"), "old").unwrap();
+    let mut puts = [put(&server, "f"), put(&server, "g")];
+    for put in &mut puts {
+        put.stdin.as_mut().unwrap().write_all(&vec![b'n'; 3 << 20]).unwrap();
+    }
+    until("both have a part", || names(share.path()).len() == 3);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    for put in puts {
+        assert_eq!(put.wait_with_output().unwrap().status.code(), Some(1));
+    }
+    assert_eq!(names(share.path()).len(), 3, "nobody was there to remove them");
+    let server = start();
+    // In another case it is the same name.
+    let mut again = put(&server, "F");
+    again.stdin.take().unwrap().write_all(b"new").unwrap();
+    let output = again.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let left = names(share.path());
+    assert_eq!(left.len(), 2, "{left:?}: the part of another name stays");
+    assert_eq!(std::fs::read_to_string(share.path().join("f")).unwrap(), "new");
+}
+
+#[test]
+fn a_put_onto_a_symbolic_link_leaves_the_link_and_says_so() {
+    let fixture = Fixture::start();
+    std::fs::create_dir(fixture.remote("d")).unwrap();
+    std::fs::write(fixture.remote("d/target"), "old").unwrap();
+    std::os::unix::fs::symlink("d/target", fixture.remote("link")).unwrap();
+    std::os::unix::fs::symlink("d/nothing", fixture.remote("dangling")).unwrap();
+    std::os::unix::fs::symlink("d", fixture.remote("directory")).unwrap();
+    std::fs::write(fixture.local("new"), "new").unwrap();
+    for link in ["link", "dangling"] {
+        let output = fixture.run(&["put", "new", &fixture.url(link)]);
+        assert_eq!(output.status.code(), Some(1), "{link}");
+        assert!(said(&output).contains("symbolic link"), "{}", said(&output));
+        assert!(fixture.remote(link).is_symlink(), "{link}");
+    }
+    assert_eq!(std::fs::read_to_string(fixture.remote("d/target")).unwrap(), "old");
+    // One to a directory leads there.
+    assert!(fixture.run(&["put", "new", &fixture.url("directory/")]).status.success());
+    assert_eq!(names(&fixture.remote("d")), ["new", "target"]);
+    assert_eq!(names(fixture.share.path()), ["d", "dangling", "directory", "link"]);
+}
+
+#[test]
+fn a_command_started_without_standard_output_fails_where_it_would_write() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "bytes").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-", env!("CARGO_BIN_EXE_landfast")]);
+        command.args(arguments).current_dir(fixture.here.path()).output().unwrap()
+    };
+    let (file, share) = (fixture.url("f"), fixture.url(""));
+    for arguments in [
+        vec!["get", &file, "-"],
+        vec!["ls", &share],
+        vec!["stat", &file],
+        vec!["completions", "bash"],
+    ] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(
+            said(&output).contains("standard output: Bad file descriptor"),
+            "{}",
+            said(&output)
+        );
+    }
+    // What is not written there arrives.
+    assert_eq!(run(&["get", &file, "here"]).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(fixture.local("here")).unwrap(), "bytes");
+    // Nobody wants to know.
+    let silent = fixture.program(&["ls", &share]).stdout(Stdio::null()).status().unwrap();
+    assert!(silent.success());
+}
+
+#[test]
+fn a_get_onto_a_mounted_file_says_that_it_is_one() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "new").unwrap();
+    std::fs::write(fixture.local("mounted"), "old").unwrap();
+    let script = "mount --bind mounted mounted || exit 77; exec \"$0\" get \"$1\" mounted";
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script, env!("CARGO_BIN_EXE_landfast"), &fixture.url("f")]);
+    let output = command.current_dir(fixture.here.path()).output().unwrap();
+    if output.status.code() == Some(77) || said(&output).contains("unshare") {
+        skip(format!("no mount namespace on this machine: {}", said(&output)));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["busy", "mounted by itself", "get URL -"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    assert_eq!(std::fs::read_to_string(fixture.local("mounted")).unwrap(), "old");
+    assert_eq!(names(fixture.here.path()), ["mounted"]);
+}
+
+#[test]
+fn a_get_into_a_directory_that_takes_no_files_names_the_directory_as_the_cause() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "new").unwrap();
+    let missing = fixture.run(&["get", &fixture.url("f"), "missing/f"]);
+    assert!(said(&missing).contains("missing/f: No such file or directory"), "{}", said(&missing));
+    assert!(!said(&missing).contains("at path"), "{}", said(&missing));
+    if !rustix::process::geteuid().is_root() {
+        skip("in part: only root runs a program as somebody else");
+        return;
+    }
+    std::fs::write(fixture.local("f"), "old").unwrap();
+    for (path, mode) in [(fixture.local("f"), 0o666), (fixture.local("."), 0o755)] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let mut get = fixture.program(&["get", &fixture.url("f")]);
+    std::os::unix::process::CommandExt::uid(&mut get, 65_534);
+    let output = get.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    for part in ["cannot make a file beside", "must let this user make files"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    assert!(!said(&output).contains(".landfast-"), "{}", said(&output));
+}
+
+#[test]
+fn a_file_written_before_1970_is_listed_with_its_year() {
+    let fixture = Fixture::start();
+    let file = std::fs::File::create(fixture.remote("old")).unwrap();
+    let written = std::time::SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(315_619_200);
+    file.set_modified(written).unwrap();
+    let output = fixture.run(&["ls", &fixture.url("")]);
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.contains(" 1960-01-01T00:00:00Z old"), "{listed}");
+}
+
+#[test]
+fn a_percentage_on_a_terminal_is_gone_before_an_error_is_said() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let fixture = Fixture::start();
+    let file = std::fs::File::create(fixture.remote("f")).unwrap();
+    file.set_len(4 << 30).unwrap();
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let terminal = std::fs::File::options().write(true).open(OsStr::from_bytes(name.as_bytes()));
+    let mut person = std::fs::File::from(person);
+    // The command holds the terminal, too, as long as it is there.
+    let start =
+        |mut get: Command| get.stdout(Stdio::piped()).stderr(terminal.unwrap()).spawn().unwrap();
+    let mut get = start(fixture.program(&["get", &fixture.url("f"), "-"]));
+    // More than the pipe holds: it stands still with a percentage shown.
+    let mut taken = vec![0; 3 << 20];
+    get.stdout.as_mut().unwrap().read_exact(&mut taken).unwrap();
+    signal(&get, Signal::INT);
+    get.wait().unwrap();
+    let mut shown = Vec::new();
+    // The end of a terminal that nobody writes to is an error.
+    let _ = person.read_to_end(&mut shown);
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    let (before, after) = shown.split_once("landfast: stopped").unwrap();
+    assert!(before.contains(" %") && before.ends_with("\r\u{1b}[K"), "{before:?} {after:?}");
+}

@@ -442,3 +442,106 @@ fn an_account_with_an_empty_password_starts_no_server() {
         assert!(said.contains("password of user \"alice\""), "{said}");
     }
 }
+
+#[test]
+fn a_check_says_what_would_be_served_and_binds_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    std::fs::create_dir(&share).unwrap();
+    let path = file.to_str().unwrap();
+    let opens = directory.path().join("opens");
+    let log = format!("persistent_opens = \"{}\"\nreaders = [\"alice\"]\n", opens.display());
+    let (exported, accounts) = (config(&share, &[], ""), config(&share, &["alice"], ""));
+    secret(&file, &(exported.clone() + &log + &accounts[exported.len()..]));
+    // The server that would be there.
+    let server = Served::start(serve(&["--config", path]));
+    let check = |arguments: &[&str]| {
+        let more = ["--check", "--listen", server.smb(), "--control", "off"];
+        program(&[&["serve"], &more[..], arguments].concat()).output().unwrap()
+    };
+    let output = check(&["--config", path]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = format!("share data: {}, class ", share.display());
+    for part in [&*line, ", readers alice", "persistent opens", server.smb()] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    drop(server);
+    std::fs::remove_file(&opens).unwrap();
+    let check = |arguments: &[&str]| {
+        program(&[&["serve", "--check"], arguments].concat()).output().unwrap()
+    };
+    assert!(check(&["--config", path]).status.success());
+    assert!(!opens.exists(), "nothing is made");
+    secret(&file, "[[share]\n");
+    for (arguments, part) in [
+        (vec!["--config", path], "config file"),
+        (vec!["/nowhere", "--user", "alice:secret"], "cannot export /nowhere"),
+        (vec![share.to_str().unwrap()], "nobody could log on"),
+    ] {
+        let output = check(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_check_with_run_as_looks_as_that_user() {
+    if !geteuid().is_root() {
+        skip("only root can serve as another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let (share, file) = (directory.path().join("share"), directory.path().join("landfast.toml"));
+    std::fs::create_dir(&share).unwrap();
+    std::fs::set_permissions(&share, Permissions::from_mode(0o700)).unwrap();
+    let users = directory.path().join("users");
+    let more = format!("run_as = \"{USER}:{GROUP}\"\nusers_file = \"{}\"", users.display());
+    secret(&file, &config(&share, &[], &more));
+    secret(&users, "");
+    let check =
+        || program(&["serve", "--check", "--config", file.to_str().unwrap()]).output().unwrap();
+    // The file is root's alone.
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["cannot read", "as the user of run_as", "landfast.toml"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    chown(&file, Some(0), Some(GROUP)).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    let output = check();
+    for part in ["cannot read the users", "as the user of run_as"] {
+        assert!(said(&output).contains(part), "{part}: {}", said(&output));
+    }
+    chown(&users, Some(USER), Some(GROUP)).unwrap();
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("must be able to enter and read"), "{}", said(&output));
+    chown(&share, Some(USER), Some(GROUP)).unwrap();
+    let output = check();
+    assert!(output.status.success() && !said(&output).contains("as root"), "{}", said(&output));
+}
+
+#[test]
+fn a_share_with_the_capture_in_it_is_not_added_by_a_reload() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
+    let more = directory.path().join("more");
+    for path in [&share, &more] {
+        std::fs::create_dir(path).unwrap();
+    }
+    secret(&file, &config(&share, &["alice"], ""));
+    let capture = more.join("rdma.pcap");
+    let mut command = serve(&["--config", file.to_str().unwrap()]);
+    command.args(["--pcap", capture.to_str().unwrap()]);
+    let server = Served::start(command);
+    let added = format!("\n[[share]]\nname = \"more\"\npath = \"{}\"\n", more.display());
+    secret(&file, &(config(&share, &["alice"], "") + &added));
+    signal(&server.child, Signal::HUP);
+    until("the reload has ended", || server.said().contains("SIGHUP"));
+    assert!(!lists(&server, "alice", "more") && lists(&server, "alice", "data"));
+    let said = server.end();
+    assert!(said.contains("rdma.pcap") && said.contains("goes on as it was"), "{said}");
+}

@@ -24,11 +24,10 @@ pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
     })
 }
 
-/// Opens shares that will be served to `users` beside those in `kept`, which are open. `names` is what this server keeps of
-/// names for all its shares. `capture` is what RDMA connections are recorded in. May block.
+/// Opens shares as [`look`] does, and takes over what a server before has left of them. May block.
 ///
 /// # Errors
-/// A share cannot be exported, or a share or one in `kept` contains a file with secrets of the server.
+/// As [`look`], or a log of persistent opens cannot be had.
 pub(crate) fn open(
     wanted: &[&ShareConfig],
     kept: &[Arc<Share>],
@@ -36,6 +35,26 @@ pub(crate) fn open(
     users: &Users,
     capture: Option<&Path>,
 ) -> Result<Vec<Arc<Share>>, ShareOpenError> {
+    let mut opened = look(wanted, kept, names, users, capture)?;
+    for share in &mut opened {
+        share.take_over()?;
+        announce(share);
+    }
+    Ok(opened.into_iter().map(Arc::new).collect())
+}
+
+/// Opens shares that will be served to `users` beside those in `kept`, which are open, and changes nothing. `names` is
+/// what this server keeps of names for all its shares. `capture` is what RDMA connections are recorded in. May block.
+///
+/// # Errors
+/// A share cannot be exported, or a share or one in `kept` contains a file with secrets of the server.
+pub(crate) fn look(
+    wanted: &[&ShareConfig],
+    kept: &[Arc<Share>],
+    names: &CommonNames,
+    users: &Users,
+    capture: Option<&Path>,
+) -> Result<Vec<Share>, ShareOpenError> {
     let mut opened: Vec<Share> = Vec::with_capacity(wanted.len());
     for config in wanted {
         let mut share = Share::open(config)?;
@@ -48,11 +67,7 @@ pub(crate) fn open(
     for path in logs.chain(users).chain(capture) {
         check_outside(path, &all)?;
     }
-    for share in &mut opened {
-        share.take_over()?;
-        announce(share);
-    }
-    Ok(opened.into_iter().map(Arc::new).collect())
+    Ok(opened)
 }
 
 // Clients of a share could read what is in it, and put something else in its place.

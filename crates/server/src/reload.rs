@@ -10,6 +10,7 @@
 //! Whoever was let in by the old users or shares either is in the table before the sessions are
 //! looked through, and ends there, or asks again afterwards and is turned away.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -59,9 +60,10 @@ pub(crate) async fn reload(
     core: &Arc<Core>,
     users: Users,
     wanted: Vec<ShareConfig>,
+    capture: Option<PathBuf>,
 ) -> Result<Reloaded, ReloadError> {
     let replacing = Arc::clone(core);
-    let replace = move || replace(&replacing, users, &wanted);
+    let replace = move || replace(&replacing, users, &wanted, capture.as_deref());
     let task = core.runtime.spawn_blocking(replace).await;
     let mut reloaded = task.map_err(|_| ReloadError::HostEnding)??;
     let ended = end_unwelcome(core);
@@ -87,6 +89,7 @@ fn replace(
     core: &Arc<Core>,
     users: Users,
     wanted: &[ShareConfig],
+    capture: Option<&Path>,
 ) -> Result<Reloaded, ReloadError> {
     if let Some(name) = exports::duplicate(wanted) {
         return Err(ReloadError::ConfigDuplicateShare(name.to_owned()));
@@ -98,7 +101,7 @@ fn replace(
     let is_open = |config: &&ShareConfig| named(&before, &config.name).is_some();
     let (goes_on, new): (Vec<_>, Vec<_>) = wanted.iter().partition(is_open);
     let kept: Vec<_> = goes_on.iter().filter_map(|config| named(&before, &config.name)).collect();
-    let added = exports::open(&new, &kept, &core.names, &users, None)?;
+    let added = exports::open(&new, &kept, &core.names, &users, capture)?;
     let mut reloaded = Reloaded {
         added: new.iter().map(|config| config.name.clone()).collect(),
         moved: names(kept.iter().filter(|share| share.has_moved())),
@@ -184,9 +187,9 @@ mod tests {
         let core = running.core();
         let before = core.shares();
         assert!(before[0].keeps_names_with(&before[1]));
-        reload(core, Users::default(), Vec::new()).await.unwrap();
+        reload(core, Users::default(), Vec::new(), None).await.unwrap();
         assert!(core.shares().is_empty());
-        reload(core, Users::default(), shares).await.unwrap();
+        reload(core, Users::default(), shares, None).await.unwrap();
         assert!(core.shares().iter().all(|share| share.keeps_names_with(&before[0])));
     }
 }

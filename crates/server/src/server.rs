@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use pmem::DurabilityClass;
 use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
 use serde::{Deserialize, Serialize};
 use smb::Guid;
@@ -26,7 +27,7 @@ use crate::push::{self, Push};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::share::{CommonNames, ShareConfig, ShareOpenError};
+use crate::share::{CommonNames, Share, ShareConfig, ShareOpenError};
 use crate::state::{Resource as Held, durable, persistent};
 use crate::transport::tcp;
 
@@ -46,9 +47,7 @@ impl Server {
         {
             return Err(StartError::HostDescriptors { count, wanted: DESCRIPTORS_MIN });
         }
-        if let Some(name) = exports::duplicate(&config.shares) {
-            return Err(StartError::ConfigDuplicateShare(name.to_owned()));
-        }
+        check_names(&config)?;
         let listen_failed =
             |address| move |error| StartError::ConfigListen { address, source: error };
         let listener = match &config.listener {
@@ -110,7 +109,30 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(tcp::serve(Arc::clone(&core), listener, stopped));
         info!(address = %tcp_address, "serving SMB over TCP");
-        Ok(Running { core, tcp_address, stop, serving: Some(serving), engine })
+        let capture = config.rdma_capture;
+        Ok(Running { core, tcp_address, stop, serving: Some(serving), engine, capture })
+    }
+
+    /// Looks whether the shares of a config could be served: their directories and devices can be opened, and none
+    /// contains a file with secrets. Takes no address and no log, and changes nothing. May block.
+    ///
+    /// Returns the durability class of each share.
+    ///
+    /// # Errors
+    /// A share cannot be exported.
+    pub fn check(config: &ServerConfig) -> Result<Vec<DurabilityClass>, StartError> {
+        check_names(config)?;
+        let wanted: Vec<_> = config.shares.iter().collect();
+        let capture = config.rdma_capture.as_deref();
+        let shares = exports::look(&wanted, &[], &CommonNames::default(), &config.users, capture)?;
+        Ok(shares.iter().map(Share::class).collect())
+    }
+}
+
+fn check_names(config: &ServerConfig) -> Result<(), StartError> {
+    match exports::duplicate(&config.shares) {
+        Some(name) => Err(StartError::ConfigDuplicateShare(name.to_owned())),
+        None => Ok(()),
     }
 }
 
@@ -157,6 +179,8 @@ pub struct Running {
     stop: watch::Sender<bool>,
     serving: Option<JoinHandle<()>>,
     engine: Option<EngineThreads>,
+    /// What RDMA connections are recorded in.
+    capture: Option<PathBuf>,
 }
 
 impl Running {
@@ -195,7 +219,7 @@ impl Running {
         users: Users,
         shares: Vec<ShareConfig>,
     ) -> Result<Reloaded, ReloadError> {
-        reload::reload(&self.core, users, shares).await
+        reload::reload(&self.core, users, shares, self.capture.clone()).await
     }
 
     /// For whoever wants to know more, from other tasks and threads.

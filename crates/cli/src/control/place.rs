@@ -114,8 +114,13 @@ pub(crate) fn only_socket() -> Result<PathBuf, Failure> {
     let of_logon = PathBuf::from(format!("/run/user/{}/landfast", geteuid().as_raw()));
     let mut directories = vec![customary_directory(), of_logon, PathBuf::from(RUN_DIRECTORY)];
     directories.extend(of_users(Path::new(RUN_DIRECTORY)));
-    directories.dedup();
-    among(&directories)
+    among(&each_once(directories))
+}
+
+fn each_once(mut directories: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    directories.retain(|directory| seen.insert(directory.clone()));
+    directories
 }
 
 fn of_users(passage: &Path) -> Vec<PathBuf> {
@@ -182,6 +187,17 @@ mod tests {
         let _two = UnixListener::bind(elsewhere.path().join("3.sock")).unwrap();
         let error = search().unwrap_err();
         assert!(error.to_string().contains("3.sock"), "{error}");
+    }
+
+    #[test]
+    fn no_directory_is_looked_into_or_named_twice() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let named =
+            paths(&["/run/landfast", "/run/user/0/landfast", "/run/landfast", "/run/landfast/7"]);
+        assert_eq!(
+            each_once(named),
+            paths(&["/run/landfast", "/run/user/0/landfast", "/run/landfast/7"])
+        );
     }
 
     #[test]

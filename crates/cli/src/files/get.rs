@@ -9,7 +9,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,9 +114,13 @@ impl Target {
         let mut builder = tempfile::Builder::new();
         // As the shell's umask has it where there is no mode to keep; else nobody reads it before it has that mode.
         let mode = if there.is_some() { 0o600 } else { 0o666 };
-        builder.prefix(".landfast-").permissions(Permissions::from_mode(mode));
+        builder.prefix(".landfast-");
         let failed = || Failure::local("cannot write", &path);
-        let (file, part) = builder.tempfile_in(parent(&path)).map_err(failed())?.into_parts();
+        // Made here, as the error of the library's own way would name the part and not the file.
+        let make = |path: &Path| File::options().write(true).create_new(true).mode(mode).open(path);
+        let made = builder.make_in(parent(&path), make);
+        let beside = |source| Failure::LocalBeside { path: path.clone(), source };
+        let (file, part) = made.map_err(beside)?.into_parts();
         if let Some(there) = there {
             // Only root can, and nobody else has to.
             let _ =

@@ -5,6 +5,7 @@ pub(crate) mod put;
 
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::blocking::Client;
 use client::{ClientError, FileStat, OpenOptions, SmbUrl};
@@ -125,10 +126,22 @@ fn last_name(path: &str) -> PathBuf {
 /// A percentage that rewrites itself, only where somebody watches and it takes a while.
 fn progress(done: u64, total: u64) {
     let mut out = io::stderr();
-    if total > PROGRESS_FROM && out.is_terminal() {
-        let end = if done >= total { "\r\x1b[K" } else { "" };
-        let _ = write!(out, "\r{:>3} %{end}", done.saturating_mul(100) / total);
+    if total <= PROGRESS_FROM || !out.is_terminal() {
+        return;
+    }
+    if done >= total {
+        clear_progress();
+    } else {
+        SHOWS_PROGRESS.store(true, Ordering::Relaxed);
+        let _ = write!(out, "\r{:>3} %", done.saturating_mul(100) / total);
         let _ = out.flush();
+    }
+}
+
+/// Takes the percentage away, before anything else is said on its line.
+pub(crate) fn clear_progress() {
+    if SHOWS_PROGRESS.swap(false, Ordering::Relaxed) {
+        let _ = write!(io::stderr(), "\r\x1b[K");
     }
 }
 
@@ -145,6 +158,7 @@ fn wide(len: usize) -> u64 {
 // One request of the largest size every server takes.
 const CHUNK: usize = 1 << 20;
 const PROGRESS_FROM: u64 = 64 << 20;
+static SHOWS_PROGRESS: AtomicBool = AtomicBool::new(false);
 // MS-FSCC §2.4.22.
 const INTERNAL_LEN: u32 = 8;
 

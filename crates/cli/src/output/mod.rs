@@ -1,5 +1,7 @@
 //! Standard output, whose reader may have gone: `landfast ls ... | head -1`.
 
+mod closed;
+
 use std::io::{self, Write as _};
 
 use crate::failure::Failure;
@@ -8,6 +10,17 @@ use crate::failure::Failure;
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+}
+
+/// Refuses to begin what nobody could get.
+///
+/// # Errors
+/// The program was started without standard output.
+pub(crate) fn check() -> Result<(), Failure> {
+    if closed::was_closed() {
+        return Err(Failure::Output(rustix::io::Errno::BADF.into()));
+    }
+    Ok(())
 }
 
 /// The same text without the passwords of URLs in it.

@@ -1,0 +1,30 @@
+//! Whether the program was started without standard output (`>&-` of a shell).
+//!
+//! The standard library opens /dev/null in its place before `main`, so that no file gets its number: from then on
+//! everything that is written seems to arrive. What /dev/null was opened by cannot be told afterwards.
+//!
+//! # Safety rules of this module
+//!
+//! `look` runs before `main`, in the only thread, where the standard library promises nothing: it asks for the
+//! metadata of two paths and sets an atomic, for which the library needs no state of its own, and cannot panic.
+#![allow(unsafe_code)]
+
+use std::fs::symlink_metadata;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether it was.
+pub(super) fn was_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+extern "C" fn look() {
+    let is_closed =
+        symlink_metadata("/proc/self/fd/1").is_err() && symlink_metadata("/proc/self/fd").is_ok();
+    CLOSED.store(is_closed, Ordering::Relaxed);
+}
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+// SAFETY: the section holds addresses of such functions, which the loader calls before `main`.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static LOOK: extern "C" fn() = look;
