@@ -2,13 +2,13 @@
 //!
 //! Spec: MS-FSA §2.1.5.1.2 (open of an existing file).
 
-use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use smb::push::RecallReason;
 
+use super::enter::{Entered, enter, new_record};
 use super::wish::Wish;
 use super::{fresh, stream};
 use crate::access::deletion::Doomed;
@@ -18,13 +18,10 @@ use crate::share::{
     SharePath, StreamPart, folded,
 };
 use crate::state::caching::Intent;
-use crate::state::changes::{Change, Changing};
 use crate::state::durable;
-use crate::state::locks::LockRange;
 use crate::state::making::{Making, Sighting};
-use crate::state::node::{Node, OpenRecord, Resizing};
-use crate::state::sharing::Sharing;
-use crate::state::taking::{Claimed, Seen};
+use crate::state::node::Node;
+use crate::state::taking::Seen;
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -276,97 +273,6 @@ fn check_deletion(
     doomed.check(core, share, leave)
 }
 
-/// What entering an open in its node came to.
-pub(super) enum Entered {
-    /// It is there. Who overwrites keeps it from being mapped and cached until it is empty, and its streams from
-    /// being opened.
-    Now(Option<Emptying>),
-    /// Something has to go first.
-    Wait(Attempt),
-}
-
-/// A file is being emptied, until this is dropped.
-#[derive(Debug)]
-pub(super) struct Emptying {
-    _resizing: Resizing,
-    _changing: Changing,
-    _claimed: Claimed,
-}
-
-// Enters the open in its node, or says what has to be waited for.
-pub(super) fn enter(
-    core: &Core,
-    node: &Arc<Node>,
-    wish: &Wish,
-    record: OpenRecord,
-    seen: &Seen,
-) -> Result<Entered, NtStatus> {
-    let sharing = record.sharing;
-    let now = Instant::now();
-    let mut state = node.lock();
-    if state.removing {
-        return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
-    }
-    if core.nodes.takings.is_moving(&record.share, &record.path) {
-        return Ok(Entered::Wait(Attempt::Moving(record.path)));
-    }
-    if !node.has_kept_names_since(seen) {
-        return Ok(Entered::Wait(Attempt::Again));
-    }
-    if state.is_record_to_go(&record) {
-        return Err(NtStatus::DELETE_PENDING);
-    }
-    // A persistent open of it that could not be brought back yet may share nothing.
-    if core.is_left_over(&record.share, node.key()) {
-        return Err(NtStatus::SHARING_VIOLATION);
-    }
-    state.expire_breaks(now);
-    let admitted = state.admits(sharing, wish.overwrites());
-    let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
-        (false, ..) => Some(Intent::OpenAgainstSharing),
-        (true, true, _) => Some(Intent::Overwrite),
-        (true, false, false) if wish.deletes_on_close() => Some(Intent::OpenToDelete),
-        (true, false, false) => Some(Intent::Open),
-        (true, false, true) if wish.looks_at_security() => Some(Intent::LookAtSecurity),
-        (true, false, true) => None,
-    };
-    let mut notices = Vec::new();
-    let mut wait = None;
-    if let Some(intent) = intent {
-        notices = state.leases.start_breaks(wish.owner, intent, now);
-        if state.leases.must_wait(wish.owner, intent) {
-            wait = Some(Attempt::Breaking { node: Arc::clone(node), intent });
-        }
-    }
-    let overwrites = wish.overwrites();
-    let is_mapped = state.regions.iter().any(|region| overwrites || region.owner != wish.owner);
-    if wait.is_none() && is_mapped && !wish.only_looks() {
-        let reason = if wish.overwrites() {
-            RecallReason::TRUNCATION
-        } else {
-            RecallReason::SHARING_CONFLICT
-        };
-        wait = Some(Attempt::Mapped { node: Arc::clone(node), reason });
-    }
-    let outcome = match wait {
-        Some(wait) => Ok(Entered::Wait(wait)),
-        None if !admitted => Err(NtStatus::SHARING_VIOLATION),
-        None => {
-            let (owner, serial, range) = (record.owner, record.serial, LockRange::WHOLE);
-            state.opens.push(record);
-            Ok(Entered::Now(overwrites.then(|| Emptying {
-                _resizing: state.begin_resize(node),
-                _changing: state.begin_change(node, Change { owner, serial, range }),
-                _claimed: state.begin_claim(node),
-            })))
-        }
-    };
-    let routed = state.route(notices);
-    drop(state);
-    node.send(routed);
-    outcome
-}
-
 fn finish_opening(
     share: &Share,
     wish: &Wish,
@@ -393,32 +299,4 @@ fn finish_opening(
     }
     let metadata = entry.metadata()?;
     Ok((entry, metadata, action))
-}
-
-/// The open as its node will know it.
-pub(super) fn new_record(
-    core: &Core,
-    wish: &Wish,
-    share: &Arc<Share>,
-    sharing: Sharing,
-    path: SharePath,
-    file: FileKey,
-) -> Result<OpenRecord, NtStatus> {
-    // MS-SMB2 §3.3.5.9.8: a key names one file.
-    let claim = core.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)?;
-    Ok(OpenRecord {
-        serial: wish.serial,
-        sharing,
-        owner: wish.owner,
-        has_lease: false,
-        share: Arc::clone(share),
-        path,
-        delete_on_close: wish.grant.deletes_on_close(),
-        base: None,
-        holder: None,
-        orphan: None,
-        _key_claim: claim,
-        instance: wish.instance.clone(),
-        open: Weak::new(),
-    })
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::create::CreateAction;
 
-use super::attempt::{Attempt, Created, new_record};
+use super::attempt::{Attempt, Created};
+use super::enter::new_record;
 use super::wish::Wish;
 use crate::access::{MayAdd, MaySet};
 use crate::service::Core;

@@ -17,6 +17,7 @@
 
 mod attempt;
 mod durable;
+mod enter;
 mod fresh;
 mod reconnect;
 mod stream;

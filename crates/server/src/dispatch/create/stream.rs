@@ -11,7 +11,8 @@ use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use tracing::warn;
 
-use super::attempt::{self, Attempt, Created, Entered};
+use super::attempt::{Attempt, Created};
+use super::enter::{self, Entered};
 use super::fresh::{self, Fresh, Making};
 use super::wish::Wish;
 use crate::service::Core;
@@ -178,7 +179,7 @@ fn enter_new(
         }
         let (key, path) = (entry.key(), base.path.clone());
         let sharing = wish.sharing(wish.grant.of_new());
-        let mut record = attempt::new_record(core, wish, share, sharing, path, key)?;
+        let mut record = enter::new_record(core, wish, share, sharing, path, key)?;
         record.base = Some(Arc::clone(&base.node));
         Ok((record, entry.metadata()?))
     };
@@ -215,12 +216,12 @@ fn open(
     let sharing = wish.sharing(access);
     let node = core.nodes.node(stream.key);
     let path = base.path.clone();
-    let mut record = attempt::new_record(core, wish, share, sharing, path, stream.key)?;
+    let mut record = enter::new_record(core, wish, share, sharing, path, stream.key)?;
     if let Some(wait) = hold(core, share, &base, wish, seen)? {
         return Ok(wait);
     }
     record.base = Some(Arc::clone(&base.node));
-    let _emptying = match attempt::enter(core, &node, wish, record, seen) {
+    let _emptying = match enter::enter(core, &node, wish, record, seen) {
         Ok(Entered::Now(emptying)) => emptying,
         Ok(Entered::Wait(wait)) => {
             release(&base.node, wish);

@@ -12,7 +12,8 @@ use smb::create::{
 use smb::info::{FileAttributes, FileInfoClass};
 use smb::{Command, FileId, Guid, Name, NtStatus};
 
-use super::attempt::{self, Attempt, Entered};
+use super::attempt::{self, Attempt};
+use super::enter::{self, Entered};
 use super::stream;
 use super::wish::Wish;
 use crate::push::tests::rig::Rig;
@@ -125,8 +126,8 @@ async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
         // The failing open's own wish to delete goes with it.
         let wish = wish(&rig, "f", 1);
         let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ | AccessMask::DELETE);
-        let record = attempt::new_record(core, &wish, &share, sharing, path, found.key).unwrap();
-        let entered = attempt::enter(core, &node, &wish, record, &seen).unwrap();
+        let record = enter::new_record(core, &wish, &share, sharing, path, found.key).unwrap();
+        let entered = enter::enter(core, &node, &wish, record, &seen).unwrap();
         assert!(matches!(entered, Entered::Now(None)));
         if is_deleted {
             rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
@@ -168,8 +169,8 @@ async fn no_stream_is_opened_while_its_file_is_emptied() {
     let seen = core.nodes.takings.seen();
     let empties = wish_of(&rig, request("f", 1), CreateDisposition::OVERWRITE);
     let sharing = empties.sharing(AccessMask::FILE_GENERIC_READ);
-    let record = attempt::new_record(core, &empties, &share, sharing, path, found.key).unwrap();
-    let entered = attempt::enter(core, &node, &empties, record, &seen).unwrap();
+    let record = enter::new_record(core, &empties, &share, sharing, path, found.key).unwrap();
+    let entered = enter::enter(core, &node, &empties, record, &seen).unwrap();
     assert!(matches!(entered, Entered::Now(Some(_))));
     let makes = wish_of(&rig, request("f:s", 2), CreateDisposition::CREATE);
     let attempt = || attempt::attempt(core, &share, &makes, Reach::Everywhere).unwrap();

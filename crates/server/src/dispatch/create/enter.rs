@@ -1,0 +1,147 @@
+//! Entering an open in the node of its file: beside those that are there, or not.
+//!
+//! ```text
+//!  removed, moved, looked up too early? --> wait, or look again
+//!  to be deleted, left over?            --> refused
+//!  caching, regions of others           --> told to go; waited for where they stand in the way
+//!  share modes, streams                 --> refused
+//!  none of these                        --> entered, all in one hold of the node's lock
+//! ```
+//!
+//! Spec: MS-FSA §2.1.5.1.2.2 (sharing check), §2.1.4.12 (breaks).
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use smb::NtStatus;
+use smb::push::RecallReason;
+
+use super::attempt::Attempt;
+use super::wish::Wish;
+use crate::service::Core;
+use crate::share::{FileKey, Share, SharePath};
+use crate::state::caching::Intent;
+use crate::state::changes::{Change, Changing};
+use crate::state::locks::LockRange;
+use crate::state::node::{Node, OpenRecord, Resizing};
+use crate::state::sharing::Sharing;
+use crate::state::taking::{Claimed, Seen};
+
+/// What entering an open in its node came to.
+pub(super) enum Entered {
+    /// It is there. Who overwrites keeps it from being mapped and cached until it is empty, and its streams from
+    /// being opened.
+    Now(Option<Emptying>),
+    /// Something has to go first.
+    Wait(Attempt),
+}
+
+/// A file is being emptied, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Emptying {
+    _resizing: Resizing,
+    _changing: Changing,
+    _claimed: Claimed,
+}
+
+// Enters the open in its node, or says what has to be waited for.
+pub(super) fn enter(
+    core: &Core,
+    node: &Arc<Node>,
+    wish: &Wish,
+    record: OpenRecord,
+    seen: &Seen,
+) -> Result<Entered, NtStatus> {
+    let sharing = record.sharing;
+    let now = Instant::now();
+    let mut state = node.lock();
+    if state.removing {
+        return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));
+    }
+    if core.nodes.takings.is_moving(&record.share, &record.path) {
+        return Ok(Entered::Wait(Attempt::Moving(record.path)));
+    }
+    if !node.has_kept_names_since(seen) {
+        return Ok(Entered::Wait(Attempt::Again));
+    }
+    if state.is_record_to_go(&record) {
+        return Err(NtStatus::DELETE_PENDING);
+    }
+    // A persistent open of it that could not be brought back yet may share nothing.
+    if core.is_left_over(&record.share, node.key()) {
+        return Err(NtStatus::SHARING_VIOLATION);
+    }
+    state.expire_breaks(now);
+    let admitted = state.admits(sharing, wish.overwrites());
+    let intent = match (admitted, wish.overwrites(), wish.only_looks()) {
+        (false, ..) => Some(Intent::OpenAgainstSharing),
+        (true, true, _) => Some(Intent::Overwrite),
+        (true, false, false) if wish.deletes_on_close() => Some(Intent::OpenToDelete),
+        (true, false, false) => Some(Intent::Open),
+        (true, false, true) if wish.looks_at_security() => Some(Intent::LookAtSecurity),
+        (true, false, true) => None,
+    };
+    let mut notices = Vec::new();
+    let mut wait = None;
+    if let Some(intent) = intent {
+        notices = state.leases.start_breaks(wish.owner, intent, now);
+        if state.leases.must_wait(wish.owner, intent) {
+            wait = Some(Attempt::Breaking { node: Arc::clone(node), intent });
+        }
+    }
+    let overwrites = wish.overwrites();
+    let is_mapped = state.regions.iter().any(|region| overwrites || region.owner != wish.owner);
+    if wait.is_none() && is_mapped && !wish.only_looks() {
+        let reason = if wish.overwrites() {
+            RecallReason::TRUNCATION
+        } else {
+            RecallReason::SHARING_CONFLICT
+        };
+        wait = Some(Attempt::Mapped { node: Arc::clone(node), reason });
+    }
+    let outcome = match wait {
+        Some(wait) => Ok(Entered::Wait(wait)),
+        None if !admitted => Err(NtStatus::SHARING_VIOLATION),
+        None => {
+            let (owner, serial, range) = (record.owner, record.serial, LockRange::WHOLE);
+            state.opens.push(record);
+            Ok(Entered::Now(overwrites.then(|| Emptying {
+                _resizing: state.begin_resize(node),
+                _changing: state.begin_change(node, Change { owner, serial, range }),
+                _claimed: state.begin_claim(node),
+            })))
+        }
+    };
+    let routed = state.route(notices);
+    drop(state);
+    node.send(routed);
+    outcome
+}
+
+/// The open as its node will know it.
+pub(super) fn new_record(
+    core: &Core,
+    wish: &Wish,
+    share: &Arc<Share>,
+    sharing: Sharing,
+    path: SharePath,
+    file: FileKey,
+) -> Result<OpenRecord, NtStatus> {
+    // MS-SMB2 §3.3.5.9.8: a key names one file.
+    let claim = core.lease_keys.claim(wish.owner, file).ok_or(NtStatus::INVALID_PARAMETER)?;
+    Ok(OpenRecord {
+        serial: wish.serial,
+        sharing,
+        owner: wish.owner,
+        has_lease: false,
+        share: Arc::clone(share),
+        path,
+        delete_on_close: wish.grant.deletes_on_close(),
+        base: None,
+        holder: None,
+        orphan: None,
+        _key_claim: claim,
+        instance: wish.instance.clone(),
+        open: Weak::new(),
+    })
+}
