@@ -8,6 +8,7 @@
 mod given;
 mod rename;
 mod stream;
+mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

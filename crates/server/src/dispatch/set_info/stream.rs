@@ -15,7 +15,7 @@ use smb::info::Rename;
 use smb::push::RecallReason;
 
 use super::Call;
-use super::rename::{ATTEMPTS_MAX, evict, replacement};
+use super::target::{ATTEMPTS_MAX, evict, replacement};
 use crate::access::{MayRemove, Remove};
 use crate::dispatch::flush;
 use crate::share::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
