@@ -165,6 +165,11 @@ impl Entry {
         self.is_opened_link || self.link.get().is_some()
     }
 
+    /// Whether a symbolic link has its name.
+    pub(crate) fn has_become_link(&self) -> bool {
+        self.link.get().is_some()
+    }
+
     /// The symbolic link that took its place.
     pub(super) fn link(&self) -> Option<&OwnedFd> {
         self.link.get()

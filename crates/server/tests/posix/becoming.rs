@@ -2,9 +2,10 @@
 
 use smb::create::{AccessMask, CreateDisposition, CreateOptions, ShareAccess};
 use smb::fsctl::SymlinkReparse;
+use smb::info::{FileInfoClass, InfoType, SecurityInformation};
 use smb::{ControlCode, FileId, Name, NtStatus};
 
-use crate::client::{NO_MODE, client, close, make, on_disk, open_as};
+use crate::client::{NO_MODE, client, close, make, on_disk, open_as, set, unlink};
 use crate::support::{Fixture, Wire};
 
 fn become_link(wire: &mut Wire, id: FileId, target: &str) -> NtStatus {
@@ -83,6 +84,23 @@ fn a_write_to_a_file_that_became_a_link_is_refused() {
         "the link itself"
     );
     close(&mut wire, link.id);
+}
+
+#[test]
+fn a_link_is_not_called_deleted_by_the_handle_of_the_file_that_it_was() {
+    let fixture = Fixture::start();
+    let mut wire = client(&fixture, 1);
+    let file = open_as(&mut wire, "f", 0o644, |open| {
+        open.disposition = CreateDisposition::CREATE;
+        open.desired_access |= AccessMask::DELETE;
+    });
+    assert_eq!(become_link(&mut wire, file.id, "x"), NtStatus::SUCCESS);
+    let (class, none) =
+        ((InfoType::FILE, FileInfoClass::DISPOSITION), SecurityInformation::empty());
+    assert_eq!(set(&mut wire, file.id, class, none, &[1]), NtStatus::CANNOT_DELETE);
+    close(&mut wire, file.id);
+    unlink(&mut wire, "f");
+    assert!(on_disk(&fixture, "f").symlink_metadata().is_err());
 }
 
 #[test]

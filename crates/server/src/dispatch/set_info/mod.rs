@@ -263,6 +263,10 @@ fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
         if open.is_closed() {
             return Err(NtStatus::FILE_CLOSED);
         }
+        // Its name is another inode's now, which goes by a handle of its own.
+        if wish.is_some() && open.entry.has_become_link() {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
         let record = state.record(open.serial).ok_or(NtStatus::FILE_CLOSED)?;
         let before = (state.is_record_to_go(record), record.delete_on_close);
         set_wish(&mut state, open, wish);
