@@ -12,6 +12,7 @@ use smb::crypto::Cipher;
 use smb::{Command, Empty, FileId, NtStatus};
 use support::compound::with_header;
 use support::crowd::save_credits;
+use support::logon::{first_token, session_setup};
 use support::{Fixture, Wire, write};
 
 /// Around what the buffers of a connection hold (4 KiB, 64 KiB) and what counts as long (32 KiB).
@@ -47,6 +48,22 @@ fn long_and_short_frames_come_whole_in_any_order() {
         }
         assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), expected, "{cut}");
     }
+}
+
+#[test]
+fn a_session_setup_of_a_user_is_no_longer_than_that_of_a_stranger() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let token = first_token("user", "secret");
+    let mut ask = |len: usize| {
+        let mut pdu = wire.pdu(Command::SESSION_SETUP, |out| session_setup(&token).emit(out));
+        pdu.resize(len, 0);
+        wire.sign(&mut pdu);
+        wire.send_frame(&pdu);
+        wire.receive().0.status
+    };
+    assert_eq!(ask((64 << 10) + 1), NtStatus::INVALID_PARAMETER);
+    assert_eq!(ask(64 << 10), NtStatus::MORE_PROCESSING_REQUIRED);
 }
 
 #[test]
