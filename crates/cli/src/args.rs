@@ -162,6 +162,7 @@ pub(crate) struct Serve {
 
 /// Options of `landfast passwd`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = PASSWD_NOTES)]
 pub(crate) struct Passwd {
     /// The users file; made if need be
     pub(crate) file: PathBuf,
@@ -218,7 +219,7 @@ pub(crate) struct Status {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = GET_NOTES)]
 pub(crate) struct Get {
-    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH (or set LANDFAST_PASSWORD and leave it out)
     pub(crate) url: String,
     /// Where to write it; "-" is standard output [default: the remote file's name, here]
     pub(crate) local: Option<PathBuf>,
@@ -230,7 +231,7 @@ pub(crate) struct Get {
 pub(crate) struct Put {
     /// File to send; "-" is standard input
     pub(crate) local: PathBuf,
-    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH
+    /// smb://USER:PASSWORD@HOST:PORT/SHARE/PATH (or set LANDFAST_PASSWORD and leave it out)
     pub(crate) url: String,
 }
 
@@ -495,26 +496,33 @@ The config file holds the same settings:
   name = \"alice\"
   password = \"secret\"
 
-A config file with passwords that others may read is refused: chmod 600 it. So are a config file, users file, keytab
-or persistent_opens inside a share, whose clients could read and replace it. An account is named once, in whatever case,
+A config file with passwords that others may read is refused: chmod 600 it. So are a config file, users file, keytab \
+or persistent_opens inside a share, whose clients could read and replace it. An account is named once, in whatever case, \
 and a user of a share is not among its readers too; a --user takes the place of the [[user]] of that name.
 
-SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed. SIGHUP has it read the
-config file again: accounts change at once, and the log says what needs a restart. A mistake in it changes nothing.
+SIGTERM and SIGINT stop the server cleanly: regions are recalled, answers sent, files closed. SIGHUP has it read the \
+config file again: accounts change at once, and the log says what needs a restart. A mistake in it changes nothing: serve --check \
+with the same options finds it beforehand.
+
 A service manager that sets NOTIFY_SOCKET is told of the start, of each reload and of the end (dist/landfast.service).";
 
+const PASSWD_NOTES: &str = "\
+At a terminal the password is asked for twice and not shown. From a pipe or file it is one line:
+    landfast passwd FILE USER < password.txt
+A server that was started with --users-file FILE reads the file again when it changes.";
+
 const GET_NOTES: &str = "\
-The local file appears whole or not at all: what was there stays until everything has arrived and is on the medium.
-It keeps its mode; a symbolic link is followed. A file that changes while it is copied is an error. A pipe or device is
+The local file appears whole or not at all: what was there stays until everything has arrived and is on the medium. \
+It keeps its mode; a symbolic link is followed. A file that changes while it is copied is an error. A pipe or device is \
 written to as it is.";
 
 const PUT_NOTES: &str = "\
-The remote file appears whole or not at all: what was there stays until everything has arrived and is on the medium.
-What replaces a file gets its owner, mode, access list, attributes and time of creation where the server lets that be
-set; its streams, extended attributes and other hard links stay with the old file. A symbolic link is not replaced, and
+The remote file appears whole or not at all: what was there stays until everything has arrived and is on the medium. \
+What replaces a file gets its owner, mode, access list, attributes and time of creation where the server lets that be \
+set; its streams, extended attributes and other hard links stay with the old file. A symbolic link is not replaced, and \
 not followed: name the file that it points to. A directory takes the file under its own name.
 
-Until it is there the file is a .landfast-*.part beside its name. Where a server was killed meanwhile one may stay: the
+Until it is there the file is a .landfast-*.part beside its name. Where a server was killed meanwhile one may stay: the \
 next put of that name removes it.";
 
 const STATUS_EXAMPLES: &str = "\

@@ -51,6 +51,10 @@ fn main() -> ExitCode {
 
 // What was typed is repeated, and a URL in the wrong place may hold a password.
 fn refuse(error: &clap::Error) -> ExitCode {
+    // Help that was asked for repeats nothing.
+    if !error.use_stderr() {
+        error.exit();
+    }
     let text = error.render().to_string();
     let shown = output::without_passwords(&text);
     if shown == text {

@@ -642,3 +642,50 @@ fn a_percentage_on_a_terminal_is_gone_before_an_error_is_said() {
     let (before, after) = shown.split_once("landfast: stopped").unwrap();
     assert!(before.contains(" %") && before.ends_with("\r\u{1b}[K"), "{before:?} {after:?}");
 }
+
+#[test]
+fn help_that_was_asked_for_goes_to_standard_output_and_names_the_password_in_a_url() {
+    for command in ["ls", "get", "put", "rm", "stat", "bench", "bench-files"] {
+        let output = program(&[command, "--help"]).output().unwrap();
+        assert!(output.status.success(), "{command}");
+        assert_eq!(said(&output), "", "{command}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("smb://USER:PASSWORD@HOST:PORT/SHARE"), "{command}: {text}");
+        assert!(text.lines().all(|line| line.len() <= 100), "{command}: {text}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_name_every_command_and_option() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man");
+    let written = program(&["man", pages.to_str().unwrap()]).output().unwrap();
+    assert!(written.status.success(), "{}", said(&written));
+    let help = |arguments: &[&str]| {
+        let output = program(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let completions = help(&["completions", "bash"]);
+    let listed = help(&["--help"]);
+    let commands = listed.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
+    let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let mut count = 0;
+    for line in commands.lines().filter(is_command) {
+        let command = line.split_whitespace().next().unwrap();
+        if command == "help" {
+            continue;
+        }
+        let page = std::fs::read_to_string(pages.join(format!("landfast-{command}.1"))).unwrap();
+        for line in help(&[command, "--help"]).lines().map(str::trim_start) {
+            let words = line.split(|c: char| !c.is_ascii_lowercase() && c != '-');
+            let is_definition = line.starts_with('-');
+            for option in words.filter(|word| is_definition && word.starts_with("--")) {
+                let in_page = option.replace('-', "\\-");
+                assert!(page.contains(&in_page), "{command} {option}");
+                assert!(completions.contains(option), "{command} {option}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 50, "{count} options were found");
+}

@@ -44,7 +44,7 @@ fn bugs(panics: u64) -> String {
 
 fn heap(heap: Heap) -> String {
     let kib = |bytes: usize| bytes.div_ceil(1 << 10);
-    format!("   heap {} KiB in use of {}", kib(heap.in_use_bytes), kib(heap.held_bytes))
+    format!("   heap {} KiB in use of {} KiB", kib(heap.in_use_bytes), kib(heap.held_bytes))
 }
 
 fn session(row: &SessionRow) -> Vec<String> {
