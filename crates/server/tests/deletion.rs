@@ -163,3 +163,30 @@ fn a_wish_to_delete_follows_its_file_to_another_name() {
     assert_eq!(one.close(last.id), NtStatus::SUCCESS);
     assert!(!has(&fixture, "h"));
 }
+
+#[test]
+fn nothing_is_made_in_a_directory_that_is_to_go() {
+    let fixture = Fixture::start();
+    let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+    let directory = one.open("d", |request| request.options = CreateOptions::DIRECTORY_FILE).id;
+    let file = two.open("f", |_| {}).id;
+    let make = |wire: &mut Wire, options| {
+        wire.open("d\\new", |request| {
+            request.options = options;
+            request.disposition = CreateDisposition::CREATE;
+        })
+    };
+    wish(&mut one, directory, true);
+    for options in [CreateOptions::empty(), CreateOptions::DIRECTORY_FILE] {
+        assert_eq!(make(&mut two, options).status, NtStatus::DELETE_PENDING);
+    }
+    let moved = two.rename(file, "d\\f", RenameFlags::empty());
+    assert_eq!(moved, NtStatus::DELETE_PENDING);
+    wish(&mut one, directory, false);
+    let made = make(&mut two, CreateOptions::empty());
+    assert_eq!(made.status, NtStatus::SUCCESS);
+    let refused = one.set(directory, FileInfoClass::DISPOSITION, &[1]);
+    assert_eq!(refused, NtStatus::DIRECTORY_NOT_EMPTY);
+    assert_eq!(one.close(directory), NtStatus::SUCCESS);
+    assert!(has(&fixture, "d/new"));
+}

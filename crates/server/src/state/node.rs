@@ -222,7 +222,7 @@ pub(crate) struct Node {
     commit: OnceLock<(CommitGroup, Option<Hold>)>,
     gone: Arc<AtomicUsize>,
     pub(super) takings: Arc<Takings>,
-    pub(super) makings: Arc<Makings>,
+    pub(crate) makings: Arc<Makings>,
     /// WRITEs that wait for the disk.
     pub(crate) writes: Arc<Turns>,
 }

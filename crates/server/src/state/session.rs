@@ -213,7 +213,7 @@ impl Session {
     }
 
     /// Whether its client signs though nobody asks for it: then a LOGOFF without a signature is not its own,
-    /// which MS-SMB2 §3.3.5.2.4 lets pass. A LOGOFF closes durable opens, as the end of a connection does not.
+    /// which MS-SMB2 §3.3.5.2.4 lets pass. A LOGOFF ends all channels; who is in between of one can end no others.
     pub(crate) fn signs(&self) -> bool {
         self.signs.load(Ordering::Relaxed)
     }

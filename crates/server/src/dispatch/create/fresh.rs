@@ -113,6 +113,11 @@ impl Fresh {
         if !has_stayed || !claim.is_first_since(before.made) {
             return Ok(Making::Wait(Attempt::Again));
         }
+        // Asked with the name claimed: see `dispatch::set_info::stays_empty`. As with smbd.
+        let directory = core.nodes.existing(name.parent_key());
+        if directory.is_some_and(|node| node.lock().is_to_go(share, &path.parent())) {
+            return Err(NtStatus::DELETE_PENDING);
+        }
         let remembered = if is_directory { None } else { share.remembered(&path) };
         let creation = remembered.as_ref().map(|remembered| remembered.creation);
         let long = remembered.and_then(|remembered| long_name(core, share, &path, remembered));

@@ -251,7 +251,9 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     let wished = Arc::clone(open);
     let work = move || change_wish(&wished, delete.then_some(leave));
     let is_noted = |record: &OpenRecord| record.share.journal().is_some();
-    let inline = InlineIo::Everything.unless(open.node.lock().opens.iter().any(is_noted));
+    // Who makes something in a directory is waited for.
+    let is_much = open.entry.is_directory() || open.node.lock().opens.iter().any(is_noted);
+    let inline = InlineIo::Everything.unless(is_much);
     call.blocking(inline, work).await?
 }
 
@@ -272,8 +274,15 @@ fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
         set_wish(&mut state, open, wish);
         before
     };
-    let Err(error) = wish_notes::write_durably(&open.node) else { return Ok(()) };
-    warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
+    let refused = match wish.map_or(Ok(true), |_| stays_empty(open)) {
+        Ok(true) => {
+            let Err(error) = wish_notes::write_durably(&open.node) else { return Ok(()) };
+            warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
+            NtStatus::IO_DEVICE_ERROR
+        }
+        Ok(false) => NtStatus::DIRECTORY_NOT_EMPTY,
+        Err(status) => status,
+    };
     if let ((false, on_close), Some(_)) = (before, wish) {
         let mut state = open.node.lock();
         state.set_wish(open.serial, None);
@@ -281,7 +290,17 @@ fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
             record.delete_on_close = on_close;
         }
     }
-    Err(NtStatus::IO_DEVICE_ERROR)
+    Err(refused)
+}
+
+// Whether nothing lies in a directory that is to go, and nothing will: who makes something in it has asked before the
+// wish was spoken, and is waited for here, or is refused. May block.
+fn stays_empty(open: &Open) -> Result<bool, NtStatus> {
+    let Some(share) = open.tree.share().filter(|_| open.entry.is_directory()) else {
+        return Ok(true);
+    };
+    open.node.makings.finish_below(share, &open.path());
+    Ok(share.is_empty_directory(&open.entry)?)
 }
 
 fn set_wish(state: &mut NodeState, open: &Open, wish: Option<MayRemove>) {
