@@ -302,8 +302,15 @@ fn a_get_onto_a_full_device_fails() {
 fn a_reader_that_has_gone_ends_a_command_without_a_word() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), vec![b'n'; 1 << 20]).unwrap();
-    let (get, list, stat) = (fixture.url("f"), fixture.url(""), fixture.url("f"));
-    for arguments in [vec!["get", &get, "-"], vec!["ls", &list], vec!["stat", &stat]] {
+    let (file, share, made) = (fixture.url("f"), fixture.url(""), fixture.url("made"));
+    for arguments in [
+        vec!["get", &file, "-"],
+        vec!["ls", &share],
+        vec!["stat", &file],
+        vec!["bench-files", &made, "--count", "1"],
+        vec!["demo", "--skip-bench", "--kills", "0"],
+        vec!["floor"],
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = fixture.program(&arguments).stdout(writer).output().unwrap();

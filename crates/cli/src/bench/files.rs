@@ -11,7 +11,7 @@ use super::smb::runtime;
 use crate::args::BenchFiles;
 use crate::failure::Failure;
 use crate::interrupt::{self, Asked};
-use crate::remote;
+use crate::{output, remote};
 
 /// Makes a directory of files, measures, and removes it.
 pub(crate) fn run(options: &BenchFiles) -> Result<(), Failure> {
@@ -22,18 +22,16 @@ pub(crate) fn run(options: &BenchFiles) -> Result<(), Failure> {
     let phases = interrupt::watch(|asked| runtime()?.block_on(in_directory(&url, options, asked)));
     let phases = phases.map_err(|failure| failure.about("cannot measure", &url))?;
     if options.json {
-        println!("{:#}", report(options, &phases));
-    } else {
-        println!("{} files of {} B, {} at once", options.count, options.block, options.outstanding);
-        for (name, took) in &phases {
-            let seconds = took.as_secs_f64();
-            println!(
-                "{name:<8}{seconds:>9.3} s{:>12.0} files/s",
-                f64::from(options.count) / seconds
-            );
-        }
+        return output::say(&format!("{:#}\n", report(options, &phases)));
     }
-    Ok(())
+    let (count, block, at_once) = (options.count, options.block, options.outstanding);
+    let mut text = format!("{count} files of {block} B, {at_once} at once\n");
+    for (name, took) in &phases {
+        let seconds = took.as_secs_f64();
+        let rate = f64::from(count) / seconds;
+        text.push_str(&format!("{name:<8}{seconds:>9.3} s{rate:>12.0} files/s\n"));
+    }
+    output::say(&text)
 }
 
 type Phases = [(&'static str, Duration); 5];

@@ -26,6 +26,7 @@ use super::arm::{Arm, Recording};
 use super::plan::{Operation, Operations, Plan};
 use crate::args::{self, Poll};
 use crate::failure::Failure;
+use crate::output;
 
 /// The requester's end.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl Drop for Responder {
 pub(crate) fn respond(options: &args::Floor) -> Result<(), Failure> {
     let listener = TcpListener::bind(options.listen).map_err(Failure::system("cannot listen"))?;
     let address = listener.local_addr().map_err(Failure::system("cannot listen"))?;
-    println!("{address}");
+    output::say(&format!("{address}\n"))?;
     let medium = memory(&options.directory)?;
     let poll = options.poll;
     thread::spawn(move || {

@@ -23,7 +23,7 @@ use self::server::Server;
 use crate::args::{Bench, Demo, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
 use crate::interrupt::Asked;
-use crate::{bench, remote};
+use crate::{bench, output, remote};
 
 /// Runs the demonstration; success means that every check held.
 pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
@@ -34,11 +34,11 @@ pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
         .map_err(Failure::local("cannot make a share in", &base))?;
     let class = class_of(share.path())?;
     let stage = Stage { share: share.path(), emulate: class == DurabilityClass::Volatile };
-    println!("share {} (durability class {class})", share.path().display());
+    output::say(&format!("share {} (durability class {class})\n", share.path().display()))?;
     if stage.emulate {
-        println!(
-            "persistence is EMULATED here: a killed server loses nothing, a power failure all"
-        );
+        output::say(
+            "persistence is EMULATED here: a killed server loses nothing, a power failure all\n",
+        )?;
     }
     if !options.skip_bench {
         stage.measure(options)?;
@@ -76,8 +76,7 @@ impl Stage<'_> {
             placement: placement(),
             json: false,
         };
-        print!("{}", bench::measure(&plan, &Asked::default())?.table());
-        Ok(())
+        output::say(&bench::measure(&plan, &Asked::default())?.table())
     }
 
     fn kill_and_verify(&self, kills: u32) -> Result<(), Failure> {
@@ -92,12 +91,12 @@ impl Stage<'_> {
             verify_over_smb(&restarted, &file)?;
             self.settle(&restarted, &mut ledger)?;
             verify(&file, &ledger)?;
-            println!(
+            output::say(&format!(
                 "kill {round} of {kills}: {} commits acknowledged in this round, all {} there, \
-                 nothing outside the region changed",
+                 nothing outside the region changed\n",
                 ledger.count() - before,
                 ledger.count(),
-            );
+            ))?;
         }
         Ok(())
     }
