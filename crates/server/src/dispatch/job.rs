@@ -30,7 +30,8 @@ use super::asked;
 use super::begin_work;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
-use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX, REACTOR_TURN_MAX};
+use super::shift::Shift;
+use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
 use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
@@ -250,28 +251,6 @@ impl Made {
     }
 }
 
-/// What of a compound is done before others of the thread have their turn.
-struct Shift {
-    begun: Instant,
-    /// Bytes of answers when it began.
-    made: usize,
-    requests: usize,
-}
-
-impl Shift {
-    fn begin(now: Instant, made: usize) -> Self {
-        Self { begun: now, made, requests: 0 }
-    }
-
-    /// Whether it is over now that one more request is done, and so many bytes of answers are made.
-    fn is_over(&mut self, now: Instant, made: usize) -> bool {
-        self.requests += 1;
-        self.requests >= SHIFT_REQUESTS
-            || made.saturating_sub(self.made) >= IO_INLINE_MAX
-            || now.duration_since(self.begun) >= REACTOR_TURN_MAX
-    }
-}
-
 /// Where the requests of a job stand.
 struct Place<'a> {
     link: &'a Arc<Link>,
@@ -403,15 +382,11 @@ impl Place<'_> {
 
 /// What one request may ask for, and the heads of as many answers as there are in a compound.
 const COMPOUND_FRAME_MAX: usize = COMPOUND_ANSWER_MAX + framing::FRAME_OVERHEAD_MAX;
-/// Requests of a compound carried out in a row, unless they come to [`IO_INLINE_MAX`] or [`REACTOR_TURN_MAX`] before: what clients chain for one file is shorter.
-const SHIFT_REQUESTS: usize = 16;
 /// Room most answers fit without growing.
 const RESPONSE_ROOM: usize = 512;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::limits::{COMPOUND_REQUEST_COST, REQUEST_COST};
 
@@ -432,21 +407,5 @@ mod tests {
     fn a_request_of_a_compound_costs_no_more_than_what_is_counted_for_it() {
         let cost = size_of::<Element>() + size_of::<Answered>();
         assert!(cost <= COMPOUND_REQUEST_COST, "{cost}");
-    }
-
-    #[test]
-    fn a_compound_gives_up_its_thread_after_16_requests_a_mib_or_a_millisecond() {
-        let begun = Instant::now();
-        let requests = |each: Duration, bytes: usize| {
-            let mut shift = Shift::begin(begun, 100);
-            (1..).find(|done| {
-                let count = u32::try_from(*done).unwrap();
-                shift.is_over(begun + each * count, 100 + bytes * done)
-            })
-        };
-        assert_eq!(requests(Duration::ZERO, 0), Some(16));
-        assert_eq!(requests(Duration::ZERO, IO_INLINE_MAX / 4), Some(4));
-        assert_eq!(requests(REACTOR_TURN_MAX / 2, 0), Some(2));
-        assert_eq!(requests(REACTOR_TURN_MAX, 0), Some(1));
     }
 }

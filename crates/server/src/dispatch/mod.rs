@@ -28,6 +28,7 @@ mod query_directory;
 mod query_info;
 mod read;
 mod set_info;
+mod shift;
 mod status;
 mod tree;
 mod write;
