@@ -8,7 +8,7 @@
 //!
 //! This is the only way out of a node: whoever left it another way would swallow the deletion of a file whose last
 //! other open was closed meanwhile. Names that are to go keep others out ([`Claimed`]) until they have gone, or until
-//! who was to remove them has panicked.
+//! who was to remove them has panicked; a stream that is being closed keeps them out of its file.
 //!
 //! Spec: MS-FSA §2.1.5.4 (close).
 
@@ -41,7 +41,7 @@ pub(crate) struct Left {
     // Its lease's key is free once the names have gone.
     record: OpenRecord,
     leaves_wish: bool,
-    base: Option<Arc<Node>>,
+    base: Option<(Arc<Node>, Claimed)>,
 }
 
 /// Names that go, as the node knows them, and whoever comes waits until this is dropped.
@@ -97,6 +97,13 @@ impl Drop for Doomed {
 impl Node {
     /// Takes an open out, with its locks and its part in a lease. `None`: it is not there, or no more.
     pub(crate) fn leave(self: &Arc<Self>, serial: OpenSerial, leaving: Leaving) -> Option<Left> {
+        let base = self.lock().record(serial)?.base.clone();
+        // Whoever waits for a stream's caching to end, and then comes for its file, finds the file without this stream.
+        let claim = |base: Arc<Self>| {
+            let claimed = base.lock().begin_claim(&base);
+            (base, claimed)
+        };
+        let base = base.map(claim);
         let mut state = self.lock();
         let at = state.opens.iter().position(|open| open.serial == serial)?;
         let record = state.opens.swap_remove(at);
@@ -109,7 +116,6 @@ impl Node {
         if let Some(leave) = wish {
             state.wish(&record, leave);
         }
-        let base = record.base.clone();
         let mut names = state.take_wished();
         if wish.is_some() && state.is_record_to_go(&record) && state.unlink(&record) {
             names.extend(state.take_wished_of(&record));
@@ -164,7 +170,7 @@ impl Left {
         // Whoever waits for this open to go finds the name gone too.
         let removed = doomed.map_or(Ok(()), |doomed| doomed.remove(remove));
         drop(record);
-        let finished = base.map_or(Ok(()), |base| base.leave_stream(serial));
+        let finished = base.map_or(Ok(()), |(base, _claimed)| base.leave_stream(serial));
         removed.and(finished)
     }
 }
