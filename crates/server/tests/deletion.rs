@@ -5,13 +5,13 @@ mod support;
 
 use server::ShareConfig;
 use smb::create::{
-    CreateDisposition, CreateOptions, CreateRequestContext, DurableReconnectV2, DurableRequestV2,
-    ShareAccess,
+    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, DurableReconnectV2,
+    DurableRequestV2, ShareAccess,
 };
 use smb::info::{FileInfoClass, RenameFlags};
 use smb::{FileId, Guid, NtStatus};
 use support::crash::Writing;
-use support::{Fixture, Opened, Wire, crowd};
+use support::{Fixture, Opened, Wire, crowd, new_name};
 
 const GUID: Guid = Guid([5; 16]);
 
@@ -168,7 +168,14 @@ fn a_wish_to_delete_follows_its_file_to_another_name() {
 fn nothing_is_made_in_a_directory_that_is_to_go() {
     let fixture = Fixture::start();
     let (mut one, mut two) = (fixture.client(1), fixture.client(2));
-    let directory = one.open("d", |request| request.options = CreateOptions::DIRECTORY_FILE).id;
+    let open_directory = |wire: &mut Wire, access| {
+        wire.open("d", |request| {
+            request.options = CreateOptions::DIRECTORY_FILE;
+            request.desired_access = access;
+        })
+        .id
+    };
+    let directory = open_directory(&mut one, AccessMask::MAXIMUM_ALLOWED);
     let file = two.open("f", |_| {}).id;
     let make = |wire: &mut Wire, options| {
         wire.open("d\\new", |request| {
@@ -180,13 +187,27 @@ fn nothing_is_made_in_a_directory_that_is_to_go() {
     for options in [CreateOptions::empty(), CreateOptions::DIRECTORY_FILE] {
         assert_eq!(make(&mut two, options).status, NtStatus::DELETE_PENDING);
     }
-    let moved = two.rename(file, "d\\f", RenameFlags::empty());
-    assert_eq!(moved, NtStatus::DELETE_PENDING);
     wish(&mut one, directory, false);
-    let made = make(&mut two, CreateOptions::empty());
-    assert_eq!(made.status, NtStatus::SUCCESS);
-    let refused = one.set(directory, FileInfoClass::DISPOSITION, &[1]);
-    assert_eq!(refused, NtStatus::DIRECTORY_NOT_EMPTY);
+    // The wish stays with whoever else has it open.
+    let _kept = open_directory(&mut two, AccessMask::READ_DATA);
+    wish(&mut one, directory, true);
     assert_eq!(one.close(directory), NtStatus::SUCCESS);
+    assert_eq!(two.rename(file, "d\\f", RenameFlags::empty()), NtStatus::DELETE_PENDING);
+    assert_eq!(
+        two.set(file, FileInfoClass::LINK, &new_name("d\\f", RenameFlags::empty())),
+        NtStatus::DELETE_PENDING
+    );
+    assert!(has(&fixture, "f"));
+}
+
+#[test]
+fn a_directory_that_something_is_made_in_is_not_to_go() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.client(1);
+    let directory = wire.open("d", |request| request.options = CreateOptions::DIRECTORY_FILE).id;
+    assert_eq!(wire.open("d\\new", |_| {}).status, NtStatus::SUCCESS);
+    let refused = wire.set(directory, FileInfoClass::DISPOSITION, &[1]);
+    assert_eq!(refused, NtStatus::DIRECTORY_NOT_EMPTY);
+    assert_eq!(wire.close(directory), NtStatus::SUCCESS);
     assert!(has(&fixture, "d/new"));
 }

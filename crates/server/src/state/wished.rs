@@ -33,6 +33,16 @@ pub(crate) struct Wished {
     pub(crate) leave: MayRemove,
 }
 
+/// Whether something stays.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stays {
+    Yes,
+    /// Its deletion is wished for.
+    No,
+    /// It is being removed: what comes of that is known when [`Node::removed`] returns.
+    Unknown,
+}
+
 impl Wished {
     fn of(record: &OpenRecord, leave: MayRemove) -> Self {
         Self { share: Arc::clone(&record.share), path: record.path.clone(), leave }
@@ -107,6 +117,15 @@ impl NodeState {
     pub(crate) fn is_to_go(&self, share: &Share, path: &SharePath) -> bool {
         let may_be = |wished: &Wished| !self.is_linked || wished.may_be(share, path);
         self.delete_pending.iter().any(may_be)
+    }
+
+    /// Whether what has a name stays for who is about to put something in it, a stream or a name.
+    pub(crate) fn stays(&self, share: &Share, path: &SharePath) -> Stays {
+        match (self.removing, self.is_to_go(share, path)) {
+            (true, _) => Stays::Unknown,
+            (false, true) => Stays::No,
+            (false, false) => Stays::Yes,
+        }
     }
 
     /// Takes the names out that nobody has open any more: the caller removes them. While a stream of the file is

@@ -22,6 +22,7 @@ use crate::share::{
 use crate::state::making::{Claim, MadeBefore, Makes, Spot};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::taking::Seen;
+use crate::state::wished::Stays;
 
 /// What was known before the name was looked up, and found missing.
 #[derive(Clone, Copy)]
@@ -114,9 +115,13 @@ impl Fresh {
             return Ok(Making::Wait(Attempt::Again));
         }
         // Asked with the name claimed: see `dispatch::set_info::stays_empty`. As with smbd.
-        let directory = core.nodes.existing(name.parent_key());
-        if directory.is_some_and(|node| node.lock().is_to_go(share, &path.parent())) {
-            return Err(NtStatus::DELETE_PENDING);
+        if let Some(directory) = core.nodes.existing(name.parent_key()) {
+            let stays = directory.lock().stays(share, &path.parent());
+            match stays {
+                Stays::Yes => {}
+                Stays::No => return Err(NtStatus::DELETE_PENDING),
+                Stays::Unknown => return Ok(Making::Wait(Attempt::Going(directory))),
+            }
         }
         let remembered = if is_directory { None } else { share.remembered(&path) };
         let creation = remembered.as_ref().map(|remembered| remembered.creation);

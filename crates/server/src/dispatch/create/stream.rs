@@ -24,6 +24,7 @@ use crate::state::caching::Intent;
 use crate::state::making::{Makes, Sighting, Spot};
 use crate::state::node::{Node, NodeState, StreamHold};
 use crate::state::taking::Seen;
+use crate::state::wished::Stays;
 
 /// Tries once to open or create the stream `name` of what `path` names; `None`: there is none, and none is to be
 /// made. May block.
@@ -314,10 +315,10 @@ fn check_stays(
     share: &Share,
     path: &SharePath,
 ) -> Result<Option<Attempt>, NtStatus> {
-    match (state.removing, state.is_to_go(share, path)) {
-        (true, _) => Ok(Some(Attempt::Going(Arc::clone(base)))),
-        (false, true) => Err(NtStatus::DELETE_PENDING),
-        (false, false) => Ok(None),
+    match state.stays(share, path) {
+        Stays::Unknown => Ok(Some(Attempt::Going(Arc::clone(base)))),
+        Stays::No => Err(NtStatus::DELETE_PENDING),
+        Stays::Yes => Ok(None),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::service::Core;
 use crate::share::{FileKey, Share, ShareError, SharePath};
 use crate::state::Open;
 use crate::state::making::{MadeBefore, Making, Renames, Spot};
+use crate::state::node::Node;
+use crate::state::wished::Stays;
 
 /// A name that is about to be given.
 pub(super) struct NameToGive {
@@ -38,6 +40,10 @@ pub(super) enum Given<T> {
         share: Arc<Share>,
         path: SharePath,
     },
+    /// The directory that it would be in is to go.
+    Refused,
+    /// That is being removed.
+    Going(Arc<Node>),
     /// Something has got it since it was looked up, or the file has another name by now.
     Changed,
 }
@@ -51,7 +57,8 @@ impl NameToGive {
     ) -> Result<Given<T>, ShareError> {
         let Self { share, path, before, may_have_it, renamed } = self;
         let (makings, takings) = (&core.nodes.makings, &core.nodes.takings);
-        let spot = Spot::of(&share.new_name(path)?);
+        let new_name = share.new_name(path)?;
+        let spot = Spot::of(&new_name);
         let renames = renamed
             .as_ref()
             .map(|(open, from)| Renames { file: open.node.key(), from: from.clone() });
@@ -69,6 +76,15 @@ impl NameToGive {
         }
         if renamed.as_ref().is_some_and(|(open, from)| open.path() != *from) {
             return Ok(Given::Changed);
+        }
+        // Asked with the name claimed: see `super::stays_empty`.
+        if let Some(above) = core.nodes.existing(new_name.parent_key()) {
+            let stays = above.lock().stays(share, &path.parent());
+            match stays {
+                Stays::Yes => {}
+                Stays::No => return Ok(Given::Refused),
+                Stays::Unknown => return Ok(Given::Going(above)),
+            }
         }
         if let Some((_, from)) = directory {
             makings.finish_below(share, from);
@@ -93,6 +109,8 @@ impl<T> Given<T> {
                 let takings = &call.link.core.nodes.takings;
                 call.wait_for_work(takings.settled(&share, &path)).await?;
             }
+            Self::Refused => return Err(NtStatus::DELETE_PENDING),
+            Self::Going(directory) => call.wait(directory.removed()).await?,
             Self::Changed => {}
         }
         Ok(None)

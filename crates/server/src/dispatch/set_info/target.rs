@@ -126,9 +126,6 @@ impl Target {
         let adds = Kinds { read: false, write: true, delete: false };
         let shares = Kinds { read: true, write: true, delete: false };
         let state = node.lock();
-        if state.is_to_go(&self.share, &to.parent()) {
-            return Err(NtStatus::DELETE_PENDING);
-        }
         let agrees = state
             .opens
             .iter()
