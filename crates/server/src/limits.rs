@@ -202,13 +202,21 @@ pub(crate) const JOBS_PER_USER_MAX: usize = 128;
 /// The same of all guests: few, for a scan of names in memory keeps a core busy, and 128 of them side by side had
 /// others wait for seconds on two cores.
 pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
-/// The same of all. The runtime has 512 such threads; the others give back: these, and what ended connections had open.
-pub(crate) const JOBS_MAX: usize = 448;
+/// The same of all. The runtime has 512 such threads; of the others some give back, these and what ended connections had
+/// open, and some compute.
+pub(crate) const JOBS_MAX: usize = 424;
 /// The same for requests that release something, CLOSE above all: they do not wait for scans.
 pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 4;
 pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_MAX: usize = 32;
+
+/// Threads that compute signatures and seals of long frames, of one user: they wait for nothing, and a frame waits for no
+/// disk. Several times the cores of most machines.
+pub(crate) const PROTECTIONS_PER_USER_MAX: usize = 16;
+/// The same of all guests, and of all.
+pub(crate) const PROTECTIONS_OF_GUESTS_MAX: usize = 4;
+pub(crate) const PROTECTIONS_MAX: usize = 24;
 
 /// Threads that look at the names of directories, of one user: each keeps a core busy as long as it looks, and the
 /// turns of others behind it are [`LOOKS_PER_TURN_MAX`] names long. With 16 of them on two cores an honest client

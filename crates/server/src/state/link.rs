@@ -185,15 +185,15 @@ impl Link {
         self.cut.notified().await;
     }
 
-    /// Computes what takes a thread that may wait, as one of the jobs of this connection and `whose`; `None` if `what` panics.
-    /// What has begun goes to its end if nobody waits for it any more.
+    /// Computes a signature or seal that takes long, by a thread of its own for `whose`; `None` if `what` panics.
+    /// What has begun goes to its end if nobody waits for it any more. It waits for others that compute, and for no disk.
     pub(crate) async fn compute<T: Send + 'static>(
         &self,
         whose: &Arc<Account>,
         what: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let turn = Room::take((&self.account, whose), Resource::Jobs, 1).await;
+        let turn = Room::take((&self.account, whose), Resource::Protections, 1).await;
         let work = move || {
             let _turn = turn;
             work()

@@ -475,16 +475,19 @@ impl Open {
         if self.is_persistent() {
             return InlineIo::CachedReads;
         }
+        // A change under way is waited for, which may be long.
+        let is_busy = self.changes.try_write().is_err();
         match self.tree.share() {
             // Its streams go with it. Its own pages go when the last descriptor does (`share::handle`).
             Some(share) if self.may_remove() => {
                 let path = self.path();
                 let is_much = self.entry.has_streams()
                     || share.journal().is_some()
-                    || self.node.takings.is_moving(share, &path);
+                    || is_busy
+                    || self.node.is_name_claimed(share, &path);
                 share.inline_by_name(&[&path]).unless(is_much)
             }
-            _ => self.entry.inline_io(),
+            _ => self.entry.inline_io().unless(is_busy),
         }
     }
 

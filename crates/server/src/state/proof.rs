@@ -161,6 +161,7 @@ mod tests {
 
     use super::*;
     use crate::fuzzing::{Machine, Place};
+    use crate::state::resource::Resource;
 
     const KEY: [u8; 16] = [7; 16];
 
@@ -231,6 +232,18 @@ mod tests {
         let handled = machine.connection().handle(Frame::Owned(frame.into(), None), &mut out);
         assert!(handled.unwrap().is_none());
         assert_eq!(statuses(&out), right);
+    }
+
+    #[tokio::test]
+    async fn a_long_frame_waits_for_no_work_on_a_disk() {
+        let (_dir, mut machine, place) = logged_on();
+        let link = Arc::clone(&machine.connection().link);
+        let whose = (&link.account, &link.holder().unwrap());
+        let busy: Vec<_> =
+            std::iter::from_fn(|| Room::try_take(whose, Resource::Jobs, 1)).collect();
+        assert!(!busy.is_empty());
+        let frame = request(Command::WRITE, 1, place, LONG + 1, &[8; 16]);
+        assert_eq!(answered(&mut machine, frame).await, [NtStatus::ACCESS_DENIED]);
     }
 
     #[tokio::test]

@@ -6,7 +6,8 @@ use crate::limits::{
     ANSWERS_MAX, ANSWERS_OF_GUESTS_MAX, ANSWERS_PER_CONNECTION_MAX, ANSWERS_PER_USER_MAX,
     GUEST_SESSIONS_MAX, JOBS_MAX, JOBS_OF_GUESTS_MAX, JOBS_PER_CONNECTION_MAX, JOBS_PER_USER_MAX,
     LOCKS_MAX, LOCKS_OF_GUESTS_MAX, LOCKS_PER_USER_MAX, Limits, NOTICES_MAX, NOTICES_OF_GUESTS_MAX,
-    NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX,
+    NOTICES_PER_CONNECTION_MAX, NOTICES_PER_USER_MAX, PROTECTIONS_MAX, PROTECTIONS_OF_GUESTS_MAX,
+    PROTECTIONS_PER_USER_MAX, RELEASE_JOBS_MAX, RELEASE_JOBS_OF_GUESTS_MAX,
     RELEASE_JOBS_PER_CONNECTION_MAX, RELEASE_JOBS_PER_USER_MAX, RELEASES_PER_CONNECTION_MAX,
     REQUESTS_MAX, REQUESTS_OF_GUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_USER_MAX,
     SCANS_MAX, SCANS_OF_GUESTS_MAX, SCANS_PER_USER_MAX, SESSIONS_MAX, SESSIONS_PER_USER_MAX,
@@ -40,6 +41,8 @@ pub(crate) enum Resource {
     Notices,
     /// Threads that look at names of directories.
     Scans,
+    /// Threads that compute signatures and seals.
+    Protections,
 }
 
 /// How much of each resource an account may hold.
@@ -88,6 +91,7 @@ impl Maxima {
             .with(Resource::Connections, limits.user_connections_max)
             .with(Resource::Notices, NOTICES_PER_USER_MAX)
             .with(Resource::Scans, SCANS_PER_USER_MAX)
+            .with(Resource::Protections, PROTECTIONS_PER_USER_MAX)
     }
 
     pub(super) fn of_guests(limits: &Limits) -> Self {
@@ -103,6 +107,7 @@ impl Maxima {
             .with(Resource::Sessions, GUEST_SESSIONS_MAX)
             .with(Resource::Notices, NOTICES_OF_GUESTS_MAX)
             .with(Resource::Scans, SCANS_OF_GUESTS_MAX)
+            .with(Resource::Protections, PROTECTIONS_OF_GUESTS_MAX)
     }
 
     pub(super) fn of_all(limits: &Limits) -> Self {
@@ -117,8 +122,9 @@ impl Maxima {
             .with(Resource::Sessions, SESSIONS_MAX)
             .with(Resource::Notices, NOTICES_MAX)
             .with(Resource::Scans, SCANS_MAX)
+            .with(Resource::Protections, PROTECTIONS_MAX)
     }
 }
 
 /// How many kinds there are.
-pub(super) const RESOURCES: usize = Resource::Scans as usize + 1;
+pub(super) const RESOURCES: usize = Resource::Protections as usize + 1;

@@ -78,6 +78,13 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Whether [`Node::hold_name`] would wait, for work of others that may be long: a file that is replaced gives back its pages.
+    pub(crate) fn is_name_claimed(&self, share: &Share, path: &SharePath) -> bool {
+        self.takings.is_moving(share, path) || self.makings.is_claimed(self.key())
+    }
+}
+
 impl NodeState {
     /// The name that an open has is to go. Costs nothing the second time.
     pub(crate) fn wish(&mut self, record: &OpenRecord, leave: MayRemove) {

@@ -223,8 +223,8 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     if delete {
         let (named, path, core) = (Arc::clone(open), open.path(), Arc::clone(&call.link.core));
         // Its directory is looked for by name.
-        let is_moving = core.nodes.takings.is_moving(&share, &path);
-        let inline = share.inline_by_name(&[&path]).unless(is_moving);
+        let is_claimed = open.node.is_name_claimed(&share, &path);
+        let inline = share.inline_by_name(&[&path]).unless(is_claimed);
         let check = move || -> Result<(), NtStatus> {
             let (node, entry) = (&named.node, &named.entry);
             let (path, _held) = node

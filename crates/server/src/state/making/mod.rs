@@ -251,6 +251,12 @@ impl Makings {
         }
     }
 
+    /// Whether [`Makings::claim_file`] would wait.
+    pub(super) fn is_claimed(&self, file: FileKey) -> bool {
+        let is_its = |one: &Arc<Making>| one.renames.as_ref().is_some_and(|one| one.file == file);
+        self.how_many.load(Ordering::SeqCst) > 0 && self.lock().iter().any(is_its)
+    }
+
     fn enter(
         self: &Arc<Self>,
         spot: Spot,

@@ -191,6 +191,11 @@ impl Peer {
         !self.is_ending && self.smb.is_some() && !self.backlog.is_empty()
     }
 
+    /// Whether more waits for the SMB side than ought to.
+    pub(super) fn is_behind(&self) -> bool {
+        self.backlog_bytes > CONGESTED_AT
+    }
+
     /// Whether the peer has to take answers before it gets more credits.
     pub(super) fn is_congested(&self) -> bool {
         let link = self.smb.as_ref().map(|smb| &smb.0.connection.link);
