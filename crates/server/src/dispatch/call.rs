@@ -22,7 +22,7 @@ use crate::state::kept::releases;
 use crate::state::lease::Owner;
 use crate::state::locks::{LockRange, LockTable};
 use crate::state::node::Node;
-use crate::state::open::UnderWay;
+use crate::state::open::{Ended, UnderWay};
 use crate::state::sequence::{Claim, Stale};
 use crate::state::{Channel, Hold, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
 
@@ -289,19 +289,26 @@ impl Call {
     }
 
     /// [`Call::blocking`] for what changes the file of an open: it does not happen once the open has
-    /// ended or is in other hands.
+    /// ended or is in other hands. Where it has to wait for another change it does so on a thread.
     pub(crate) async fn changing<T: Send + 'static>(
         &self,
         open: &Arc<Open>,
         inline: InlineIo,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NtStatus> {
-        let open = Arc::clone(open);
-        let change = move || {
-            let _changing = open.begin_change()?;
+        let work = move |begun: Result<(), Ended>| -> Result<T, NtStatus> {
+            begun?;
             Ok(work())
         };
-        self.blocking(inline, change).await?
+        let work = match inline {
+            InlineIo::Everything => match open.change_now(work) {
+                Ok(done) => return done,
+                Err(work) => work,
+            },
+            _ => work,
+        };
+        let open = Arc::clone(open);
+        self.blocking(InlineIo::CachedReads, move || open.change_blocking(work)).await?
     }
 
     /// Admits a change of bytes, which byte-range locks keep nobody from, once nobody else caches them.
@@ -453,5 +460,70 @@ impl Call {
             Ok(()) => self.link.deliver(out),
             Err(_) => self.link.close(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use smb::info::FileInfoClass;
+    use smb::{Channel as Memory, Command, LockElement, LockFlags, LockRequest};
+    use smb::{WriteFlags, WriteRequest};
+
+    use super::*;
+    use crate::push::tests::rig::Rig;
+
+    /// A stream that becomes its file's content is copied all the while.
+    #[tokio::test]
+    async fn what_waits_for_a_change_of_the_same_open_leaves_the_reactor_to_others() {
+        let rig = Rig::on("/dev/shm", Duration::from_secs(10));
+        let file = rig.open("f", 1).await;
+        let open = rig.session().open(file.id.persistent, file.id.volatile).unwrap();
+        let write = WriteRequest {
+            offset: 0,
+            file_id: file.id,
+            channel: Memory::NONE,
+            remaining_bytes: 0,
+            flags: WriteFlags::empty(),
+            data: b"late",
+            channel_info: &[],
+        };
+        let lock = LockRequest {
+            lock_sequence: 0,
+            file_id: file.id,
+            locks: vec![LockElement { offset: 0, length: 1, flags: LockFlags::EXCLUSIVE }],
+        };
+        let (begun, has_begun) = channel();
+        let (ends, ended) = channel::<()>();
+        let superseding = thread::spawn(move || {
+            open.supersede(|| {
+                begun.send(()).unwrap();
+                ended.recv().unwrap();
+            })
+        });
+        has_begun.recv().unwrap();
+        let others = async {
+            // Each of them is polled first, and would wait here for good.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            ends.send(()).unwrap();
+        };
+        let end = 100_u64.to_le_bytes();
+        let (written, set, locked, ()) = tokio::join!(
+            rig.ask(Command::WRITE, |out| write.emit(out)),
+            rig.set_info(file, FileInfoClass::END_OF_FILE, &end),
+            rig.ask(Command::LOCK, |out| lock.emit(out)),
+            others,
+        );
+        superseding.join().unwrap().unwrap();
+        assert_eq!(
+            (written.is_ok(), set, locked.is_ok()),
+            (true, Ok(()), true),
+            "they are done behind it"
+        );
     }
 }

@@ -183,8 +183,7 @@ async fn settle(
     given_back: Vec<LockRange>,
 ) -> Result<(), NtStatus> {
     let changed = Arc::clone(open);
-    let work = move || {
-        let _changing = changed.begin_change()?;
+    let work = move || -> Result<(), NtStatus> {
         note(&changed, sequence, &changes)?;
         if !changed.node.release_locks(changed.serial, &given_back) {
             return Err(NtStatus::RANGE_NOT_LOCKED);
@@ -193,7 +192,7 @@ async fn settle(
         Ok(())
     };
     let inline = if open.is_persistent() { InlineIo::CachedReads } else { InlineIo::Everything };
-    call.blocking(inline, work).await?
+    call.changing(open, inline, work).await?
 }
 
 // May block.

@@ -16,6 +16,7 @@ use crate::limits::IO_INLINE_MAX;
 use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
 use crate::state::locks::{LockRange, LockTable};
+use crate::state::open::Ended;
 
 /// A WRITE that may go ahead.
 struct Plan {
@@ -113,33 +114,43 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let len = pulled.as_ref().map_or_else(|| data_at.len(), Vec::len);
     let is_long = durable || len > IO_INLINE_MAX;
     let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
-    let work = move || {
+    let changed = Arc::clone(&open);
+    let place = move |begun: Result<(), Ended>| {
         let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
-        let mut written = match open.begin_change() {
-            Ok(_held) => open.entry.write_at(data, offset).map_err(NtStatus::from),
-            Err(ended) => Err(ended.into()),
-        };
+        let written = begun
+            .map_err(NtStatus::from)
+            .and_then(|()| changed.entry.write_at(data, offset).map_err(NtStatus::from));
         drop(admitted);
-        if durable {
-            written = written.and_then(|()| super::flush::persist(&open));
-        }
         (written.map(|()| data.len()), pulled)
     };
-    let (written, pulled) = if inline == InlineIo::Everything || durable {
-        call.blocking(inline, work).await?
-    } else {
-        let allowed = call.turn().await;
-        let work = move || {
-            let _allowed = allowed;
-            work()
-        };
-        let turn = writes.take(&call.link.core.runtime, work);
-        if len >= LONG {
-            // Where both share a core the worker goes first: the data is in its cache, and what is
-            // read next would drive it out.
-            std::thread::yield_now();
+    let placed = match inline {
+        InlineIo::Everything => open.change_now(place),
+        _ => Err(place),
+    };
+    let (written, pulled) = match placed {
+        Ok(placed) => placed,
+        Err(place) if durable => {
+            let work = move || {
+                let (written, pulled) = open.change_blocking(place);
+                let persist = |len| super::flush::persist(&open).map(|()| len);
+                (written.and_then(persist), pulled)
+            };
+            call.blocking(InlineIo::CachedReads, work).await?
         }
-        turn.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
+        Err(place) => {
+            let allowed = call.turn().await;
+            let work = move || {
+                let _allowed = allowed;
+                open.change_blocking(place)
+            };
+            let turn = writes.take(&call.link.core.runtime, work);
+            if len >= LONG {
+                // Where both share a core the worker goes first: the data is in its cache, and what is
+                // read next would drive it out.
+                std::thread::yield_now();
+            }
+            turn.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
+        }
     };
     if let (Some(data), Some(memory)) = (pulled, call.link.remote_memory()) {
         memory.recycle(data);

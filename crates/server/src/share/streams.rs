@@ -224,6 +224,8 @@ impl Share {
     ) -> Result<(), ShareError> {
         self.writable()?;
         let base = entry.base().ok_or(ShareError::NotFound)?;
+        // Kept beyond the lock: what is freed with a large stream is freed behind it.
+        let replaced;
         let _held = self.hold_home(&base.home)?;
         let name = name_of(&base.home, entry.key())?;
         if name == to.as_str() {
@@ -231,7 +233,9 @@ impl Share {
         }
         let taken = names(&base.home)?.into_iter().find(|found| to.is(found) && *found != name);
         if let Some(taken) = &taken {
-            let found = identify_at(&base.home, stored(taken))?.0;
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            replaced = rustix::fs::openat(&base.home, stored(taken), flags, Mode::empty())?;
+            let found = identify(&replaced)?.0;
             if replace.is_none_or(|replace| replace.key != found) {
                 return Err(ShareError::Exists);
             }

@@ -343,6 +343,23 @@ impl Open {
         Some(if self.is_closed() { Err(Ended) } else { Ok(held) })
     }
 
+    /// Does work over a change, which learns whether the open has ended. `Err`: it would block, and nothing is done.
+    pub(crate) fn change_now<T, W>(&self, work: W) -> Result<T, W>
+    where
+        W: FnOnce(Result<(), Ended>) -> T,
+    {
+        match self.try_begin_change() {
+            Some(held) => Ok(work(held.as_ref().map(|_| ()).map_err(|ended| *ended))),
+            None => Err(work),
+        }
+    }
+
+    /// The same, blocking.
+    pub(crate) fn change_blocking<T>(&self, work: impl FnOnce(Result<(), Ended>) -> T) -> T {
+        let held = self.begin_change();
+        work(held.as_ref().map(|_| ()).map_err(|ended| *ended))
+    }
+
     /// Returns once no change is under way of an open that has ended. May block.
     pub(crate) fn settle_changes(&self) {
         drop(self.changes.write().unwrap_or_else(PoisonError::into_inner));
