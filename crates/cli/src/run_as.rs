@@ -64,6 +64,11 @@ impl Account {
         Ok(found)
     }
 
+    /// Whether a group is one of its groups.
+    pub(crate) fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
     // passwd(5): name, password, uid, gid, ...
     fn in_passwd(text: &str, name: &str) -> Option<Self> {
         text.lines().find_map(|line| {

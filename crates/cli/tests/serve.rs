@@ -242,8 +242,9 @@ fn served_with_run_as_nothing_is_done_as_root() {
     secret(&private, "of root");
     let config_file = directory.path().join("landfast.toml");
     secret(&config_file, &config(&share, &["alice"], &format!("run_as = \"{USER}:{GROUP}\"")));
-    // Read by the user itself, also on SIGHUP.
-    chown(&config_file, Some(USER), Some(GROUP)).unwrap();
+    // Read by root, then by the user itself, also on SIGHUP. As docs/install.md has it.
+    chown(&config_file, Some(0), Some(GROUP)).unwrap();
+    std::fs::set_permissions(&config_file, Permissions::from_mode(0o640)).unwrap();
     let server = Served::start(serve(&["--config", config_file.to_str().unwrap()]));
     if server.line.is_empty() {
         panic!("{}", server.end());
@@ -276,6 +277,43 @@ fn served_with_run_as_nothing_is_done_as_root() {
     assert!(lists(&server, "alice", "data"));
     let said = server.end();
     assert!(!said.contains("served as root"), "{said}");
+}
+
+#[test]
+fn root_lets_a_group_read_passwords_only_where_it_is_that_of_the_service() {
+    if !geteuid().is_root() {
+        skip("what is said of files of root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let (share, file) = (directory.path().join("share"), directory.path().join("landfast.toml"));
+    std::fs::create_dir(&share).unwrap();
+    secret(&file, &config(&share, &["alice"], ""));
+    let user = format!("{USER}:{GROUP}");
+    let run = |group, mode, more: &[&str]| {
+        chown(&file, Some(0), Some(group)).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        let line = [&["--check", "--config", file.to_str().unwrap()], more].concat();
+        serve(&line).output().unwrap()
+    };
+    let as_user = ["--run-as", user.as_str()];
+    for (group, mode, more) in [(GROUP, 0o640, &as_user[..]), (GROUP, 0o640, &[]), (0, 0o600, &[])]
+    {
+        let output = run(group, mode, more);
+        assert!(output.status.success(), "{group} {mode:o} {more:?}: {}", said(&output));
+    }
+    for (group, mode, more) in [
+        (GROUP, 0o644, &as_user[..]),
+        (GROUP, 0o644, &[]),
+        (GROUP, 0o660, &as_user),
+        (0, 0o640, &as_user),
+        (GROUP - 1, 0o640, &as_user),
+    ] {
+        let output = run(group, mode, more);
+        assert!(!output.status.success(), "{group} {mode:o} {more:?}");
+        assert!(said(&output).contains("others may read"), "{}", said(&output));
+    }
 }
 
 #[test]
@@ -499,7 +537,7 @@ fn a_check_with_run_as_looks_as_that_user() {
     std::fs::set_permissions(&share, Permissions::from_mode(0o700)).unwrap();
     let users = directory.path().join("users");
     let more = format!("run_as = \"{USER}:{GROUP}\"\nusers_file = \"{}\"", users.display());
-    secret(&file, &config(&share, &[], &more));
+    secret(&file, &config(&share, &["alice"], &more));
     secret(&users, "");
     let check =
         || program(&["serve", "--check", "--config", file.to_str().unwrap()]).output().unwrap();

@@ -1,15 +1,18 @@
 //! The config file as it is written, and who may read one that holds passwords.
 
+use std::fs::Metadata;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use rustix::process::geteuid;
 use serde::Deserialize;
 
 use super::{Kerberos, Share, User};
-use crate::args::Signing;
+use crate::args::{Serve, Signing};
 use crate::failure::Failure;
+use crate::run_as::Account;
 
 /// The config file as written.
 #[derive(Debug, Default, Deserialize)]
@@ -37,11 +40,12 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Reads it.
+    /// Reads the one that the command line names; an empty one where it names none.
     ///
     /// # Errors
     /// It cannot be read or understood, or it holds passwords and others may read it.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn of(options: &Serve) -> Result<Self, Failure> {
+        let Some(path) = options.config.as_deref() else { return Ok(Self::default()) };
         let failed = || Failure::local("cannot read", path);
         let mut opened = std::fs::File::open(path).map_err(failed())?;
         let found = opened.metadata().map_err(failed())?;
@@ -51,16 +55,29 @@ impl File {
             path: path.into(),
             source: Box::new(source),
         })?;
-        if !file.user.is_empty() && is_open_to_others(&found) {
+        if !file.user.is_empty() && found.mode() & file.forbidden(&found, options)? != 0 {
             return Err(Failure::ConfigOpen(path.into()));
         }
         Ok(file)
     }
+
+    // The bits of the mode that let others in. As ssh looks at its keys: who owns the file alone reads it. A group may
+    // read what another user owns. Root reads the file of a service, whose group may read it too.
+    fn forbidden(&self, found: &Metadata, options: &Serve) -> Result<u32, Failure> {
+        let reader = geteuid();
+        if found.uid() != reader.as_raw() {
+            return Ok(OTHERS);
+        }
+        let is_of_service = reader.is_root()
+            && match options.run_as.as_deref().or(self.run_as.as_deref()) {
+                Some(name) => Account::find(name)?.is_in(found.gid()),
+                // The check of a service that its manager starts as another user, whom the check does not know.
+                None => options.check,
+            };
+        Ok(if is_of_service { OTHERS | GROUP_WRITES } else { OTHERS | GROUP })
+    }
 }
 
-// As ssh looks at its keys, and stricter with everybody: a group may read what another user owns, as
-// root does the file of a service.
-fn is_open_to_others(found: &std::fs::Metadata) -> bool {
-    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
-    found.mode() & if is_ours { 0o077 } else { 0o007 } != 0
-}
+const GROUP: u32 = 0o070;
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS: u32 = 0o007;

@@ -114,7 +114,7 @@ pub(crate) struct Kerberos {
 impl Settings {
     /// Reads the config file, if one is named, and lets the command line win.
     pub(crate) fn gather(options: &Serve) -> Result<Self, Failure> {
-        let file = options.config.as_deref().map_or_else(|| Ok(File::default()), File::read)?;
+        let file = File::of(options)?;
         let mut shares = file.share;
         if let Some(path) = &options.directory {
             shares.push(Share::new("data", path.clone()));
