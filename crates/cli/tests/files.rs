@@ -526,6 +526,18 @@ fn a_put_onto_a_symbolic_link_leaves_the_link_and_says_so() {
         assert!(fixture.remote(link).is_symlink(), "{link}");
     }
     assert_eq!(std::fs::read_to_string(fixture.remote("d/target")).unwrap(), "old");
+    // By whatever case the server finds it.
+    std::os::unix::fs::symlink("target", fixture.remote("d/inner")).unwrap();
+    std::os::unix::fs::symlink("nothing", fixture.remote("d/nowhere")).unwrap();
+    for link in ["LINK", "D/inner", "d/Inner", "D/nowhere"] {
+        let output = fixture.run(&["put", "new", &fixture.url(link)]);
+        assert_eq!(output.status.code(), Some(1), "{link}");
+        assert!(said(&output).contains("symbolic link"), "{}", said(&output));
+    }
+    for link in ["d/inner", "d/nowhere"] {
+        assert!(fixture.remote(link).is_symlink(), "{link}");
+        std::fs::remove_file(fixture.remote(link)).unwrap();
+    }
     // One to a directory leads there.
     assert!(fixture.run(&["put", "new", &fixture.url("directory/")]).status.success());
     assert_eq!(names(&fixture.remote("d")), ["new", "target"]);

@@ -4,7 +4,7 @@ use client::{Client, ClientError, FileStat, OpenOptions, SmbUrl};
 use smb::NtStatus;
 use smb::create::{AccessMask, CreateOptions};
 use smb::info::security::{Ace, Dacl, SecurityDescriptor, Sid};
-use smb::info::{FileAttributes, SecurityInformation};
+use smb::info::{FileAttributes, FileInfoClass, FileName, SecurityInformation};
 
 use super::source::Source;
 use crate::failure::Failure;
@@ -62,18 +62,42 @@ pub(super) async fn look(
 
 /// Whether a name is a symbolic link's, as far as the server shows its links.
 async fn is_link(client: &Client, path: &str) -> Result<bool, ClientError> {
+    // The server finds a name in any case, but for an open by the rules of POSIX, which is what shows a link.
+    let path = match (spelled(client, path).await?, path.rsplit_once(['/', '\\'])) {
+        (Some(spelled), _) => spelled,
+        // Nothing, or a link that leads nowhere.
+        (None, Some((directory, name))) => {
+            let directory = spelled(client, directory).await?;
+            directory.map_or_else(|| path.to_owned(), |directory| format!("{directory}/{name}"))
+        }
+        (None, None) => path.to_owned(),
+    };
     let itself = OpenOptions {
         options: CreateOptions::OPEN_REPARSE_POINT,
         posix: true,
         ..OpenOptions::attributes()
     };
-    match client.open(path, &itself).await {
+    match client.open(&path, &itself).await {
         Ok(file) => {
             let found = file.opened_as();
             file.close().await?;
             Ok(found.attributes.contains(FileAttributes::REPARSE_POINT))
         }
         Err(error) if error.status().is_some() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A path as the server spells it, if something is there and the server says so.
+async fn spelled(client: &Client, path: &str) -> Result<Option<String>, ClientError> {
+    match client.open(path, &OpenOptions::attributes()).await {
+        Ok(file) => {
+            let name = file.query_info(FileInfoClass::NORMALIZED_NAME, NAME_LEN_MAX).await;
+            file.close().await?;
+            let name = name.ok().and_then(|name| FileName::parse(&name).ok());
+            Ok(name.map(|found| found.name.as_str().to_owned()))
+        }
+        Err(error) if error.status().is_some() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -129,5 +153,7 @@ pub(super) fn status<T>(outcome: &Result<T, ClientError>) -> Option<NtStatus> {
 }
 
 const OWNERS: SecurityInformation = SecurityInformation::OWNER.union(SecurityInformation::GROUP);
+/// Bytes of FileNormalizedNameInformation: a path of 32,767 characters.
+const NAME_LEN_MAX: u32 = 65_538;
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
