@@ -27,6 +27,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::error::ShareError;
+use super::extended::lacks;
 use super::metadata::FileKey;
 use super::name_locks::NameLocks;
 
@@ -185,9 +186,13 @@ pub(super) fn load(fd: impl AsFd) -> Stored {
 /// There may be one, and it cannot be read for the moment. What is not there, or is foreign, says nothing.
 pub(super) fn try_load(fd: impl AsFd) -> Result<Stored, ShareError> {
     let fd = fd.as_fd();
-    read(|bytes| match rustix::fs::fgetxattr(fd, NAME, &mut *bytes) {
+    let get = |bytes: &mut [u8]| match rustix::fs::fgetxattr(fd, NAME, &mut *bytes) {
         // A handle that was opened O_PATH reads no xattrs; its /proc name does.
         Err(Errno::BADF) => rustix::fs::getxattr(proc_name(fd), NAME, bytes),
+        other => other,
+    };
+    read(|bytes| match get(bytes) {
+        Err(Errno::ACCESS) if lacks(&proc_name(fd), NAME) => Err(Errno::NODATA),
         other => other,
     })
 }
@@ -274,6 +279,7 @@ const NOTING_TICKS: u64 = 200_000;
 mod tests {
     use super::*;
     use crate::access::{MayAdd, MaySet};
+    use crate::share::binding::{Binding, bind_to};
     use crate::share::{BasicChange, Share, ShareConfig, SharePath};
 
     #[test]
@@ -318,6 +324,31 @@ mod tests {
         for errno in [Errno::IO, Errno::NOMEM, Errno::ACCESS] {
             assert_eq!(read(|_| Err(errno)), Err(errno.into()));
         }
+    }
+
+    #[test]
+    fn a_file_that_the_server_may_only_write_has_the_attributes_it_is_given() {
+        let given = Stored { attributes: Some(DosAttributes::HIDDEN), ..Stored::default() };
+        let hide = || {
+            if rustix::process::geteuid().is_root() {
+                let nobody = rustix::process::Uid::from_raw(65_534);
+                // Of this thread alone. Root may read everything.
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            let file = tempfile::tempfile_in("/var/tmp").unwrap();
+            let set = |mode| rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode));
+            set(0o200).unwrap();
+            assert_eq!(try_load(&file), Ok(Stored::default()));
+            assert_eq!(Binding::of(&file), Ok(None));
+            save(&file, given, false).unwrap();
+            // Now there is something that cannot be read.
+            assert_eq!(try_load(&file), Err(ShareError::AccessDenied));
+            bind_to(proc_name(&file).as_ref(), 5);
+            assert_eq!(Binding::of(&file), Err(ShareError::AccessDenied));
+            set(0o600).unwrap();
+            assert_eq!(try_load(&file), Ok(given));
+        };
+        std::thread::scope(|scope| scope.spawn(hide).join().unwrap());
     }
 
     #[test]

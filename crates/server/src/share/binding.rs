@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use super::attributes::proc_name;
 use super::error::ShareError;
+use super::extended::lacks;
 use super::metadata::identify;
 
 /// Where the streams of one file are, as its xattr says.
@@ -75,8 +76,10 @@ impl Binding {
     /// The xattr cannot be read, or no server of this version has written it: the file may have streams.
     pub(super) fn of(file: impl AsFd) -> Result<Option<Self>, ShareError> {
         let mut bytes = [0; BINDING_LEN + 1];
-        let len = match rustix::fs::getxattr(proc_name(&file), BINDING, &mut bytes) {
+        let path = proc_name(&file);
+        let len = match rustix::fs::getxattr(&path, BINDING, &mut bytes) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+            Err(Errno::ACCESS) if lacks(&path, BINDING) => return Ok(None),
             read => read?,
         };
         let binding = Self::parse(&bytes[..len]).ok_or(ShareError::MediaIo(Errno::BADMSG))?;

@@ -175,6 +175,13 @@ pub(super) fn names_len(file: impl AsFd) -> usize {
     rustix::fs::listxattr_query(proc_name(file)).unwrap_or(0)
 }
 
+/// Whether an inode certainly has no xattr of this name. Reading a value takes the right to read the inode, the list
+/// of names takes none.
+pub(super) fn lacks(path: &str, xattr: &str) -> bool {
+    let list = list_of(path);
+    list.is_ok_and(|list| list.split(|byte| *byte == 0).all(|name| name != xattr.as_bytes()))
+}
+
 /// Bytes of all extended attributes of an entry of an open directory, as
 /// [`ExtendedAttribute::size_of`] counts them, and how many there are.
 pub(super) fn size_at(directory: impl AsFd, name: &str) -> (u32, usize) {
@@ -209,12 +216,14 @@ fn is_ours(name: &str) -> bool {
 }
 
 fn own_names(path: &str) -> Result<Vec<String>, ShareError> {
-    let list =
-        read_list(|| rustix::fs::listxattr_query(path), |list| rustix::fs::listxattr(path, list));
-    match list {
+    match list_of(path) {
         Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
         list => Ok(own_names_in(&list?)),
     }
+}
+
+fn list_of(path: &str) -> Result<Vec<u8>, Errno> {
+    read_list(|| rustix::fs::listxattr_query(path), |list| rustix::fs::listxattr(path, list))
 }
 
 // A list as long as the kernel says it is: most files have none.
