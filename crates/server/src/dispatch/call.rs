@@ -473,7 +473,6 @@ mod tests {
     use smb::{Channel as Memory, Command, LockElement, LockFlags, LockRequest};
     use smb::{WriteFlags, WriteRequest};
 
-    use super::*;
     use crate::push::tests::rig::Rig;
 
     /// A stream that becomes its file's content is copied all the while.
