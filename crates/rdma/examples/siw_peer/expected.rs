@@ -104,7 +104,8 @@ fn died(stage: &str, asks: Asks, ended: &Ended) -> bool {
         ),
         // A request that is withdrawn never becomes a connection.
         ("asked", Asks::Peer) => ended.reason.is_none(),
-        ("h-send" | "h-write" | "h-read", _) => gone && ended.unfinished > 0,
+        // Of a Send or Write a peer that is slow to die has taken all.
+        ("h-read", _) => gone && ended.unfinished > 0,
         _ => gone,
     }
 }
