@@ -137,7 +137,7 @@ mod tests {
 
     /// Four threads with memory in arenas of their own wait for the allocator, while it is looked at or trimmed.
     #[test]
-    #[ignore = "measures: docs/testing.md, Memory, has the table"]
+    #[ignore = "measures: docs/measurements.md has the table"]
     fn how_long_threads_wait_for_the_allocator() {
         use std::sync::Barrier;
         use std::sync::atomic::{AtomicBool, Ordering};
