@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 
 use super::end::End;
 use super::out_queue;
-use super::turn::Turn;
+use super::turn::{OF_REQUEST_MAX, Turn};
 use super::write_buffer::WriteBuffer;
 use crate::limits::IO_INLINE_MAX;
 use crate::state::Room;
@@ -109,8 +109,10 @@ impl Output {
 
     /// Sends what the socket takes without waiting, and lets others have their turn after much of it. Whether
     /// that was all.
+    ///
+    /// What one request may have of a turn leaves whole: whoever made the answer here has charged, or will charge, it.
     pub(super) async fn send(&mut self, stream: &TcpStream) -> Result<bool, End> {
-        while self.len() > IO_INLINE_MAX {
+        while self.len() > OF_REQUEST_MAX {
             let left = self.len() - IO_INLINE_MAX;
             self.send_now(stream, IO_INLINE_MAX)?;
             if self.len() > left {

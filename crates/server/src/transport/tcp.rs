@@ -19,6 +19,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smb::framing;
@@ -155,6 +156,8 @@ impl Peer {
                     }
                     was_busy = true;
                     self.served.link().hear();
+                    let connections = &self.served.link().core.counters.connections;
+                    self.out.turn.look(connections.load(Ordering::Relaxed));
                     if self.out.turn.charge_bytes(got) {
                         yield_now().await;
                     }

@@ -10,7 +10,9 @@
 //! reactor for as long as it likes: the runtime ends the turn of a task after 128 reads of its socket, however much
 //! each is. A task that had to wait meanwhile begins no new count: that costs a needless end of a turn now and then.
 //!
-//! The bound of several requests is 64 times that of one: the end of a turn may wake other threads of the runtime.
+//! The bound of several requests is 64 times that of one, and counts no bytes of the only connection: at the end of a
+//! turn the runtime wakes another of its threads. It finds nothing to do, waits for sockets in this one's place, and is
+//! woken by each segment that comes for this connection: one to three switches for each MiB, a tenth of the time.
 
 use smb::framing;
 
@@ -21,15 +23,24 @@ use crate::limits::IO_INLINE_MAX;
 pub(super) struct Turn {
     of_request: usize,
     of_all: usize,
+    /// Nobody else has a connection.
+    is_alone: bool,
 }
 
 impl Turn {
+    /// Says how many connections there are, this one included.
+    pub(super) fn look(&mut self, connections: usize) {
+        self.is_alone = connections <= 1;
+    }
+
     /// Charges bytes of a request or of its answer that were copied, or are about to be. Whether the turn is over: the
     /// caller sends what it has gathered, and yields.
     pub(super) fn charge_bytes(&mut self, bytes: usize) -> bool {
         let bytes = bytes.min(IO_INLINE_MAX);
         self.of_request += bytes;
-        self.of_all += bytes;
+        if !self.is_alone {
+            self.of_all += bytes;
+        }
         let is_over = self.of_request > OF_REQUEST_MAX || self.of_all > TURN_MAX;
         if is_over {
             (self.of_request, self.of_all) = (bytes, bytes);
@@ -40,16 +51,19 @@ impl Turn {
     /// Charges a request that has been carried out, or an answer that leaves, and its bytes, as
     /// [`Turn::charge_bytes`] does. The next one begins.
     pub(super) fn end_request(&mut self, bytes: usize) -> bool {
-        let is_over = self.charge_bytes(bytes);
+        let mut is_over = self.charge_bytes(bytes);
         self.of_request = 0;
-        let is_over = self.charge_bytes(REQUEST) || is_over;
-        self.of_request = 0;
+        self.of_all += REQUEST;
+        if self.of_all > TURN_MAX {
+            self.of_all = REQUEST;
+            is_over = true;
+        }
         is_over
     }
 }
 
 /// Bytes of one request in one turn: what is copied on the spot, in its frame.
-const OF_REQUEST_MAX: usize = IO_INLINE_MAX + framing::FRAME_OVERHEAD_MAX;
+pub(super) const OF_REQUEST_MAX: usize = IO_INLINE_MAX + framing::FRAME_OVERHEAD_MAX;
 /// Bytes of several requests in one turn.
 const TURN_MAX: usize = 64 * IO_INLINE_MAX;
 /// What a request counts for beside its bytes: 128 of the shortest are carried out in one turn.
@@ -94,10 +108,22 @@ pub(super) mod tests {
         assert_eq!(one(8, usize::MAX), 7, "it is over once");
         let several = |count: usize, each: usize| {
             let mut turn = Turn::default();
+            turn.look(2);
             (0..count).filter(|_| turn.end_request(each)).count()
         };
         assert_eq!(several(1024, 0), 7);
         // Of a MiB, and what a request counts for.
         assert_eq!((several(42, IO_INLINE_MAX), several(43, IO_INLINE_MAX)), (0, 1));
+    }
+    #[test]
+    fn bytes_of_several_requests_of_the_only_connection_end_no_turn_until_another_comes() {
+        let mut turn = Turn::default();
+        turn.look(1);
+        let ended = (0..1024).filter(|_| turn.end_request(IO_INLINE_MAX)).count();
+        assert_eq!(ended, 7, "each is one of 128 requests");
+        assert!(!turn.charge_bytes(IO_INLINE_MAX));
+        assert!(turn.charge_bytes(IO_INLINE_MAX), "of one request");
+        turn.look(2);
+        assert!((0..43).any(|_| turn.end_request(IO_INLINE_MAX)));
     }
 }
