@@ -1,0 +1,229 @@
+//! What commands say of files, where, and with which status: errors, help, listings, and a terminal that goes.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use support::{Fixture, names, program, said, signal, status_of, until};
+
+#[test]
+fn a_reader_that_has_gone_ends_a_command_without_a_word() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), vec![b'n'; 1 << 20]).unwrap();
+    let (file, share, made) = (fixture.url("f"), fixture.url(""), fixture.url("made"));
+    for arguments in [
+        vec!["get", &file, "-"],
+        vec!["ls", &share],
+        vec!["stat", &file],
+        vec!["bench-files", &made, "--count", "1"],
+        vec!["demo", "--skip-bench", "--kills", "0"],
+        vec!["floor"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = fixture.program(&arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+        assert_eq!(said(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn errors_name_what_they_are_about_and_what_to_do() {
+    let fixture = Fixture::start();
+    let address = fixture.running.tcp_address();
+    let at = |who: &str, path: &str| format!("smb://{who}@{address}/{path}");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (url, parts) in [
+        (
+            at("alice:secret", "data/missing"),
+            ["/data/missing: there is no such file", "landfast ls"],
+        ),
+        (at("alice:secret", "other/f"), ["/other/f: the server has no share", "--share NAME=PATH"]),
+        (at("alice:wrong", "data/f"), ["name or password is wrong", "LANDFAST_PASSWORD"]),
+        (at("alice:secret", "data/a%2"), ["percent-encoded", "%25"]),
+        (format!("smb://alice:secret@{closed}/data/f"), ["nothing listens there", "4450"]),
+        ("smb://alice:secret@no.such.host.invalid/data/f".into(), ["no address", "spelled right"]),
+        ("//server/data/f".into(), ["smb://", "HOST:PORT/SHARE/PATH"]),
+    ] {
+        for command in ["ls", "get", "rm", "stat"] {
+            if command == "ls" && url.ends_with("/missing") {
+                continue;
+            }
+            let output = fixture.run(&[command, &url]);
+            assert_eq!(output.status.code(), Some(1), "{command} {url}");
+            for part in parts {
+                assert!(said(&output).contains(part), "{command} {url}: {}", said(&output));
+            }
+            assert!(!said(&output).contains("secret"), "{}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_rm_says_success_only_when_the_name_has_gone() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "kept").unwrap();
+    let held = fixture.client().open("f", &client::OpenOptions::read()).unwrap();
+    let output = fixture.run(&["rm", &fixture.url("f")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("when the last of them closes it"), "{}", said(&output));
+    held.close().unwrap();
+    assert_eq!(names(fixture.share.path()), [""; 0]);
+    std::fs::write(fixture.remote("f"), "kept").unwrap();
+    assert!(fixture.run(&["rm", &fixture.url("f")]).status.success());
+    assert_eq!(names(fixture.share.path()), [""; 0]);
+    let output = fixture.run(&["rm", &fixture.url("f")]);
+    assert!(said(&output).contains("there is no such file"), "{}", said(&output));
+}
+
+#[test]
+fn no_verbosity_shows_what_a_password_can_be_guessed_from() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.local("b"), "two").unwrap();
+    let output = fixture.run(&["-vvv", "put", "b", &fixture.url("b")]);
+    assert!(output.status.success(), "{}", said(&output));
+    // "NTLMSSP" of an AUTHENTICATE message, in hexadecimal and as it is.
+    let said = said(&output).to_uppercase();
+    assert!(!said.contains("4E544C4D535350000300") && !said.contains("NTLMSSP\\0\\X03"));
+}
+
+#[test]
+fn a_command_started_by_nohup_outlives_its_terminal() {
+    let fixture = Fixture::start();
+    let url = fixture.url("f");
+    let script = "trap '' HUP; exec \"$0\" put - \"$1\"";
+    let mut put = Command::new("sh");
+    put.args(["-c", script, env!("CARGO_BIN_EXE_landfast"), &url]);
+    let mut put = put.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    put.stdin.as_mut().unwrap().write_all(&vec![b'n'; 3 << 20]).unwrap();
+    until("a part is sent", || !names(fixture.share.path()).is_empty());
+    signal(&put, Signal::HUP);
+    drop(put.stdin.take());
+    let output = put.wait_with_output().unwrap();
+    assert_eq!(status_of(&output), 0, "{}", said(&output));
+    assert_eq!(fixture.remote("f").metadata().unwrap().len(), 3 << 20);
+}
+
+#[test]
+fn a_command_started_without_standard_output_fails_where_it_would_write() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.remote("f"), "bytes").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-", env!("CARGO_BIN_EXE_landfast")]);
+        command.args(arguments).current_dir(fixture.here.path()).output().unwrap()
+    };
+    let (file, share) = (fixture.url("f"), fixture.url(""));
+    for arguments in [
+        vec!["get", &file, "-"],
+        vec!["ls", &share],
+        vec!["stat", &file],
+        vec!["completions", "bash"],
+    ] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(
+            said(&output).contains("standard output: Bad file descriptor"),
+            "{}",
+            said(&output)
+        );
+    }
+    // What is not written there arrives.
+    assert_eq!(run(&["get", &file, "here"]).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(fixture.local("here")).unwrap(), "bytes");
+    // Nobody wants to know.
+    let silent = fixture.program(&["ls", &share]).stdout(Stdio::null()).status().unwrap();
+    assert!(silent.success());
+}
+
+#[test]
+fn a_file_written_before_1970_is_listed_with_its_year() {
+    let fixture = Fixture::start();
+    let file = std::fs::File::create(fixture.remote("old")).unwrap();
+    let written = std::time::SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(315_619_200);
+    file.set_modified(written).unwrap();
+    let output = fixture.run(&["ls", &fixture.url("")]);
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.contains(" 1960-01-01T00:00:00Z old"), "{listed}");
+}
+
+#[test]
+fn a_percentage_on_a_terminal_is_gone_before_an_error_is_said() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let fixture = Fixture::start();
+    let file = std::fs::File::create(fixture.remote("f")).unwrap();
+    file.set_len(4 << 30).unwrap();
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let terminal = std::fs::File::options().write(true).open(OsStr::from_bytes(name.as_bytes()));
+    let mut person = std::fs::File::from(person);
+    // The command holds the terminal, too, as long as it is there.
+    let start =
+        |mut get: Command| get.stdout(Stdio::piped()).stderr(terminal.unwrap()).spawn().unwrap();
+    let mut get = start(fixture.program(&["get", &fixture.url("f"), "-"]));
+    // More than the pipe holds: it stands still with a percentage shown.
+    let mut taken = vec![0; 3 << 20];
+    get.stdout.as_mut().unwrap().read_exact(&mut taken).unwrap();
+    signal(&get, Signal::INT);
+    get.wait().unwrap();
+    let mut shown = Vec::new();
+    // The end of a terminal that nobody writes to is an error.
+    let _ = person.read_to_end(&mut shown);
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    let (before, after) = shown.split_once("landfast: stopped").unwrap();
+    assert!(before.contains(" %") && before.ends_with("\r\u{1b}[K"), "{before:?} {after:?}");
+}
+
+#[test]
+fn help_that_was_asked_for_goes_to_standard_output_and_names_the_password_in_a_url() {
+    for command in ["ls", "get", "put", "rm", "stat", "bench", "bench-files"] {
+        let output = program(&[command, "--help"]).output().unwrap();
+        assert!(output.status.success(), "{command}");
+        assert_eq!(said(&output), "", "{command}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("smb://USER:PASSWORD@HOST:PORT/SHARE"), "{command}: {text}");
+        assert!(text.lines().all(|line| line.len() <= 100), "{command}: {text}");
+    }
+}
+
+#[test]
+fn man_pages_and_completions_name_every_command_and_option() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man");
+    let written = program(&["man", pages.to_str().unwrap()]).output().unwrap();
+    assert!(written.status.success(), "{}", said(&written));
+    let help = |arguments: &[&str]| {
+        let output = program(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let completions = help(&["completions", "bash"]);
+    let listed = help(&["--help"]);
+    let commands = listed.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
+    let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let mut count = 0;
+    for line in commands.lines().filter(is_command) {
+        let command = line.split_whitespace().next().unwrap();
+        if command == "help" {
+            continue;
+        }
+        let page = std::fs::read_to_string(pages.join(format!("landfast-{command}.1"))).unwrap();
+        for line in help(&[command, "--help"]).lines().map(str::trim_start) {
+            let words = line.split(|c: char| !c.is_ascii_lowercase() && c != '-');
+            let is_definition = line.starts_with('-');
+            for option in words.filter(|word| is_definition && word.starts_with("--")) {
+                let in_page = option.replace('-', "\\-");
+                assert!(page.contains(&in_page), "{command} {option}");
+                assert!(completions.contains(option), "{command} {option}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 50, "{count} options were found");
+}
