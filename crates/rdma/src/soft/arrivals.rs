@@ -16,7 +16,7 @@ use tracing::warn;
 use super::dial::start_config;
 use super::engine::SoftEngine;
 use super::incoming::{Asked, Incoming};
-use super::socket::Socket;
+use super::socket::{ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::table::Key;
@@ -78,7 +78,7 @@ impl SoftEngine {
             return None;
         }
         let incoming = self.connections.incoming.remove(Key { index, generation })?;
-        self.context.poller.remove(&incoming.socket);
+        incoming.socket.unwatch(&self.context.poller);
         Some(Handover(Box::new(incoming)))
     }
 
@@ -95,12 +95,12 @@ impl SoftEngine {
     fn insert_incoming(&mut self, mut incoming: Incoming) -> Option<Key> {
         let asked = mem::take(&mut incoming.asked);
         let key = self.connections.incoming.insert(incoming)?;
-        let token = Token::Request(key.index).to_bits();
+        let token = Token::Request(key.index);
         let added = self
             .connections
             .incoming
             .get(key)
-            .map(|incoming| self.context.poller.add(&incoming.socket, token, Interest::READ));
+            .map(|incoming| incoming.socket.watch(&self.context.poller, token, Interest::READ));
         if !matches!(added, Some(Ok(()))) {
             self.connections.incoming.remove(key);
             return None;
@@ -162,7 +162,7 @@ impl SoftEngine {
 
     pub(super) fn drop_incoming(&mut self, key: Key) {
         let Some(incoming) = self.connections.incoming.remove(key) else { return };
-        self.context.poller.remove(&incoming.socket);
+        incoming.socket.unwatch(&self.context.poller);
         self.closed(incoming.number);
         if incoming.asked {
             let id = ConnectionId { index: key.index, generation: key.generation };

@@ -25,7 +25,7 @@ use super::linger::Linger;
 use super::link::Link;
 use super::newcomers::Newcomers;
 use super::qp::{Phase, Qp};
-use super::socket::Listener;
+use super::socket::{ByteStream as _, Listener, Network};
 use super::token::Token;
 use crate::common::poller::{Interest, Poller, host_io};
 use crate::common::table::{Key, Table};
@@ -38,6 +38,7 @@ use crate::verbs::{
 /// Everything that is not a queue pair yet, or no more.
 #[derive(Debug)]
 pub(super) struct Connections {
+    pub(super) network: Network,
     pub(super) listeners: Vec<Listener>,
     pub(super) incoming: Newcomers,
     pub(super) lingering: Table<Linger>,
@@ -47,8 +48,9 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(handshakes_max: u32) -> Self {
+    pub(super) fn new(network: Network, handshakes_max: u32) -> Self {
         Self {
+            network,
             listeners: Vec::new(),
             incoming: Newcomers::new(handshakes_max),
             lingering: Table::new(LINGER_MAX),
@@ -62,7 +64,7 @@ impl Connections {
         addr: SocketAddr,
         poller: &Poller,
     ) -> Result<SocketAddr, EngineError> {
-        let listener = Listener::bind(addr).map_err(host_io("listen"))?;
+        let listener = self.network.listen(addr).map_err(host_io("listen"))?;
         let addr = listener.local_addr().map_err(host_io("getsockname"))?;
         let index = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
         poller
@@ -145,7 +147,8 @@ impl SoftEngine {
         }
         let number = self.connections.number();
         let start = start_config(&config, self.config.handshake_timeout);
-        let route = Route { addr, start, silence_max: self.config.silence_max };
+        let silence_max = self.config.silence_max;
+        let route = Route { network: self.connections.network, addr, start, silence_max };
         let dialing = Dialing::begin(route, private_data, number).map_err(|failure| {
             let errno = match failure {
                 ConnectFailure::HostIo { errno } => errno,
@@ -164,8 +167,8 @@ impl SoftEngine {
     /// Puts the socket of a new attempt under watch.
     fn watch_dial(&mut self, key: Key) {
         let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get(key) else { return };
-        let token = Token::Qp(key.index).to_bits();
-        if let Err(errno) = self.context.poller.add(&dialing.socket, token, Interest::WRITE) {
+        let token = Token::Qp(key.index);
+        if let Err(errno) = dialing.socket.watch(&self.context.poller, token, Interest::WRITE) {
             let errno = errno.raw_os_error();
             self.dial_failed(key, ConnectFailure::HostIo { errno });
             return;
@@ -181,8 +184,8 @@ impl SoftEngine {
         match dialing.advance(self.context.hook.as_deref()) {
             Dialled::Pending { just_connected: false } => {}
             Dialled::Pending { just_connected: true } => {
-                let token = Token::Qp(key.index).to_bits();
-                self.context.poller.modify(&dialing.socket, token, Interest::READ);
+                let token = Token::Qp(key.index);
+                dialing.socket.rewatch(&self.context.poller, token, Interest::READ);
             }
             Dialled::Agreed { agreement, early } => self.dialled(key, agreement, &early),
             Dialled::Again(attempt) => {

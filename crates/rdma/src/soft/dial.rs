@@ -7,7 +7,7 @@ use iwarp::mpa::{Attempt, Dial, HashId, Initiator, MpaError, ProfileFlags, Start
 use iwarp::{Agreement, Profile};
 use rustix::io::Errno;
 
-use super::socket::{Socket, Transfer};
+use super::socket::{ByteStream as _, Network, Socket, Transfer};
 use crate::verbs::{ConnectFailure, QpConfig, WireHook};
 
 /// See the module. What is tried after what is for [`Dial`] to know.
@@ -26,6 +26,7 @@ pub(super) struct Dialing {
 /// Where to, and what is wanted of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
+    pub(super) network: Network,
     pub(super) addr: SocketAddr,
     pub(super) start: StartConfig,
     /// See [`crate::EngineConfig::silence_max`].
@@ -60,14 +61,14 @@ impl Dialing {
     }
 
     fn attempt(
-        Route { addr, start, silence_max }: Route,
+        Route { network, addr, start, silence_max }: Route,
         private_data: &[u8],
         attempt: Attempt,
     ) -> Result<(Initiator, Socket, Instant), ConnectFailure> {
         let now = Instant::now();
         let machine = Initiator::new(start, attempt, private_data, now)
             .map_err(|_| ConnectFailure::PeerHandshake)?;
-        let socket = Socket::dial(addr, silence_max).map_err(host_io)?;
+        let socket = network.dial(addr, silence_max).map_err(host_io)?;
         Ok((machine, socket, now + start.timeout))
     }
 
@@ -87,7 +88,7 @@ impl Dialing {
     /// The socket has something to say.
     pub(super) fn advance(&mut self, hook: Option<&dyn WireHook>) -> Dialled {
         if !self.connected {
-            return match self.socket.dialled() {
+            return match self.socket.error() {
                 Ok(()) => {
                     self.connected = true;
                     if let (Some(hook), Some((local, peer))) = (hook, self.socket.addresses()) {

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::link::RECEIVE_LEN;
 use super::qp::{End, Phase, Qp};
 use super::regions::Regions;
+use super::socket::Network;
 use super::token::Token;
 use super::work_frame::check_local;
 use super::workers::Workers;
@@ -43,7 +44,7 @@ pub(super) struct SoftEngine {
 }
 
 impl SoftEngine {
-    pub(super) fn open(config: EngineConfig) -> Result<Self, EngineError> {
+    pub(super) fn open(network: Network, config: EngineConfig) -> Result<Self, EngineError> {
         let poller = Poller::new()?;
         let wake = WakeReceiver::new()?;
         poller.add(&wake, Token::Waker.to_bits(), Interest::READ).map_err(host_io("epoll_ctl"))?;
@@ -61,7 +62,7 @@ impl SoftEngine {
             qps: Table::new(config.qps_max),
             active: Vec::new(),
             dirty: Vec::new(),
-            connections: Connections::new(config.handshakes_max),
+            connections: Connections::new(network, config.handshakes_max),
             context,
             timers: Timers::default(),
             wake,

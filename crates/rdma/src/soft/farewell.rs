@@ -16,7 +16,7 @@ use super::linger::Linger;
 use super::link::Link;
 use super::qp::{End, Phase};
 use super::receive::code_of;
-use super::socket::Socket;
+use super::socket::{ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::table::Key;
@@ -62,7 +62,7 @@ impl SoftEngine {
         self.active.retain(|index| *index != key.index);
         let Link { socket, number, transmit, .. } = *link;
         if matches!(reason, DisconnectReason::HostIo { .. }) {
-            self.context.poller.remove(&socket);
+            socket.unwatch(&self.context.poller);
             self.closed(number);
         } else {
             self.linger(socket, number, transmit);
@@ -95,7 +95,7 @@ impl SoftEngine {
 
     /// Sends the last bytes of a connection and waits a while for the peer to close.
     pub(super) fn linger(&mut self, socket: Socket, number: u64, transmit: ByteQueue) {
-        self.context.poller.remove(&socket);
+        socket.unwatch(&self.context.poller);
         let linger = Linger::new(socket, number, transmit);
         let Some(key) = self.connections.lingering.insert_with(|_| linger) else {
             // Too many at once: this one is closed as it is.
@@ -107,8 +107,8 @@ impl SoftEngine {
         }
         let Some(linger) = self.connections.lingering.get(key) else { return };
         let interest = Interest { read: true, write: linger.is_sending() };
-        let token = Token::Linger(key.index).to_bits();
-        if self.context.poller.add(&linger.socket, token, interest).is_err() {
+        let token = Token::Linger(key.index);
+        if linger.socket.watch(&self.context.poller, token, interest).is_err() {
             self.drop_linger(key);
             return;
         }
@@ -137,15 +137,15 @@ impl SoftEngine {
             && let Some(linger) = self.connections.lingering.get(key)
             && !linger.is_sending()
         {
-            let token = Token::Linger(key.index).to_bits();
-            self.context.poller.modify(&linger.socket, token, Interest::READ);
+            let token = Token::Linger(key.index);
+            linger.socket.rewatch(&self.context.poller, token, Interest::READ);
         }
         true
     }
 
     pub(super) fn drop_linger(&mut self, key: Key) {
         if let Some(linger) = self.connections.lingering.remove(key) {
-            self.context.poller.remove(&linger.socket);
+            linger.socket.unwatch(&self.context.poller);
             self.closed(linger.number);
         }
     }

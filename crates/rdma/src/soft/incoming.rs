@@ -6,7 +6,7 @@ use std::time::Instant;
 use iwarp::mpa::{Responder, StartConfig};
 use iwarp::{Agreement, mpa::MpaError};
 
-use super::socket::{Socket, Transfer};
+use super::socket::{ByteStream as _, Socket, Transfer};
 use crate::verbs::WireHook;
 
 /// See the module.

@@ -4,7 +4,7 @@
 //! the reset could overtake our last words. So input is read and dropped for a bounded time.
 
 use super::byte_queue::ByteQueue;
-use super::socket::{Socket, Transfer};
+use super::socket::{ByteStream as _, Socket, Transfer};
 
 /// See the module.
 #[derive(Debug)]

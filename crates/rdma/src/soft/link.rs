@@ -8,7 +8,7 @@ use iwarp::{Agreement, Profile, Role, Stream};
 
 use super::byte_queue::ByteQueue;
 use super::context::Context;
-use super::socket::{Socket, Transfer};
+use super::socket::{ByteStream as _, Socket, Transfer};
 use super::steps::Steps;
 use super::token::Token;
 use crate::common::poller::Interest;
@@ -106,7 +106,7 @@ impl Link {
 
     /// Receives into `room`. `Ok(None)`: nothing there.
     pub(super) fn receive(
-        &self,
+        &mut self,
         context: &mut Context,
         room: &mut [u8],
     ) -> Result<Option<usize>, DisconnectReason> {
@@ -133,7 +133,7 @@ impl Link {
     /// Tells epoll what to report.
     pub(super) fn watch(&self, context: &Context, key: Key) {
         let interest = Interest { read: !self.parked, write: self.blocked };
-        context.poller.modify(&self.socket, Token::Qp(key.index).to_bits(), interest);
+        self.socket.rewatch(&context.poller, Token::Qp(key.index), interest);
     }
 
     /// The peer was heard: it needs no kick any more.

@@ -6,7 +6,7 @@
 //!   connections     listening, dialling, answering: arrivals, newcomers, incoming, dial
 //!   farewell        ending, and saying goodbye: linger
 //!   qp              one queue pair: both halves and the connection
-//!     link          socket, stream machine, byte queues
+//!     link          byte stream, iWARP machine, byte queues
 //!     receive       bytes -> frames -> operations
 //!     requester     our work requests         work_frame   -> frames
 //!     responder     the peer's operations     answer_frame -> frames
@@ -14,7 +14,8 @@
 //!     deferral      what may block, in order; batch, workers, lanes: where it blocks
 //!     serial        whose the result is
 //!   regions, keys   memory by steering tag
-//!   token, byte_queue, socket, and those of `common`: the tools
+//!   socket          the byte streams beneath, and the networks they come from
+//!   token, byte_queue, and those of `common`: the tools
 //! ```
 //!
 //! What happens to a 4 KiB write and its flush: one `recv` into the bounce buffer, CRC, one copy
@@ -56,6 +57,8 @@ mod token;
 mod work_frame;
 mod workers;
 
+use socket::Network;
+
 use crate::verbs::{Engine, EngineConfig, EngineError, Provider};
 
 /// Software iWARP over TCP. Needs nothing of the machine.
@@ -68,7 +71,7 @@ impl Provider for SoftProvider {
     }
 
     fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
-        Ok(Box::new(engine::SoftEngine::open(config)?))
+        Ok(Box::new(engine::SoftEngine::open(Network::Tcp, config)?))
     }
 }
 

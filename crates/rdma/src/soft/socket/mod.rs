@@ -1,0 +1,168 @@
+//! What an engine needs of a byte stream, and the streams there are.
+//!
+//! ```text
+//!   network   listen, dial          -> Listener, Socket
+//!   tcp       TCP of the host
+//! ```
+//!
+//! [`ByteStream`] is what each kind does; [`Socket`] is one of the kinds. An engine holds the
+//! enumeration and not a type parameter: its tables, and whatever is handed from engine to engine, then
+//! have one type, and a call costs a branch that always goes the same way in one engine, beside a system
+//! call. A `dyn` would cost the same and an allocation. A stream that wraps another (TLS) or
+//! belongs to a simulator is one kind more.
+//!
+//! Reading and writing take one piece: what is transmitted lies in one queue, and what is received goes
+//! into one buffer.
+
+mod network;
+mod tcp;
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+use super::token::Token;
+use crate::common::poller::{Interest, Poller};
+use crate::verbs::{WireHook, WireVerdict};
+
+pub(super) use network::{Listener, Network};
+use tcp::TcpSocket;
+
+/// Bytes to and from one peer, in order. No call blocks.
+pub(super) trait ByteStream: Debug + Send {
+    /// Receives into `room`, which is not empty.
+    fn receive(&mut self, room: &mut [u8]) -> Transfer;
+
+    /// Sends what the stream takes of `bytes`. `end_segment`: they are one frame, and the next should
+    /// not begin in the same segment, where there are segments.
+    fn send(&mut self, bytes: &[u8], end_segment: bool) -> Transfer;
+
+    /// Tells the peer that nothing more comes.
+    fn finish(&mut self);
+
+    /// What went wrong with the connection, dialling included, and was not told yet. Asked once, it is
+    /// forgotten.
+    fn error(&self) -> Result<(), Errno>;
+
+    /// Payload that fits one segment, where there are segments.
+    fn segment_size(&self) -> Option<usize>;
+
+    /// Our address and the peer's.
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
+
+    /// Has what happens to the stream reported from now on. A stream that is dialled is reported writable
+    /// when that has ended.
+    fn watch(&self, poller: &Poller, token: Token, interest: Interest) -> Result<(), Errno>;
+
+    /// Changes what is reported.
+    fn rewatch(&self, poller: &Poller, token: Token, interest: Interest);
+
+    /// Ends that.
+    fn unwatch(&self, poller: &Poller);
+}
+
+/// What a receive or send came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Transfer {
+    /// So many bytes went.
+    Bytes(usize),
+    /// Nothing goes right now.
+    Blocked,
+    /// The peer has closed its direction (receiving only).
+    Closed,
+    /// The connection is lost.
+    Lost(Errno),
+}
+
+impl Transfer {
+    fn of_receive(outcome: Result<usize, Errno>) -> Self {
+        match outcome {
+            Ok(0) => Self::Closed,
+            other => Self::of_send(other),
+        }
+    }
+
+    fn of_send(outcome: Result<usize, Errno>) -> Self {
+        match outcome {
+            Ok(len) => Self::Bytes(len),
+            Err(Errno::AGAIN | Errno::INTR) => Self::Blocked,
+            Err(errno) => Self::Lost(errno),
+        }
+    }
+}
+
+/// A connected or connecting stream of one of the kinds.
+#[derive(Debug)]
+pub(super) enum Socket {
+    /// See [`tcp`].
+    Tcp(TcpSocket),
+}
+
+macro_rules! whichever {
+    ($self:expr, $socket:ident => $call:expr) => {
+        match $self {
+            Self::Tcp($socket) => $call,
+        }
+    };
+}
+
+impl ByteStream for Socket {
+    fn receive(&mut self, room: &mut [u8]) -> Transfer {
+        whichever!(self, socket => socket.receive(room))
+    }
+
+    fn send(&mut self, bytes: &[u8], end_segment: bool) -> Transfer {
+        whichever!(self, socket => socket.send(bytes, end_segment))
+    }
+
+    fn finish(&mut self) {
+        whichever!(self, socket => socket.finish());
+    }
+
+    fn error(&self) -> Result<(), Errno> {
+        whichever!(self, socket => socket.error())
+    }
+
+    fn segment_size(&self) -> Option<usize> {
+        whichever!(self, socket => socket.segment_size())
+    }
+
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        whichever!(self, socket => socket.addresses())
+    }
+
+    fn watch(&self, poller: &Poller, token: Token, interest: Interest) -> Result<(), Errno> {
+        whichever!(self, socket => socket.watch(poller, token, interest))
+    }
+
+    fn rewatch(&self, poller: &Poller, token: Token, interest: Interest) {
+        whichever!(self, socket => socket.rewatch(poller, token, interest));
+    }
+
+    fn unwatch(&self, poller: &Poller) {
+        whichever!(self, socket => socket.unwatch(poller));
+    }
+}
+
+impl Socket {
+    /// [`ByteStream::receive`], with a hook that sees the bytes first.
+    pub(super) fn receive_shown(
+        &mut self,
+        room: &mut [u8],
+        hook: Option<&dyn WireHook>,
+        number: u64,
+    ) -> Transfer {
+        let transfer = self.receive(room);
+        if let (Transfer::Bytes(len), Some(hook)) = (transfer, hook)
+            && let Some(bytes) = room.get_mut(..len)
+            && hook.received(number, bytes) == WireVerdict::Cut
+        {
+            return Transfer::Lost(Errno::CONNRESET);
+        }
+        transfer
+    }
+}
+
+/// Connections the host keeps for us to accept; the kernel's own limit may be lower.
+const BACKLOG: i32 = 1024;
