@@ -2,6 +2,7 @@
 //!
 //! - [`Provider`] and [`Engine`] are the seam; everything named at this level is its vocabulary.
 //! - [`SoftProvider`] is RDMA without hardware: iWARP over TCP, in user space.
+//! - [`UnixProvider`] is the same over unix sockets.
 //! - [`VerbsProvider`] is the RDMA adapters of the machine; its libraries are opened when needed.
 //! - [`Tracer`], [`Faults`] and [`Pcap`] wrap a provider and are one.
 //! - [`WakeReceiver`] is for whoever writes another provider.
@@ -22,7 +23,7 @@ extern crate self as rdma;
 pub use choice::{ProviderChoice, UnknownProvider};
 pub use common::{PollWindow, watch_peer};
 pub use ibverbs::VerbsProvider;
-pub use soft::SoftProvider;
+pub use soft::{SoftProvider, UnixProvider};
 pub use verbs::{
     Access, AdapterFault, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine,
     EngineConfig, EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover,

@@ -75,5 +75,22 @@ impl Provider for SoftProvider {
     }
 }
 
+/// Software iWARP over unix sockets, for two processes of one host that have no network in common.
+///
+/// An address names a socket of the host and no port: ends of this provider find only each other, and only
+/// where both run as one user or the one that listens is root's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnixProvider;
+
+impl Provider for UnixProvider {
+    fn name(&self) -> &'static str {
+        "unix"
+    }
+
+    fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
+        Ok(Box::new(engine::SoftEngine::open(Network::Unix, config)?))
+    }
+}
+
 /// Longest inline payload: what the staging queue of a queue pair takes at once.
 const INLINE_MAX: usize = requester::STAGING_LEN;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use pmem::Medium;
-use rdma::{Access, Operation, PeerOperations, PostError, WcOpcode, WcStatus, WorkRequest};
+use rdma::{
+    Access, Operation, PeerOperations, PostError, WcOpcode, WcStatus, WorkCompletion, WorkRequest,
+};
 
 use super::support::{Pair, bytes_of, flush, memory, pattern, write};
-use super::{barrier, same};
+use super::{barrier, read, same};
 
 #[test]
 fn flush_and_atomic_write_do_what_they_are_offered_for() {
@@ -45,6 +47,29 @@ fn flush_and_atomic_write_do_what_they_are_offered_for() {
         let refused = pair.client.engine.post_send(pair.client_qp, WorkRequest::signaled(0, store));
         assert_eq!(refused, Err(PostError::PeerUnsupported));
     }
+}
+
+#[test]
+fn a_write_a_flush_and_a_read_of_it_are_posted_at_once_and_done_in_order() {
+    let mut pair = Pair::of_any();
+    let can = pair.client.engine.capabilities(pair.client_qp).unwrap();
+    let (there, here) = (memory(1 << 16), memory(1 << 16));
+    let (qp, access) = (pair.server_qp, Access::PUSH);
+    let region = pair.server.engine.register(qp, there.clone(), 0..1 << 16, access).unwrap();
+    let local = pair.local(&here);
+    let bytes = pattern(11, 4096);
+    let mut posted = vec![WcOpcode::Write, WcOpcode::Read];
+    pair.post(1, write(&bytes, region, 512));
+    if can.flush && region.offers.contains(PeerOperations::FLUSH) {
+        pair.post(2, flush(region.rkey, region.remote_addr_base + 512, 4096));
+        posted.insert(1, WcOpcode::Flush);
+    }
+    pair.post(3, read(local.slice(0, 4096), region, 512));
+    let done: Vec<_> = posted.iter().map(|_| pair.completion()).collect();
+    assert!(done.iter().all(WorkCompletion::is_success), "{done:?}");
+    assert_eq!(done.iter().map(|done| done.opcode).collect::<Vec<_>>(), posted);
+    same(&bytes_of(&*here, 0, 4096), &bytes);
+    same(&bytes_of(&*there, 512, 4096), bytes);
 }
 
 /// A device of persistent memory, where the guest has one.

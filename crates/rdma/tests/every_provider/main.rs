@@ -1,5 +1,5 @@
-//! What every provider does, whichever it is: run here over `soft`, and in the guest over the
-//! kernel's rxe and siw (`cargo xtask guest verbs`).
+//! What every provider does, whichever it is: run here over `soft`, again by `tests/over_*.rs` over the
+//! provider that is in their name, and in the guest over the kernel's rxe and siw (`cargo xtask guest verbs`).
 //!
 //! What is not asked here: by which code a refusal is named, and what only `soft` can do.
 #![expect(clippy::tests_outside_test_module, reason = "the whole file is a test")]
@@ -68,5 +68,6 @@ fn barrier(pair: &mut Pair, region: MemoryRegion) {
 #[test]
 fn the_provider_is_the_one_that_was_asked_for() {
     let asked = std::env::var("LANDFAST_RDMA_PROVIDER").unwrap_or_else(|_| "soft".into());
-    assert_eq!(provider().name(), asked);
+    let binary = env!("CARGO_CRATE_NAME");
+    assert_eq!(provider().name(), binary.strip_prefix("over_").unwrap_or(&asked));
 }

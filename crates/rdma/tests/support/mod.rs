@@ -1,6 +1,7 @@
 //! Two engines in one thread, joined by a real connection.
 //!
-//! That is provider `soft` over loopback, unless the environment says otherwise:
+//! That is provider `soft` over loopback, unless the test binary is named for another provider (`over_unix`) or
+//! the environment says otherwise:
 //! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -15,12 +16,15 @@ use std::time::{Duration, Instant};
 use pmem::{Medium, OpenOptions};
 use rdma::{
     Access, DisconnectReason, Engine, EngineConfig, Event, MemoryRegion, Operation, Payload,
-    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider, VerbsProvider,
-    WorkCompletion, WorkRequest,
+    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider, UnixProvider,
+    VerbsProvider, WorkCompletion, WorkRequest,
 };
 
 /// The provider under test.
 pub(crate) fn provider() -> Box<dyn Provider> {
+    if env!("CARGO_CRATE_NAME") == "over_unix" {
+        return Box::new(UnixProvider);
+    }
     match std::env::var("LANDFAST_RDMA_PROVIDER").as_deref() {
         Err(_) | Ok("soft") => Box::new(SoftProvider),
         Ok("verbs") => Box::new(VerbsProvider),

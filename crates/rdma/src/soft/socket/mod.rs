@@ -3,6 +3,7 @@
 //! ```text
 //!   network   listen, dial          -> Listener, Socket
 //!   tcp       TCP of the host
+//!   unix      unix sockets, for processes of one host
 //! ```
 //!
 //! [`ByteStream`] is what each kind does; [`Socket`] is one of the kinds. An engine holds the
@@ -16,6 +17,7 @@
 
 mod network;
 mod tcp;
+mod unix;
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -28,6 +30,7 @@ use crate::verbs::{WireHook, WireVerdict};
 
 pub(super) use network::{Listener, Network};
 use tcp::TcpSocket;
+use unix::UnixSocket;
 
 /// Bytes to and from one peer, in order. No call blocks.
 pub(super) trait ByteStream: Debug + Send {
@@ -97,12 +100,15 @@ impl Transfer {
 pub(super) enum Socket {
     /// See [`tcp`].
     Tcp(TcpSocket),
+    /// See [`unix`].
+    Unix(UnixSocket),
 }
 
 macro_rules! whichever {
     ($self:expr, $socket:ident => $call:expr) => {
         match $self {
             Self::Tcp($socket) => $call,
+            Self::Unix($socket) => $call,
         }
     };
 }

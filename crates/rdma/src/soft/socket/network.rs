@@ -8,12 +8,15 @@ use rustix::io::Errno;
 
 use super::Socket;
 use super::tcp::{TcpListener, TcpSocket};
+use super::unix::{UnixListener, UnixSocket};
 
 /// What an engine dials through and listens on: one kind of stream for all its connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::soft) enum Network {
     /// TCP of the host.
     Tcp,
+    /// Unix sockets.
+    Unix,
 }
 
 impl Network {
@@ -25,6 +28,7 @@ impl Network {
     ) -> Result<Socket, Errno> {
         match self {
             Self::Tcp => TcpSocket::dial(addr, silence_max).map(Socket::Tcp),
+            Self::Unix => UnixSocket::dial(UNIX, addr).map(Socket::Unix),
         }
     }
 
@@ -32,6 +36,7 @@ impl Network {
     pub(in crate::soft) fn listen(self, addr: SocketAddr) -> Result<Listener, Errno> {
         match self {
             Self::Tcp => TcpListener::bind(addr).map(Listener::Tcp),
+            Self::Unix => UnixListener::bind(UNIX, addr).map(Listener::Unix),
         }
     }
 }
@@ -41,6 +46,8 @@ impl Network {
 pub(in crate::soft) enum Listener {
     /// Of TCP.
     Tcp(TcpListener),
+    /// Of unix sockets.
+    Unix(UnixListener),
 }
 
 impl Listener {
@@ -48,6 +55,7 @@ impl Listener {
     pub(in crate::soft) fn local_addr(&self) -> Result<SocketAddr, Errno> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),
+            Self::Unix(listener) => Ok(listener.local_addr()),
         }
     }
 
@@ -61,6 +69,7 @@ impl Listener {
     ) -> Result<Option<Socket>, Errno> {
         match self {
             Self::Tcp(listener) => Ok(listener.accept(silence_max)?.map(Socket::Tcp)),
+            Self::Unix(listener) => Ok(listener.accept()?.map(Socket::Unix)),
         }
     }
 }
@@ -69,6 +78,10 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
         }
     }
 }
+
+/// The kind in the name of a socket that carries the bytes itself.
+const UNIX: &str = "unix";
