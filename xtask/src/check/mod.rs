@@ -2,6 +2,7 @@
 
 mod layers;
 mod links;
+mod promises;
 mod sizes;
 
 use std::path::PathBuf;
@@ -27,10 +28,11 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 4] = [
+    let rules: [(&str, Vec<String>); 5] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
+        ("rows of SPECIFICATION.md", promises::faults(&texts)),
         ("paths outside the repository", links::strays(&texts)),
     ];
     let mut tally = Tally::default();
