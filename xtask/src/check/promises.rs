@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-/// What a row can name as its proof.
+/// What a row can name as its proof: a function, or a file with a test in it or an example.
 struct Proofs<'a> {
     functions: BTreeSet<&'a str>,
     files: BTreeSet<&'a Path>,
@@ -96,7 +96,11 @@ impl<'a> Proofs<'a> {
         let sources = texts.with_extension("rs").flat_map(|(_, text)| text.split("fn ").skip(1));
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         let functions = sources.filter_map(|rest| rest.split(is_end).next()).collect();
-        Self { functions, files: texts.0.iter().map(|(path, _)| path.as_path()).collect() }
+        let proves = |path: &Path, text: &str| {
+            TESTS.iter().any(|mark| text.contains(mark)) || path.iter().any(|p| p == "examples")
+        };
+        let files = texts.with_extension("rs").filter(|(path, text)| proves(path, text));
+        Self { functions, files: files.map(|(path, _)| path.as_path()).collect() }
     }
 
     fn have(&self, name: &str) -> bool {
@@ -118,6 +122,8 @@ fn alternatives(name: &str) -> Vec<String> {
 const PAGE: &str = "SPECIFICATION.md";
 /// A row that is longer holds two promises, or a story.
 const ROW_MAX: usize = 200;
+/// By one of these a file of tests is known.
+const TESTS: [&str; 3] = ["#[test]", "::test]", "::test("];
 /// Proofs that are programs to run, and tests of Samba's.
 const COMMANDS: [&str; 4] = ["xtask ", "cargo ", "landfast ", "smb2."];
 
@@ -128,8 +134,10 @@ mod tests {
     fn of(rows: &str) -> Vec<String> {
         faults(&Texts(vec![
             (PAGE.into(), format!("| # | promise | bound | proof |\n|---|---|---|---|\n{rows}\n")),
-            ("crates/a/tests/b.rs".into(), "fn it_is_so() {}".to_owned()),
-            ("crates/a/tests/c.rs".into(), String::new()),
+            ("crates/a/tests/b.rs".into(), "#[test]\nfn it_is_so() {}".to_owned()),
+            ("crates/a/tests/c.rs".into(), "#[tokio::test]".to_owned()),
+            ("crates/a/src/e.rs".into(), "mod tests;".to_owned()),
+            ("crates/a/examples/f.rs".into(), String::new()),
         ]))
     }
 
@@ -152,14 +160,13 @@ mod tests {
 
     #[test]
     fn proofs_that_exist_are_found() {
-        let proof =
-            "`it_is_so`, `a/tests/{b,c}.rs`, `a/tests`, `xtask kill9`, `smb2.*`, **pending**";
+        let proof = "`it_is_so`, `a/tests/{b,c}.rs`, `a/tests`, `a/examples/f.rs`, `xtask kill9`, **pending**";
         assert_eq!(of(&format!("| D1 | x | 3 | {proof} |")), [""; 0]);
     }
 
     #[test]
     fn a_proof_that_does_not_exist_is_named_with_its_row() {
-        for proof in ["it_was_so", "a/tests/d.rs", "a/te"] {
+        for proof in ["it_was_so", "a/tests/d.rs", "a/te", "a/src/e.rs"] {
             let found = of(&format!("| D1 | x | | `{proof}` |"));
             assert_eq!(found, [format!("{PAGE}: D1: no {proof}")]);
         }
