@@ -1,11 +1,11 @@
 //! Which crate may use which: the table of ARCHITECTURE.md, enforced.
 //!
 //! ```text
-//! 0  pmem
-//! 1  iwarp   smbdirect
+//! 0  basics
+//! 1  pmem   iwarp   smbdirect
 //! 2  rdma  (pmem, iwarp)
 //! 3  smb   (smbdirect)
-//! 4  server   client  (pmem, rdma, smb, smbdirect)
+//! 4  server   client  (basics, pmem, rdma, smb, smbdirect)
 //! 6  cli   (all)
 //! ```
 
@@ -60,7 +60,8 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
@@ -73,8 +74,9 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("xtask", &[]),
 ];
 const BELOW_SERVER_AND_CLIENT: &[&str] =
-    &["landfast-pmem", "landfast-rdma", "landfast-smb", "landfast-smbdirect"];
+    &["landfast-basics", "landfast-pmem", "landfast-rdma", "landfast-smb", "landfast-smbdirect"];
 const LIBRARIES: &[&str] = &[
+    "landfast-basics",
     "landfast-pmem",
     "landfast-iwarp",
     "landfast-smbdirect",

@@ -1,0 +1,29 @@
+//! What every layer needs and no domain owns.
+//!
+//! Start at [`Environment`]: what a program reads of the world beside its inputs. It is a value that
+//! is passed down, never a global, so that two servers of one process can live in two environments.
+//!
+//! | read | in production | under a test's control |
+//! |---|---|---|
+//! | [`Clock::now`] | the kernel's monotonic clock | [`ManualClock`] |
+//! | [`Clock::time_of_day`] | the kernel's wall clock | [`ManualClock`] |
+//! | [`Random::fill`] | the kernel's generator | [`SeededRandom`] |
+//!
+//! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
+//! looks for such reads. Tasks, timers and blocking work are still tokio's.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod environment;
+mod manual_clock;
+mod random;
+mod seeded_random;
+
+pub use clock::{Clock, TimeSource};
+pub use environment::Environment;
+/// Why the kernel has no random numbers.
+pub use getrandom::Error as RandomError;
+pub use manual_clock::ManualClock;
+pub use random::{Random, RandomSource};
+pub use seeded_random::SeededRandom;
