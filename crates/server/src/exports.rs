@@ -11,6 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use basics::Environment;
 use tracing::{info, warn};
 
 use crate::config::Users;
@@ -32,10 +33,11 @@ pub(crate) fn open(
     wanted: &[&ShareConfig],
     kept: &[Arc<Share>],
     names: &CommonNames,
+    environment: &Environment,
     users: &Users,
     capture: Option<&Path>,
 ) -> Result<Vec<Arc<Share>>, ShareOpenError> {
-    let mut opened = look(wanted, kept, names, users, capture)?;
+    let mut opened = look(wanted, kept, names, environment, users, capture)?;
     for share in &mut opened {
         share.take_over()?;
         announce(share);
@@ -52,6 +54,7 @@ pub(crate) fn look(
     wanted: &[&ShareConfig],
     kept: &[Arc<Share>],
     names: &CommonNames,
+    environment: &Environment,
     users: &Users,
     capture: Option<&Path>,
 ) -> Result<Vec<Share>, ShareOpenError> {
@@ -59,6 +62,7 @@ pub(crate) fn look(
     for config in wanted {
         let mut share = Share::open(config)?;
         share.keep_names_in(names);
+        share.live_in(environment);
         opened.push(share);
     }
     let all: Vec<&Share> = kept.iter().map(|share| &**share).chain(&opened).collect();

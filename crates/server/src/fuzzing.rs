@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use basics::Environment;
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use smb::Guid;
@@ -79,6 +80,7 @@ impl Machine {
         };
         let grace = Duration::from_secs(60);
         let core = Arc::new(Core::new(CoreParts {
+            environment: Environment::host(),
             limits,
             shares: vec![Arc::new(share)],
             names: CommonNames::default(),

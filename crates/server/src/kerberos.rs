@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use basics::{Random, RandomError};
 use smb::auth::kerberos::{
     KerberosFreshness, KerberosService, Keytab, KeytabError, Principal, PrincipalError,
 };
@@ -100,15 +101,15 @@ impl Tickets {
     }
 
     /// What the next logon takes.
-    pub(crate) fn one(&self) -> Result<OneTicket, getrandom::Error> {
+    pub(crate) fn one(&self, random: &Random) -> Result<OneTicket, RandomError> {
         let mut fresh = KerberosFreshness {
             now: now(),
             confounder: [0; 16],
             subkey: Zeroizing::new([0; 32]),
-            sequence: getrandom::u32()?,
+            sequence: random.u32()?,
         };
-        getrandom::fill(&mut fresh.confounder)?;
-        getrandom::fill(&mut fresh.subkey[..])?;
+        random.fill(&mut fresh.confounder)?;
+        random.fill(&mut fresh.subkey[..])?;
         Ok((Arc::clone(&self.service), self.keytab(), fresh))
     }
 

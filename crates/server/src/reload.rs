@@ -101,7 +101,7 @@ fn replace(
     let is_open = |config: &&ShareConfig| named(&before, &config.name).is_some();
     let (goes_on, new): (Vec<_>, Vec<_>) = wanted.iter().partition(is_open);
     let kept: Vec<_> = goes_on.iter().filter_map(|config| named(&before, &config.name)).collect();
-    let added = exports::open(&new, &kept, &core.names, &users, capture)?;
+    let added = exports::open(&new, &kept, &core.names, &core.environment, &users, capture)?;
     let mut reloaded = Reloaded {
         added: new.iter().map(|config| config.name.clone()).collect(),
         moved: names(kept.iter().filter(|share| share.has_moved())),

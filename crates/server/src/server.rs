@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use basics::{Environment, Random, RandomError};
 use pmem::DurabilityClass;
 use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,18 @@ impl Server {
     ///
     /// # Errors
     /// A share cannot be exported, an address cannot be listened on.
-    pub async fn start(mut config: ServerConfig) -> Result<Running, StartError> {
+    pub async fn start(config: ServerConfig) -> Result<Running, StartError> {
+        Self::start_in(Environment::host(), config).await
+    }
+
+    /// [`Server::start`] with other clocks and random numbers than the kernel's.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_in(
+        environment: Environment,
+        mut config: ServerConfig,
+    ) -> Result<Running, StartError> {
         if let Some(count) = descriptors::raise()
             && !descriptors::fit(&mut config, count)
         {
@@ -64,13 +76,14 @@ impl Server {
         let open = |listen| open_engine(listen, &config);
         let engine = config.rdma_listen.map(open).transpose()?;
         let mut guid = [0; 16];
-        getrandom::fill(&mut guid).map_err(StartError::HostRandom)?;
-        let first_serial = first_serial().map_err(StartError::HostRandom)?;
+        environment.random.fill(&mut guid).map_err(StartError::HostRandom)?;
+        let first_serial = first_serial(&environment.random).map_err(StartError::HostRandom)?;
         // Last of all that fails for what else runs here: a server that does not start takes no log from another.
         let wanted: Vec<_> = config.shares.iter().collect();
         let (names, capture) = (CommonNames::default(), config.rdma_capture.as_deref());
-        let shares = exports::open(&wanted, &[], &names, &config.users, capture)?;
+        let shares = exports::open(&wanted, &[], &names, &environment, &config.users, capture)?;
         let core = Arc::new(Core::new(CoreParts {
+            environment,
             limits: config.limits,
             shares,
             names,
@@ -124,7 +137,8 @@ impl Server {
         check_names(config)?;
         let wanted: Vec<_> = config.shares.iter().collect();
         let capture = config.rdma_capture.as_deref();
-        let shares = exports::look(&wanted, &[], &CommonNames::default(), &config.users, capture)?;
+        let (names, environment) = (CommonNames::default(), Environment::host());
+        let shares = exports::look(&wanted, &[], &names, &environment, &config.users, capture)?;
         Ok(shares.iter().map(Share::class).collect())
     }
 }
@@ -138,8 +152,8 @@ fn check_names(config: &ServerConfig) -> Result<(), StartError> {
 
 // Random in its upper half: a client that comes back to a server that has started again must not
 // find somebody's other file under the number of its own.
-fn first_serial() -> Result<u64, getrandom::Error> {
-    Ok(u64::from(getrandom::u32()? >> 1) << 32 | 1)
+fn first_serial(random: &Random) -> Result<u64, RandomError> {
+    Ok(u64::from(random.u32()? >> 1) << 32 | 1)
 }
 
 fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, StartError> {
@@ -398,7 +412,7 @@ pub enum StartError {
     HostThread(std::io::Error),
     /// The system has no random numbers.
     #[error("no random numbers: {0}")]
-    HostRandom(getrandom::Error),
+    HostRandom(RandomError),
 }
 
 /// Connections that wait to be taken, on a socket that was handed over.

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
+use basics::{Environment, RandomError};
 use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
 
@@ -39,6 +40,8 @@ use crate::transport::admission::WaitingRoom;
 /// Everything connections share.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// Its clocks and random numbers.
+    pub(crate) environment: Environment,
     pub(crate) limits: Limits,
     /// Replaced, never changed: whoever looks sees one configuration.
     shares: RwLock<Arc<[Arc<Share>]>>,
@@ -153,6 +156,7 @@ pub(crate) struct Counters {
 /// What a core is made of.
 #[derive(Debug)]
 pub(crate) struct CoreParts {
+    pub(crate) environment: Environment,
     pub(crate) limits: Limits,
     pub(crate) shares: Vec<Arc<Share>>,
     /// What the shares keep of names.
@@ -203,10 +207,20 @@ impl Core {
 
     pub(crate) fn new(parts: CoreParts) -> Self {
         let CoreParts {
-            limits, shares, names, users, signing, encrypt_required, guid, push, ..
+            environment,
+            limits,
+            shares,
+            names,
+            users,
+            signing,
+            encrypt_required,
+            guid,
+            push,
+            ..
         } = parts;
         let orphans = Arc::new(Orphans::new());
         Self {
+            environment,
             nodes: Nodes::new(limits.break_timeout, Arc::clone(&orphans)),
             accounts: Accounts::new(&limits),
             reactor: Arc::default(),
@@ -309,12 +323,12 @@ impl Core {
     }
 
     /// A session id that is nobody's else until this is dropped, nor after a session of it was added.
-    pub(crate) fn reserve_session_id(self: &Arc<Self>) -> Result<ReservedId, getrandom::Error> {
+    pub(crate) fn reserve_session_id(self: &Arc<Self>) -> Result<ReservedId, RandomError> {
         loop {
             // Random, so that a stale one of before a restart is nobody's; whoever guesses one has
             // no key. In 32 bits, which is all that some clients keep of it (smbtorture's
             // smb2.session-id), and all that nonces hold of it (`smb::crypto`).
-            let id = u64::from(getrandom::u32()?);
+            let id = u64::from(self.environment.random.u32()?);
             if self.sessions().reserve(id) {
                 return Ok(ReservedId { id, core: Arc::downgrade(self) });
             }

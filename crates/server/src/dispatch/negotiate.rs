@@ -102,7 +102,7 @@ pub(crate) fn handle(
     };
     debug!(peer = %link.peer, %dialect, signing = ?agreed.signing, cipher = ?agreed.cipher, "negotiated");
     let mut salt = [0; 32];
-    getrandom::fill(&mut salt).map_err(Violation::HostRandom)?;
+    core.environment.random.fill(&mut salt).map_err(Violation::HostRandom)?;
     let contexts = choice.contexts(&request, &salt);
     let response = response(link, dialect, capabilities, contexts);
     let _ = link.agreed.set(agreed);

@@ -33,7 +33,6 @@ use tracing::{debug, info, warn};
 use super::binding::{self, Refusal, Signatory};
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
-use crate::kerberos::Tickets;
 use crate::limits::{
     GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, UNAUTHENTICATED_FRAME_MAX,
     USER_NAME_MAX,
@@ -406,7 +405,7 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
         Purpose::Again(channel) => (channel.session.identity.is_guest(), true),
     };
     let mut challenge = [0; 8];
-    getrandom::fill(&mut challenge).map_err(Violation::HostRandom)?;
+    core.environment.random.fill(&mut challenge).map_err(Violation::HostRandom)?;
     let config = AcceptorConfig {
         computer: COMPUTER_NAME.to_owned(),
         dns: COMPUTER_NAME.to_lowercase(),
@@ -416,7 +415,7 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
     let fresh = Freshness { challenge, now_filetime: now().0 };
     let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
     let users = core.users();
-    let ticket = users.tickets().map(Tickets::one).transpose();
+    let ticket = users.tickets().map(|tickets| tickets.one(&core.environment.random)).transpose();
     let ticket = ticket.map_err(Violation::HostRandom)?;
     Ok(Logon::new(config, users.store(), fresh, ticket, throttle))
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use basics::Environment;
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 use rdma::{
     Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, Placement, PollPolicy,
@@ -64,6 +65,7 @@ impl Gate for TestGate {
 
 fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
     Arc::new(Core::new(CoreParts {
+        environment: Environment::host(),
         limits,
         shares: Vec::new(),
         names: CommonNames::default(),

@@ -78,7 +78,7 @@ fn grant(
     }
     let rights = asked.rights & KNOWN_RIGHTS;
     let mut token = [0; 32];
-    if let Err(error) = getrandom::fill(&mut token) {
+    if let Err(error) = call.link.core.environment.random.fill(&mut token) {
         warn!(%error, "push refused: no random numbers");
         return Err(Refusal::RESOURCES);
     }

@@ -14,6 +14,7 @@
 use std::hash::{Hash, Hasher};
 use std::os::fd::AsFd;
 
+use basics::Random;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -57,9 +58,9 @@ impl Binding {
     }
 
     /// For a file that gets its first stream.
-    pub(super) fn new(file: impl AsFd) -> Result<Self, ShareError> {
+    pub(super) fn new(file: impl AsFd, random: &Random) -> Result<Self, ShareError> {
         let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
+        random.fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
         let (key, _) = identify(file)?;
         Ok(Self { inode: key.inode, id })
     }

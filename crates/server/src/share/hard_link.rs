@@ -18,6 +18,7 @@
 
 use std::os::fd::OwnedFd;
 
+use basics::Random;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -72,7 +73,7 @@ impl Share {
         let streams = Binding::to_bury(&replaced);
         let new = self.new_links()?;
         let held = (held, self.name_locks.hold([identify(&new)?.0]));
-        let name = random_name()?;
+        let name = random_name(&self.environment.random)?;
         add_name(entry, &new, &name)?;
         let take = || match rustix::fs::renameat(&new, &*name, &target, leaf) {
             Err(Errno::XDEV) => Err(ShareError::CrossDevice),
@@ -137,9 +138,9 @@ fn open_new(homes: &OwnedFd) -> Result<OwnedFd, Errno> {
     open_beneath(homes, NEW, flags, Mode::empty())
 }
 
-pub(super) fn random_name() -> Result<String, ShareError> {
+pub(super) fn random_name(random: &Random) -> Result<String, ShareError> {
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
+    random.fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
     Ok(format!("{:032x}", u128::from_be_bytes(id)))
 }
 

@@ -46,7 +46,7 @@ impl Share {
     // The directory first: a crash leaves one that is empty and nobody's, never a file that names
     // what is not there.
     fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
-        let binding = Binding::new(&file)?;
+        let binding = Binding::new(&file, &self.environment.random)?;
         let homes = self.homes()?;
         let _changing = (self.changing(&self.root)?, self.changing(&homes)?);
         let directory = binding.directory();

@@ -57,6 +57,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use basics::Environment;
 use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
@@ -182,6 +183,7 @@ pub struct Share {
     left_over: LeftOver,
     /// Held while a symbolic link is made or moved, and while a directory is moved up: one lock of all shares.
     links: Arc<Mutex<()>>,
+    environment: Environment,
 }
 
 impl Share {
@@ -213,6 +215,7 @@ impl Share {
             journal: None,
             left_over: LeftOver::new(Vec::new()),
             links: Arc::default(),
+            environment: Environment::host(),
         })
     }
 
@@ -248,6 +251,11 @@ impl Share {
         let CommonNames { unsynced, name_locks, names, links } = common.clone();
         (self.unsynced, self.name_locks) = (unsynced, name_locks);
         (self.names, self.links) = (names, links);
+    }
+
+    /// Reads the clocks and random numbers of its server.
+    pub(crate) fn live_in(&mut self, environment: &Environment) {
+        self.environment = environment.clone();
     }
 
     #[cfg(test)]

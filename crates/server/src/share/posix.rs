@@ -141,9 +141,10 @@ impl Share {
         // The directory of new links lies on the top's file system: what is mounted below has its own names.
         let apart = self.new_links()?;
         let is_mounted = identify(&apart)?.0.device != directory.device;
+        let random = &self.environment.random;
         let (new, name) = match is_mounted {
-            true => (&parent, format!(".landfast-{}", random_name()?)),
-            false => (&apart, random_name()?),
+            true => (&parent, format!(".landfast-{}", random_name(random)?)),
+            false => (&apart, random_name(random)?),
         };
         // Held or not: no other request has a name there that nobody knows, but a sweep takes what is not locked.
         let swept = (!is_mounted).then(|| identify(new)).transpose()?.map(|(key, _)| key);

@@ -21,6 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use basics::RandomError;
 use smb::Command;
 use smb::NtStatus;
 use smb::ParseError;
@@ -464,7 +465,7 @@ pub(crate) enum Violation {
     HostPanicked,
     /// The system has no random numbers.
     #[error("no random numbers: {0}")]
-    HostRandom(getrandom::Error),
+    HostRandom(RandomError),
     /// An answer cannot be sent.
     #[error(transparent)]
     Frame(#[from] FrameError),

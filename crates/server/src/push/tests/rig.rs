@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use basics::Environment;
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use rustix::fs::{CWD, FileType, Mode};
@@ -112,6 +113,7 @@ impl Rig {
         change(&mut share);
         let share = Arc::new(share);
         let core = Arc::new(Core::new(CoreParts {
+            environment: Environment::host(),
             limits: Limits::default(),
             shares: vec![Arc::clone(&share)],
             names: CommonNames::default(),
