@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use basics::{Random, RandomError};
+use basics::{Environment, RandomError};
 use smb::auth::kerberos::{
     KerberosFreshness, KerberosService, Keytab, KeytabError, Principal, PrincipalError,
 };
@@ -18,7 +18,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use crate::service::now;
+use crate::service::file_time;
 use crate::users::Stamp;
 
 /// How tickets are taken.
@@ -101,9 +101,10 @@ impl Tickets {
     }
 
     /// What the next logon takes.
-    pub(crate) fn one(&self, random: &Random) -> Result<OneTicket, RandomError> {
+    pub(crate) fn one(&self, environment: &Environment) -> Result<OneTicket, RandomError> {
+        let random = &environment.random;
         let mut fresh = KerberosFreshness {
-            now: now(),
+            now: file_time(&environment.clock),
             confounder: [0; 16],
             subkey: Zeroizing::new([0; 32]),
             sequence: random.u32()?,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
-use basics::{Environment, RandomError};
+use basics::{Clock, Environment, RandomError};
 use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
 
@@ -200,7 +200,7 @@ impl Core {
             caller: caller.unwrap_or_default().to_owned(),
             shares: self.shares().iter().filter(is_seen).map(directory).chain([pipes]).collect(),
             accounts: caller.is_some().then(|| self.users().store()),
-            now: now(),
+            now: file_time(&self.environment.clock),
             uptime: self.started.elapsed(),
         }
     }
@@ -405,8 +405,8 @@ impl Core {
 }
 
 /// The time of day, as SMB counts it.
-pub(crate) fn now() -> FileTime {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+pub(crate) fn file_time(clock: &Clock) -> FileTime {
+    let since = clock.time_of_day().duration_since(std::time::UNIX_EPOCH);
     let ns = since.map_or(0, |elapsed| i128::try_from(elapsed.as_nanos()).unwrap_or(i128::MAX));
     FileTime::from_unix_ns(ns)
 }

@@ -105,7 +105,7 @@ pub(super) fn admit(link: &Link, header: &Header, pdu: &mut [u8]) -> Result<Arc<
     if !is_proven {
         return refuse(NtStatus::ACCESS_DENIED);
     }
-    if session.is_expired() {
+    if session.is_expired(&link.core.environment.clock) {
         return refuse(NtStatus::NETWORK_SESSION_EXPIRED);
     }
     // MS-SMB2 §3.3.5.5: multichannel is 3.0 and later.

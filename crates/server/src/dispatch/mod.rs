@@ -45,7 +45,7 @@ use self::frame::{FrameError, Outcome, Terms};
 use crate::limits::ANSWER_UNCOUNTED_MAX;
 use crate::state::reads::Rest;
 use crate::state::work::Working;
-use crate::state::{Channel, Room};
+use crate::state::{Channel, Link, Room};
 
 pub(crate) use self::create::PushWish;
 
@@ -86,7 +86,9 @@ pub(crate) fn answer_now(
     let work = begin_work(header, asker.channel);
     let attempt = match header.command {
         _ if work.is_err() => Some(Err(NtStatus::USER_SESSION_DELETED)),
-        _ if is_expired(header, asker.channel) => Some(Err(NtStatus::NETWORK_SESSION_EXPIRED)),
+        _ if is_expired(header, asker.channel, asker.link) => {
+            Some(Err(NtStatus::NETWORK_SESSION_EXPIRED))
+        }
         Command::READ => read::now(asker, pdu, out, &mut rest),
         Command::WRITE => write::now(asker, pdu, out),
         Command::FLUSH => flush::now(asker, pdu, out),
@@ -111,7 +113,7 @@ pub(crate) fn answer_now(
 
 /// Answers a request that may take its time.
 pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
-    if is_expired(&call.header, &call.channel) {
+    if is_expired(&call.header, &call.channel, &call.link) {
         return Err(NtStatus::NETWORK_SESSION_EXPIRED);
     }
     if is_of_a_tree(call.header.command) {
@@ -175,9 +177,9 @@ fn begin_work(header: &Header, channel: &Channel) -> Result<Option<Working>, NtS
 }
 
 // MS-SMB2 §3.3.5.2.9: whose ticket has ended may still give back what it has.
-fn is_expired(header: &Header, channel: &Channel) -> bool {
+fn is_expired(header: &Header, channel: &Channel, link: &Link) -> bool {
     let goes_on = [Command::LOGOFF, Command::CLOSE, Command::LOCK, Command::ECHO];
-    !goes_on.contains(&header.command) && channel.session.is_expired()
+    !goes_on.contains(&header.command) && channel.session.is_expired(&link.core.environment.clock)
 }
 
 fn echo(pdu: &[u8], out: &mut Vec<u8>) -> Outcome {

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::frame::{self, Terms};
 use crate::config::SigningPolicy;
-use crate::service::{Core, now};
+use crate::service::{Core, file_time};
 use crate::state::{Agreed, Connection, Link, Stage, Violation};
 
 /// Answers an SMB1 NEGOTIATE that offers SMB2; everything else of SMB1 ends the connection.
@@ -278,7 +278,7 @@ fn response<'a>(
         transact_size_max: size(link.transact_size_max()),
         read_size_max: size(core.limits.io_size_max),
         write_size_max: size(core.limits.io_size_max),
-        system_time: now(),
+        system_time: file_time(&core.environment.clock),
         // The moment of the last start helps an attacker more than a client.
         start_time: smb::FileTime::ZERO,
         token: if core.users().tickets().is_some() { KERBEROS_HINT } else { NEGOTIATE_HINT },

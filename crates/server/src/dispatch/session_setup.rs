@@ -38,7 +38,7 @@ use crate::limits::{
     USER_NAME_MAX,
 };
 use crate::panics::Owed;
-use crate::service::now;
+use crate::service::file_time;
 use crate::state::session::SessionParts;
 use crate::state::work::Work;
 use crate::state::{
@@ -412,10 +412,10 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
         allow_anonymous,
         allow_guests,
     };
-    let fresh = Freshness { challenge, now_filetime: now().0 };
+    let fresh = Freshness { challenge, now_filetime: file_time(&core.environment.clock).0 };
     let throttle = (Arc::clone(&core.throttle), connection.link.peer.ip());
     let users = core.users();
-    let ticket = users.tickets().map(|tickets| tickets.one(&core.environment.random)).transpose();
+    let ticket = users.tickets().map(|tickets| tickets.one(&core.environment)).transpose();
     let ticket = ticket.map_err(Violation::HostRandom)?;
     Ok(Logon::new(config, users.store(), fresh, ticket, throttle))
 }

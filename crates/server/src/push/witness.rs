@@ -16,7 +16,6 @@ use pmem::{
 };
 
 use super::region::Region;
-use crate::service;
 use crate::state::node::Node;
 
 /// What a region is made of.
@@ -140,7 +139,7 @@ impl Region {
     pub(super) fn settle_time(&self) {
         if self.take_note() {
             // Times are advice; a file whose time cannot be set is served all the same.
-            let _ = self.entry.note_written(service::now().0);
+            let _ = self.entry.note_written();
         }
     }
 

@@ -26,6 +26,7 @@ use std::sync::LazyLock;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use super::disk_clock;
 use super::error::ShareError;
 use super::extended::lacks;
 use super::metadata::FileKey;
@@ -119,7 +120,7 @@ pub(super) struct NotedChange {
 impl NotedChange {
     /// To be saved at once.
     pub(super) fn now(time: u64) -> Self {
-        Self { time, noted_at: crate::service::now().0 }
+        Self { time, noted_at: disk_clock::file_time() }
     }
 
     /// The change time of an inode whose own is `own`.

@@ -17,6 +17,7 @@ use crate::access::MaySet;
 use super::append;
 use super::attributes::{self, DosAttributes};
 use super::device::Device;
+use super::disk_clock;
 use super::error::ShareError;
 use super::handle::Handle;
 use super::inline::InlineIo;
@@ -377,9 +378,10 @@ impl Entry {
         self.note(change)
     }
 
-    /// Notes that bytes were written at this time, where no system call wrote them.
-    pub(crate) fn note_written(&self, at: u64) -> Result<(), ShareError> {
-        self.note(BasicChange { write: Some(at), ..BasicChange::default() })
+    /// Notes that bytes were written until now, where no system call wrote them.
+    pub(crate) fn note_written(&self) -> Result<(), ShareError> {
+        let write = Some(disk_clock::file_time());
+        self.note(BasicChange { write, ..BasicChange::default() })
     }
 
     /// Notes that the file was created when the one was that had its name.

@@ -190,9 +190,14 @@ pub(super) fn kind(stat: &Statx) -> FileType {
 }
 
 fn to_file_time(time: StatxTimestamp) -> u64 {
+    file_time_of(time.tv_sec, time.tv_nsec)
+}
+
+/// The FILETIME of seconds and nanoseconds of the Unix epoch.
+pub(super) fn file_time_of(seconds: i64, nanoseconds: u32) -> u64 {
     // Times before 1601 or after 60056 clamp: a client can do nothing better with them.
-    let ticks = (i128::from(time.tv_sec) + UNIX_EPOCH_SECONDS) * TICKS_PER_SECOND
-        + i128::from(time.tv_nsec / 100);
+    let ticks = (i128::from(seconds) + UNIX_EPOCH_SECONDS) * TICKS_PER_SECOND
+        + i128::from(nanoseconds / 100);
     u64::try_from(ticks.max(0)).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs())
 }
 

@@ -18,6 +18,7 @@ mod change;
 mod creation;
 mod device;
 mod directory;
+mod disk_clock;
 mod entry;
 mod error;
 mod extended;

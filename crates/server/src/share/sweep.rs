@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -22,6 +22,7 @@ use thiserror::Error;
 
 use super::Share;
 use super::binding::Binding;
+use super::disk_clock;
 use super::error::ShareError;
 use super::homes;
 use super::lookup::open_beneath;
@@ -97,14 +98,14 @@ impl Share {
             Err(ShareError::NotFound) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let before = SystemTime::now() - young;
+        let before = disk_clock::since_epoch().saturating_sub(young);
         let mut old = Vec::new();
         for name in entries(&homes)? {
             let Some(binding) = Binding::of_directory(&name) else { continue };
             let stat = rustix::fs::statat(&homes, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?;
             let changed =
                 since_epoch(stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0));
-            if UNIX_EPOCH + changed <= before {
+            if changed <= before {
                 old.push(binding);
             }
         }
@@ -155,7 +156,7 @@ struct Walk {
 
 impl Walk {
     fn through(root: &OwnedFd) -> Result<Self, ShareError> {
-        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began = disk_clock::since_epoch();
         let mut walk = Self { began, ..Self::default() };
         let mut met = HashSet::new();
         let mut left = vec![String::from(".")];

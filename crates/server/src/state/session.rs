@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use basics::Clock;
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use smb::{Command, FileTime};
 use tokio::sync::Notify;
@@ -37,7 +38,7 @@ use crate::limits::{
     CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_GUEST_MAX,
     TREES_PER_SESSION_MAX,
 };
-use crate::service::{Core, now};
+use crate::service::{Core, file_time};
 
 /// Who a session belongs to.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -364,9 +365,9 @@ impl Session {
     }
 
     /// Whether its ticket has ended: then it does nothing more until it has shown another.
-    pub(crate) fn is_expired(&self) -> bool {
+    pub(crate) fn is_expired(&self, clock: &Clock) -> bool {
         let at = self.expires.load(Ordering::Acquire);
-        at != u64::MAX && at <= now().0
+        at != u64::MAX && at <= file_time(clock).0
     }
 
     pub(crate) fn is_closed(&self) -> bool {

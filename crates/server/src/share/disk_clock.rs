@@ -1,0 +1,18 @@
+//! The clock that gives inodes their times: the kernel's, whatever clock the server lives by.
+//!
+//! What is compared with times of inodes, or stands among them, is read here.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::metadata::file_time_of;
+
+/// The time of day since 1970.
+pub(super) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The time of day as a FILETIME.
+pub(super) fn file_time() -> u64 {
+    let now = since_epoch();
+    file_time_of(i64::try_from(now.as_secs()).unwrap_or(i64::MAX), now.subsec_nanos())
+}
