@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use basics::Environment;
+use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use smb::Guid;
@@ -90,7 +90,7 @@ impl Machine {
             guid: Guid([1; 16]),
             tcp_address: None,
             announced: Vec::new(),
-            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
+            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }, Clock::host()),
             runtime,
             first_serial: 1,
         }));
@@ -131,6 +131,7 @@ impl Machine {
             opening: None,
             signing_required: true,
             encrypt_required: false,
+            since: self.core.now(),
         }));
         let enter = |target| session.connect_tree(target, Rights::ALL).expect("room").id;
         let disk = enter(Target::Disk(Arc::clone(&self.core.shares()[0])));

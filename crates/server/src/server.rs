@@ -83,7 +83,6 @@ impl Server {
         let (names, capture) = (CommonNames::default(), config.rdma_capture.as_deref());
         let shares = exports::open(&wanted, &[], &names, &environment, &config.users, capture)?;
         let core = Arc::new(Core::new(CoreParts {
-            environment,
             limits: config.limits,
             shares,
             names,
@@ -93,7 +92,8 @@ impl Server {
             guid: Guid(guid),
             tcp_address: Some(tcp_address),
             announced: config.announced,
-            push: Push::new(config.push),
+            push: Push::new(config.push, environment.clock.clone()),
+            environment,
             runtime: tokio::runtime::Handle::current(),
             first_serial,
         }));
@@ -417,3 +417,49 @@ pub enum StartError {
 
 /// Connections that wait to be taken, on a socket that was handed over.
 const BACKLOG: i32 = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use basics::{Clock, ManualClock, SeededRandom, TimeSource};
+    use smb::FileTime;
+
+    use super::*;
+
+    async fn started(seed: u64, time: &Arc<ManualClock>) -> Running {
+        let environment = Environment {
+            clock: Clock::given(Arc::clone(time) as Arc<dyn TimeSource>),
+            random: Random::given(Arc::new(SeededRandom::new(seed))),
+        };
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        Server::start_in(environment, config).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn servers_of_one_seed_draw_the_same_numbers() {
+        let time = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+        let (one, same) = (started(1, &time).await, started(1, &time).await);
+        let other = started(2, &time).await;
+        let [one, same, other] = [&one, &same, &other].map(|running| {
+            let core = running.core();
+            (core.guid, core.next_serial(), core.reserve_session_id().unwrap().id())
+        });
+        assert_eq!(one, same);
+        assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2, "{one:?} {other:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_tells_the_time_of_its_environment() {
+        let time = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+        let running = started(1, &time).await;
+        time.advance(Duration::from_secs(90));
+        let host = running.core().host(None);
+        assert_eq!(host.uptime, Duration::from_secs(90));
+        assert_eq!(host.now, FileTime::from_unix_ns(90_000_000_000));
+        time.set_time_of_day(SystemTime::UNIX_EPOCH + Duration::from_secs(1));
+        let host = running.core().host(None);
+        assert_eq!(host.uptime, Duration::from_secs(90));
+        assert_eq!(host.now, FileTime::from_unix_ns(1_000_000_000));
+    }
+}

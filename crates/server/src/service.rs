@@ -201,7 +201,7 @@ impl Core {
             shares: self.shares().iter().filter(is_seen).map(directory).chain([pipes]).collect(),
             accounts: caller.is_some().then(|| self.users().store()),
             now: file_time(&self.environment.clock),
-            uptime: self.started.elapsed(),
+            uptime: self.now().saturating_duration_since(self.started),
         }
     }
 
@@ -218,12 +218,13 @@ impl Core {
             push,
             ..
         } = parts;
-        let orphans = Arc::new(Orphans::new());
+        let clock = environment.clock.clone();
+        let orphans = Arc::new(Orphans::new(clock.clone()));
         Self {
             environment,
-            nodes: Nodes::new(limits.break_timeout, Arc::clone(&orphans)),
+            nodes: Nodes::new(clock.clone(), limits.break_timeout, Arc::clone(&orphans)),
             accounts: Accounts::new(&limits),
-            reactor: Arc::default(),
+            reactor: Arc::new(Reactor::new(clock.clone())),
             limits,
             shares: RwLock::new(shares.into()),
             names,
@@ -240,7 +241,7 @@ impl Core {
             waiting: WaitingRoom::default(),
             guests: WaitingRoom::default(),
             throttle: Arc::new(Throttle::new()),
-            started: Instant::now(),
+            started: clock.now(),
             orphans,
             durable_opens: Arc::new(DurableOpens::new()),
             lease_keys: Arc::default(),
@@ -249,6 +250,11 @@ impl Core {
             sessions: Mutex::default(),
             next_serial: AtomicU64::new(parts.first_serial),
         }
+    }
+
+    /// The monotonic clock of the server.
+    pub(crate) fn now(&self) -> Instant {
+        self.environment.clock.now()
     }
 
     /// What is exported.

@@ -17,7 +17,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use smb::Command;
 use smb::NtStatus;
@@ -157,14 +156,14 @@ impl Job {
         let mut follows_interim = false;
         let mut breaks_wait = Vec::new();
         // A single request is not timed.
-        let mut shift = (count > 1).then(|| Shift::begin(Instant::now(), 0));
+        let mut shift = (count > 1).then(|| Shift::begin(link.core.now(), 0));
         for (index, element) in elements.into_iter().enumerate() {
             if let Some(shift) = shift.as_mut().filter(|_| index > 0)
-                && shift.is_over(Instant::now(), out.len())
+                && shift.is_over(link.core.now(), out.len())
             {
                 // Others of the thread have their turn: nothing in a long compound may have to wait.
                 tokio::task::yield_now().await;
-                *shift = Shift::begin(Instant::now(), out.len());
+                *shift = Shift::begin(link.core.now(), out.len());
             }
             if let Some(last) = answered.last() {
                 frame::link_pdu(&mut out, last.at);
@@ -192,7 +191,7 @@ impl Job {
             };
             if has_waited && let Some(shift) = &mut shift {
                 // Others had their turn.
-                *shift = Shift::begin(Instant::now(), out.len());
+                *shift = Shift::begin(link.core.now(), out.len());
             }
             follows_interim |= matches!(terms.route, Some(Route::Async(_)));
             frame::end_pdu(&mut out, at, &header, outcome, terms);

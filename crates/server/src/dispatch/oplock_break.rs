@@ -3,7 +3,6 @@
 //! Spec: MS-SMB2 §3.3.4.6, §3.3.4.7 (sending), §3.3.5.22 (acknowledgments).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use smb::Command;
 use smb::NtStatus;
@@ -103,7 +102,8 @@ async fn acknowledge_oplock(call: &mut Call, ack: OplockBreak, out: &mut Vec<u8>
         OplockLevel::II => Caching::READ,
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
-    let outcome = open.node.lock().leases.acknowledge(open.owner, kept, Instant::now());
+    let now = call.link.core.now();
+    let outcome = open.node.lock().leases.acknowledge(open.owner, kept, now);
     let answered = outcome.map_err(|error| match error {
         AcknowledgeError::NotBreaking
         | AcknowledgeError::NoSuchLease
@@ -135,7 +135,7 @@ async fn acknowledge_lease(call: &Call, ack: LeaseBreakAck, out: &mut Vec<u8>) -
         // MS-SMB2 §3.3.5.2.11 asks the tree that the request names. It may name any, and the lease is
         // that of other trees.
         trees.iter().try_for_each(|tree| call.asker().check_protection(tree))?;
-        state.leases.acknowledge(owner, Caching(ack.state.bits()), Instant::now())
+        state.leases.acknowledge(owner, Caching(ack.state.bits()), core.now())
     };
     let answered = outcome.map_err(|error| match error {
         AcknowledgeError::NoSuchLease => NtStatus::OBJECT_NAME_NOT_FOUND,

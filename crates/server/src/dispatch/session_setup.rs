@@ -417,7 +417,7 @@ fn acceptor(connection: &Connection, purpose: &Purpose) -> Result<Logon, Violati
     let users = core.users();
     let ticket = users.tickets().map(|tickets| tickets.one(&core.environment)).transpose();
     let ticket = ticket.map_err(Violation::HostRandom)?;
-    Ok(Logon::new(config, users.store(), fresh, ticket, throttle))
+    Ok(Logon::new(config, users.store(), fresh, ticket, throttle, core.environment.clock.clone()))
 }
 
 fn finish(
@@ -522,6 +522,7 @@ fn finish(
         opening,
         signing_required,
         encrypt_required: link.core.encrypt_required,
+        since: link.core.now(),
     }));
     session.set_expiry(accepted.expires);
     if !link.core.add_session(Arc::clone(&session)) {

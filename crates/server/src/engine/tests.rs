@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use basics::Environment;
+use basics::{Clock, Environment};
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 use rdma::{
     Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, Placement, PollPolicy,
@@ -75,7 +75,7 @@ fn core(runtime: &tokio::runtime::Runtime, limits: Limits) -> Arc<Core> {
         guid: Guid([1; 16]),
         tcp_address: None,
         announced: Vec::new(),
-        push: Push::new(PushPolicy::default()),
+        push: Push::new(PushPolicy::default(), Clock::host()),
         runtime: runtime.handle().clone(),
         first_serial: 1,
     }))

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use basics::Clock;
 use rdma::{ConnectionId, DisconnectReason, Engine, Event, QpConfig, QpId};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
@@ -38,6 +39,7 @@ pub(super) struct Thread {
     gate: Arc<dyn Gate>,
     push: PushSide,
     direct: Direct,
+    clock: Clock,
     owners: Owners,
     events: Vec<Event>,
     stopping: bool,
@@ -59,6 +61,7 @@ impl Thread {
             index,
             stop,
             gate,
+            clock: direct.core().environment.clock.clone(),
             direct,
             owners: Owners::default(),
             events: Vec::with_capacity(EVENTS_START),
@@ -101,7 +104,7 @@ impl Thread {
     fn work(&mut self, grace: Duration) -> usize {
         while !self.stop.load(Ordering::Acquire) {
             if !self.turn() {
-                let patience = self.direct.patience(Instant::now());
+                let patience = self.direct.patience(self.clock.now());
                 self.engine.wait(patience);
             }
         }
@@ -110,9 +113,9 @@ impl Thread {
         self.commands.close();
         self.push.disconnect_all(&mut *self.engine);
         self.direct.disconnect_all(&mut *self.engine);
-        let end = Instant::now() + grace;
+        let end = self.clock.now() + grace;
         while !self.owners.is_empty() {
-            let now = Instant::now();
+            let now = self.clock.now();
             if now >= end {
                 break;
             }
@@ -127,7 +130,7 @@ impl Thread {
     fn turn(&mut self) -> bool {
         let mut worked = self.take_commands();
         self.engine.poll(&mut self.events);
-        let now = Instant::now();
+        let now = self.clock.now();
         let mut events = mem::take(&mut self.events);
         worked |= !events.is_empty();
         for event in events.drain(..) {
@@ -211,7 +214,7 @@ impl Thread {
         }
         match request::wanted(&request.private_data) {
             Wanted::SmbDirect => {
-                let accepted = self.direct.accept(&mut *self.engine, &request, Instant::now());
+                let accepted = self.direct.accept(&mut *self.engine, &request, self.clock.now());
                 if let Some((qp, direct)) = accepted {
                     self.owners.insert(qp, Owner::Direct(direct));
                 }

@@ -3,7 +3,6 @@
 //! Spec: docs/push-mode.md, "Push connection".
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use smb::push::{PushAccept, PushConnect, PushConnectionId};
 use smb::{NtStatus, ParseError};
@@ -47,7 +46,7 @@ impl Push {
         })?;
         let id = PushConnectionId(self.next_id());
         let mut tables = self.lock();
-        let now = Instant::now();
+        let now = self.clock.now();
         let bearer = tables.tokens.bearer(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
         // Before the token is spent: it stays good for another try.
         if !tables.places.may_take(&bearer.holder) {
@@ -75,8 +74,9 @@ pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
+    use basics::Clock;
     use smb::push::PushToken;
 
     use super::*;
@@ -86,7 +86,8 @@ mod tests {
     const ENGINE: EngineConnection = EngineConnection(1);
 
     fn push(connections_max: u32) -> (Push, Vec<u8>) {
-        let push = Push::new(PushPolicy { connections_max, ..PushPolicy::default() });
+        let policy = PushPolicy { connections_max, ..PushPolicy::default() };
+        let push = Push::new(policy, Clock::host());
         let now = Instant::now();
         let expires = now + Duration::from_secs(30);
         let bearer = Bearer { session_id: 7, holder: Identity::user("user") };
@@ -132,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_user_with_all_the_connections_it_can_get_leaves_some_to_others() {
-        let push = Push::new(PushPolicy { connections_max: 8, ..PushPolicy::default() });
+        let policy = PushPolicy { connections_max: 8, ..PushPolicy::default() };
+        let push = Push::new(policy, Clock::host());
         let dial = |number: u8, name: &str| {
             let now = Instant::now();
             let bearer = Bearer { session_id: 7, holder: Identity::user(name) };

@@ -36,6 +36,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use basics::Clock;
 use smb::push::PushConnectionId;
 
 use self::regions::Regions;
@@ -58,6 +59,7 @@ pub(crate) use witness::{forget_times, settle_times};
 #[derive(Debug)]
 pub(crate) struct Push {
     policy: PushPolicy,
+    clock: Clock,
     engine: OnceLock<Attached>,
     tables: Mutex<Tables>,
     next_id: AtomicU64,
@@ -119,11 +121,12 @@ impl Tables {
 }
 
 impl Push {
-    pub(crate) fn new(policy: PushPolicy) -> Self {
+    pub(crate) fn new(policy: PushPolicy, clock: Clock) -> Self {
         Self {
             engine: OnceLock::new(),
             tables: Mutex::new(Tables::new(&policy)),
             policy,
+            clock,
             next_id: AtomicU64::new(1),
         }
     }

@@ -4,7 +4,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pmem::DurabilityClass;
 use smb::create::CreateResponseContext;
@@ -82,7 +81,7 @@ fn grant(
         warn!(%error, "push refused: no random numbers");
         return Err(Refusal::RESOURCES);
     }
-    let now = Instant::now();
+    let now = call.link.core.now();
     let session = call.session();
     let bearer = Bearer { session_id: session.id, holder: session.identity.clone() };
     let expires = now + push.policy.token_lifetime;

@@ -6,7 +6,7 @@
 //! leaves it half done.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smb::NtStatus;
 use smb::push::{RECALLS_MAX, Recall, RecallReason, RecallRequest, RecallResponse, Rights};
@@ -59,7 +59,7 @@ pub(super) async fn take_back(
     if regions.is_empty() {
         return;
     }
-    let now = Instant::now();
+    let now = core.now();
     let mut asked = Vec::with_capacity(regions.len());
     for region in regions {
         let deadline = region.recall(reason, now, grace);
@@ -203,7 +203,7 @@ pub(super) async fn wait(
 
 // What does not fit stays for the next wait.
 fn reports(core: &Core, open: &Open, count_max: usize) -> Vec<Recall> {
-    let now = Instant::now();
+    let now = core.now();
     let report = |region: Arc<Region>| {
         let (reason, left) = region.take_report(now)?;
         let grace_ms = milliseconds(left);

@@ -206,7 +206,7 @@ impl Observer {
     /// At most `rows_max` rows of each table; `None` once the server is gone.
     pub fn report(&self, rows_max: usize) -> Option<Report> {
         let core = self.core.upgrade()?;
-        let now = Instant::now();
+        let now = core.now();
         let sessions = sessions::Numbered::of(&core);
         Some(Report {
             uptime_s: seconds(now, core.started),

@@ -76,8 +76,9 @@ impl Waiting {
 }
 
 impl LeftOver {
-    pub(super) fn new(left_over: Vec<OpenNote>) -> Self {
-        let (mut notes, since) = (Notes::default(), Instant::now());
+    /// What was left over at `since`.
+    pub(super) fn new(left_over: Vec<OpenNote>, since: Instant) -> Self {
+        let mut notes = Notes::default();
         left_over.into_iter().for_each(|note| notes.insert(Waiting { note, since }));
         let count = AtomicUsize::new(notes.of_serial.len());
         Self { notes: Mutex::new(notes), count, trying: Mutex::default() }
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_tries_what_is_left_over_until_its_time_is_over() {
-        let left_over = LeftOver::new(vec![note_of_test(1), note_of_test(2)]);
+        let left_over = LeftOver::new(vec![note_of_test(1), note_of_test(2)], Instant::now());
         let trying = left_over.begin().unwrap();
         assert!(left_over.begin().is_none());
         trying.settle(1);
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn a_file_is_kept_from_others_until_none_of_its_opens_is_left_over() {
         let of = |serial, inode| OpenNote { inode, ..note_of_test(serial) };
-        let left_over = LeftOver::new(vec![of(1, 7), of(2, 7), of(3, 8)]);
+        let left_over = LeftOver::new(vec![of(1, 7), of(2, 7), of(3, 8)], Instant::now());
         let trying = left_over.begin().unwrap();
         for (settled, of_7, of_8) in
             [(1, true, true), (1, true, true), (3, true, false), (2, false, false)]

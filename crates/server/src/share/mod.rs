@@ -197,7 +197,7 @@ impl Share {
         let (root_key, _) = metadata::identify(&root).map_err(failed)?;
         let devices = Devices::open(&config.devices, config.read_only)
             .map_err(|(path, source)| ShareOpenError::ConfigDevice { path, source })?;
-        let mounts = Mounts::default();
+        let (mounts, environment) = (Mounts::default(), Environment::host());
         let top = mounts.of(&root).map_err(failed)?;
         Ok(Self {
             name: config.name.clone(),
@@ -214,9 +214,9 @@ impl Share {
             tunnel: Tunnel::default(),
             devices,
             journal: None,
-            left_over: LeftOver::new(Vec::new()),
+            left_over: LeftOver::new(Vec::new(), environment.clock.now()),
             links: Arc::default(),
-            environment: Environment::host(),
+            environment,
         })
     }
 
@@ -230,7 +230,7 @@ impl Share {
                 source,
             })?;
             self.journal = Some(journal);
-            self.left_over = LeftOver::new(left_over);
+            self.left_over = LeftOver::new(left_over, self.environment.clock.now());
         }
         if !self.is_read_only()
             && let Err(error) = self.close_homes()

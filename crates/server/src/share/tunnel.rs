@@ -73,7 +73,7 @@ impl Share {
     /// What a file that is about to be called `path`, which is not there, inherits from one that
     /// was. The first who asks gets it.
     pub fn remembered(&self, path: &SharePath) -> Option<Remembered> {
-        let now = Instant::now();
+        let now = self.environment.clock.now();
         let name = folded(path.leaf());
         if path.naming() != Naming::Windows || !self.tunnel.knows(&name, now) {
             return None;
@@ -118,7 +118,7 @@ impl Share {
             None => (path.leaf().to_owned(), None),
         };
         let gone = Gone { parent, long, creation, spent: false };
-        self.tunnel.keep(&folded(&name), gone, Instant::now());
+        self.tunnel.keep(&folded(&name), gone, self.environment.clock.now());
     }
 }
 

@@ -124,7 +124,7 @@ impl Node {
 
     // Attempts until no answer to a break is owed any more.
     async fn once_yielded<T>(&self, attempt: impl Fn() -> Result<T, Owed>) -> T {
-        let mut insist_at = Some(Instant::now() + PATIENCE);
+        let mut insist_at = Some(self.clock.now() + PATIENCE);
         loop {
             let Owed { deadline, ended } = match attempt() {
                 Ok(done) => return done,
@@ -132,7 +132,7 @@ impl Node {
             };
             let until = insist_at.map_or(deadline, |at| deadline.min(at));
             let has_ended = tokio::time::timeout_at(until.into(), ended).await.is_ok();
-            if !has_ended && insist_at.is_some_and(|at| at <= Instant::now()) {
+            if !has_ended && insist_at.is_some_and(|at| at <= self.clock.now()) {
                 insist_at = None;
                 self.insist();
             }
@@ -151,7 +151,7 @@ impl Node {
         intent: Intent,
         next: impl FnOnce(&mut NodeState) -> T,
     ) -> Result<T, Owed> {
-        let now = Instant::now();
+        let now = self.clock.now();
         let (routed, outcome) = {
             let mut state = self.lock();
             state.expire_breaks(now);
@@ -184,6 +184,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll, Wake, Waker};
 
+    use basics::Clock;
+
     use super::super::caching::{Caching, Flavor};
     use super::super::durable::Orphans;
     use super::super::holder::Holder;
@@ -195,8 +197,15 @@ mod tests {
 
     fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(3600), Arc::new(Orphans::new()));
-        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()))
+        let (timeout, orphans) = (Duration::from_secs(3600), Arc::new(Orphans::new(Clock::host())));
+        Arc::new(Node::new(
+            key,
+            Clock::host(),
+            timeout,
+            orphans,
+            Arc::default(),
+            Default::default(),
+        ))
     }
 
     fn client(id: u64) -> Owner {

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use basics::Clock;
 use tokio::sync::Notify;
 
 use super::caching::Caching;
@@ -26,6 +27,7 @@ use crate::service::Core;
 /// All orphans of a server.
 #[derive(Debug)]
 pub(crate) struct Orphans {
+    clock: Clock,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -112,11 +114,11 @@ impl Drop for Moving {
 }
 
 impl Orphans {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         let table = OrphanTable::new(ORPHANS_MAX, ORPHANS_PER_USER_MAX);
         let (moving, awaited) = Default::default();
         let state = State { table, doomed: Vec::new(), moving, awaited };
-        Self { state: Mutex::new(state), wake: Notify::new() }
+        Self { clock, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Keeps an open whose session has ended, if it may be kept; otherwise the caller closes it.
@@ -135,7 +137,7 @@ impl Orphans {
         if !kept && !durable.persistent {
             return false;
         }
-        let deadline = Instant::now() + durable.timeout;
+        let deadline = self.clock.now() + durable.timeout;
         open.set_orphan();
         if self.lock().table.insert(open.serial, user, deadline, Arc::clone(open)).is_err() {
             tracing::warn!(serial = open.serial.0, "a durable open is closed: there are too many");
@@ -156,7 +158,7 @@ impl Orphans {
         let timeout = open.durable().map_or(DURABLE_TIMEOUT, |durable| durable.timeout);
         open.set_orphan();
         let (serial, user) = (open.serial, open.origin.user.clone());
-        self.lock().table.insert(serial, user, Instant::now() + timeout, open)?;
+        self.lock().table.insert(serial, user, self.clock.now() + timeout, open)?;
         self.wake.notify_one();
         Ok(())
     }
@@ -246,13 +248,14 @@ impl Orphans {
 /// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
 /// back, as long as the server lives.
 pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>) {
-    let mut retry_at = Instant::now() + LOOK_AGAIN;
+    let mut retry_at = orphans.clock.now() + LOOK_AGAIN;
     loop {
-        let (due, next) = orphans.take_due(Instant::now());
+        let now = orphans.clock.now();
+        let (due, next) = orphans.take_due(now);
         {
             let Some(core) = core.upgrade() else { return };
-            if retry_at <= Instant::now() {
-                retry_at = Instant::now() + LOOK_AGAIN;
+            if retry_at <= now {
+                retry_at = now + LOOK_AGAIN;
                 restore_left_over(&core);
             }
             if !due.is_empty() {
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_open_that_arrives_wakes_nobody_who_waits_for_another() {
-        let orphans = Arc::new(Orphans::new());
+        let orphans = Arc::new(Orphans::new(Clock::host()));
         let (one, other) = (OpenSerial(1), OpenSerial(2));
         let moving = orphans.begin_move(vec![one, other]);
         let again = orphans.begin_move(vec![other]);

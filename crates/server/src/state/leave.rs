@@ -180,6 +180,8 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
+    use basics::Clock;
+
     use super::*;
     use crate::access::MayRemove;
     use crate::share::{FileKey, Share, ShareConfig, SharePath};
@@ -192,8 +194,15 @@ mod tests {
     fn closed(dir: &tempfile::TempDir) -> (Arc<Node>, Arc<Share>, Left) {
         let share = Arc::new(Share::open(&ShareConfig::new("s", dir.path())).unwrap());
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
-        let node = Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()));
+        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new(Clock::host())));
+        let node = Arc::new(Node::new(
+            key,
+            Clock::host(),
+            timeout,
+            orphans,
+            Arc::default(),
+            Default::default(),
+        ));
         let all = Kinds { read: true, write: true, delete: true };
         let (serial, owner) = (OpenSerial(1), Owner::Open(OpenSerial(1)));
         node.lock().opens.push(OpenRecord {

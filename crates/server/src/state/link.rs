@@ -103,6 +103,7 @@ impl Link {
     ) -> Self {
         let credits_max = core.limits.credits_max.min(UNAUTHENTICATED_CREDITS_MAX);
         let window = Mutex::new(Window::new(credits_max));
+        let made = core.now();
         Self {
             core,
             peer,
@@ -125,7 +126,7 @@ impl Link {
             place: OnceLock::new(),
             cut: Notify::new(),
             is_cut: AtomicBool::new(false),
-            made: Instant::now(),
+            made,
             heard_ms: AtomicU64::new(0),
         }
     }
@@ -357,7 +358,7 @@ impl Link {
 
     /// Notes that something came, for those who ask how long nothing has.
     pub(crate) fn hear(&self) {
-        let since = self.made.elapsed().as_millis();
+        let since = self.core.now().saturating_duration_since(self.made).as_millis();
         self.heard_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 

@@ -134,6 +134,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
+    use basics::Clock;
+
     use super::super::durable::Orphans;
     use super::super::locks::{LockRange, LockRefused, OpenSerial};
     use super::*;
@@ -141,8 +143,15 @@ mod tests {
 
     fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
-        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()))
+        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new(Clock::host())));
+        Arc::new(Node::new(
+            key,
+            Clock::host(),
+            timeout,
+            orphans,
+            Arc::default(),
+            Default::default(),
+        ))
     }
 
     /// One request for an exclusive lock.

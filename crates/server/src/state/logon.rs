@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use basics::Clock;
 use smb::auth::kerberos::KerberosAcceptor;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{
@@ -37,13 +38,14 @@ pub(crate) struct Later {
     accept: Accept,
     attempt: Attempt,
     throttle: Arc<Throttle>,
+    clock: Clock,
     _held: Held,
 }
 
 impl Later {
     /// Its time has come.
     pub(crate) fn open(self) -> Accept {
-        settle(&self.throttle, self.attempt, &self.accept);
+        settle(&self.throttle, self.attempt, &self.accept, self.clock.now());
         self.accept
     }
 }
@@ -63,9 +65,10 @@ impl Logon {
         fresh: Freshness,
         ticket: Option<OneTicket>,
         (throttle, source): (Arc<Throttle>, IpAddr),
+        clock: Clock,
     ) -> Self {
         let (asked, name) = (Mutex::default(), Mutex::default());
-        let users = Arc::new(Throttled { users, throttle, source, asked, name });
+        let users = Arc::new(Throttled { users, throttle, clock, source, asked, name });
         let store = Arc::clone(&users) as Arc<dyn UserStore>;
         let mut acceptor = SpnegoAcceptor::new(Arc::new(config), Arc::clone(&store), fresh);
         if let Some((service, keytab, fresh)) = ticket {
@@ -92,16 +95,17 @@ impl Logon {
         };
         let answer_at = attempt.answer_at;
         // More tokens are to come: nothing has been told yet.
-        if answer_at <= Instant::now() || matches!(accept, Accept::Continue(_)) {
-            settle(throttle, attempt, &accept);
+        let now = self.users.clock.now();
+        if answer_at <= now || matches!(accept, Accept::Continue(_)) {
+            settle(throttle, attempt, &accept, now);
             return Decision::Now(accept);
         }
         let Some(held) = throttle.hold() else {
             throttle.undecided(attempt);
             return Decision::too_many();
         };
-        let throttle = Arc::clone(throttle);
-        Decision::Later(Later { answer_at, accept, attempt, throttle, _held: held })
+        let (throttle, clock) = (Arc::clone(throttle), self.users.clock.clone());
+        Decision::Later(Later { answer_at, accept, attempt, throttle, clock, _held: held })
     }
 }
 
@@ -120,10 +124,10 @@ impl Decision {
     }
 }
 
-fn settle(throttle: &Throttle, attempt: Attempt, accept: &Accept) {
+fn settle(throttle: &Throttle, attempt: Attempt, accept: &Accept, now: Instant) {
     match accept {
         Accept::Done(accepted) if accepted.identity.kind == IdentityKind::User => {
-            throttle.succeeded(attempt, Instant::now());
+            throttle.succeeded(attempt, now);
         }
         // The one that is left as it was taken: a failure.
         Accept::Denied(DenyReason::PeerCredentials) => {}
@@ -137,6 +141,7 @@ fn settle(throttle: &Throttle, attempt: Attempt, accept: &Accept) {
 struct Throttled {
     users: Arc<dyn UserStore>,
     throttle: Arc<Throttle>,
+    clock: Clock,
     source: IpAddr,
     /// What the throttle said in this step.
     asked: Mutex<Option<Result<Attempt, TooMany>>>,
@@ -147,7 +152,7 @@ struct Throttled {
 impl UserStore for Throttled {
     fn lookup(&self, user: &str, domain: &str) -> Option<Credentials> {
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = loggable(user);
-        let answer = self.throttle.begin(self.source, user, Instant::now());
+        let answer = self.throttle.begin(self.source, user, self.clock.now());
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
         answer.ok().and_then(|_| self.users.lookup(user, domain))
     }

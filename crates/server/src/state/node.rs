@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use basics::Clock;
 use pmem::CommitGroup;
 use tokio::sync::Notify;
 use tracing::error;
@@ -210,6 +211,7 @@ impl NodeState {
 #[derive(Debug)]
 pub(crate) struct Node {
     key: FileKey,
+    pub(super) clock: Clock,
     state: Mutex<NodeState>,
     /// Notified when a removal of the file has ended, or the last change of its size. Whoever waits for a lock, a break or
     /// a change is woken by [`LockTable`], [`BreakWaiters`] or [`Changes`].
@@ -237,6 +239,7 @@ impl Node {
     /// Of an inode that nobody has open yet; counted in `gone` when nobody has any more.
     pub(super) fn new(
         key: FileKey,
+        clock: Clock,
         break_timeout: Duration,
         orphans: Arc<Orphans>,
         gone: Arc<AtomicUsize>,
@@ -259,6 +262,7 @@ impl Node {
         };
         Self {
             key,
+            clock,
             exclusive_locks: state.locks.exclusive_locks(),
             state: Mutex::new(state),
             removed: Notify::new(),

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use basics::Clock;
+
 use super::durable::Orphans;
 use super::locks::OpenSerial;
 use super::making::Makings;
@@ -22,6 +24,7 @@ use crate::share::{FileKey, Naming, Share, SharePath};
 #[derive(Debug)]
 pub(crate) struct Nodes {
     table: Mutex<Table>,
+    clock: Clock,
     break_timeout: Duration,
     orphans: Arc<Orphans>,
     /// Names that are taken from their files while others look them up.
@@ -82,9 +85,10 @@ impl Named {
 }
 
 impl Nodes {
-    pub(crate) fn new(break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
+    pub(crate) fn new(clock: Clock, break_timeout: Duration, orphans: Arc<Orphans>) -> Self {
         Self {
             table: Mutex::default(),
+            clock,
             break_timeout,
             orphans,
             takings: Arc::default(),
@@ -112,7 +116,8 @@ impl Nodes {
     fn insert(&self, table: &mut Table, key: FileKey) -> Arc<Node> {
         let (orphans, gone) = (Arc::clone(&self.orphans), Arc::clone(&table.gone));
         let names = (Arc::clone(&self.takings), Arc::clone(&self.makings));
-        let node = Arc::new(Node::new(key, self.break_timeout, orphans, gone, names));
+        let node =
+            Arc::new(Node::new(key, self.clock.clone(), self.break_timeout, orphans, gone, names));
         table.nodes.insert(key, Arc::downgrade(&node));
         node
     }
@@ -207,7 +212,11 @@ mod tests {
 
     #[test]
     fn of_many_files_that_were_open_nothing_is_kept() {
-        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let nodes = Nodes::new(
+            Clock::host(),
+            Duration::from_secs(1),
+            Arc::new(Orphans::new(Clock::host())),
+        );
         let key = |inode| FileKey { device: 1, inode };
         let open: Vec<_> = (0..10_000).map(|inode| nodes.node(key(inode))).collect();
         let stays = Arc::clone(&open[7]);
@@ -224,7 +233,11 @@ mod tests {
 
     #[test]
     fn a_file_opened_again_and_again_keeps_the_others() {
-        let nodes = Nodes::new(Duration::from_secs(1), Arc::new(Orphans::new()));
+        let nodes = Nodes::new(
+            Clock::host(),
+            Duration::from_secs(1),
+            Arc::new(Orphans::new(Clock::host())),
+        );
         let key = |inode| FileKey { device: 1, inode };
         let open: Vec<_> = (0..100).map(|inode| nodes.node(key(inode))).collect();
         for inode in 0..1_000 {

@@ -20,7 +20,7 @@
 //! Spec: MS-SMB2 §3.3.5.9.10 (persistent opens), §3.3.3 (initialization).
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
@@ -90,7 +90,7 @@ pub(crate) fn restore(core: &Arc<Core>, share: &Arc<Share>) {
 /// Tries again what could not be opened before, and gives up what no client comes back for any more. Blocks.
 pub(crate) fn restore_later(core: &Arc<Core>, share: &Arc<Share>) {
     if let Some(trying) = share.left_over().begin() {
-        for OpenNote { serial, path, .. } in trying.expired(Instant::now()) {
+        for OpenNote { serial, path, .. } in trying.expired(core.now()) {
             warn!(serial, path, "a persistent open is lost: its file could not be opened in time");
             forget(share, serial);
             trying.settle(serial);

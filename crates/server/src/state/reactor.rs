@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use basics::Clock;
 use serde::{Deserialize, Serialize};
 use smb::Command;
 use tracing::debug;
@@ -16,8 +17,9 @@ use tracing::debug;
 use crate::limits::REACTOR_TURN_MAX;
 
 /// Turns that took longer than [`REACTOR_TURN_MAX`], by the command of the request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reactor {
+    clock: Clock,
     by_command: [Slow; COMMANDS],
 }
 
@@ -39,9 +41,18 @@ pub struct LongTurns {
 }
 
 impl Reactor {
-    /// A request has had its turn.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, by_command: Default::default() }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// A request has had its turn, which began then.
     pub(crate) fn note(&self, begun: Instant, command: Command) {
-        let took = begun.elapsed();
+        let took = self.clock.now().saturating_duration_since(begun);
         if took > REACTOR_TURN_MAX {
             let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             // A command that nobody knows counts as the last one, which no client may send.
@@ -88,7 +99,7 @@ impl<F: Future + ?Sized> Future for Noted<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let begun = Instant::now();
+        let begun = self.reactor.begin();
         let outcome = self.work.as_mut().poll(context);
         self.reactor.note(begun, self.command);
         outcome
@@ -100,18 +111,25 @@ const COMMANDS: usize = 20;
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use basics::{ManualClock, TimeSource};
+
     use super::*;
 
     #[test]
     fn only_a_turn_that_takes_too_long_is_counted() {
-        let reactor = Reactor::default();
-        reactor.note(Instant::now() + REACTOR_TURN_MAX, Command::READ);
+        let time = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+        let reactor = Reactor::new(Clock::given(Arc::clone(&time) as Arc<dyn TimeSource>));
+        let begun = reactor.begin();
+        time.advance(REACTOR_TURN_MAX);
+        reactor.note(begun, Command::READ);
         assert_eq!((reactor.long_turns(), reactor.longest_us()), (0, 0));
         assert_eq!(reactor.offenders(), []);
-        let Some(long_ago) = Instant::now().checked_sub(2 * REACTOR_TURN_MAX) else { return };
-        reactor.note(long_ago, Command::READ);
-        assert!(reactor.long_turns() == 1 && reactor.longest_us() >= 2_000);
-        reactor.note(long_ago, Command(0xffff));
+        time.advance(REACTOR_TURN_MAX);
+        reactor.note(begun, Command::READ);
+        assert_eq!((reactor.long_turns(), reactor.longest_us()), (1, 2_000));
+        reactor.note(begun, Command(0xffff));
         let rows = reactor.offenders();
         assert!(rows.iter().any(|row| row.command == "READ" && row.turns == 1), "{rows:?}");
         assert_eq!((rows.len(), reactor.long_turns()), (2, 2));

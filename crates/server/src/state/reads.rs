@@ -102,6 +102,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
+    use basics::Clock;
+
     use super::super::changes::Kept;
     use super::super::durable::Orphans;
     use super::super::locks::{LockRange, OpenSerial};
@@ -113,8 +115,15 @@ mod tests {
 
     pub(super) fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };
-        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new()));
-        Arc::new(Node::new(key, timeout, orphans, Arc::default(), Default::default()))
+        let (timeout, orphans) = (Duration::from_secs(1), Arc::new(Orphans::new(Clock::host())));
+        Arc::new(Node::new(
+            key,
+            Clock::host(),
+            timeout,
+            orphans,
+            Arc::default(),
+            Default::default(),
+        ))
     }
 
     fn range(offset: u64, length: u64) -> LockRange {

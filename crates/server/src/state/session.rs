@@ -129,6 +129,8 @@ pub(crate) struct SessionParts {
     pub(crate) opening: Option<OpeningKey>,
     pub(crate) signing_required: bool,
     pub(crate) encrypt_required: bool,
+    /// When it began.
+    pub(crate) since: Instant,
 }
 
 impl Session {
@@ -144,6 +146,7 @@ impl Session {
             opening,
             signing_required,
             encrypt_required,
+            since,
         } = parts;
         Self {
             id,
@@ -164,7 +167,7 @@ impl Session {
             end: Notify::new(),
             unnamed: AtomicBool::new(false),
             expires: AtomicU64::new(u64::MAX),
-            since: Instant::now(),
+            since,
             account,
             _place: place,
         }

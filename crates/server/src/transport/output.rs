@@ -1,7 +1,6 @@
 //! What a connection over TCP sends: answers are gathered, and leave as the socket takes them.
 
 use std::io;
-use std::time::Instant;
 
 use smb::Command;
 use tokio::net::TcpStream;
@@ -69,13 +68,13 @@ impl Output {
         reactor: &Reactor,
     ) -> Result<(), End> {
         let mut is_taken = true;
-        let mut begun = Instant::now();
+        let mut begun = reactor.begin();
         while rest.left() > 0 {
             if self.turn.charge_bytes(rest.left().min(PIECE)) {
                 // Answers of requests before it do not wait for the turns of others.
                 self.send_while_taken(stream, &mut is_taken, rest.left())?;
                 yield_now().await;
-                begun = Instant::now();
+                begun = reactor.begin();
             }
             rest.try_read(self.bytes(), PIECE).map_err(End::File)?;
             if rest.left() > 0 {
@@ -156,6 +155,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream as Peer};
     use std::sync::Arc;
 
+    use basics::Clock;
+
     use super::super::turn::tests::{run, turns_of_others};
     use super::*;
     use crate::access::MayAdd;
@@ -197,7 +198,7 @@ mod tests {
             let (turns, written) = run(async {
                 let stream = TcpStream::from_std(stream).unwrap();
                 stream.writable().await.unwrap();
-                let (mut output, reactor) = (Output::default(), Reactor::default());
+                let (mut output, reactor) = (Output::default(), Reactor::new(Clock::host()));
                 let finished = turns_of_others(output.finish(&stream, rest, &reactor)).await;
                 finished.1.unwrap();
                 assert_eq!(usize::try_from(output.written).unwrap() + output.len(), LEN);

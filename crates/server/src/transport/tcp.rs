@@ -138,7 +138,7 @@ impl Peer {
 
     async fn converse(&mut self) -> Result<(), End> {
         let patience = self.served.link().core.limits.authentication_timeout;
-        let deadline = Instant::now() + patience;
+        let deadline = self.now() + patience;
         // One timer for all pauses: it is set again only when it has fired, not for each request.
         let pause = tokio::time::sleep(write_buffer::IDLE);
         tokio::pin!(pause);
@@ -177,7 +177,7 @@ impl Peer {
                     match self.input.under_way() {
                         None => slow = None,
                         Some((received, wanted)) => {
-                            let now = Instant::now();
+                            let now = self.now();
                             let slow = slow.get_or_insert_with(|| Patience::starting(now, received));
                             if slow.is_over(now, received, || wanted) {
                                 return Err(End::PeerDoesNotSend);
@@ -188,11 +188,15 @@ impl Peer {
                         self.out.idle();
                         self.input.idle();
                     }
-                    pause.as_mut().reset(Instant::now() + write_buffer::IDLE);
+                    pause.as_mut().reset(self.now() + write_buffer::IDLE);
                 }
                 () = told(&mut self.stop) => return Err(End::ServerStops),
             }
         }
+    }
+
+    fn now(&self) -> Instant {
+        self.served.link().core.now().into()
     }
 
     /// Whether there is something to look after when nothing comes.
@@ -266,20 +270,18 @@ impl Peer {
                 self.make_request_room().await?;
             }
             let Some(frame) = self.input.next_frame(limit)? else { break };
-            let (mut begun, mut before) = (Instant::now(), self.out.len());
+            let mut begun = self.served.link().core.reactor.begin();
+            let mut before = self.out.len();
             let mut handled = self.served.connection.handle(frame, self.out.bytes());
             if let Ok(Some(unproven)) = handled {
                 self.write().await?;
                 let proven = self.wait(unproven.prove()).await??;
-                (begun, before) = (Instant::now(), self.out.len());
+                begun = self.served.link().core.reactor.begin();
+                before = self.out.len();
                 let proven = self.served.connection.handle_proven(proven, self.out.bytes());
                 handled = proven.map(|()| None);
             }
-            self.served
-                .link()
-                .core
-                .reactor
-                .note(begun.into_std(), self.served.connection.last_command());
+            self.served.link().core.reactor.note(begun, self.served.connection.last_command());
             handled?;
             let answered = self.out.len() - before;
             self.out.keep(self.served.connection.take_room());
@@ -353,7 +355,7 @@ impl Peer {
             return Ok(());
         }
         let link = Arc::clone(self.served.link());
-        let mut patience = Patience::starting(Instant::now(), self.out.taken(&self.stream)?);
+        let mut patience = Patience::starting(self.now(), self.out.taken(&self.stream)?);
         loop {
             let is_writable = tokio::select! {
                 biased;
@@ -372,7 +374,7 @@ impl Peer {
             }
             // Those that stand behind in the queue count, too.
             let wanted = || link.wanted_answers();
-            if patience.is_over(Instant::now(), self.out.taken(&self.stream)?, wanted) {
+            if patience.is_over(self.now(), self.out.taken(&self.stream)?, wanted) {
                 return Err(End::PeerDoesNotRead);
             }
         }

@@ -11,7 +11,6 @@
 //! Spec: MS-FSA §2.1.5.1.2.2 (sharing check), §2.1.4.12 (breaks).
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use smb::NtStatus;
 use smb::push::RecallReason;
@@ -53,7 +52,7 @@ pub(super) fn enter(
     seen: &Seen,
 ) -> Result<Entered, NtStatus> {
     let sharing = record.sharing;
-    let now = Instant::now();
+    let now = core.now();
     let mut state = node.lock();
     if state.removing {
         return Ok(Entered::Wait(Attempt::Going(Arc::clone(node))));

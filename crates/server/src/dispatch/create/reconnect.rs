@@ -4,7 +4,6 @@
 //! Spec: MS-SMB2 §3.3.5.9.7, §3.3.5.9.10, §3.3.5.9.12.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use smb::create::{
     CreateAction, CreateRequest, CreateRequestContext, CreateResponseContext, Lease, OplockLevel,
@@ -135,7 +134,7 @@ async fn claim(
     check: impl Fn(&Open) -> Result<(), NtStatus>,
 ) -> Result<(Arc<Open>, Moving), NtStatus> {
     let core = &call.link.core;
-    let deadline = Instant::now() + RECONNECT_PATIENCE;
+    let deadline = core.now() + RECONNECT_PATIENCE;
     let arrivals = core.orphans.await_arrival(serial);
     loop {
         let arrival = arrivals.next();

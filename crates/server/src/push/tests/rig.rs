@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use basics::Environment;
+use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use rustix::fs::{CWD, FileType, Mode};
@@ -123,7 +123,7 @@ impl Rig {
             guid: Guid([1; 16]),
             tcp_address: None,
             announced: Vec::new(),
-            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }),
+            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }, Clock::host()),
             runtime: tokio::runtime::Handle::current(),
             first_serial: 1,
         }));
@@ -338,6 +338,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
         opening: None,
         signing_required: true,
         encrypt_required: false,
+        since: core.now(),
     }));
     let tree = session.connect_tree(Target::Disk(share), access::Rights::ALL).unwrap();
     assert!(core.add_session(Arc::clone(&session)));

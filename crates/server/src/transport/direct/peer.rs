@@ -100,7 +100,7 @@ impl Smb {
     pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
         let connection = &mut self.0.connection;
         connection.link.hear();
-        let begun = Instant::now();
+        let begun = connection.link.core.reactor.begin();
         let outcome = catch_unwind(AssertUnwindSafe(|| connection.handle(frame, out)));
         connection.link.core.reactor.note(begun, connection.last_command());
         let outcome = outcome.map_err(|_| {
@@ -131,6 +131,7 @@ pub(super) struct PeerParts {
     pub(super) smb: Box<Smb>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) room: Arc<Semaphore>,
+    pub(super) accepted: Instant,
     pub(super) authenticate_by: Instant,
     pub(super) requests_max: usize,
 }
@@ -162,7 +163,7 @@ impl Peer {
             rooms: VecDeque::new(),
             transmit: Vec::new(),
             stalled: None,
-            transfers: Transfers::new(parts.requests_max),
+            transfers: Transfers::new(parts.requests_max, parts.accepted),
             invalidations: Invalidations::new(parts.requests_max),
             closing: None,
             is_dirty: false,

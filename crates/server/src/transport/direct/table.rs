@@ -123,6 +123,7 @@ impl Direct {
             smb,
             mailbox,
             room,
+            accepted: now,
             authenticate_by: now + limits.authentication_timeout,
             requests_max: usize::from(limits.credits_max),
         };

@@ -131,16 +131,9 @@ struct Read {
 
 impl Transfers {
     /// For a peer that may have `max` requests under way.
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, now: Instant) -> Self {
         let reads = [const { None }; STAGING_SLOTS as usize];
-        Self {
-            pulls: VecDeque::new(),
-            max,
-            reads,
-            staging: None,
-            last: 0,
-            progress: Instant::now(),
-        }
+        Self { pulls: VecDeque::new(), max, reads, staging: None, last: 0, progress: now }
     }
 
     /// Queues a pull; its Reads are posted by [`Transfers::advance`].
@@ -286,7 +279,7 @@ mod tests {
             let cursor = Cursor::new(&bytes, 8).unwrap();
             Pull::new(cursor, 8, PullEnd::Request(Vec::new()))
         };
-        let mut transfers = Transfers::new(2);
+        let mut transfers = Transfers::new(2, Instant::now());
         transfers.begin(pull()).unwrap();
         transfers.begin(pull()).unwrap();
         assert!(matches!(transfers.begin(pull()), Err(End::PeerTooManyRequests)));
