@@ -1,5 +1,6 @@
 //! What must hold before a change is looked at: formatting, lints, and the rules of the house.
 
+mod environment;
 mod layers;
 mod links;
 mod promises;
@@ -28,12 +29,13 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 5] = [
+    let rules: [(&str, Vec<String>); 6] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
         ("rows of SPECIFICATION.md", promises::faults(&texts)),
         ("paths outside the repository", links::strays(&texts)),
+        ("reads beside the environment", environment::reads(&texts)),
     ];
     let mut tally = Tally::default();
     for (name, faults) in rules {
