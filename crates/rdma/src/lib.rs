@@ -2,12 +2,13 @@
 //!
 //! - [`Provider`] and [`Engine`] are the seam; everything named at this level is its vocabulary.
 //! - [`SoftProvider`] is RDMA without hardware: iWARP over TCP, in user space.
-//! - [`UnixProvider`] is the same over unix sockets.
+//! - [`UnixProvider`] is the same over unix sockets, [`ShmProvider`] through shared memory: both are for processes
+//!   of one host.
 //! - [`VerbsProvider`] is the RDMA adapters of the machine; its libraries are opened when needed.
 //! - [`Tracer`], [`Faults`] and [`Pcap`] wrap a provider and are one.
 //! - [`WakeReceiver`] is for whoever writes another provider.
 //!
-//! `unsafe` is confined to `ibverbs::sys`.
+//! `unsafe` is confined to `ibverbs::sys` and `soft::socket::shm::segment`.
 
 mod choice;
 mod common;
@@ -23,7 +24,7 @@ extern crate self as rdma;
 pub use choice::{ProviderChoice, UnknownProvider};
 pub use common::{PollWindow, watch_peer};
 pub use ibverbs::VerbsProvider;
-pub use soft::{SoftProvider, UnixProvider};
+pub use soft::{ShmProvider, SoftProvider, UnixProvider};
 pub use verbs::{
     Access, AdapterFault, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine,
     EngineConfig, EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover,

@@ -58,7 +58,8 @@ impl SoftEngine {
 
     fn take_in(&mut self, socket: Socket) {
         let number = self.connections.number();
-        let start = start_config(&QpConfig::default(), self.config.handshake_timeout);
+        let (network, timeout) = (self.connections.network, self.config.handshake_timeout);
+        let start = start_config(network, &QpConfig::default(), timeout);
         let Some(incoming) = Incoming::new(socket, number, start) else { return };
         let (local, peer) = (incoming.local, incoming.peer);
         let Some(key) = self.insert_incoming(incoming) else { return };

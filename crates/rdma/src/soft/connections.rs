@@ -99,7 +99,7 @@ impl SoftEngine {
         if self.qps.is_full() {
             return Err(EngineError::QpsExhausted { max: self.config.qps_max });
         }
-        let start = start_config(&config, self.config.handshake_timeout);
+        let start = start_config(self.connections.network, &config, self.config.handshake_timeout);
         let (agreement, reply) = incoming.accept(start, private_data).map_err(|_| unknown)?;
         let incoming = self.connections.incoming.remove(key).ok_or(unknown)?;
         let mut link = Link::new(incoming.socket, incoming.number, agreement);
@@ -146,7 +146,7 @@ impl SoftEngine {
             return Err(EngineError::QpsExhausted { max });
         }
         let number = self.connections.number();
-        let start = start_config(&config, self.config.handshake_timeout);
+        let start = start_config(self.connections.network, &config, self.config.handshake_timeout);
         let silence_max = self.config.silence_max;
         let route = Route { network: self.connections.network, addr, start, silence_max };
         let dialing = Dialing::begin(route, private_data, number).map_err(|failure| {

@@ -109,7 +109,7 @@ impl Dialing {
                 early.extend_from_slice(bytes.get(taken..).unwrap_or_default());
             }
             Transfer::Blocked => {}
-            Transfer::Closed | Transfer::Lost(_) => self.machine.handle_close(),
+            Transfer::Closed | Transfer::Lost(_) | Transfer::Garbled => self.machine.handle_close(),
         }
         match self.machine.outcome() {
             None => Dialled::Pending { just_connected: false },
@@ -150,7 +150,7 @@ impl Dialing {
 }
 
 /// What we want of a connection, in iwarp's words.
-pub(super) fn start_config(config: &QpConfig, timeout: Duration) -> StartConfig {
+pub(super) fn start_config(network: Network, config: &QpConfig, timeout: Duration) -> StartConfig {
     let flags = ProfileFlags::FLUSH
         | ProfileFlags::VERIFY
         | ProfileFlags::ATOMIC_WRITE
@@ -158,7 +158,7 @@ pub(super) fn start_config(config: &QpConfig, timeout: Duration) -> StartConfig 
     let fpdu_max = u32::from(config.fpdu_max);
     let profile = Profile::new(flags, fpdu_max, &[HashId::CRC32C]).ok();
     StartConfig {
-        crc: config.crc,
+        crc: config.crc && network.needs_crc(),
         ird: u16::from(config.ird),
         ord: u16::from(config.ord),
         profile: profile.filter(|_| config.announce),

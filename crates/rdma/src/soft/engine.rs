@@ -98,9 +98,15 @@ impl Waiting for SoftEngine {
         if !self.dirty.is_empty() || !self.wake.may_sleep(|| workers.has_done()) {
             return;
         }
+        if !self.rest() {
+            self.rise();
+            self.wake.got_up(false);
+            return;
+        }
         let timeout = self.timers.within(left, Instant::now());
         self.context.stats.sleeps += 1;
         let count = self.context.poller.poll(timeout);
+        self.rise();
         let waker = (0..count)
             .filter_map(|place| self.context.poller.ready(place))
             .any(|ready| ready.token == Token::Waker.to_bits());

@@ -53,7 +53,7 @@ impl Incoming {
                 self.request.extend_from_slice(bytes.get(..taken).unwrap_or_default());
             }
             Transfer::Blocked => {}
-            Transfer::Closed | Transfer::Lost(_) => self.machine.handle_close(),
+            Transfer::Closed | Transfer::Lost(_) | Transfer::Garbled => self.machine.handle_close(),
         }
         if self.machine.outcome().is_some() {
             return Asked::Over;

@@ -5,6 +5,7 @@
 
 use super::byte_queue::ByteQueue;
 use super::socket::{ByteStream as _, Socket, Transfer};
+use crate::common::poller::Interest;
 
 /// See the module.
 #[derive(Debug)]
@@ -16,7 +17,9 @@ pub(super) struct Linger {
 }
 
 impl Linger {
-    pub(super) fn new(socket: Socket, number: u64, transmit: ByteQueue) -> Self {
+    pub(super) fn new(mut socket: Socket, number: u64, transmit: ByteQueue) -> Self {
+        // What is there already is looked for in the first step.
+        socket.rest(Interest::READ);
         Self { socket, number, transmit, finished: false }
     }
 
@@ -30,7 +33,7 @@ impl Linger {
                     self.transmit.consume(len);
                 }
                 Transfer::Blocked => break,
-                Transfer::Closed | Transfer::Lost(_) => return false,
+                Transfer::Closed | Transfer::Lost(_) | Transfer::Garbled => return false,
             }
         }
         if self.transmit.is_empty() && !self.finished {
@@ -38,7 +41,7 @@ impl Linger {
             self.finished = true;
         }
         // One buffer per call: a peer that talks on gets no more of our time than others.
-        !matches!(self.socket.receive(waste), Transfer::Closed | Transfer::Lost(_))
+        matches!(self.socket.receive(waste), Transfer::Bytes(_) | Transfer::Blocked)
     }
 
     /// Whether there are bytes that TCP did not take yet.

@@ -14,7 +14,7 @@ use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::table::Key;
 use crate::common::timers::{Due, Timers};
-use crate::verbs::{DisconnectReason, QpCapabilities};
+use crate::verbs::{DisconnectReason, QpCapabilities, TerminateCode};
 
 /// See the module.
 #[derive(Debug)]
@@ -49,7 +49,8 @@ enum Kick {
 }
 
 impl Link {
-    pub(super) fn new(socket: Socket, number: u64, agreement: Agreement) -> Self {
+    pub(super) fn new(mut socket: Socket, number: u64, agreement: Agreement) -> Self {
+        socket.rise();
         let initiator = agreement.role == Role::Initiator;
         // A peer of our own kind misses nothing.
         let needs_kick = initiator && !agreement.is_extended();
@@ -99,6 +100,7 @@ impl Link {
                 Transfer::Blocked => self.blocked = true,
                 Transfer::Closed => return Err(DisconnectReason::PeerClosed),
                 Transfer::Lost(errno) => return Err(lost(errno)),
+                Transfer::Garbled => return Err(GARBLED),
             }
         }
         Ok(self.transmit.is_empty())
@@ -122,6 +124,7 @@ impl Link {
             }
             Transfer::Closed => Err(DisconnectReason::PeerClosed),
             Transfer::Lost(errno) => Err(lost(errno)),
+            Transfer::Garbled => Err(GARBLED),
         }
     }
 
@@ -130,9 +133,18 @@ impl Link {
         self.socket.error().map_or_else(lost, |()| DisconnectReason::PeerClosed)
     }
 
+    fn interest(&self) -> Interest {
+        Interest { read: !self.parked, write: self.blocked }
+    }
+
+    /// [`ByteStream::rest`].
+    pub(super) fn rest(&mut self) -> bool {
+        self.socket.rest(self.interest())
+    }
+
     /// Tells epoll what to report.
     pub(super) fn watch(&self, context: &Context, key: Key) {
-        let interest = Interest { read: !self.parked, write: self.blocked };
+        let interest = self.interest();
         self.socket.rewatch(&context.poller, Token::Qp(key.index), interest);
     }
 
@@ -231,6 +243,9 @@ fn as_u64(len: usize) -> u64 {
     u64::try_from(len).expect("a buffer's length fits 64 bits")
 }
 
+// RFC 5044 §8: the stream beneath is lost, which is as near as its codes come.
+const GARBLED: DisconnectReason =
+    DisconnectReason::PeerViolation(TerminateCode { layer: 2, etype: 0, code: 1 });
 /// What a queue pair hands over in a round before others have a turn: four of the longest frames.
 /// Messages of 64 KiB, each a long frame and a short one, leave by four in a call so; with room
 /// for two, TCP cut a third packet of some 200 bytes from each pair. Touched only as far as used.

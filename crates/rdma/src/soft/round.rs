@@ -6,7 +6,8 @@
 //!
 //! With one or two connections each round asks their sockets directly: a `recv` that finds
 //! nothing costs 0.17 us, and one that finds something needs no `epoll_wait` before it. With more,
-//! the round asks epoll. A round gives each queue pair one `send` for what was posted, one `recv` (four,
+//! the round asks epoll. Memory that is shared with a peer is looked at in each round however many
+//! connections there are: that is a load for each. A round gives each queue pair one `send` for what was posted, one `recv` (four,
 //! shared by few connections, while they come back full) and one `send` for what follows from it, so
 //! that none can hold up the others.
 
@@ -15,8 +16,10 @@ use std::time::Duration;
 use super::batch::Batch;
 use super::context::Context;
 use super::engine::SoftEngine;
+use super::link::Link;
 use super::qp::{End, Phase, Qp};
 use super::receive::Input;
+use super::socket::ByteStream as _;
 use super::token::Token;
 use crate::common::table::Key;
 
@@ -27,10 +30,12 @@ impl SoftEngine {
         self.context.round = self.context.round.wrapping_add(1);
         let mut worked = self.collect_batches();
         worked |= self.transmit_dirty();
-        let direct = self.active.len() <= DIRECT_MAX;
+        let looked_at = self.connections.network.is_looked_at();
+        let direct = looked_at || self.active.len() <= DIRECT_MAX;
         if direct {
             let mut place = 0;
             while let Some(index) = self.active.get(place).copied() {
+                worked |= looked_at && self.unblock(index);
                 worked |= self.receive(index);
                 // Whoever ended made room for the last of the list.
                 if self.active.get(place) == Some(&index) {
@@ -52,7 +57,7 @@ impl SoftEngine {
 
     /// Whether a connection among those asked directly waits for TCP to take more.
     fn is_any_blocked(&mut self) -> bool {
-        if self.active.len() > DIRECT_MAX {
+        if self.active.len() > DIRECT_MAX || self.connections.network.is_looked_at() {
             return false;
         }
         let mut blocked = false;
@@ -82,8 +87,9 @@ impl SoftEngine {
                     if ready.writable {
                         worked |= self.writable(index);
                     }
-                    if ready.readable && !(direct && self.is_up(index)) {
-                        worked |= self.receive(index);
+                    if ready.readable {
+                        self.reported(index);
+                        worked |= !(direct && self.is_up(index)) && self.receive(index);
                     }
                 }
                 Some(Token::Listener(index)) => {
@@ -127,6 +133,39 @@ impl SoftEngine {
         let reason = link.lost();
         self.end(key, End::Reason(reason));
         true
+    }
+
+    /// Lets a connection go on to which nobody tells that there is room again.
+    fn unblock(&mut self, index: u32) -> bool {
+        let link = self.qps.at(index).and_then(|(_, qp)| qp.link());
+        let goes = link.is_some_and(|link| link.blocked && link.socket.takes_again());
+        goes && self.writable(index)
+    }
+
+    fn reported(&mut self, index: u32) {
+        if let Some(link) = self.qps.at(index).and_then(|(_, qp)| qp.link()) {
+            link.socket.reported();
+        }
+    }
+
+    /// Before the engine sleeps. `false`: a connection has something that nobody would tell.
+    pub(super) fn rest(&mut self) -> bool {
+        !self.connections.network.is_looked_at()
+            || self.active.iter().all(|index| {
+                self.qps.at(*index).and_then(|(_, qp)| qp.link()).is_none_or(Link::rest)
+            })
+    }
+
+    /// After that.
+    pub(super) fn rise(&mut self) {
+        if !self.connections.network.is_looked_at() {
+            return;
+        }
+        for index in &self.active {
+            if let Some(link) = self.qps.at(*index).and_then(|(_, qp)| qp.link()) {
+                link.socket.rise();
+            }
+        }
     }
 
     /// TCP takes bytes again, or a dialled connection is there.

@@ -1,6 +1,6 @@
 //! Two engines in one thread, joined by a real connection.
 //!
-//! That is provider `soft` over loopback, unless the test binary is named for another provider (`over_unix`) or
+//! That is provider `soft` over loopback, unless the test binary is named for another provider (`over_shm`) or
 //! the environment says otherwise:
 //! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets.
 #![allow(dead_code, reason = "each test binary uses its own part")]
@@ -16,14 +16,16 @@ use std::time::{Duration, Instant};
 use pmem::{Medium, OpenOptions};
 use rdma::{
     Access, DisconnectReason, Engine, EngineConfig, Event, MemoryRegion, Operation, Payload,
-    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider, UnixProvider,
+    Placement, PollPolicy, Provider, QpConfig, QpId, Rkey, ShmProvider, SoftProvider, UnixProvider,
     VerbsProvider, WorkCompletion, WorkRequest,
 };
 
 /// The provider under test.
 pub(crate) fn provider() -> Box<dyn Provider> {
-    if env!("CARGO_CRATE_NAME") == "over_unix" {
-        return Box::new(UnixProvider);
+    match env!("CARGO_CRATE_NAME") {
+        "over_shm" => return Box::new(ShmProvider),
+        "over_unix" => return Box::new(UnixProvider),
+        _ => {}
     }
     match std::env::var("LANDFAST_RDMA_PROVIDER").as_deref() {
         Err(_) | Ok("soft") => Box::new(SoftProvider),

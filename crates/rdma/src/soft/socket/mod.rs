@@ -4,6 +4,7 @@
 //!   network   listen, dial          -> Listener, Socket
 //!   tcp       TCP of the host
 //!   unix      unix sockets, for processes of one host
+//!   shm       memory that two processes of one host share
 //! ```
 //!
 //! [`ByteStream`] is what each kind does; [`Socket`] is one of the kinds. An engine holds the
@@ -16,6 +17,7 @@
 //! into one buffer.
 
 mod network;
+mod shm;
 mod tcp;
 mod unix;
 
@@ -29,6 +31,7 @@ use crate::common::poller::{Interest, Poller};
 use crate::verbs::{WireHook, WireVerdict};
 
 pub(super) use network::{Listener, Network};
+use shm::ShmSocket;
 use tcp::TcpSocket;
 use unix::UnixSocket;
 
@@ -63,6 +66,23 @@ pub(super) trait ByteStream: Debug + Send {
 
     /// Ends that.
     fn unwatch(&self, poller: &Poller);
+
+    /// The poller has reported the stream, and the engine looks at it by itself all the same.
+    fn reported(&mut self) {}
+
+    /// Whether a stream that was full takes bytes again, where the poller does not tell.
+    fn takes_again(&self) -> bool {
+        false
+    }
+
+    /// From now on the engine relies on what the poller reports. `false`: what it waits for, by
+    /// `interest`, is there already and will never be reported.
+    fn rest(&mut self, _interest: Interest) -> bool {
+        true
+    }
+
+    /// From now on the engine looks at the stream in every round.
+    fn rise(&mut self) {}
 }
 
 /// What a receive or send came to.
@@ -76,6 +96,8 @@ pub(super) enum Transfer {
     Closed,
     /// The connection is lost.
     Lost(Errno),
+    /// The peer does not keep to the rules of the stream.
+    Garbled,
 }
 
 impl Transfer {
@@ -102,6 +124,8 @@ pub(super) enum Socket {
     Tcp(TcpSocket),
     /// See [`unix`].
     Unix(UnixSocket),
+    /// See [`shm`].
+    Shm(ShmSocket),
 }
 
 macro_rules! whichever {
@@ -109,6 +133,7 @@ macro_rules! whichever {
         match $self {
             Self::Tcp($socket) => $call,
             Self::Unix($socket) => $call,
+            Self::Shm($socket) => $call,
         }
     };
 }
@@ -148,6 +173,22 @@ impl ByteStream for Socket {
 
     fn unwatch(&self, poller: &Poller) {
         whichever!(self, socket => socket.unwatch(poller));
+    }
+
+    fn reported(&mut self) {
+        whichever!(self, socket => socket.reported());
+    }
+
+    fn takes_again(&self) -> bool {
+        whichever!(self, socket => socket.takes_again())
+    }
+
+    fn rest(&mut self, interest: Interest) -> bool {
+        whichever!(self, socket => socket.rest(interest))
+    }
+
+    fn rise(&mut self) {
+        whichever!(self, socket => socket.rise());
     }
 }
 

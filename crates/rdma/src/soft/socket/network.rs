@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::Socket;
+use super::shm::ShmSocket;
 use super::tcp::{TcpListener, TcpSocket};
 use super::unix::{UnixListener, UnixSocket};
 
@@ -17,6 +18,8 @@ pub(in crate::soft) enum Network {
     Tcp,
     /// Unix sockets.
     Unix,
+    /// Memory that two processes share.
+    Shm,
 }
 
 impl Network {
@@ -29,6 +32,7 @@ impl Network {
         match self {
             Self::Tcp => TcpSocket::dial(addr, silence_max).map(Socket::Tcp),
             Self::Unix => UnixSocket::dial(UNIX, addr).map(Socket::Unix),
+            Self::Shm => UnixSocket::dial(SHM, addr).map(ShmSocket::dialled).map(Socket::Shm),
         }
     }
 
@@ -37,6 +41,24 @@ impl Network {
         match self {
             Self::Tcp => TcpListener::bind(addr).map(Listener::Tcp),
             Self::Unix => UnixListener::bind(UNIX, addr).map(Listener::Unix),
+            Self::Shm => UnixListener::bind(SHM, addr).map(Listener::Shm),
+        }
+    }
+
+    /// Whether an engine looks at each of its established streams in every round, and has to
+    /// say when it does not ([`super::ByteStream::rest`]).
+    pub(in crate::soft) fn is_looked_at(self) -> bool {
+        match self {
+            Self::Tcp | Self::Unix => false,
+            Self::Shm => true,
+        }
+    }
+
+    /// Whether bytes pass anything on their way that could change them.
+    pub(in crate::soft) fn needs_crc(self) -> bool {
+        match self {
+            Self::Tcp | Self::Unix => true,
+            Self::Shm => false,
         }
     }
 }
@@ -48,6 +70,8 @@ pub(in crate::soft) enum Listener {
     Tcp(TcpListener),
     /// Of unix sockets.
     Unix(UnixListener),
+    /// Of unix sockets that bring shared memory.
+    Shm(UnixListener),
 }
 
 impl Listener {
@@ -55,7 +79,7 @@ impl Listener {
     pub(in crate::soft) fn local_addr(&self) -> Result<SocketAddr, Errno> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),
-            Self::Unix(listener) => Ok(listener.local_addr()),
+            Self::Unix(listener) | Self::Shm(listener) => Ok(listener.local_addr()),
         }
     }
 
@@ -70,6 +94,14 @@ impl Listener {
         match self {
             Self::Tcp(listener) => Ok(listener.accept(silence_max)?.map(Socket::Tcp)),
             Self::Unix(listener) => Ok(listener.accept()?.map(Socket::Unix)),
+            Self::Shm(listener) => {
+                let Some(socket) = listener.accept()? else { return Ok(None) };
+                match ShmSocket::accepted(socket) {
+                    Ok(socket) => Ok(Some(Socket::Shm(socket))),
+                    Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
+                    Err(errno) => Err(errno),
+                }
+            }
         }
     }
 }
@@ -78,10 +110,12 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
+            Self::Unix(listener) | Self::Shm(listener) => listener.as_fd(),
         }
     }
 }
 
 /// The kind in the name of a socket that carries the bytes itself.
 const UNIX: &str = "unix";
+/// The same of one that brings the memory that does.
+const SHM: &str = "shm";

@@ -56,6 +56,16 @@ impl UnixSocket {
         }
         Err(refusal)
     }
+
+    /// A socket from elsewhere.
+    #[cfg(test)]
+    pub(super) fn of(fd: OwnedFd, local: SocketAddr, peer: SocketAddr) -> Self {
+        Self { fd, local, peer }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl ByteStream for UnixSocket {

@@ -2,5 +2,6 @@
 
 mod answers;
 mod commits;
+mod shared_memory;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
