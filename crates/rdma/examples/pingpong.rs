@@ -6,7 +6,7 @@
 //!
 //! Then the same writes and flushes with sixteen of them open at a time.
 //!
-//! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS [nocrc]]]`
+//! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS [nocrc|shm]]]`
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use std::time::Instant;
 use pmem::{Medium, OpenOptions};
 use rdma::{
     Access, Engine, EngineConfig, EngineStats, Event, MemoryRegion, Operation, Payload, Placement,
-    PollPolicy, PostError, Provider, QpConfig, QpId, SoftProvider, WorkRequest,
+    PollPolicy, PostError, Provider, QpConfig, QpId, ShmProvider, SoftProvider, WorkRequest,
 };
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -28,20 +28,22 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let size: usize = arguments.next().map_or(Ok(4096), |size| size.parse())?;
     let rounds: usize = arguments.next().map_or(Ok(200_000), |rounds| rounds.parse())?;
-    let crc = arguments.next().as_deref() != Some("nocrc");
+    let how = arguments.next();
+    let crc = how.as_deref() != Some("nocrc");
+    let provider = provider(how.as_deref());
     let stop = Arc::new(AtomicBool::new(false));
 
     let floor = TcpListener::bind("127.0.0.1:0")?;
     let floor_addr = floor.local_addr()?;
     let turn = Arc::new(Turn::default());
-    let (mut server, rdma_addr) = open_server()?;
+    let (mut server, rdma_addr) = open_server(&*provider)?;
     let (tell_region, region) = channel();
     let server_thread = {
         let (stop, turn) = (Arc::clone(&stop), Arc::clone(&turn));
         thread::spawn(move || serve(&mut *server, &floor, size, &turn, &stop, &tell_region))
     };
 
-    let mut client = Client::open(rdma_addr, crc, &region)?;
+    let mut client = Client::open(&*provider, rdma_addr, crc, &region)?;
     let mut plain = TcpStream::connect(floor_addr)?;
     plain.set_nodelay(true)?;
     plain.set_nonblocking(true)?;
@@ -95,6 +97,10 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
+fn provider(how: Option<&str>) -> Box<dyn Provider> {
+    if how == Some("shm") { Box::new(ShmProvider) } else { Box::new(SoftProvider) }
+}
+
 /// Which of the two connections the server looks at: on both ends only one spins at a time.
 #[derive(Default)]
 struct Turn {
@@ -110,12 +116,13 @@ struct Client {
 
 impl Client {
     fn open(
+        provider: &dyn Provider,
         addr: std::net::SocketAddr,
         crc: bool,
         region: &Receiver<MemoryRegion>,
     ) -> Result<Self, Failure> {
         let config = EngineConfig { polling: PollPolicy::Spin, ..EngineConfig::default() };
-        let mut engine = SoftProvider.open_engine(config)?;
+        let mut engine = provider.open_engine(config)?;
         let qp = engine.connect(addr, QpConfig { crc, ..QpConfig::default() }, &[])?;
         let mut events = Vec::new();
         loop {
@@ -174,9 +181,11 @@ impl Client {
     }
 }
 
-fn open_server() -> Result<(Box<dyn Engine>, std::net::SocketAddr), Failure> {
+fn open_server(
+    provider: &dyn Provider,
+) -> Result<(Box<dyn Engine>, std::net::SocketAddr), Failure> {
     let config = EngineConfig { polling: PollPolicy::Spin, ..EngineConfig::default() };
-    let mut engine = SoftProvider.open_engine(config)?;
+    let mut engine = provider.open_engine(config)?;
     let addr = engine.listen("127.0.0.1:0".parse()?)?;
     Ok((engine, addr))
 }
