@@ -6,15 +6,14 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 
 use smb::create::{
-    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, Lease, LeaseKey,
-    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
+    AccessMask, CreateDisposition, CreateOptions, CreateRequestContext, ShareAccess,
 };
 use smb::info::{
     Basic, Disposition, EndOfFile, FileAttributes, FileInfoClass, FullEa, RenameFlags, Stream,
 };
 use smb::{
-    BreakNotification, Command, FileId, FileTime, FlushRequest, Name, NtStatus, OutputResponse,
-    QueryDirectoryFlags, QueryDirectoryRequest,
+    Command, FileId, FileTime, FlushRequest, Name, NtStatus, OutputResponse, QueryDirectoryFlags,
+    QueryDirectoryRequest,
 };
 use support::{Fixture, Wire};
 
@@ -383,41 +382,6 @@ fn an_overwrite_removes_no_stream_that_is_open() {
             assert_eq!(two.close(emptied.id), NtStatus::SUCCESS);
         }
     }
-}
-
-#[test]
-fn a_handle_of_a_stream_that_is_only_cached_gives_way_to_an_overwrite() {
-    let fixture = Fixture::start();
-    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
-    with_stream(&mut one, "f");
-    let caches = |wire: &mut Wire, name: &str, key: u8| {
-        let opened = wire.open(name, |open| {
-            open.oplock_level = OplockLevel::LEASE;
-            open.contexts.push(CreateRequestContext::Lease(Lease {
-                key: LeaseKey([key; 16]),
-                state: LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE,
-                break_in_progress: false,
-                version: LeaseVersion::V2 { parent: None, epoch: 0 },
-            }));
-        });
-        assert_eq!(opened.status, NtStatus::SUCCESS);
-        opened.id
-    };
-    let cached = [("f:s", 1), ("f:t", 2)].map(|(name, key)| caches(&mut one, name, key));
-    let waits = two.start_open("f", |open| open.disposition = CreateDisposition::OVERWRITE);
-    for _ in cached {
-        let BreakNotification::Lease(broken) =
-            BreakNotification::parse(&one.notification().1).unwrap()
-        else {
-            panic!("a lease is broken as a lease")
-        };
-        assert_eq!(broken.new, LeaseState::READ | LeaseState::WRITE);
-    }
-    for id in cached {
-        assert_eq!(one.close(id), NtStatus::SUCCESS);
-    }
-    assert_eq!(two.finish_open(waits).status, NtStatus::SUCCESS);
-    assert_eq!(opens(&mut one, "f:s"), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
 
 #[test]
