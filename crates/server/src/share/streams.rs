@@ -292,13 +292,6 @@ impl Share {
         Ok(())
     }
 
-    /// Which inodes hold the bytes of a file's streams.
-    pub(crate) fn stream_keys(&self, file: &Found) -> Result<Vec<FileKey>, ShareError> {
-        let Some(home) = self.home(&file.anchor)? else { return Ok(Vec::new()) };
-        let key = |name: String| identify_at(&home, stored(&name)).ok().map(|(key, _)| key);
-        Ok(names(&home)?.into_iter().filter_map(key).collect())
-    }
-
     /// The name of the stream an entry stands for.
     pub fn stream_name(&self, entry: &Entry) -> Option<String> {
         name_of(&entry.base()?.home, entry.key()).ok()

@@ -4,8 +4,9 @@
 //! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
 //! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking) or [made](making); who
 //! [leaves](leave) it last takes the names that were [wished](wished) away, which [`wish_notes`] keep) with [`sharing`],
-//! [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], waits until that is [`told`], and is waited for
-//! in [`breaks`]), [`locks`], the [`changes`] and [`reads`] under way, and the [`turns`] of WRITEs.
+//! the [streams](stream_hold) that are open, [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], waits
+//! until that is [`told`], and is waited for in [`breaks`]), [`locks`], the [`changes`] and [`reads`] under way, and the
+//! [`turns`] of WRITEs.
 //! Opens that outlive their connection: [`durable`], found in [`durable_opens`], with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
@@ -50,6 +51,7 @@ pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;
 pub(crate) mod slab;
+pub(crate) mod stream_hold;
 pub(crate) mod taking;
 pub(crate) mod throttle;
 pub(crate) mod told;

@@ -30,6 +30,7 @@ use super::reads::ExclusiveLocks;
 use super::routed::Routed;
 use super::session::Identity;
 use super::sharing::Sharing;
+use super::stream_hold::StreamHold;
 use super::taking::{Seen, Takings};
 use super::tree::Tree;
 use super::turns::Turns;
@@ -98,13 +99,6 @@ impl AppInstance {
     pub(crate) fn succeeds(&self, other: &Self) -> bool {
         self.id == other.id && self.client != other.client && self.user == other.user
     }
-}
-
-/// An open stream, as the node of its file knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StreamHold {
-    pub(crate) serial: OpenSerial,
-    pub(crate) shares_delete: bool,
 }
 
 /// Everything about one inode that opens share.

@@ -150,7 +150,7 @@ fn open_existing(
         return Ok(Attempt::Again);
     }
     if wish.overwrites()
-        && let Some(breaking) = stream::break_handles(core, share, wish, found, &node)?
+        && let Some(breaking) = stream::break_handles(wish, &node)
     {
         return Ok(breaking);
     }

@@ -22,7 +22,9 @@ use crate::share::{
 };
 use crate::state::caching::Intent;
 use crate::state::making::{Makes, Sighting, Spot};
-use crate::state::node::{Node, NodeState, StreamHold};
+use crate::state::node::{Node, NodeState};
+use crate::state::sharing::Sharing;
+use crate::state::stream_hold::StreamHold;
 use crate::state::taking::Seen;
 use crate::state::wished::Stays;
 
@@ -148,7 +150,8 @@ fn create(
         Ok(claim) => claim,
         Err(making) => return Ok(Attempt::Making { making, found: None }),
     };
-    if let Some(wait) = hold(core, share, base, wish, seen)? {
+    let held = StreamHold::new(wish.serial, wish.sharing(wish.grant.of_new()));
+    if let Some(wait) = hold(core, share, base, (wish, seen), held)? {
         return Ok(wait);
     }
     let made = match share.create_stream(leave, &base.file, name, |key| claim.note(key)) {
@@ -188,6 +191,7 @@ fn enter_new(
         Ok((record, metadata)) => {
             let node = core.nodes.new_node(entry.key());
             node.lock().opens.push(record);
+            base.node.lock().note_stream(wish.serial, &node);
             Ok((node, metadata))
         }
         Err(status) => {
@@ -218,7 +222,8 @@ fn open(
     let node = core.nodes.node(stream.key);
     let path = base.path.clone();
     let mut record = enter::new_record(core, wish, share, sharing, path, stream.key)?;
-    if let Some(wait) = hold(core, share, &base, wish, seen)? {
+    let held = StreamHold::new(wish.serial, sharing).of(&node);
+    if let Some(wait) = hold(core, share, &base, (wish, seen), held)? {
         return Ok(wait);
     }
     record.base = Some(Arc::clone(&base.node));
@@ -267,8 +272,8 @@ fn hold(
     core: &Core,
     share: &Share,
     base: &Base,
-    wish: &Wish,
-    seen: &Seen,
+    (wish, seen): (&Wish, &Seen),
+    held: StreamHold,
 ) -> Result<Option<Attempt>, NtStatus> {
     let mut state = base.node.lock();
     if let Some(going) = check_stays(&base.node, &state, share, &base.path)? {
@@ -280,32 +285,19 @@ fn hold(
     if !base.node.has_kept_names_since(seen) {
         return Ok(Some(Attempt::Again));
     }
-    let shares_delete = wish.shares_delete();
-    if !shares_delete && state.opens.iter().any(|open| open.sharing.uses.delete) {
+    if !held.shares_delete && state.opens.iter().any(|open| open.sharing.uses.delete) {
         return Err(NtStatus::SHARING_VIOLATION);
     }
-    state.streams.push(StreamHold { serial: wish.serial, shares_delete });
+    state.streams.push(held);
     Ok(None)
 }
 
-/// Who only caches a handle of a stream of `file` is asked to let go of it, before the file is emptied: that removes
-/// its streams, and none may be open. `None`: no answer is owed.
-pub(super) fn break_handles(
-    core: &Core,
-    share: &Share,
-    wish: &Wish,
-    file: &Found,
-    node: &Node,
-) -> Result<Option<Attempt>, NtStatus> {
-    if node.lock().streams.is_empty() {
-        return Ok(None);
-    }
+/// Asks who only caches a handle of a stream to let go of it before the file is emptied: that removes its streams, and
+/// none may be open. `None`: no answer is owed.
+pub(super) fn break_handles(wish: &Wish, file: &Node) -> Option<Attempt> {
     let intent = Intent::Unlink;
-    let streams = share.stream_keys(file)?;
-    let open = streams.into_iter().filter_map(|key| core.nodes.existing(key));
-    // All at once: of many the last one is waited for.
-    let owed = open.filter(|stream| stream.begin_breaks(wish.owner, intent).is_some()).last();
-    Ok(owed.map(|node| Attempt::Breaking { node, intent }))
+    let mut owed = file.begin_breaks_of_streams(wish.owner, intent, |_| true);
+    owed.pop().map(|node| Attempt::Breaking { node, intent })
 }
 
 // The file of a stream that somebody deletes gets no more streams.

@@ -21,7 +21,8 @@ use crate::share::{Reach, SharePath};
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::locks::OpenSerial;
-use crate::state::node::{Node, StreamHold};
+use crate::state::node::Node;
+use crate::state::stream_hold::StreamHold;
 
 const GUID: Guid = Guid([9; 16]);
 
@@ -149,7 +150,8 @@ async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_delete
     let found = rig.core.shares()[0].locate(&path).unwrap().found.unwrap();
     let node = rig.core.nodes.existing(found.key).unwrap();
     let wish = wish(&rig, "f:s", 2);
-    node.lock().streams.push(StreamHold { serial: wish.serial, shares_delete: true });
+    let sharing = wish.sharing(AccessMask::FILE_GENERIC_READ);
+    node.lock().streams.push(StreamHold::new(wish.serial, sharing));
     rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
     rig.close(one.id).await;
     assert!(rig.dir.path().join("f").exists(), "a stream of it is being opened");

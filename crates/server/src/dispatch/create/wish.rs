@@ -276,11 +276,6 @@ impl Wish {
         }
     }
 
-    /// Lets others delete meanwhile.
-    pub(super) fn shares_delete(&self) -> bool {
-        self.shares.contains(ShareAccess::DELETE)
-    }
-
     /// MS-FSA §2.1.5.1.2.2: what the open uses and leaves to others.
     pub(super) fn sharing(&self, access: AccessMask) -> Sharing {
         let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
