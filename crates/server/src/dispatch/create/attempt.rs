@@ -111,7 +111,7 @@ fn look_up(
         (Some(found), _) if wish.overwrites() && !reach.may_wait() && found.is_much_to_empty() => {
             Attempt::Farther
         }
-        (Some(found), _) => open_existing(core, share, wish, &found, located.path, &seen)?,
+        (Some(found), _) => open_existing(core, share, (wish, reach), &found, located.path, &seen)?,
         (None, _) => match before {
             Some(before) => fresh::create(core, share, wish, located.path, before)?,
             None => return Ok(None),
@@ -123,7 +123,7 @@ fn look_up(
 fn open_existing(
     core: &Arc<Core>,
     share: &Arc<Share>,
-    wish: &Wish,
+    (wish, reach): (&Wish, Reach),
     found: &Found,
     path: SharePath,
     seen: &Seen,
@@ -149,10 +149,8 @@ fn open_existing(
     if evict(core, &node, wish)? {
         return Ok(Attempt::Again);
     }
-    if wish.overwrites()
-        && let Some(breaking) = stream::break_handles(wish, &node)
-    {
-        return Ok(breaking);
+    if let Some(wait) = stream::break_handles(wish, sharing, &node, reach) {
+        return Ok(wait);
     }
     let record = new_record(core, wish, share, sharing, path, found.key)?;
     if found.has_several_names() {

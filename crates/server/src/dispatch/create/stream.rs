@@ -285,18 +285,42 @@ fn hold(
     if !base.node.has_kept_names_since(seen) {
         return Ok(Some(Attempt::Again));
     }
-    if !held.shares_delete && state.opens.iter().any(|open| open.sharing.uses.delete) {
-        return Err(NtStatus::SHARING_VIOLATION);
+    if held.shares_delete || !state.opens.iter().any(|open| open.sharing.uses.delete) {
+        state.streams.push(held);
+        return Ok(None);
     }
-    state.streams.push(held);
-    Ok(None)
+    // Clients that only cache a handle of the file let go first, as where its own share modes collide.
+    let (now, intent) = (core.now(), Intent::OpenAgainstSharing);
+    state.expire_breaks(now);
+    let notices = state.leases.start_breaks(wish.owner, intent, now);
+    let must_wait = state.leases.must_wait(wish.owner, intent);
+    let routed = state.route(notices);
+    drop(state);
+    base.node.send(routed);
+    let breaking = || Attempt::Breaking { node: Arc::clone(&base.node), intent };
+    must_wait.then(breaking).map(Some).ok_or(NtStatus::SHARING_VIOLATION)
 }
 
-/// Asks who only caches a handle of a stream to let go of it before the file is emptied: that removes its streams, and
-/// none may be open. `None`: no answer is owed.
-pub(super) fn break_handles(wish: &Wish, file: &Node) -> Option<Attempt> {
-    let intent = Intent::Unlink;
-    let mut owed = file.begin_breaks_of_streams(wish.owner, intent, |_| true);
+/// Asks clients that only cache a handle of a stream to let go of it, before the file is opened to be deleted, or emptied:
+/// both take its streams, of which none may be open then, or none that does not share deleting. `None`: no answer is
+/// owed.
+pub(super) fn break_handles(
+    wish: &Wish,
+    sharing: Sharing,
+    file: &Node,
+    reach: Reach,
+) -> Option<Attempt> {
+    let takes_streams = wish.overwrites() || wish.deletes_on_close();
+    if !takes_streams && !sharing.uses.delete {
+        return None;
+    }
+    if reach != Reach::Everywhere && file.lock().streams.len() > HOLDS_INLINE_MAX {
+        return Some(Attempt::Farther);
+    }
+    let intent = Intent::OpenAgainstSharing;
+    // Deviates: MS-FSA §2.1.5.1.2 asks for the handles of the stream that is opened alone, and refuses.
+    let in_the_way = |hold: &StreamHold| takes_streams || !hold.shares_delete;
+    let mut owed = file.begin_breaks_of_streams(wish.owner, intent, in_the_way);
     owed.pop().map(|node| Attempt::Breaking { node, intent })
 }
 
@@ -320,3 +344,6 @@ pub(super) fn release(base: &Arc<Node>, wish: &Wish) {
         warn!(serial = wish.serial.0, %error, "a file to be deleted on close stays");
     }
 }
+
+/// Holds of streams that are looked at on a reactor, about as many notices as are sent there in one go.
+pub(super) const HOLDS_INLINE_MAX: usize = 64;

@@ -233,3 +233,21 @@ async fn a_create_that_waits_for_a_removal_lets_renames_go_on() {
     assert!(goes_on, "the CREATE held names while it waited for a rename");
     created.unwrap();
 }
+
+#[tokio::test]
+async fn handles_of_many_streams_are_asked_back_on_a_thread() {
+    let rig = Rig::new();
+    let file = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+    let held = rig.session().open(file.id.persistent, file.id.volatile).unwrap();
+    let deletes = wish(&rig, "f", 1);
+    let sharing = deletes.sharing(AccessMask::FILE_GENERIC_READ);
+    let attempt = |reach| attempt::attempt(core, &share, &deletes, reach).unwrap();
+    let holds =
+        (0..stream::HOLDS_INLINE_MAX + 1).map(|_| StreamHold::new(core.next_serial(), sharing));
+    held.node.lock().streams.extend(holds);
+    for reach in [Reach::TopFileSystem, Reach::FewNames] {
+        assert!(matches!(attempt(reach), Attempt::Farther));
+    }
+    assert!(matches!(attempt(Reach::Everywhere), Attempt::Done(_)));
+}
