@@ -6,6 +6,7 @@
 //! Spec: MS-SMB2 §3.3.5.21, MS-FSA §2.1.5.15.
 
 mod given;
+mod handles;
 mod rename;
 mod stream;
 mod target;
@@ -254,7 +255,12 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     // Who makes something in a directory is waited for.
     let is_much = open.entry.is_directory() || open.node.lock().opens.iter().any(is_noted);
     let inline = InlineIo::Everything.unless(is_much);
-    call.blocking(inline, work).await?
+    call.blocking(inline, work).await??;
+    if delete {
+        // Behind the wish, which nobody opens a stream beside. Not waited for: the name goes when the last of them does.
+        handles::ask(call, &open.node, open.owner).await?;
+    }
+    Ok(())
 }
 
 // A wish that cannot be noted is not spoken.

@@ -10,6 +10,7 @@ use smb::info::Rename;
 use tracing::warn;
 
 use super::given::NameToGive;
+use super::handles::yield_streams;
 use super::target::{ATTEMPTS_MAX, Adds, Cleared, Target};
 use super::{Call, stream};
 use crate::access::deletion::holds_a_share;
@@ -32,10 +33,6 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         return stream::rename(call, open, new, leave).await;
     }
     let mut target = Arc::new(Target::new(open, new)?);
-    // A stream that somebody has open would lose its file.
-    if !open.node.lock().streams.is_empty() {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     let core = &call.link.core;
     if open.entry.is_directory() {
@@ -50,6 +47,11 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         // Another handle may have renamed it.
         if open.path() != target.from {
             target = Arc::new(Target::new(open, new)?);
+        }
+        yield_streams(call, &open.node, open.owner).await?;
+        // What opens of streams know of the file's name would not be true any more.
+        if !open.node.lock().streams.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
         }
         let Cleared { to, creation, replace, claimed, before } =
             target.clear(call, open, new, Adds::Renamed).await?;

@@ -10,6 +10,7 @@ use smb::push::RecallReason;
 
 use super::Call;
 use super::given::NameToGive;
+use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
 use crate::service::Core;
 use crate::share::{
@@ -236,6 +237,7 @@ pub(super) async fn evict(
     victim: &Arc<Node>,
 ) -> Result<Option<Claimed>, NtStatus> {
     call.yield_caching(victim, open.owner, Intent::Unlink).await?;
+    yield_streams(call, victim, open.owner).await?;
     call.recall(victim, RecallReason::RENAME_OVER, |_| true).await?;
     // Who opened by the rules of POSIX keeps an open file whose name goes.
     let is_posix = open.path().naming() == Naming::Posix;
