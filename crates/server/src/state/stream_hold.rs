@@ -1,11 +1,11 @@
-//! Streams of a file that are open: what the file's node knows of them, and how those are asked who only cache a
-//! handle of one.
+//! Streams of a file that are open: what the file's node knows of them, and how clients that only cache a handle of one
+//! are asked for it.
 //!
 //! ```text
 //!  to open a stream       file's node locked: to go, claimed, renamed, opened to be deleted? wait, or refused
 //!                                             none of these: it is held --> the stream's own node
-//!  to move or delete      ask all who cache a handle of a held stream --> they let go --> is one held still?
-//!  the file, or empty it
+//!  to move, delete or     ask for cached handles of held streams --> wait for the answers --> is one held still?
+//!  empty the file
 //! ```
 //!
 //! Spec: MS-FSA §2.1.5.1.2.1 (a file's deletion and the opens of its streams), §2.1.5.15.11 (rename: each stream of the
@@ -51,8 +51,8 @@ impl NodeState {
 }
 
 impl Node {
-    /// Breaks what `intent` of `by` makes necessary of the streams of the file whose holds `wanted` picks, and tells the
-    /// holders. The streams of which an answer is owed: all holders are asked before the first answer is waited for.
+    /// Breaks what `intent` of `by` makes necessary of the streams whose holds `wanted` picks, and tells the holders. Returns
+    /// the streams of which an answer is owed: all holders are asked before the first answer is waited for.
     pub(crate) fn begin_breaks_of_streams(
         &self,
         by: Owner,

@@ -81,7 +81,7 @@ impl Node {
 impl Node {
     /// Whether [`Node::hold_name`] would wait, for work of others that may be long: a file that is replaced gives back its pages.
     pub(crate) fn is_name_claimed(&self, share: &Share, path: &SharePath) -> bool {
-        self.takings.is_moving(share, path) || self.makings.is_claimed(self.key())
+        self.takings.is_moving(share, path) || self.makings.of_file(self.key()).is_some()
     }
 }
 

@@ -285,6 +285,10 @@ fn hold(
     if !base.node.has_kept_names_since(seen) {
         return Ok(Some(Attempt::Again));
     }
+    // A rename claims the file, and then asks whether a stream of it is held.
+    if let Some(making) = core.nodes.makings.of_file(base.file.key) {
+        return Ok(Some(Attempt::Making { making, found: None }));
+    }
     if held.shares_delete || !state.opens.iter().any(|open| open.sharing.uses.delete) {
         state.streams.push(held);
         return Ok(None);

@@ -9,7 +9,7 @@ use smb::create::{
     DurableReconnectV2, DurableRequestV2, ImpersonationLevel, Lease, LeaseKey, LeaseState,
     LeaseVersion, OplockLevel, ShareAccess,
 };
-use smb::info::{FileAttributes, FileInfoClass};
+use smb::info::{FileAttributes, FileInfoClass, Rename, RenameFlags};
 use smb::{Command, FileId, Guid, Name, NtStatus};
 
 use super::attempt::{self, Attempt};
@@ -250,4 +250,49 @@ async fn handles_of_many_streams_are_asked_back_on_a_thread() {
         assert!(matches!(attempt(reach), Attempt::Farther));
     }
     assert!(matches!(attempt(Reach::Everywhere), Attempt::Done(_)));
+}
+
+/// To open the stream `name` with nothing cached, making it.
+fn makes_stream(name: &str) -> CreateRequest<'_> {
+    CreateRequest {
+        oplock_level: OplockLevel::NONE,
+        disposition: CreateDisposition::CREATE,
+        options: CreateOptions::empty(),
+        contexts: Vec::new(),
+        ..request(name, 0)
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_opened_while_a_rename_waits_keeps_its_file() {
+    let rig = Rig::new();
+    let file = rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let held = rig.core.nodes.takings.hold_names().await;
+    let mut to = Vec::new();
+    Rename { flags: RenameFlags::empty(), name: Name::new("g").unwrap() }.emit(&mut to);
+    let rename = rig.set_info(file, FileInfoClass::RENAME, &to);
+    let others = async {
+        rig.ask(Command::CREATE, |out| makes_stream("f:s").emit(out)).await.unwrap();
+        drop(held);
+    };
+    let (renamed, ()) = tokio::join!(rename, others);
+    assert_eq!(renamed, Err(NtStatus::ACCESS_DENIED));
+    assert!(rig.dir.path().join("f").exists());
+}
+
+#[tokio::test]
+async fn no_stream_is_opened_while_its_file_is_renamed() {
+    let rig = Rig::new();
+    rig.open_with("f", 1, CreateRequestContext::QueryOnDiskId).await.unwrap();
+    let (core, share) = (&rig.core, Arc::clone(&rig.core.shares()[0]));
+    let path = SharePath::parse("f").unwrap();
+    let found = share.locate(&path).unwrap().found.unwrap();
+    for disposition in [CreateDisposition::CREATE, CreateDisposition::OPEN] {
+        let claimed = core.nodes.makings.claim_file(&share, &path, found.key);
+        let opens = wish_of(&rig, makes_stream("f:s"), disposition);
+        let attempt = || attempt::attempt(core, &share, &opens, Reach::Everywhere).unwrap();
+        assert!(matches!(attempt(), Attempt::Making { .. }));
+        drop(claimed);
+        assert!(matches!(attempt(), Attempt::Done(_)));
+    }
 }

@@ -1,5 +1,5 @@
 //! Giving a name that was found free: nobody makes it meanwhile, nor one that differs in case alone; nobody else
-//! renames the file, nor moves a directory above its old name or the new one.
+//! renames the file or opens a stream of it, nor moves a directory above its old name or the new one.
 //!
 //! The kernel sees to it that a name is given once as it is written, and no more than that. What opens know of their
 //! names follows the disk in a second step, which belongs to the first.
@@ -44,7 +44,7 @@ pub(super) enum Given<T> {
     Refused,
     /// That is being removed.
     Going(Arc<Node>),
-    /// Something has got it since it was looked up, or the file has another name by now.
+    /// Something has got it since it was looked up, or the file has another name by now, or an open stream.
     Changed,
 }
 
@@ -74,7 +74,11 @@ impl NameToGive {
                 return Ok(Given::Moving { share: Arc::clone(share), path: path.clone() });
             }
         }
-        if renamed.as_ref().is_some_and(|(open, from)| open.path() != *from) {
+        // Streams of a file that is claimed are not opened: see `dispatch::create::stream`.
+        let has_changed = |(open, from): &(Arc<Open>, SharePath)| {
+            open.path() != *from || !open.node.lock().streams.is_empty()
+        };
+        if renamed.as_ref().is_some_and(has_changed) {
             return Ok(Given::Changed);
         }
         // Asked with the name claimed: see `super::stays_empty`.

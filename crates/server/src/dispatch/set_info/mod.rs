@@ -257,7 +257,8 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     let inline = InlineIo::Everything.unless(is_much);
     call.blocking(inline, work).await??;
     if delete {
-        // Behind the wish, which nobody opens a stream beside. Not waited for: the name goes when the last of them does.
+        // Behind the wish: no stream is opened from then on. The answers are not waited for: the name goes with the last
+        // stream.
         handles::ask(call, &open.node, open.owner).await?;
     }
     Ok(())

@@ -8,7 +8,9 @@
 //!             --> make it --> furnish it --> its open is in its node, or it is unmade --> count --> give the claim back
 //!  to find    find a file --> is it being made? wait, then look again
 //!  to rename  claim the new name and the file --> is a directory above the old or the new name moving? wait
-//!             --> is the old name the open's still? --> change the disk --> note it --> give the claim back
+//!             --> is the old name the open's still, and no stream of the file open? --> change the disk --> note it
+//!             --> give the claim back
+//!  to open a stream  is its file claimed? wait
 //!  to move    claim as any rename --> note the directory --> wait as any rename --> wait until nothing is claimed below
 //!  a directory
 //!  to remove  claim the file --> is a directory above moving? wait --> is its name the same still? --> remove it
@@ -251,10 +253,14 @@ impl Makings {
         }
     }
 
-    /// Whether [`Makings::claim_file`] would wait.
-    pub(super) fn is_claimed(&self, file: FileKey) -> bool {
-        let is_its = |one: &Arc<Making>| one.renames.as_ref().is_some_and(|one| one.file == file);
-        self.how_many.load(Ordering::SeqCst) > 0 && self.lock().iter().any(is_its)
+    /// The claim of a file, by a request that renames or removes it or keeps its name: [`Makings::claim_file`] would wait
+    /// for it.
+    pub(crate) fn of_file(&self, file: FileKey) -> Option<Arc<Making>> {
+        if self.how_many.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let is_its = |one: &&Arc<Making>| one.renames.as_ref().is_some_and(|one| one.file == file);
+        self.lock().iter().find(is_its).cloned()
     }
 
     fn enter(
