@@ -291,3 +291,17 @@ fn a_disconnected_handle_of_a_stream_gives_way_to_renames_and_deletions() {
     assert_eq!(two.close(file), NtStatus::SUCCESS);
     until(|| !has(&fixture, "g"));
 }
+
+#[test]
+fn a_stream_opened_for_attributes_alone_excludes_no_deletion() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    makes(&mut one, &["f:s"]);
+    let looks = |open: &mut CreateRequest<'_>| {
+        open.desired_access = AccessMask::READ_ATTRIBUTES;
+        open.share_access = ShareAccess::empty();
+    };
+    assert_eq!(one.open("f:s", looks).status, NtStatus::SUCCESS);
+    opens(&mut two, "f");
+    assert_eq!(one.open("f:s", looks).status, NtStatus::SUCCESS);
+}

@@ -32,7 +32,9 @@ pub(crate) struct StreamHold {
 impl StreamHold {
     /// By an open whose stream has no node yet.
     pub(crate) fn new(serial: OpenSerial, sharing: Sharing) -> Self {
-        Self { serial, shares_delete: sharing.shares.delete, stream: Weak::new() }
+        // An open that only looks excludes nobody.
+        let shares_delete = sharing.shares.delete || sharing.uses.is_empty();
+        Self { serial, shares_delete, stream: Weak::new() }
     }
 
     /// The same where `stream` is the stream's node.
