@@ -9,6 +9,8 @@
 //! | [`Clock::time_of_day`] | the kernel's wall clock | [`ManualClock`] |
 //! | [`Random::fill`] | the kernel's generator | [`SeededRandom`] |
 //!
+//! [`until`] waits for a state that others change.
+//!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
 //! looks for such reads. Tasks, timers and blocking work are still tokio's.
 
@@ -16,12 +18,14 @@
 
 mod clock;
 mod environment;
+mod event;
 mod manual_clock;
 mod random;
 mod seeded_random;
 
 pub use clock::{Clock, TimeSource};
 pub use environment::Environment;
+pub use event::until;
 /// Why the kernel has no random numbers.
 pub use getrandom::Error as RandomError;
 pub use manual_clock::ManualClock;

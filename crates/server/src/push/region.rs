@@ -282,15 +282,7 @@ impl Region {
     }
 
     async fn wait_until(&self, is_so: impl Fn(&Life) -> bool) {
-        loop {
-            let ended = self.ended.notified();
-            tokio::pin!(ended);
-            ended.as_mut().enable();
-            if is_so(&self.lock()) {
-                return;
-            }
-            ended.await;
-        }
+        basics::until(&self.ended, || is_so(&self.lock())).await;
     }
 
     /// State and reason as QUERY shows them.

@@ -341,15 +341,7 @@ impl Node {
 
     // `event` is notified when `reached` has become true.
     async fn until(&self, event: &Notify, reached: impl Fn(&NodeState) -> bool) {
-        loop {
-            let event = event.notified();
-            tokio::pin!(event);
-            event.as_mut().enable();
-            if reached(&self.lock()) {
-                return;
-            }
-            event.await;
-        }
+        basics::until(event, || reached(&self.lock())).await;
     }
 
     /// The name has been removed, or could not be: then the file stays and may be opened again.

@@ -37,15 +37,7 @@ impl Pending {
 
     /// Returns once the client has sent CANCEL or is gone.
     pub(crate) async fn cancelled(&self) {
-        loop {
-            let notified = self.cancel.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            if self.cancelled.load(Ordering::Acquire) {
-                return;
-            }
-            notified.await;
-        }
+        basics::until(&self.cancel, || self.cancelled.load(Ordering::Acquire)).await;
     }
 
     /// It is not waited for any more.

@@ -379,12 +379,7 @@ impl Session {
 
     /// Returns once it has ended.
     pub(crate) async fn ended(&self) {
-        let end = self.end.notified();
-        tokio::pin!(end);
-        end.as_mut().enable();
-        if !self.is_closed() {
-            end.await;
-        }
+        basics::until(&self.end, || self.is_closed()).await;
     }
 
     pub(crate) fn open_count(&self) -> usize {

@@ -136,15 +136,7 @@ impl Takings {
 
     /// Returns once no directory above `path` is being moved.
     pub(crate) async fn settled(&self, share: &Share, path: &SharePath) {
-        loop {
-            let moved = self.moved.notified();
-            tokio::pin!(moved);
-            moved.as_mut().enable();
-            if !self.is_moving(share, path) {
-                return;
-            }
-            moved.await;
-        }
+        basics::until(&self.moved, || !self.is_moving(share, path)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Place>> {

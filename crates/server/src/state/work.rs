@@ -58,15 +58,7 @@ impl Work {
 
     /// Returns once it is settled.
     pub(crate) async fn settled(&self) {
-        loop {
-            let settled = self.settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
-            if self.is_settled() {
-                return;
-            }
-            settled.await;
-        }
+        basics::until(&self.settled, || self.is_settled()).await;
     }
 }
 

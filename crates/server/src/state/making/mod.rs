@@ -128,17 +128,12 @@ impl Making {
 
     /// Returns once the claim is given back; who has found something, once it is not what is being made.
     pub(crate) async fn settled(&self, found: Option<FileKey>) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+        let is_settled = || {
             let is_another =
                 found.is_some() && self.made.get().is_some_and(|made| Some(*made) != found);
-            if is_another || self.has_ended.load(Ordering::SeqCst) {
-                return;
-            }
-            changed.await;
-        }
+            is_another || self.has_ended.load(Ordering::SeqCst)
+        };
+        basics::until(&self.changed, is_settled).await;
     }
 
     fn is_below(&self, share: &Share, directory: &SharePath) -> bool {
