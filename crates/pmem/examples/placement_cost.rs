@@ -1,9 +1,9 @@
-//! What placement, reading and persisting cost on this machine.
+//! Measures the cost of placement, reading and persisting on this machine.
 //!
 //! `cargo run --release -p landfast-pmem --example placement_cost`
 //!
 //! Prints the median and the 99th percentile of batches, in nanoseconds per operation. The
-//! `emulated` rows do exactly what persistent memory would be asked for, on tmpfs.
+//! `emulated` rows execute the instructions of persistent memory, on tmpfs.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -125,7 +125,7 @@ fn sized(file: std::fs::File) -> std::io::Result<std::fs::File> {
 }
 
 const LEN: u64 = 64 << 20;
-/// Walked over and over: more than the second-level cache, less than the third.
+/// Bytes that a [`Walk`] cycles through: more than the second-level cache, less than the third.
 const WALKED: u64 = 8 << 20;
 const BATCH: u32 = 100;
 const SAMPLES: usize = 500;

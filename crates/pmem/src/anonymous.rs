@@ -1,4 +1,4 @@
-//! Zeroed memory of our own: the buffers of an engine, and tests.
+//! Zeroed memory without a file: the buffers of an engine, and tests.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::{AtomicOp, DirectMemory, MapError, Medium, MediumError, OpenOptions, 
 
 /// Zeroed [`crate::DurabilityClass::Volatile`] memory of `len` bytes, in constant time.
 ///
-/// Always present: the first touch of a page costs a fault of about half a microsecond that
-/// waits for nothing.
+/// The memory is always present: the first touch of a page costs a fault of about half a
+/// microsecond, and that fault waits for nothing.
 ///
 /// # Errors
 ///

@@ -1,29 +1,29 @@
-//! The atomic operations a peer may ask for, as pure functions on one 64-bit word.
+//! The atomic operations that a peer may request, as pure functions on one 64-bit word.
 //!
 //! Spec: RFC 7306 §5.1.1 (FetchAdd and its mask), §5.1.2 (CmpSwap and its masks);
 //! draft-talpey-rdma-commit §3 (Atomic Write).
 
-/// What to do to one aligned 64-bit word.
+/// An operation on one aligned 64-bit word.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AtomicOp {
     /// Replaces the word.
     Store(u64),
-    /// Adds, field by field.
+    /// Adds a number to the word, field by field.
     FetchAdd {
-        /// What to add.
+        /// The number to add.
         add: u64,
-        /// The topmost bit of each field, out of which no carry goes. Zero means one wide field.
+        /// The topmost bit of each field; no carry leaves that bit. Zero means one field of 64 bits.
         mask: u64,
     },
     /// Replaces some bits if some bits are as expected.
     CompareSwap {
-        /// What the word should hold.
+        /// The expected value of the word.
         compare: u64,
-        /// Which bits are compared. None compared means always equal.
+        /// The bits to compare. Zero compares no bit and always succeeds.
         compare_mask: u64,
-        /// What it then holds.
+        /// The new value of the word.
         swap: u64,
-        /// Which bits are replaced.
+        /// The bits to replace.
         swap_mask: u64,
     },
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_swap_looks_and_writes_through_its_masks() {
+    fn compare_swap_compares_and_replaces_only_masked_bits() {
         let op = AtomicOp::CompareSwap {
             compare: 0xab,
             compare_mask: 0xff,
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn masked_addition_is_the_adder_of_the_rfc(a: u64, b: u64, mask: u64) {
+        fn masked_addition_matches_the_bitwise_adder_of_the_rfc(a: u64, b: u64, mask: u64) {
             let sum = AtomicOp::FetchAdd { add: b, mask }.apply(a);
             prop_assert_eq!(sum, Some(rfc_fetch_add(a, b, mask)));
         }

@@ -1,4 +1,4 @@
-//! Group commit: everyone who waits for a file's `fdatasync` shares as few of them as possible.
+//! Group commit: all callers that wait for an `fdatasync` of a file share as few calls as possible.
 //!
 //! ```text
 //!   run k      |=========================|
@@ -6,22 +6,22 @@
 //!   D                                                 ^D              run k+2 |=====| D returns
 //! ```
 //!
-//! # Why it is right
+//! # Proof
 //!
 //! A caller may return `Ok` only after a run that **started** after the caller arrived, since a
 //! run already under way may have passed the caller's pages. Runs are numbered and never overlap.
 //! A caller that arrives, under the lock, when `started` runs have started takes ticket
 //! `started + 1`; run `started + 1` starts later, under the same lock, so it started after the
-//! caller arrived. The caller returns when a run numbered at least its ticket has finished well.
-//! If no run is going on, one of those waiting starts the next and so covers all who wait: at
-//! most two runs pass between arrival and return, however many wait.
+//! caller arrived. The caller returns when a run numbered at least its ticket has succeeded.
+//! While no run is under way, one of the waiting callers starts the next run, which covers all
+//! waiting callers: at most two runs pass between arrival and return, however many callers wait.
 //!
 //! # Failure
 //!
-//! The kernel reports a lost page once and may then show it clean, so a second, successful
-//! `fdatasync` says nothing about it. The first failure therefore poisons the group: every waiter
+//! The kernel reports a lost page once and may then mark the page clean, so a later, successful
+//! `fdatasync` proves nothing about that page. The first failure therefore poisons the group: every waiter
 //! and every later caller gets [`MediumError::Poisoned`], also through media opened later, for as
-//! long as the process lives. `poisoned` bounds what that keeps.
+//! long as the process lives. `poisoned` bounds the memory and the descriptors for that.
 //!
 //! Spec: fsync(2) "EIO"; Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
 
@@ -35,23 +35,23 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use crate::poisoned::{Inode, Noted, Poisoned};
 use crate::{Backing, MediumError};
 
-/// Something with pages to write back.
+/// A target whose pages a flush writes back.
 pub(crate) trait SyncTarget: Send + Sync + fmt::Debug {
-    /// Writes back everything placed before the call and waits until it is durable.
+    /// Writes back all bytes placed before the call and waits until they are durable.
     fn sync(&self, extent: Extent) -> io::Result<()>;
 }
 
-/// What of a file a flush writes back.
+/// The part of a file that a flush writes back.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Extent {
-    /// The bytes, and the length that is needed to read them: fdatasync(2).
+    /// The bytes, and the length that a reader of the bytes needs: fdatasync(2).
     #[default]
     Bytes,
     /// The attributes as well: fsync(2).
     Whole,
 }
 
-/// Those who share the flushes of one target.
+/// The flushes of one target, shared by all callers that wait for them.
 #[derive(Debug)]
 pub(crate) struct Group<T> {
     target: T,
@@ -64,13 +64,13 @@ pub(crate) struct Group<T> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Runs begun so far; the number of the latest.
+    /// Number of runs started so far, which is also the number of the latest run.
     started: u64,
-    /// Number of the latest run that ended well.
+    /// Number of the latest run that succeeded.
     finished: u64,
     is_running: bool,
     is_poisoned: bool,
-    /// What the next run has to write back for those who wait for it.
+    /// What the next run has to write back for its waiting callers.
     wanted: Extent,
     waiting: usize,
 }
@@ -93,7 +93,7 @@ impl<T: SyncTarget> Group<T> {
     ///
     /// # Durability
     ///
-    /// After `Ok`, everything placed before the call, by anyone, survives a crash.
+    /// After `Ok`, all bytes that any thread placed before the call survive a crash.
     pub(crate) fn persist(&self, extent: Extent) -> Result<(), MediumError> {
         let mut state = self.lock();
         let ticket = state.started + 1;
@@ -109,7 +109,7 @@ impl<T: SyncTarget> Group<T> {
         }
     }
 
-    /// Nothing of the target is called durable any more.
+    /// Makes every present and later persist of the target fail.
     pub(crate) fn poison(&self) {
         self.lock().is_poisoned = true;
         self.run_ended.notify_all();
@@ -146,10 +146,10 @@ impl<T: SyncTarget> Group<T> {
     }
 }
 
-/// The flushes of one file, shared by everyone in the process who waits for them.
+/// The flushes of one file, shared by all callers in the process that wait for them.
 ///
-/// A server whose plain FLUSH requests go through the same group as the persists of a mapped
-/// region saves flushes, and learns of a failed one whoever met it.
+/// A server that sends plain FLUSH requests and the persists of a mapped region through the same
+/// group saves flushes, and every caller learns of a failed flush.
 #[derive(Clone, Debug)]
 pub struct CommitGroup {
     group: Arc<Group<SyncedFile>>,
@@ -168,20 +168,22 @@ impl CommitGroup {
             Some(group) => group,
             None => Self::enter(SyncedFile { file: reopen(file)?, key }),
         };
-        // After it can be found, whoever has entered it: who notes a failure looks for groups afterwards.
+        // This check comes after the group is in the table: `poison_file` notes the failure first and then
+        // looks for the group, so one of the two sees the other.
         if poisoned().get_or_insert_default().contains(key) {
             group.poison();
         }
         Ok(Self { group })
     }
 
-    // Of a file that was opened under no lock: a device that hangs keeps nobody from the files of another.
+    // The caller opened the file while holding no lock: a device that hangs blocks no file of another device.
     fn enter(file: SyncedFile) -> Arc<Group<SyncedFile>> {
         let key = file.key;
         let fresh = Arc::new(Group::new(file));
         let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = groups.get_or_insert_with(HashMap::new).entry(key).or_default();
-        // Somebody may have been faster. Then ours goes, after the lock: its end takes that again.
+        // Another thread may have entered the file first. Then `fresh` is dropped after the lock is released,
+        // because the drop of a `SyncedFile` takes the lock.
         let group = entry.upgrade().unwrap_or_else(|| {
             *entry = Arc::downgrade(&fresh);
             Arc::clone(&fresh)
@@ -190,7 +192,7 @@ impl CommitGroup {
         group
     }
 
-    /// Notes that bytes of a file may be lost for which there is no group, as no descriptor is left for one.
+    /// Notes that bytes of a file may be lost, for a caller that has no descriptor left to open a group.
     ///
     /// # Errors
     ///
@@ -211,8 +213,8 @@ impl CommitGroup {
     /// # Durability
     ///
     /// After `Ok`, every write to the file that returned before this call survives a crash, with
-    /// the file size needed to read it back. The atomic unit is the sector. An error says that
-    /// nobody knows, now or later.
+    /// the file size needed to read it back. The atomic unit is the sector. After an error it is
+    /// unknown what is durable, and stays unknown.
     ///
     /// # Errors
     ///
@@ -221,7 +223,7 @@ impl CommitGroup {
         self.persist_extent(Extent::Bytes)
     }
 
-    /// Makes everything written to the file so far durable, and its attributes.
+    /// Makes everything written to the file so far durable, and the attributes of the file.
     ///
     /// # Durability
     ///
@@ -234,7 +236,7 @@ impl CommitGroup {
         self.persist_extent(Extent::Whole)
     }
 
-    /// Notes that bytes of the file may be lost though no flush of it has failed: every later one does.
+    /// Notes that bytes of the file may be lost though no flush has failed: every later persist fails.
     pub fn poison(&self) {
         self.group.poison();
         self.keep_poison();
@@ -257,7 +259,7 @@ impl CommitGroup {
         &self.group
     }
 
-    /// Keeps the failure from being forgotten, and as far as there is room the inode number from another file.
+    /// Remembers the failure, and as long as there is room keeps the inode number from being given to another file.
     fn keep_poison(&self) {
         let key = self.group.target.key;
         let noted = poisoned().get_or_insert_default().note(key, Arc::clone(&self.group));
@@ -265,8 +267,8 @@ impl CommitGroup {
     }
 }
 
-// Drops what is not needed, and poisons what is open of a file system that is refused: under no lock, which the
-// end of a group takes.
+// Drops the keepers that are no longer needed, and poisons the open groups of a refused file system. The caller
+// holds no lock, because the drop of a group takes the lock.
 fn finish(noted: Noted<Arc<Group<SyncedFile>>>) {
     let Noted::FileSystem(file_system, _released) = noted else { return };
     tracing::error!(file_system, "flushes of too many files have failed: none succeeds any more");
@@ -277,7 +279,7 @@ fn finish(noted: Noted<Arc<Group<SyncedFile>>>) {
     open.iter().for_each(|group| group.poison());
 }
 
-/// A file opened for nothing but its flushes.
+/// A file that is opened only to be flushed.
 #[derive(Debug)]
 pub(crate) struct SyncedFile {
     file: File,
@@ -297,17 +299,17 @@ impl Drop for SyncedFile {
     fn drop(&mut self) {
         let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(groups) = groups.as_mut() else { return };
-        // Somebody may have opened the file again meanwhile: then the entry is theirs.
+        // Another thread may have entered the file again meanwhile: then the entry belongs to the new group.
         if groups.get(&self.key).is_some_and(|group| group.strong_count() == 0) {
             groups.remove(&self.key);
         }
     }
 }
 
-/// A description of our own. The kernel reports a write-back error once per open description:
-/// had we only a duplicate, somebody's fsync on the original could take the report from us.
+/// Opens the file anew. The kernel reports a write-back error once per open file description: an
+/// fsync on the original descriptor would take the report away from a duplicate.
 fn reopen(file: &File) -> io::Result<File> {
-    // fdatasync asks for no access right, and reading is the one that every open file had.
+    // fdatasync needs no access right, and every open file grants reading.
     let own = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
     own.or_else(|_| file.try_clone())
 }
@@ -321,8 +323,8 @@ fn known(key: Inode) -> Option<Arc<Group<SyncedFile>>> {
     groups.as_ref()?.get(&key)?.upgrade()
 }
 
-/// Lock order: [`GROUPS`] or [`POISONED`] alone; no other lock is taken, and no file opened, while one
-/// is held.
+/// Lock order: a thread holds [`GROUPS`] or [`POISONED`] alone; it takes no other lock, and opens no file,
+/// while it holds either.
 static GROUPS: Mutex<Option<HashMap<Inode, Weak<Group<SyncedFile>>>>> = Mutex::new(None);
 static POISONED: Mutex<Option<Poisoned<Arc<Group<SyncedFile>>>>> = Mutex::new(None);
 
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_arrive_during_a_flush_share_the_next_and_only_the_next() {
+    fn callers_that_arrive_during_a_flush_share_exactly_the_next_flush() {
         let Rig { group, begun, end } = rig();
         thread::scope(|scope| {
             let first = scope.spawn(|| group.persist(Extent::Bytes));
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_fails_everyone_who_waits_and_everyone_after() {
+    fn a_failed_flush_fails_every_waiter_and_every_later_caller() {
         let Rig { group, begun, end } = rig();
         thread::scope(|scope| {
             let first = scope.spawn(|| group.persist(Extent::Bytes));
@@ -436,7 +438,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "real files")]
-    fn a_poisoned_file_is_poisoned_for_whoever_opens_it_later() {
+    fn a_poisoned_file_stays_poisoned_when_it_is_opened_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let group = CommitGroup::of(&File::create(&path).unwrap()).unwrap();
@@ -448,7 +450,7 @@ mod tests {
         assert_eq!(again.persist_whole(), Err(MediumError::Poisoned));
     }
 
-    // What is remembered by number: no other test may get that.
+    // Keeps the inode numbers in use: a file of another test that got a poisoned number would be poisoned.
     fn keep_numbers(files: impl IntoIterator<Item = File>) {
         files.into_iter().for_each(std::mem::forget);
     }
@@ -488,7 +490,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "real files")]
-    fn two_names_of_a_file_are_one_group_and_two_files_are_two() {
+    fn two_names_of_a_file_share_one_group_two_files_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         let first = CommitGroup::of(&File::create(&one).unwrap()).unwrap();
@@ -499,10 +501,10 @@ mod tests {
         assert!(!Arc::ptr_eq(&first.group, &CommitGroup::of(&other).unwrap().group));
     }
 
-    // Opening a pipe for reading waits for somebody who writes.
+    // An open of a pipe for reading waits until a writer opens the pipe.
     #[test]
     #[cfg_attr(miri, ignore = "real files")]
-    fn a_file_that_is_slow_to_open_keeps_no_other_waiting() {
+    fn a_file_that_is_slow_to_open_delays_no_other_file() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
@@ -529,7 +531,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "real files")]
-    fn a_group_nobody_uses_is_forgotten() {
+    fn a_commit_group_without_users_is_removed() {
         let file = tempfile::tempfile().unwrap();
         let group = CommitGroup::of(&file).unwrap();
         let key = group.group.target.key;

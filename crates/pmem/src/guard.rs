@@ -1,4 +1,4 @@
-//! Turns a SIGBUS inside our mappings into an error of the access that met it.
+//! Turns a SIGBUS inside a mapping of this crate into an error of the access that raised it.
 //!
 //! ```text
 //!  copy --fault--> kernel --SIGBUS--> handler: whose address?
@@ -7,21 +7,21 @@
 //!   then looks at the note -> Truncated | foreign: call the handler that was there before
 //! ```
 //!
-//! A file that shrinks under a mapping, or memory that fails, raises SIGBUS in whoever touches
-//! it; by default that kills the server, so one peer or one truncation could. The handler is
-//! installed once per process, in front of whatever was there.
+//! If a file shrinks under a mapping, or memory fails, the kernel raises SIGBUS in the thread that
+//! touches the page. By default SIGBUS kills the process, so one peer or one truncation could kill
+//! the server. The handler is installed once per process, in front of any handler installed before.
 //!
 //! # Safety rules of this module
 //!
 //! The handler runs at any instruction of any thread that copies to or from a mapping. It only
 //! reads atomics and makes raw system calls (mmap, sigaction), takes no lock, allocates nothing
-//! and leaves `errno` as it was. It replaces only pages of a range that somebody handed to
+//! and leaves `errno` as it was. The handler replaces only pages of a range that a caller handed to
 //! [`Watch::new`].
 //!
-//! The table is a fixed array. A slot changes hands under a version counter: the handler
-//! believes a slot only if the version was even and equal before and after it read the range.
-//! The slot of the faulting access cannot change while its copy runs, because the copier holds
-//! the mapping; a slot that does change is therefore never the one looked for.
+//! The table is a fixed array. A slot is written under a version counter: the handler accepts a
+//! slot only if the version was even and equal before and after the handler read the range.
+//! The slot of the faulting access cannot change while the copy runs, because the copying thread
+//! holds the mapping; a slot that does change is therefore never the slot of the fault.
 //!
 //! Spec: sigaction(2), signal-safety(7), mmap(2) "SIGBUS".
 #![allow(unsafe_code)]
@@ -32,7 +32,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::MediumError;
 
-/// A range of our memory whose faults are caught until this is dropped.
+/// A mapped range whose faults are caught until this watch is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     slot: usize,
@@ -43,8 +43,8 @@ impl Watch {
     ///
     /// # Safety
     ///
-    /// The range must be one mapping that the caller owns and keeps until this is dropped, and no
-    /// Rust reference into it may exist: on a fault its pages are replaced.
+    /// The range must be one mapping that the caller owns and keeps until this watch is dropped, and
+    /// no Rust reference into the range may exist: on a fault the handler replaces its pages.
     pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> Result<Self, WatchError> {
         install()?;
         let slot = SLOTS_FREE.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -54,7 +54,7 @@ impl Watch {
         Ok(Self { slot })
     }
 
-    /// What the mapping met so far. Ask after each access, on the thread that made it.
+    /// The fault noted on the mapping, if any. The thread that made an access asks after each access.
     #[inline]
     pub(crate) fn health(&self) -> Result<(), MediumError> {
         // The handler ran on this thread: the compiler alone could move the access past here.
@@ -101,7 +101,7 @@ impl Slot {
         }
     }
 
-    /// Only the owner of the slot calls this, and nobody else until `close`.
+    /// Only the owner of the slot may call this, until `close`.
     fn open(&self, start: usize, end: usize) {
         self.fault.store(HEALTHY, Ordering::Relaxed);
         self.change(start, end);
@@ -113,7 +113,7 @@ impl Slot {
 
     fn change(&self, start: usize, end: usize) {
         self.version.fetch_add(1, Ordering::Relaxed);
-        // Whoever sees a new bound below also sees the odd version.
+        // A thread that sees a new bound below also sees the odd version.
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.end.store(end, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl Slot {
     }
 }
 
-/// Slots nobody has, for those who map and unmap; the handler never looks here.
+/// The free slots, for threads that map and unmap; the handler never reads this list.
 struct FreeSlots {
     recycled: Vec<usize>,
     untouched: usize,
@@ -148,7 +148,7 @@ impl FreeSlots {
     }
 }
 
-/// Puts our handler in front of the present one, once.
+/// Installs the handler of this module in front of the present handler, once.
 fn install() -> Result<(), WatchError> {
     static OUTCOME: OnceLock<Result<(), WatchError>> = OnceLock::new();
     *OUTCOME.get_or_init(|| {
@@ -159,7 +159,7 @@ fn install() -> Result<(), WatchError> {
         if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) } != 0 {
             return Err(WatchError::Install(last_errno()));
         }
-        // Known before the first of our signals can arrive.
+        // The previous handler is stored before the first signal can reach the new handler.
         let previous = PREVIOUS.get_or_init(|| previous);
         let mut ours = *previous;
         ours.sa_sigaction = on_bus_error as *const () as usize;
@@ -202,12 +202,12 @@ fn absorb(address: usize, code: i32) -> bool {
     false
 }
 
-/// Maps zero pages over the fault. Nothing behind it can be relied on: the mapping is noted broken.
+/// Maps zero pages over the fault. The mapping is noted as broken, so nobody relies on those pages.
 fn cover(address: usize, start: usize, end: usize, hardware: bool) -> bool {
     let page = PAGE_SIZE.load(Ordering::Relaxed);
-    // A truncated file has nothing behind the fault either, so all of it goes at once and a
-    // long copy faults once, not once per page. Failed memory takes only its page along. The
-    // kernel does not split the huge pages of devdax: then the whole huge page.
+    // A truncated file has no bytes behind the fault either, so the rest of the mapping is replaced
+    // at once and a long copy faults once, not once per page. Failed memory replaces only its page.
+    // The kernel does not split the huge pages of devdax: there the whole huge page is replaced.
     [page, HUGE_PAGE, GIANT_PAGE].into_iter().any(|unit| {
         let first = (address & !(unit - 1)).max(start);
         let last = if hardware { (first + unit).min(end) } else { end };
@@ -222,7 +222,7 @@ fn cover(address: usize, start: usize, end: usize, hardware: bool) -> bool {
     })
 }
 
-/// Does what would have been done without us.
+/// Handles the signal as the process would without this module.
 fn pass_on(signal: i32, code: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(previous) = PREVIOUS.get() else { return };
     match previous.sa_sigaction {
@@ -267,7 +267,7 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Mappings at once; the kernel's own default is 65,530 per process and each of ours takes two.
+/// Mappings at once; the kernel allows 65,530 per process by default and each watched mapping takes two.
 pub(crate) const MAPPINGS_MAX: usize = 16_384;
 
 const HEALTHY: u8 = 0;
@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// Set only by the test that wants its child to die.
+    /// The environment variable that the test sets in the child that must die.
     const CHILD: &str = "LANDFAST_TEST_BUS_ERROR";
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "real files")]
-    fn a_fault_that_is_not_ours_still_kills() {
+    fn a_fault_outside_watched_mappings_still_kills_the_process() {
         let name = "guard::tests::child_that_reads_a_lost_page_of_a_mapping_not_ours";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--ignored", "--exact", name]).env(CHILD, "1");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_changing_hands_is_not_believed() {
+    fn a_slot_that_is_being_written_gives_no_range() {
         let slot = Slot::empty();
         slot.open(4096, 8192);
         assert_eq!(slot.range(), Some((4096, 8192)));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_ends_with_an_error() {
+    fn a_full_table_refuses_the_next_mapping() {
         let mut slots = FreeSlots { recycled: Vec::new(), untouched: MAPPINGS_MAX - 1 };
         assert_eq!(slots.take(), Ok(MAPPINGS_MAX - 1));
         assert_eq!(slots.take(), Err(WatchError::Exhausted));

@@ -1,7 +1,7 @@
 //! Files as memory with a known durability class.
 //!
-//! Start at [`Medium`]: the seam everything above this crate builds on. [`map_file`] opens a file
-//! as the best medium it can be and [`classify`] says which that is; [`anonymous()`] makes memory.
+//! Start at [`Medium`], the trait that every crate above uses. [`map_file`] opens a file as a medium
+//! of the best class that the file can hold, [`classify`] names that class, [`anonymous()`] makes memory.
 //!
 //! | class | backing | place | persist |
 //! |---|---|---|---|
@@ -9,7 +9,7 @@
 //! | [`DurabilityClass::Storage`] | other regular files | `pwrite` | group-committed `fdatasync` |
 //! | [`DurabilityClass::Volatile`] | tmpfs, ramfs, anonymous memory | cached stores | refused, or emulated |
 //!
-//! Inside, from the seam down: `lines` (media made of memory) over `mapped` and `anonymous`, over
+//! Inside, from the trait down: `lines` (media made of memory) over `mapped` and `anonymous`, over
 //! `mapping`, `window`, `presence`, `guard`, over `arch` (the CPU); and `storage` (media made of
 //! system calls) over `commit_group`, which remembers failures in `poisoned`. The recorder of [`crash`] stands in for the memory and for the
 //! system calls, so that crash images are made from the code that runs in production.

@@ -11,11 +11,11 @@
 //! Streamed stores and write-backs are ordered only by a fence of the CPU that issued them; a
 //! release store that hands the work to another thread does not order them. So a placement ends
 //! with its own drain, on its own thread, and a persist on any other thread has nothing left to
-//! do. It also keeps stores visible in order: without the drain a flag placed later could be seen
-//! before the bytes it announces. Only [`Medium::try_place_part`] leaves the drain out, because
-//! its caller promises to come back for it.
+//! do. The drain also keeps stores visible in order: without the drain a reader could see a flag
+//! placed later before the bytes that the flag announces. Only [`Medium::try_place_part`] leaves
+//! the drain out, because its caller promises a later call that drains.
 //!
-//! # Where the bound lies
+//! # The bound between store and stream
 //!
 //! Measured on a Sapphire Rapids virtual machine with DRAM, drain included, ns:
 //!
@@ -40,26 +40,26 @@ use crate::medium::{check_bounds, check_word, length_of};
 use crate::presence::Touch;
 use crate::{AtomicOp, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
 
-/// What can be done to memory: the verbs placement is made of.
+/// The operations on memory that placement is made of.
 ///
-/// The real one is a mapping; the crash recorder is another, so that the very code below is what
-/// crash images are made from. Offsets are checked before they get here.
+/// In production the memory is a mapping; the crash recorder is another implementation, so that
+/// crash images come from the code below. The caller has checked every offset.
 pub(crate) trait Memory: Send + Sync + fmt::Debug {
     fn len(&self) -> usize;
-    /// Where it lies, if devices may reach it.
+    /// The address of the memory, if devices may reach it.
     fn direct(&self) -> Option<DirectMemory> {
         None
     }
-    /// Whether the range can be touched without a fault that waits.
+    /// Whether an access to the range meets no fault that waits.
     fn is_present(&self, offset: usize, len: usize, touch: Touch) -> bool;
-    /// Waits until it can.
+    /// Waits until an access to the range meets no fault that waits.
     fn populate(&self, offset: usize, len: usize, touch: Touch) -> Result<(), MediumError>;
-    /// Whether everything before this call reached the memory it was meant for.
+    /// Whether every access before this call reached its memory; the error names the loss.
     fn health(&self) -> Result<(), MediumError>;
     fn load(&self, offset: usize, out: &mut [u8]);
-    /// Through the caches.
+    /// Stores through the caches.
     fn store(&self, offset: usize, bytes: &[u8]);
-    /// Past the caches; whole lines only.
+    /// Stores past the caches; whole lines only.
     fn stream(&self, offset: usize, bytes: &[u8]);
     fn write_back(&self, offset: usize, len: usize);
     fn drain(&self);
@@ -74,14 +74,14 @@ pub(crate) struct LineMedium<M> {
     writable: bool,
 }
 
-/// What a persist is worth, and so what placement has to do for it.
+/// The effect of a persist, which decides what a placement has to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Worth {
     /// Bytes out of the caches survive.
     Durable,
-    /// Treated as if they survived, so that timing is that of the real thing.
+    /// Bytes are placed as on persistent memory, so that the timing is that of persistent memory.
     Emulated,
-    /// Nothing survives; the caches are the best place.
+    /// No byte survives, so placement leaves the bytes in the caches.
     Nothing,
 }
 
@@ -123,7 +123,7 @@ impl<M: Memory> LineMedium<M> {
         }
     }
 
-    /// Populates whatever is not known to be present.
+    /// Populates the range unless it is known to be present.
     fn fetch(&self, offset: usize, len: usize, touch: Touch) -> Result<(), MediumError> {
         match self.memory.is_present(offset, len, touch) {
             true => Ok(()),
@@ -225,7 +225,7 @@ impl<M: Memory> Medium for LineMedium<M> {
             return Err(MediumError::VolatileRefused);
         }
         self.memory.drain();
-        // Bytes that went to a page the file had lost are nowhere.
+        // Bytes stored to a page that the file had lost are lost.
         self.memory.health()
     }
 
@@ -241,7 +241,7 @@ impl<M: Memory> Medium for LineMedium<M> {
 
     fn persist_foreign(&self, offset: u64, len: u64) -> Result<(), MediumError> {
         check_bounds(offset, len, self.limit())?;
-        // What a device has placed may lie in the caches, and nobody has written it back.
+        // Bytes that a device has placed may lie in the caches, and no placement has written them back.
         if self.worth != Worth::Nothing {
             self.memory.write_back(index(offset), index(len));
         }
@@ -277,10 +277,10 @@ impl<M: Memory> Medium for LineMedium<M> {
     }
 }
 
-/// An offset inside memory that is mapped, and so fits.
+/// Converts an offset into mapped memory, which always fits.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("checked against the length of mapped memory")
 }
 
-/// From here on whole lines are streamed.
+/// Placements of at least this many bytes stream their whole lines.
 const STREAM_MIN: usize = 256;

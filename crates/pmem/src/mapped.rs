@@ -7,8 +7,8 @@
 //!   fetched for y   |y|                                     the page alone
 //! ```
 //!
-//! To fetch a page of a sparse file is to give it a block. A page that was reserved has one; the
-//! page beside it has none, and on a full file system there is none to be had.
+//! A fetch of a page of a sparse file allocates a block for the page. A reserved page has its block
+//! already; the page beside it may have none, and a full file system has no block to give.
 
 use std::fs::File;
 use std::ops::Range;
@@ -25,14 +25,14 @@ use crate::{AtomicOp, DirectMemory, MapError, MediumError, arch};
 pub(crate) struct MappedFile {
     mapping: Mapping,
     presence: Presence,
-    /// What may be fetched beside what is asked for: whole pages.
+    /// The range that may be fetched beyond the requested pages: whole pages.
     reserved: Range<usize>,
-    /// Kept to ask the file's length when a page cannot be fetched.
+    /// The file, kept to read its length when a page cannot be fetched.
     file: File,
 }
 
 impl MappedFile {
-    /// `reserved` is what the file system has blocks for, as far as the caller knows.
+    /// `reserved` is the range for which the file system has blocks, as far as the caller knows.
     pub(crate) fn new(
         file: File,
         mapping: Mapping,
@@ -96,7 +96,7 @@ impl Memory for MappedFile {
                 self.presence.note(first, end - first, touch);
                 Ok(())
             }
-            // Less is reserved than we were told: what is asked for may still be.
+            // The file system has fewer blocks than the caller said; the requested pages may still have theirs.
             Err(MediumError::MediaIo(libc::ENOSPC)) => self.fetch(&asked, touch),
             failed => failed,
         }

@@ -23,10 +23,10 @@ use crate::{DirectMemory, MediumError};
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
-    /// What the caller asked for; the mapping itself is whole pages and never empty.
+    /// The length that the caller asked for; the mapping itself is whole pages and never empty.
     len: usize,
     mapped_len: usize,
-    /// Absent for anonymous memory, which no truncation can take away.
+    /// The watch on faults; `None` for anonymous memory, which no truncation can take away.
     watch: Option<Watch>,
 }
 
@@ -82,12 +82,12 @@ impl Mapping {
         unsafe { Window::new(self.start, self.len) }
     }
 
-    /// The same, for devices.
+    /// The bytes that were asked for, for devices.
     pub(crate) fn direct(&self) -> DirectMemory {
         DirectMemory::new(self.start, self.len)
     }
 
-    /// What accesses through [`Mapping::window`] have met so far.
+    /// The fault that accesses through [`Mapping::window`] have met so far, as an error.
     #[inline]
     pub(crate) fn health(&self) -> Result<(), MediumError> {
         self.watch.as_ref().map_or(Ok(()), Watch::health)
@@ -126,7 +126,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the addresses can become somebody else's.
+        // The watch ends before the kernel can give the addresses to another mapping.
         self.watch = None;
         // SAFETY: we own the mapping, and every Window borrowed from self is gone.
         let outcome = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped_len) };
@@ -141,7 +141,7 @@ pub(crate) struct MapHow {
     pub(crate) writable: bool,
     /// MAP_SYNC: a page is only ever writable once the file system has its block on the medium.
     pub(crate) synchronous: bool,
-    /// What the length is rounded up to: the page size, or the alignment of a devdax device.
+    /// The length is rounded up to a multiple of this: the page size, or the alignment of a devdax device.
     pub(crate) unit: usize,
 }
 
@@ -150,9 +150,9 @@ pub(crate) struct MapHow {
 pub(crate) enum MappingError {
     /// The length does not fit the address space.
     TooLong,
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     Map(Errno),
-    /// The guard refused.
+    /// The guard cannot watch the mapping.
     Watch(WatchError),
 }
 

@@ -1,4 +1,4 @@
-//! The seam of the crate: bytes with a durability class.
+//! The trait of the crate: bytes with a durability class.
 //!
 //! ```text
 //!              place                reader looks            persist
@@ -15,16 +15,16 @@ use std::ptr::NonNull;
 
 use crate::AtomicOp;
 
-/// Bytes with a durability class, shared by everybody who reaches them.
+/// Bytes with a durability class, shared by all threads and devices that reach them.
 ///
 /// Bytes go in and out by copy; no method hands out a reference into the memory. Any method may
-/// be called from any thread at any time. Two parties that place the same bytes at once leave
-/// either's bytes there, aligned 8-byte words whole.
+/// be called from any thread at any time. Where two callers place the same range at once, each
+/// aligned 8-byte word holds the word of either caller, whole.
 ///
 /// The `try_` forms never wait for a device, a page fault or another thread and never allocate:
-/// they answer [`MediumError::WouldBlock`] and have done nothing. The plain forms may wait.
+/// they return [`MediumError::WouldBlock`] and have done nothing. The plain forms may wait.
 pub trait Medium: Send + Sync + fmt::Debug {
-    /// What a successful persist is worth here.
+    /// The durability class: the guarantee of a successful persist on this medium.
     fn class(&self) -> DurabilityClass;
 
     /// The unit in which stores become durable.
@@ -33,12 +33,12 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// Length in bytes, fixed when the medium was opened.
     fn len(&self) -> u64;
 
-    /// Whether there is not a single byte.
+    /// Whether the medium holds no byte.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether persist succeeds although nothing here survives a loss of power.
+    /// Whether persist succeeds although no byte of the medium survives a loss of power.
     ///
     /// Only ever true for [`DurabilityClass::Volatile`] media opened with
     /// [`crate::OpenOptions::emulate_persistence`].
@@ -46,12 +46,12 @@ pub trait Medium: Send + Sync + fmt::Debug {
         false
     }
 
-    /// What the plain forms may have to wait for; `None` where that is no device.
+    /// The device and file that the plain forms may wait for; `None` if they wait for no device.
     fn backing(&self) -> Option<Backing> {
         None
     }
 
-    /// Places `bytes` at `offset`: visible to every reader on return, not durable.
+    /// Places `bytes` at `offset`. On return the bytes are visible to every reader, not durable.
     ///
     /// # Errors
     ///
@@ -59,14 +59,14 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// [`MediumError::Truncated`] any part of `bytes` may have been placed.
     fn try_place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError>;
 
-    /// [`Medium::try_place`] for bytes that more bytes follow: a part of a larger placement.
+    /// [`Medium::try_place`] for a part of a larger placement, which more parts follow.
     ///
-    /// May leave the drain to the next `try_place`, `place`, `persist` or `atomic` **of the same
-    /// thread** on any medium; until that returns, the bytes may become visible later than
-    /// anything else this thread stores, and no persist covers them. A thread that gives up in
-    /// the middle, or hands the rest to another, first ends with a `try_place` of no bytes.
-    /// Worth it for the small frames of foreign peers: 1408 bytes of
-    /// persistent memory cost 62 ns instead of 239 (see `lines.rs` for where that was measured).
+    /// The medium may leave the drain to the next `try_place`, `place`, `persist` or `atomic` **of
+    /// the same thread** on any medium; until that call returns, the bytes may become visible later
+    /// than anything else that the thread stores, and no persist covers them. A thread that gives up
+    /// in the middle, or hands the rest to another thread, first calls `try_place` with no bytes.
+    /// The form pays for the small frames of foreign peers: 1408 bytes of persistent memory cost
+    /// 62 ns instead of 239 ns (`lines.rs` says where that was measured).
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// the contents of `out` mean nothing.
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediumError>;
 
-    /// [`Medium::persist`] where that needs no waiting.
+    /// [`Medium::persist`], if it need not wait.
     ///
     /// # Durability
     ///
@@ -96,9 +96,9 @@ pub trait Medium: Send + Sync + fmt::Debug {
 
     /// Applies `op` to the aligned word at `offset` and returns the word's previous value.
     ///
-    /// Visible on return, not durable. Words are native-endian. Atomic against other atomic
-    /// operations through this crate in this process, and against every other party where the
-    /// medium is memory.
+    /// On return the new word is visible, not durable. Words are native-endian. The operation is
+    /// atomic against other atomic operations through this crate in this process and, where the
+    /// medium is memory, against every other access.
     ///
     /// # Errors
     ///
@@ -106,16 +106,17 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// [`MediumError::WouldBlock`] when the word is not known to be present.
     fn try_atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError>;
 
-    /// Where the bytes lie in this process, for devices that reach them by themselves.
+    /// The memory of the medium in this process, for devices that access it directly.
     ///
-    /// `None` where there is no such memory. Who is given it and writes there calls
-    /// [`Medium::persist_foreign`], for the medium does not see it happen.
+    /// Returns `None` if the medium has no such memory. A caller whose device writes into the memory
+    /// makes those bytes durable with [`Medium::persist_foreign`], because the medium does not see
+    /// the writes.
     fn direct(&self) -> Option<DirectMemory> {
         None
     }
 
-    /// [`Medium::persist`] for bytes that may also have come past this crate: from a device that
-    /// writes into [`Medium::direct`] memory. Its cost may grow with the length.
+    /// [`Medium::persist`] that also covers bytes from a device that writes into [`Medium::direct`]
+    /// memory. The cost may grow with the length.
     ///
     /// # Durability
     ///
@@ -128,7 +129,7 @@ pub trait Medium: Send + Sync + fmt::Debug {
         self.persist(offset, len)
     }
 
-    /// [`Medium::try_place`] that waits instead.
+    /// [`Medium::try_place`] that waits where `try_place` returns [`MediumError::WouldBlock`].
     ///
     /// # Errors
     ///
@@ -137,7 +138,7 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// been placed.
     fn place(&self, offset: u64, bytes: &[u8]) -> Result<(), MediumError>;
 
-    /// [`Medium::try_read`] that waits instead.
+    /// [`Medium::try_read`] that waits where `try_read` returns [`MediumError::WouldBlock`].
     ///
     /// # Errors
     ///
@@ -148,12 +149,12 @@ pub trait Medium: Send + Sync + fmt::Debug {
     ///
     /// # Durability
     ///
-    /// *Before* it returns, any aligned 8-byte word ([`StoreGranularity::CacheLine`]) or 512-byte
+    /// *Before* the call returns, any aligned 8-byte word ([`StoreGranularity::CacheLine`]) or 512-byte
     /// sector ([`StoreGranularity::Page`]) placed since the last persist may or may not survive a
-    /// crash, each for itself. *After* it returned `Ok`, every byte of the range survives as
+    /// crash, independently of the others. *After* `Ok`, every byte of the range survives as
     /// placed by any `place` or `atomic` that returned before this call began, on whatever thread,
-    /// unless something was placed over it. The range is the least that becomes durable.
-    /// After an error nothing is promised.
+    /// unless other bytes were placed over it. Bytes outside the range may become durable as well.
+    /// After an error the medium promises nothing.
     ///
     /// # Errors
     ///
@@ -161,21 +162,21 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// for good once any flush of the file has failed.
     fn persist(&self, offset: u64, len: u64) -> Result<(), MediumError>;
 
-    /// [`Medium::try_atomic`] that waits instead.
+    /// [`Medium::try_atomic`] that waits where `try_atomic` returns [`MediumError::WouldBlock`].
     ///
     /// # Errors
     ///
     /// As [`Medium::try_atomic`], but never [`MediumError::WouldBlock`].
     fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, MediumError>;
 
-    /// Makes the range present, so that the `try_` forms take it.
+    /// Makes the range present, so that the `try_` forms succeed on it.
     ///
-    /// A medium that cannot keep a range present (storage) does what it can. Presence is about
-    /// latency only: the operating system may take pages away again, and an access then faults.
+    /// A medium that cannot keep a range present (storage) asks for read-ahead. Presence concerns
+    /// latency only: the operating system may evict pages again, and an access then faults.
     ///
     /// # Errors
     ///
-    /// [`MediumError::OutOfBounds`], or what fetching the range met.
+    /// [`MediumError::OutOfBounds`], or the error of the fetch.
     fn prepare(&self, offset: u64, len: u64) -> Result<(), MediumError>;
 }
 
@@ -188,7 +189,7 @@ pub struct DirectMemory {
 }
 
 impl DirectMemory {
-    /// Promises what the type says; only the media of this crate can.
+    /// Only the media of this crate can keep the promise of the type.
     pub(crate) fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len }
     }
@@ -203,14 +204,14 @@ impl DirectMemory {
         self.len
     }
 
-    /// Whether there is not a single byte.
+    /// Whether the memory holds no byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// Where bytes lie that one may have to wait for. Who waits for a file may be waiting for its
-/// whole device.
+/// The device and the file that a caller may wait for. A caller that waits for a file may wait for
+/// the whole device of the file.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Backing {
     /// The device, as `st_dev` names it.
@@ -219,14 +220,14 @@ pub struct Backing {
     pub file: u64,
 }
 
-/// What a successful persist is worth.
+/// The guarantee of a successful persist.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum DurabilityClass {
     /// Persistent memory reached by CPU stores: durable after a cache write-back and a fence.
     Pmem,
     /// A file on a disk file system: durable after `fdatasync`.
     Storage,
-    /// Memory that forgets: persist is refused, or openly emulated.
+    /// Memory that loses its bytes with the power: persist is refused, or emulated on request.
     Volatile,
 }
 
@@ -243,7 +244,7 @@ impl fmt::Display for DurabilityClass {
 /// The unit in which stores become durable.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum StoreGranularity {
-    /// Nothing is left to flush: memory whose caches count, or that is not durable at all.
+    /// No unit: memory whose caches survive a loss of power, or memory that is never durable.
     Byte,
     /// Cache lines of 64 bytes.
     CacheLine,
@@ -265,7 +266,7 @@ impl StoreGranularity {
 /// Why an operation on a [`Medium`] did not happen, or cannot be relied on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MediumError {
-    /// Nobody's fault: the blocking form of the call, on a worker, will do it.
+    /// Nobody's fault: the blocking form of the call, on a worker, will succeed.
     #[error("not possible without waiting")]
     WouldBlock,
     /// The caller's fault: the range does not lie inside the medium. Nothing happened.
@@ -278,7 +279,7 @@ pub enum MediumError {
         /// How long the medium is.
         limit: u64,
     },
-    /// The caller's fault: an atomic operation off its 8-byte boundary. Nothing happened.
+    /// The caller's fault: an atomic operation off an 8-byte boundary. Nothing happened.
     #[error("atomic operation at {offset}, which is not a multiple of 8")]
     Misaligned {
         /// Where the word was to begin.
@@ -287,16 +288,16 @@ pub enum MediumError {
     /// The caller's fault: the file was opened for reading only. Nothing happened.
     #[error("the file was opened for reading only")]
     ReadOnly,
-    /// The file became shorter than the medium behind our back. A mapping stays broken for good.
+    /// Another process made the file shorter than the medium. A mapping stays broken for good.
     #[error("the file shrank below the medium")]
     Truncated,
-    /// An earlier flush of this file failed, so nobody knows what is durable any more.
+    /// An earlier flush of this file failed, so it is unknown which bytes are durable.
     #[error("an earlier flush of this file failed")]
     Poisoned,
     /// The operating system or the device refused; the number is its `errno`.
     #[error("media error: {}", std::io::Error::from_raw_os_error(*.0))]
     MediaIo(i32),
-    /// Persistence was asked of memory that forgets.
+    /// The caller asked for persistence on volatile memory.
     #[error("the medium is volatile and persistence is not emulated")]
     VolatileRefused,
 }
@@ -323,7 +324,7 @@ pub(crate) fn check_word(offset: u64, limit: u64) -> Result<(), MediumError> {
     check_bounds(offset, AtomicOp::LEN, limit)
 }
 
-/// The length of a buffer as the wire and the files count.
+/// The length of a buffer as a 64-bit number, as wire formats and files count.
 pub(crate) fn length_of(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).expect("no supported machine has more than 64 address bits")
 }
@@ -333,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_arithmetic_escapes_the_bounds() {
+    fn a_range_that_wraps_or_passes_the_end_is_refused() {
         for (offset, len) in [(0, 9), (9, 0), (8, 1), (u64::MAX, 1), (1, u64::MAX)] {
             let refused = MediumError::OutOfBounds { offset, len, limit: 8 };
             assert_eq!(check_bounds(offset, len, 8), Err(refused));
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_aligned_and_whole() {
+    fn an_atomic_word_must_be_aligned_and_inside_the_medium() {
         assert_eq!(check_word(4, 64), Err(MediumError::Misaligned { offset: 4 }));
         assert_eq!(check_word(56, 64), Ok(()));
         let refused = MediumError::OutOfBounds { offset: 56, len: 8, limit: 60 };

@@ -1,4 +1,4 @@
-//! Decides what a file is worth and opens it accordingly.
+//! Decides the durability class of a file and opens the file as a medium of that class.
 //!
 //! ```text
 //!  character device of subsystem dax ------------------> pmem     (mapped)
@@ -7,9 +7,9 @@
 //!  any other regular file -----------------------------> storage  (pread, pwrite, fdatasync)
 //! ```
 //!
-//! A DAX file on a CPU without a way to write cache lines back is storage too: its file system
-//! knows how to make `pwrite` durable. What a file system says of itself is believed; a disk
-//! file system on a RAM disk, or an overlay of tmpfs, cannot be told from the real thing.
+//! A DAX file on a CPU that cannot write cache lines back is storage too: its file system makes
+//! `pwrite` durable. The classification relies on what the file system reports: a disk file
+//! system on a RAM disk, or an overlay of tmpfs, gets the class of a real disk.
 //!
 //! Spec: mmap(2) MAP_SYNC, statfs(2); Linux Documentation/filesystems/dax.rst.
 
@@ -29,15 +29,15 @@ use crate::{DurabilityClass, Medium, arch, storage};
 /// How to open a medium.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenOptions {
-    /// Lets persist succeed on memory that forgets, and places as if on persistent memory, so
-    /// that timing is that of the real thing. For tests and benches; say it loudly. The class
-    /// stays [`DurabilityClass::Volatile`].
+    /// Lets persist succeed on volatile memory, and places bytes as on persistent memory, so that
+    /// the timing is that of persistent memory. The option is for tests and benches, and a program
+    /// that sets it says so to its operator. The class stays [`DurabilityClass::Volatile`].
     pub emulate_persistence: bool,
 }
 
 /// Opens the first `len` bytes of `file` as a medium of the best class the file can hold.
 ///
-/// Takes the same time for any length. The medium lives on its own descriptor; a file opened for
+/// The call takes the same time for any length. The medium has its own descriptor; a file opened for
 /// reading only gives a medium that refuses placement.
 ///
 /// # Errors
@@ -48,8 +48,8 @@ pub fn map_file(file: &File, len: u64, options: OpenOptions) -> Result<Arc<dyn M
     map_reserved(file, 0..len, options)
 }
 
-/// [`map_file`] of everything before the end of `reserved`, for use within `reserved` above all:
-/// nothing outside is given a block of the file system before somebody places bytes there.
+/// [`map_file`] of the bytes before the end of `reserved`, for use mostly within `reserved`: a page
+/// outside gets a block of the file system only when a caller places bytes there.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn map_reserved(
             (worth, MapHow { writable, synchronous: false, unit: page })
         }
         Kind::Dax => (Worth::Durable, MapHow { writable, synchronous: true, unit: page }),
-        // Nothing lies between a device and its memory, so there is nothing to be synchronous.
+        // A devdax device has no file system whose metadata MAP_SYNC would have to make durable.
         Kind::DaxDevice { align, .. } => {
             (Worth::Durable, MapHow { writable, synchronous: false, unit: align })
         }
@@ -91,7 +91,7 @@ pub fn map_reserved(
     Ok(Arc::new(LineMedium::new(memory, worth, writable)))
 }
 
-/// The class [`map_file`] would give `file`.
+/// The class that [`map_file`] would give `file`.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub fn classify(file: &File) -> Result<DurabilityClass, MapError> {
     })
 }
 
-/// The most bytes [`map_file`] takes of `file`: its length, or that of its device.
+/// The most bytes of `file` that [`map_file`] maps: the length of the file, or of its device.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub fn length(file: &File) -> Result<u64, MapError> {
     Kind::of(file)?.size(file)
 }
 
-/// What lies behind a file.
+/// The kind of memory or storage behind a file.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// A file system that writes pages back.
@@ -124,9 +124,9 @@ enum Kind {
     Dax,
     /// A whole device of persistent memory.
     DaxDevice {
-        /// What the length of a mapping must be a multiple of.
+        /// Alignment of a mapping: its length is a multiple of this.
         align: usize,
-        /// Bytes the device has.
+        /// Size of the device in bytes.
         size: u64,
     },
 }
@@ -146,7 +146,7 @@ impl Kind {
         if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
             return Ok(Self::Memory);
         }
-        // Huge pages of ordinary memory: not durable, and without the read and write of tmpfs.
+        // hugetlbfs: huge pages of ordinary memory, not durable, and without read(2) and write(2) of tmpfs.
         if magic == HUGETLBFS_MAGIC {
             return Err(MapError::ConfigNotMappable);
         }
@@ -157,7 +157,7 @@ impl Kind {
         let how = MapHow { writable, synchronous: true, unit: rustix::param::page_size() };
         match Mapping::of_file(file, 1, how) {
             Ok(_) => Ok(Self::Dax),
-            // EOPNOTSUPP: not DAX, or persistent memory that cannot promise it (virtio-pmem).
+            // EOPNOTSUPP: not DAX, or persistent memory that cannot promise MAP_SYNC (virtio-pmem).
             // EINVAL: a kernel before 4.15. ENODEV: no mappings on this file system at all.
             Err(MappingError::Map(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV)) => {
                 Ok(Self::Storage)
@@ -181,7 +181,7 @@ impl Kind {
             text.ok().and_then(|text| text.trim().parse::<u64>().ok())
         };
         let size = number("size").ok_or(MapError::MediaDevice)?;
-        // Kernels before 5.1 do not say; 2 MiB was their only default.
+        // Kernels before 5.1 do not report the alignment; 2 MiB was their only default.
         let align = number("align").unwrap_or(2 << 20);
         let align = usize::try_from(align).map_err(|_| MapError::MediaDevice)?;
         if !align.is_power_of_two() {
@@ -224,16 +224,16 @@ pub enum MapError {
         /// Bytes wanted.
         len: u64,
     },
-    /// A directory, a pipe, a block device: nothing with a durability class.
+    /// The file is a directory, a pipe, a block device or another kind without a durability class.
     #[error("only regular files and devdax devices have a durability class")]
     ConfigNotMappable,
     /// The file is open for writing only.
     #[error("the file is not open for reading")]
     ConfigNotReadable,
-    /// The CPU has no instruction that writes cache lines back, and the device no other way.
+    /// The CPU has no instruction that writes cache lines back, and the device offers no other way.
     #[error("this CPU cannot write cache lines back to a devdax device")]
     ConfigNoCacheWriteBack,
-    /// The process has as many mappings as it may.
+    /// The process has as many mappings as it may have.
     #[error("no more than {MAPPINGS_MAX} mappings at once")]
     ConfigMappingsExhausted,
     /// The device does not describe itself as devdax devices do.

@@ -1,47 +1,47 @@
-//! Inodes whose flush has failed: nothing of them is called durable any more, for as long as the process lives.
+//! Inodes whose flush has failed: every later persist of them fails, for as long as the process lives.
 //!
 //! ```text
 //!  the first DESCRIPTORS_MAX   with a descriptor: no other file gets the inode number
-//!  the next NUMBERS_MAX        by inode number: a later file that is given the number is poisoned, too
-//!  one more                    its whole file system: what is known of its inodes, descriptors as well, goes
+//!  the next NUMBERS_MAX        by inode number: a later file that gets the number is poisoned, too
+//!  one more                    by file system: its entries and descriptors are dropped, all its files refused
 //! ```
 //!
-//! Each step refuses more than the one before and forgets no failure. A file system that has lost bytes of so many
+//! Each step refuses more files than the step before and forgets no failure. A file system that has lost bytes of so many
 //! files is broken, or full beneath its files (quotas of NFS, thin volumes), and needs its operator.
 
 use std::collections::{HashMap, HashSet};
 
-/// An inode: the number of its file system, and its own there.
+/// An inode: the number of its file system, and its inode number there.
 pub type Inode = (u64, u64);
 
-/// What is remembered of all of them; `K` keeps an inode number from another file.
+/// The record of all poisoned inodes; a keeper `K` holds an inode open, so that no other file gets its number.
 #[derive(Debug)]
 pub struct Poisoned<K> {
     kept: HashMap<Inode, K>,
     numbers: HashSet<Inode>,
-    /// As many as were mounted.
+    /// Refused file systems; at most as many as were mounted.
     file_systems: HashSet<u64>,
 }
 
-/// What has become of an inode.
+/// The result of noting an inode.
 #[derive(Debug)]
 #[must_use = "what is released may take locks when it is dropped"]
 pub enum Noted<K> {
-    /// It is remembered with its keeper.
+    /// The inode is remembered with its keeper.
     Kept,
-    /// It is remembered, and the keeper not needed.
+    /// The inode is remembered without the keeper, which the caller drops.
     Released(K),
-    /// No flush on this file system succeeds any more; of its inodes these keepers are not needed.
+    /// No flush on this file system succeeds any more; the caller drops these keepers of its inodes.
     FileSystem(u64, Vec<K>),
 }
 
 impl<K> Poisoned<K> {
-    /// None yet.
+    /// An empty record.
     pub fn new() -> Self {
         Self { kept: HashMap::new(), numbers: HashSet::new(), file_systems: HashSet::new() }
     }
 
-    /// Remembers an inode. Noted again, it is known already.
+    /// Remembers an inode. A second note of the same inode changes nothing.
     pub fn note(&mut self, inode: Inode, keeper: K) -> Noted<K> {
         if self.contains(inode) {
             return Noted::Released(keeper);
@@ -57,7 +57,7 @@ impl<K> Poisoned<K> {
         self.refuse_file_system(inode.0, Some(keeper))
     }
 
-    /// Remembers an inode of which there is no keeper.
+    /// Remembers an inode for which the caller has no keeper.
     pub fn note_number(&mut self, inode: Inode) -> Noted<K> {
         if self.contains(inode) {
             return Noted::Kept;
@@ -91,9 +91,9 @@ impl<K> Default for Poisoned<K> {
     }
 }
 
-/// Descriptors kept: a small part of those that a server keeps for what no peer holds for long.
+/// Most descriptors kept: a small part of the descriptors that a server keeps free of long holds by peers.
 pub(crate) const DESCRIPTORS_MAX: usize = 64;
-/// Inode numbers remembered without one: 2 MiB.
+/// Most inode numbers remembered without a descriptor: 2 MiB.
 pub(crate) const NUMBERS_MAX: usize = 65_536;
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_of_too_many_failures_is_refused_whole() {
+    fn a_file_system_with_too_many_failures_is_refused_as_a_whole() {
         let mut poisoned = Poisoned::new();
         let all = fill(&mut poisoned, 1);
         let Noted::FileSystem(1, released) = poisoned.note((1, all), "last") else {

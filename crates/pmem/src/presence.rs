@@ -7,19 +7,19 @@
 //!
 //! The states lie in anonymous memory of their own, which the kernel zeroes page by page on first
 //! use, so creation takes the same time for any length; one page of states covers 256 MiB.
-//! A bit is a hint about latency, never about correctness: the system may take a page away later,
-//! and the access then faults as usual.
+//! A bit is a hint about latency, never about correctness: the operating system may evict a page
+//! later, and the access then faults as usual.
 
 use crate::mapping::{Mapping, MappingError};
 
-/// What is present of one mapping.
+/// Records the present chunks of one mapping.
 #[derive(Debug)]
 pub(crate) struct Presence {
     states: Mapping,
 }
 
 impl Presence {
-    /// Nothing present of `len` bytes.
+    /// A record for `len` bytes, of which none is present.
     pub(crate) fn absent(len: usize) -> Result<Self, MappingError> {
         Ok(Self { states: Mapping::anonymous(len.div_ceil(CHUNK))? })
     }
@@ -32,7 +32,7 @@ impl Presence {
 
     /// Notes that every chunk of the range was fetched.
     pub(crate) fn note(&self, offset: usize, len: usize, touch: Touch) {
-        // What is writable is readable.
+        // A chunk that is present for writing is present for reading.
         let bits = match touch {
             Touch::Read => Touch::Read.bits(),
             Touch::Write => Touch::Read.bits() | Touch::Write.bits(),
@@ -41,12 +41,12 @@ impl Presence {
     }
 }
 
-/// What somebody wants to do to a page.
+/// The access for which a page is fetched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Touch {
-    /// Load from it.
+    /// A load from the page.
     Read,
-    /// Store to it.
+    /// A store to the page.
     Write,
 }
 
@@ -66,8 +66,8 @@ fn chunks(offset: usize, len: usize) -> std::ops::Range<usize> {
     }
 }
 
-/// Bytes fetched at a time: large enough that a state costs nothing, small enough that fetching
-/// one for a 4 KiB write stays in the tens of microseconds.
+/// Bytes of a chunk: large enough that the states take little memory, small enough that the fetch
+/// of a chunk for a 4 KiB write stays in the tens of microseconds.
 pub(crate) const CHUNK: usize = 64 << 10;
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "lazily reserved mappings")]
-    fn readable_is_not_writable() {
+    fn a_chunk_fetched_for_reading_is_not_present_for_writing() {
         let presence = Presence::absent(CHUNK).unwrap();
         presence.note(0, 1, Touch::Read);
         assert!(presence.covers(0, CHUNK, Touch::Read));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "lazily reserved mappings")]
-    fn nothing_is_always_there() {
+    fn an_empty_range_is_always_present() {
         let presence = Presence::absent(CHUNK).unwrap();
         assert!(presence.covers(CHUNK, 0, Touch::Write));
     }

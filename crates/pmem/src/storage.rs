@@ -1,10 +1,10 @@
 //! A medium on a disk file system: bytes go in by `pwrite`, never by a store.
 //!
-//! A store to a page that was written back since costs about 11 µs on ext4 (the page is
-//! write-protected and faults), a `pwrite` does not, and it reports a full disk as an error
-//! instead of a signal. Nothing here can place or persist without possibly waiting (ext4 answers
-//! RWF_NOWAIT buffered writes with EOPNOTSUPP), so those `try_` forms always say so; reads of the
-//! page cache can, with `preadv2(RWF_NOWAIT)`.
+//! A store to a page that was written back since its last store costs about 11 µs on ext4 (the page
+//! is write-protected and faults); a `pwrite` costs no fault, and reports a full disk as an error
+//! instead of a signal. A placement or a persist may always wait (ext4 answers buffered
+//! RWF_NOWAIT writes with EOPNOTSUPP), so their `try_` forms leave the work to the plain forms; a read
+//! of the page cache need not wait, with `preadv2(RWF_NOWAIT)`.
 //!
 //! Spec: preadv2(2), fdatasync(2), pwrite(2).
 
@@ -15,14 +15,14 @@ use crate::commit_group::{CommitGroup, Extent, Group, SyncTarget};
 use crate::medium::{check_bounds, check_word, length_of};
 use crate::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
 
-/// What can be done to a file: the verbs this medium is made of.
+/// The operations on a file that this medium is made of.
 ///
-/// The real one is a file; the crash recorder is another, so that the very code below is what
-/// crash images are made from.
+/// In production the device is a file; the crash recorder is another implementation, so that crash
+/// images come from the code below.
 pub(crate) trait Device: Send + Sync + std::fmt::Debug {
     type Target: SyncTarget;
     fn group(&self) -> &Group<Self::Target>;
-    /// The commit that keeps poison; by default the group's own.
+    /// Persists and remembers a failure for the whole process; by default only the group remembers it.
     fn persist(&self) -> Result<(), MediumError> {
         self.group().persist(Extent::Bytes)
     }
@@ -30,11 +30,11 @@ pub(crate) trait Device: Send + Sync + std::fmt::Debug {
     fn backing(&self) -> Option<Backing> {
         None
     }
-    /// Present length, which others may change.
+    /// Present length, which other processes may change.
     fn len(&self) -> io::Result<u64>;
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
-    /// As `read_at`, but fails or falls short rather than wait.
+    /// As `read_at`, but fails or returns fewer bytes rather than wait.
     fn read_at_once(&self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
     /// Asks for the range to be read ahead.
     fn read_ahead(&self, offset: u64, len: u64) -> io::Result<()>;
@@ -67,9 +67,9 @@ impl<D: Device> StorageMedium<D> {
         if self.writable { Ok(()) } else { Err(MediumError::ReadOnly) }
     }
 
-    /// A `pwrite` past the end would make a shrunken file longer again. Whoever shrinks it
-    /// between this look and the write wins that race: nothing short of a mapping prevents it,
-    /// and the server's own recall does before it truncates.
+    /// Refuses a `pwrite` past the end, which would make a shrunken file longer again. A process
+    /// that shrinks the file between this check and the write still gets a longer file: only a
+    /// mapping could prevent that. The server recalls its regions before it truncates.
     fn check_not_shrunk(&self, end: u64) -> Result<(), MediumError> {
         if self.device.len().map_err(media_error)? < end {
             return Err(MediumError::Truncated);
@@ -122,7 +122,7 @@ impl<D: Device> Medium for StorageMedium<D> {
         }
         match self.device.read_at_once(offset, out) {
             Ok(count) if count == out.len() => Ok(()),
-            // The rest is not cached, or the file ends here: the waiting form finds out.
+            // The rest is not cached, or the file ends here: the waiting form tells which.
             Ok(_) => Err(MediumError::WouldBlock),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR) => Err(MediumError::WouldBlock),
@@ -190,7 +190,7 @@ impl<D: Device> Medium for StorageMedium<D> {
     }
 }
 
-/// A real file, by system calls.
+/// A file, reached by system calls.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) file: std::fs::File,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_cannot_be_served_at_once_is_left_to_the_waiting_form() {
+    fn a_read_that_would_wait_is_left_to_the_waiting_form() {
         let medium = broken();
         let mut out = [0; 4];
         for offset in [0, 8, 24] {

@@ -1,4 +1,4 @@
-//! Access to mapped memory that other parties read and write behind our back.
+//! Access to mapped memory that peers and other processes read and write at any time.
 //!
 //! # Safety rules of this module
 //!
@@ -68,7 +68,7 @@ impl Window<'_> {
         unsafe { arch::write_back(start.as_ptr(), len) };
     }
 
-    /// Applies `op` to the aligned word at `offset`, atomically against everybody.
+    /// Applies `op` to the aligned word at `offset`, atomically against every other access.
     pub(crate) fn atomic(self, offset: usize, op: AtomicOp) -> u64 {
         let word = self.at(offset, 8).cast::<u64>();
         assert!(word.is_aligned());
@@ -83,7 +83,7 @@ impl Window<'_> {
         self.cell(offset).load(Ordering::Relaxed)
     }
 
-    /// Sets `bits` in the byte at `offset`. With no bits it is a write that changes nothing.
+    /// Sets `bits` in the byte at `offset`. With no bits the call is a write that changes nothing.
     pub(crate) fn set_bits(self, offset: usize, bits: u8) {
         self.cell(offset).fetch_or(bits, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_or_streamed_is_loaded() {
+    fn stored_and_streamed_bytes_are_loaded_back() {
         let mut memory = Lines([0; 256]);
         let bytes: Vec<u8> = (0..128).collect();
         let mut out = [0; 128];

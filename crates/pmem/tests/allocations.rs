@@ -1,4 +1,4 @@
-//! The forms that never wait never allocate either.
+//! The `try_` forms of a medium never allocate.
 //!
 //! # Safety rules of this module
 //!
@@ -17,7 +17,7 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending has no counter left, and is not ours.
+    // A thread that is ending has no counter any more, and is no thread of this test.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::common::{storage_file, volatile_file};
 
     fn one_of_each(medium: &dyn Medium, bytes: &mut [u8]) {
-        // Storage and absent chunks answer that they would have to wait; that is fine here.
+        // Storage and absent chunks return `WouldBlock`, which is a legal answer here.
         let _ = medium.try_place(0, bytes);
         let _ = medium.try_place_part(4096, bytes);
         let _ = medium.try_read(0, bytes);

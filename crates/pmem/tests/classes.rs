@@ -1,4 +1,4 @@
-//! What each class of medium promises, on real files.
+//! Checks the promises of each class of medium, on real files.
 
 mod common;
 
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_has_no_class() {
+    fn a_null_device_and_a_directory_have_no_class() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         assert_eq!(classify(&null), Err(MapError::ConfigNotMappable));
         let folder = File::open("/dev/shm").unwrap();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_placed_is_read_back_at_every_size_and_alignment() {
+    fn placed_bytes_are_read_back_at_every_size_and_alignment() {
         for (name, medium) in every_medium() {
             for len in [0, 1, 7, 8, 63, 64, 255, 256, 257, 320, 4096, 65_537_usize] {
                 for offset in [0, 1, 8, 61, 64, 65_530_u64] {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_placed_is_visible_to_every_other_reader_of_the_file() {
+    fn placed_bytes_are_visible_to_every_other_reader_of_the_file() {
         for file in [volatile_file(LEN), storage_file(LEN)] {
             open(&file).place(4090, b"across a page").unwrap();
             let mut out = [0; 13];
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn persist_is_refused_where_nothing_lasts_and_emulated_only_on_request() {
+    fn persist_on_volatile_memory_is_refused_and_emulated_only_on_request() {
         for medium in [open(&volatile_file(LEN)), anonymous(LEN).unwrap()] {
             assert_eq!(medium.persist(0, 1), Err(MediumError::VolatileRefused));
             assert_eq!(medium.try_persist(0, 1), Err(MediumError::VolatileRefused));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_says_which_file_and_device_it_waits_for_and_memory_waits_for_none() {
+    fn storage_names_the_file_and_device_it_waits_for_and_memory_none() {
         let file = storage_file(LEN);
         let (one, same, other) = (open(&file), open(&file), open(&storage_file(LEN)));
         let backing = |medium: &Arc<dyn Medium>| medium.backing().unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn two_media_of_one_storage_file_count_together() {
+    fn atomic_additions_through_two_media_of_one_storage_file_add_up() {
         let file = storage_file(LEN);
         let media = [open(&file), open(&file)];
         let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_range_reaches_past_the_end() {
+    fn no_operation_reaches_past_the_end_of_a_medium() {
         for (name, medium) in every_medium() {
             for (offset, len) in [(LEN, 1), (LEN - 1, 2), (u64::MAX, 1), (u64::MAX - 7, 8)] {
                 let refused = MediumError::OutOfBounds { offset, len, limit: LEN };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_opened_for_reading_takes_no_bytes() {
+    fn a_medium_of_a_file_opened_for_reading_refuses_placement() {
         for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
             let named = tempfile::NamedTempFile::new_in(parent).unwrap();
             named.as_file().set_len(LEN).unwrap();

@@ -1,5 +1,5 @@
-//! No crash, at any moment, loses or tears what persist acknowledged; and a machine that forgets
-//! an order is found out.
+//! No crash, at any moment, loses or tears bytes that persist acknowledged; and the checks fail on
+//! a machine that ignores a fence, a write-back or a flush.
 
 #[cfg(test)]
 mod tests {
@@ -41,7 +41,7 @@ mod tests {
         u64::from_ne_bytes(bytes.try_into().unwrap())
     }
 
-    /// What a run did: each step's range, and the medium before the first and after each.
+    /// The steps of a run: the range of each, and the medium before the first and after each step.
     struct Script {
         steps: Vec<Range<usize>>,
         versions: Vec<Vec<u8>>,
@@ -116,7 +116,7 @@ mod tests {
         script.versions.push(version);
     }
 
-    /// Whether each durability unit of the image is one it may be: some version since the last
+    /// Whether each durability unit of the image holds a version that the unit had since the last
     /// persist that covered it.
     fn nothing_lost_or_torn(
         script: &Script,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_forgets_an_order_is_found_out() {
+    fn the_check_fails_on_a_machine_that_ignores_fences_or_flushes() {
         for sabotage in [Sabotage::SkipDrain, Sabotage::SkipWriteBack, Sabotage::SkipFlush] {
             let found = check_scripts(|| Recorder::sabotaged(LEN, sabotage));
             assert!(found.is_err(), "{sabotage:?} went unnoticed");
@@ -188,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_began_before_the_write_is_found_out() {
+    fn the_check_fails_when_persist_trusts_a_flush_begun_earlier() {
         let found = check_scripts(|| Recorder::sabotaged(LEN, Sabotage::FlushBeganEarlier));
         found.unwrap_err();
     }
 
-    /// A log of records behind one committing word: the pattern of every pushed write.
+    /// Appends to a log of records behind one committing word, as every pushed write does.
     ///
     /// ```text
     ///  0        64                       64 + 100 n
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_committing_word_without_order_is_found_out() {
+    fn the_check_fails_when_a_committing_word_is_not_ordered() {
         let budget = Budget { states_per_point: 128, seed: 7 };
         for sabotage in [
             Sabotage::SkipDrain,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_crash_after_recovery_keeps_both_lives() {
+    fn a_second_crash_after_recovery_keeps_the_records_recovered_before() {
         let first = Recorder::pmem(LEN);
         (0..10).for_each(|number| append(&first, number));
         let log = first.log();
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Several threads, each in its own part of the medium, each acknowledged for itself.
+    /// Runs several threads, each with its own part of the medium and its own acknowledgements.
     fn check_threads(recorder: &Recorder, budget: Budget) -> Result<u64, Violation<String>> {
         const PART: usize = LEN / 4;
         let acks = Mutex::new(AckLog::new());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_share_a_flush_each_keep_what_they_were_told() {
+    fn threads_that_share_a_flush_keep_each_acknowledged_placement() {
         let budget = Budget { states_per_point: 32, seed: 1 };
         for recorder in [Recorder::pmem(LEN), Recorder::storage(LEN)] {
             let states = check_threads(&recorder, budget).unwrap();
@@ -329,9 +329,9 @@ mod tests {
         }
     }
 
-    /// The rule "every placement ends with its own fence" is what makes this hold.
+    /// This holds because every placement ends with its own fence.
     #[test]
-    fn a_persist_on_another_thread_covers_what_this_one_placed() {
+    fn a_persist_covers_the_placements_of_another_thread() {
         let recorder = Recorder::pmem(LEN);
         let mut acks = AckLog::new();
         for (round, len) in (1_u8..).zip([1, 8, 64, 255, 256, 1000, 4000]) {
@@ -353,7 +353,7 @@ mod tests {
         .unwrap();
     }
 
-    /// Places 2048 bytes in parts, ends as told, has another thread persist, and checks.
+    /// Places 2048 bytes in parts, calls `end`, lets another thread persist, and checks the log.
     fn check_parts(end: impl Fn(&Recorder)) -> Result<u64, Violation<&'static str>> {
         let recorder = Recorder::pmem(LEN);
         let parts = [(0, 1000), (1000, 24), (1024, 1000)];

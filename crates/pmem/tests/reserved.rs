@@ -1,4 +1,4 @@
-//! Sparse files: only what is reserved or written takes blocks, and a full file system is an error.
+//! Sparse files: only reserved or written pages take blocks, and a full file system is an error.
 
 mod common;
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
     const LEN: u64 = 128 << 10;
     const EMULATED: OpenOptions = OpenOptions { emulate_persistence: true };
     const NO_ROOM: MediumError = MediumError::MediaIo(libc::ENOSPC);
-    /// Where the test that runs in a name space of its own finds its file system.
+    /// The environment variable with the path of the small file system, for the child process.
     const ROOM: &str = "LANDFAST_TEST_SMALL_FILE_SYSTEM";
 
     fn reserve(file: &File, offset: u64, len: u64) {
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_in_a_reserved_page_takes_no_other() {
+    fn a_placement_in_a_reserved_page_takes_no_other_page() {
         let file = volatile_file(LEN);
         reserve(&file, LEN - PAGE, PAGE);
         let medium = map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap();
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_outside_what_is_reserved_takes_its_own_pages() {
+    fn a_placement_outside_the_reserved_range_takes_only_its_own_pages() {
         let file = volatile_file(LEN);
         reserve(&file, LEN - PAGE, PAGE);
         let medium = map_reserved(&file, LEN - PAGE..LEN, EMULATED).unwrap();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_system_refuses_a_hole_and_takes_what_was_reserved() {
+    fn a_full_file_system_refuses_holes_and_accepts_reserved_pages() {
         let folder = tempfile::tempdir().unwrap();
         let script = r#"mount -t tmpfs -o size=256k none "$1" && exec "$2" --exact --ignored "$3""#;
         let mut child = Command::new("unshare");
@@ -68,7 +68,7 @@ mod tests {
             Ok(output) if String::from_utf8_lossy(&output.stdout).contains("panicked") => {
                 panic!("{}", String::from_utf8_lossy(&output.stdout));
             }
-            // No file systems of one's own are to be had on this machine.
+            // This machine lets the test mount no file system.
             _ => skip("unshare(1) and mount(8) cannot make a small file system"),
         }
     }

@@ -1,4 +1,4 @@
-//! Files that shrink under a medium: an error for whoever touches them, and nothing worse.
+//! Files that shrink under a medium: every access to a lost page is an error, and nothing worse.
 
 mod common;
 
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_lost_before_they_were_fetched_are_an_error_too() {
+    fn an_access_to_pages_lost_before_their_fetch_is_an_error() {
         let file = volatile_file(LEN);
         let medium = map_file(&file, LEN, OpenOptions::default()).unwrap();
         file.set_len(4096).unwrap();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_mapping_breaks_no_other() {
+    fn a_broken_mapping_breaks_no_other_mapping() {
         let (broken, whole) = (cut(0, EMULATED), map_file(&volatile_file(LEN), LEN, EMULATED));
         let whole = whole.unwrap();
         assert_eq!(broken.try_place(0, b"x"), Err(MediumError::Truncated));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_table_is_used_again_and_starts_healthy() {
+    fn a_reused_slot_of_the_table_starts_healthy() {
         for _ in 0..100 {
             let medium = cut(0, EMULATED);
             assert_eq!(medium.try_place(0, b"x"), Err(MediumError::Truncated));
@@ -95,7 +95,7 @@ mod tests {
                 .map(|n| {
                     let medium = &medium;
                     let bytes = vec![7; 4096];
-                    // Each works until it meets the cut; there is nothing else that ends it.
+                    // Each thread copies until it meets the lost page; nothing else ends the loop.
                     let meet = move || loop {
                         if let Err(error) = medium.try_place(n * 65_536, &bytes) {
                             return error;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_file_that_shrank_is_not_made_longer_again() {
+    fn a_placement_does_not_extend_a_storage_file_that_shrank() {
         let file = storage_file(LEN);
         let medium = map_file(&file, LEN, OpenOptions::default()).unwrap();
         file.set_len(4096).unwrap();

@@ -1,6 +1,6 @@
-//! What this machine's CPU can do for placement, chosen once at start.
+//! The placement instructions of this machine's CPU, chosen once at start.
 //!
-//! Each file of this folder gives the same six functions: `has_write_back`, `copy_in`,
+//! Each file of this folder defines the same six functions: `has_write_back`, `copy_in`,
 //! `copy_out`, `stream`, `write_back`, `drain`.
 
 // Miri interprets Rust, not assembly: it takes the portable path.
@@ -13,5 +13,5 @@ mod portable;
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 pub(crate) use portable::{copy_in, copy_out, drain, has_write_back, stream, write_back};
 
-/// Bytes a cache line has on every machine we write lines back on.
+/// Bytes of a cache line on every machine whose lines this crate writes back.
 pub(crate) const CACHE_LINE: usize = 64;

@@ -6,8 +6,8 @@
 //! racing party makes the bytes unpredictable and nothing worse, and an aligned word is never
 //! torn. The cells exist for one access each; no reference to plain data is made.
 //!
-//! There is no portable way to write a cache line back, so `has_write_back` is false and nobody
-//! opens persistent memory here: such files are served as storage.
+//! There is no portable way to write a cache line back, so `has_write_back` is false, and
+//! `map_file` opens DAX files as storage and refuses devdax devices.
 #![allow(unsafe_code)]
 #![cfg_attr(
     all(target_arch = "x86_64", not(miri)),
@@ -20,7 +20,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-/// Whether lines can be pushed out of the caches.
+/// Whether the CPU can write cache lines back.
 pub(crate) fn has_write_back() -> bool {
     false
 }

@@ -7,7 +7,7 @@
 //! nothing worse. Stores to shared memory are aligned to their own size, so no aligned 8-byte
 //! word is ever torn (Intel SDM vol. 3 §10.1.1).
 //!
-//! What orders what (Intel SDM vol. 1 §10.4.6.2, vol. 2 CLWB, vol. 3 §10.2.2): cached stores of
+//! Order of stores (Intel SDM vol. 1 §10.4.6.2, vol. 2 CLWB, vol. 3 §10.2.2): cached stores of
 //! one CPU become visible in order. Streamed stores and write-backs are ordered only by a fence
 //! of **the CPU that issued them**; a release store or a mutex does not order them.
 #![allow(unsafe_code)]
@@ -42,7 +42,7 @@ macro_rules! copy_lines {
     };
 }
 
-/// Whether lines can be pushed out of the caches.
+/// Whether the CPU can write cache lines back.
 pub(crate) fn has_write_back() -> bool {
     *WRITE_BACK != WriteBack::None
 }
@@ -91,7 +91,8 @@ pub(crate) unsafe fn copy_out(target: *mut u8, source: *const u8, len: usize) {
     unsafe { portable::copy_out(to, from, len - done) };
 }
 
-/// Copies whole lines past the caches. Ordered, and out of the CPU, only after [`drain`].
+/// Copies whole lines past the caches. The stores are ordered, and have left the CPU, only
+/// after [`drain`].
 ///
 /// # Safety
 ///
@@ -109,7 +110,7 @@ fn split(address: usize, len: usize) -> (usize, usize) {
     (head, (len - head) & !(CACHE_LINE - 1))
 }
 
-/// Starts writing back the lines that hold the range. Finished only after [`drain`].
+/// Starts writing back the lines that hold the range. The write-back ends with [`drain`].
 ///
 /// # Safety
 ///
@@ -145,7 +146,7 @@ pub(crate) fn drain() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) };
 }
 
-/// The best instruction for pushing a line out of the caches.
+/// The best instruction of this CPU for writing a cache line back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum WriteBack {
     /// Writes the line back and keeps it.

@@ -1,29 +1,29 @@
-//! Holds every crash state against what had been acknowledged by then.
+//! Checks every crash state against the claims acknowledged before the crash.
 
 use std::fmt;
 
 use super::{CrashPoint, Log, Replay};
 
-/// What a program was told is durable, and when.
+/// The claims acknowledged as durable to a program, each with its position in the log.
 #[derive(Clone, Debug)]
 pub struct AckLog<T> {
     entries: Vec<(usize, T)>,
 }
 
 impl<T> AckLog<T> {
-    /// Nothing acknowledged.
+    /// A log without acknowledgements.
     pub const fn new() -> Self {
         Self { entries: Vec::new() }
     }
 
-    /// Notes that `claim` was acknowledged at `position`: [`super::Recorder::position`], asked
-    /// after the acknowledgement came.
+    /// Notes that `claim` was acknowledged at `position`: the value of
+    /// [`super::Recorder::position`] after the acknowledgement.
     pub fn note(&mut self, position: usize, claim: T) {
         let after = self.entries.partition_point(|(at, _)| *at <= position);
         self.entries.insert(after, (position, claim));
     }
 
-    /// What had been acknowledged when `position` events had happened, oldest first.
+    /// The claims acknowledged after at most `position` events, oldest first.
     pub fn up_to(&self, position: usize) -> &[(usize, T)] {
         &self.entries[..self.entries.partition_point(|(at, _)| *at <= position)]
     }
@@ -35,29 +35,29 @@ impl<T> Default for AckLog<T> {
     }
 }
 
-/// How much work a check may be.
+/// Limits the work of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// States tried at each point: all where there are no more, or else this many samples.
+    /// States tried at each point: all states if there are at most this many, else this many samples.
     pub states_per_point: u64,
-    /// Decides the samples. The same seed tries the same states.
+    /// Selects the samples. The same seed tries the same states.
     pub seed: u64,
 }
 
-/// One state the machine may be in after the crash.
+/// One state that the medium may be in after the crash.
 #[derive(Debug)]
 pub struct CrashState<'a, T> {
-    /// What the medium holds.
+    /// The bytes of the medium.
     pub image: &'a [u8],
     /// How many events had happened.
     pub at: usize,
-    /// What had been acknowledged by then, oldest first.
+    /// The claims acknowledged before the crash, oldest first.
     pub acknowledged: &'a [(usize, T)],
 }
 
-/// Crashes after every event of `log`, and shows each resulting state to `holds`.
+/// Simulates a crash after every event of `log`, and calls `holds` with each resulting state.
 ///
-/// Returns how many states were shown.
+/// Returns the number of states that `holds` accepted.
 ///
 /// # Errors
 ///
@@ -105,14 +105,14 @@ fn make(point: &CrashPoint<'_>, all: bool, number: u64, seed: u64, image: &mut V
     StateId::Sample(sample)
 }
 
-/// A state that breaks a promise, with all that is needed to make it again.
+/// A state that breaks a promise, with the data that reproduces the state.
 #[derive(Clone, Debug)]
 pub struct Violation<E> {
     /// How many events had happened.
     pub at: usize,
-    /// Which of the states there.
+    /// The state at that point.
     pub state: StateId,
-    /// What is wrong with it.
+    /// The error that `holds` returned.
     pub error: E,
 }
 
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_acknowledgement_counts_from_its_moment_on() {
+    fn an_acknowledgement_counts_from_the_position_of_its_note() {
         let mut log = AckLog::new();
         log.note(5, "later");
         log.note(2, "sooner");

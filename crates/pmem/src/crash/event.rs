@@ -1,4 +1,4 @@
-//! What code asked of the machine, in order.
+//! The requests of a program to the machine, in order.
 
 use crate::DurabilityClass;
 
@@ -55,13 +55,13 @@ pub enum Event {
     },
 }
 
-/// Everything one recorder saw.
+/// All events of one recorder.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// Whose rules hold: [`DurabilityClass::Pmem`] or [`DurabilityClass::Storage`].
     pub class: DurabilityClass,
-    /// What the medium held, durably, when recording began.
+    /// The durable bytes of the medium when recording began.
     pub initial: Vec<u8>,
-    /// What happened then.
+    /// The events, in order.
     pub events: Vec<Event>,
 }

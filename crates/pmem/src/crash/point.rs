@@ -1,4 +1,4 @@
-//! One moment of a run: what is certain, and every legal choice among what is not.
+//! One moment of a run: the writes that are certain, and every legal choice among the others.
 //!
 //! ```text
 //!   group A (a line, a sector):  w1 w2 w3      choose how many, oldest first: 0..=3
@@ -8,13 +8,13 @@
 
 use std::collections::HashMap;
 
-/// What a crash at one moment may leave.
+/// The images that a crash at one moment may leave.
 #[derive(Debug)]
 pub struct CrashPoint<'r> {
     at: usize,
     base: &'r [u8],
     writes: Vec<Choosable<'r>>,
-    /// How many writes each group has.
+    /// Number of writes in each group.
     sizes: Vec<u32>,
     numbers: HashMap<Group, usize>,
 }
@@ -24,7 +24,7 @@ impl<'r> CrashPoint<'r> {
         Self { at, base, writes: Vec::new(), sizes: Vec::new(), numbers: HashMap::new() }
     }
 
-    /// Adds the next write in order; a certain one has no group.
+    /// Adds the next write in order; a certain write has no group.
     pub(super) fn push(&mut self, group: Option<Group>, offset: usize, bytes: &'r [u8]) {
         let needs = group.map(|group| {
             let number = *self.numbers.entry(group).or_insert(self.sizes.len());
@@ -42,12 +42,12 @@ impl<'r> CrashPoint<'r> {
         self.at
     }
 
-    /// How many choices there are, if they can be counted. Some give equal images.
+    /// The number of choices, or `None` if 64 bits cannot hold it. Some choices give equal images.
     pub fn count(&self) -> Option<u64> {
         self.sizes.iter().try_fold(1_u64, |product, size| product.checked_mul(u64::from(*size) + 1))
     }
 
-    /// Every image, or `None` where there are more than can be counted.
+    /// Every image, or `None` if [`CrashPoint::count`] is `None`.
     pub fn states(&self) -> Option<impl Iterator<Item = Vec<u8>> + '_> {
         let count = self.count()?;
         Some((0..count).map(|number| {
@@ -69,10 +69,10 @@ impl<'r> CrashPoint<'r> {
         self.build(&chosen, image);
     }
 
-    /// An image that `seed` decides. Seeds 0 and 1 lose everything uncertain and nothing.
+    /// An image that `seed` selects. Seed 0 loses all uncertain writes, seed 1 loses none.
     ///
-    /// The others lose little, half or most of it: a uniform choice among thousands of words
-    /// would never come near the ends, where mistakes are.
+    /// Every other seed loses few, half or most of the uncertain writes: a uniform choice among
+    /// thousands of words would never come near the two ends, where faults show.
     pub fn sample(&self, seed: u64, image: &mut Vec<u8>) {
         let mut random = seed;
         let survivors_of_16 = match seed {
@@ -81,7 +81,7 @@ impl<'r> CrashPoint<'r> {
             _ => [1, 4, 8, 12, 15][index_below(&mut random, 5)],
         };
         let choose = |size: &u32| match index_below(&mut random, 16) < survivors_of_16 {
-            // Of a group that survives, mostly all of it, sometimes a part.
+            // A group that survives mostly survives whole, sometimes in part.
             true if seed != 1 && *size > 1 && index_below(&mut random, 4) == 0 => {
                 let part = index_below(&mut random, usize::try_from(*size).unwrap_or(1));
                 u32::try_from(part).expect("below a 32-bit number")
@@ -117,7 +117,8 @@ pub(super) enum Group {
 
 #[derive(Debug)]
 struct Choosable<'r> {
-    /// The group and how many of it must be chosen for this one to be; certain writes need none.
+    /// The group of this write, and how many writes of the group must survive for this write to
+    /// survive; `None` for a certain write.
     needs: Option<(usize, u32)>,
     offset: usize,
     bytes: &'r [u8],
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_is_made_once() {
+    fn every_legal_choice_is_enumerated_exactly_once() {
         let states: Vec<_> = with_three_words(|point| {
             assert_eq!(point.count(), Some(6));
             point.states().unwrap().collect()
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_not_enumerated() {
+    fn states_beyond_64_bits_of_count_are_not_enumerated() {
         let base = [0; 512];
         let mut point = CrashPoint::new(0, &base);
         for word in 0..64 {

@@ -1,4 +1,4 @@
-//! A medium over plain memory that remembers what was asked of the machine.
+//! A medium over plain memory that records every request to the machine.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ impl Recorder {
         Self::of_image(Model::Storage, vec![0; len], None)
     }
 
-    /// A medium that holds `image`, durably: what a program finds after a crash.
+    /// A medium that holds `image`, durably, as a program finds it after a crash.
     pub fn after_crash(log: &Log, image: Vec<u8>) -> Self {
         let model = match log.class {
             DurabilityClass::Storage => Model::Storage,
@@ -39,7 +39,7 @@ impl Recorder {
         Self::of_image(model, image, None)
     }
 
-    /// A zeroed medium on a machine that forgets one kind of order. Checks must notice.
+    /// A zeroed medium on a machine that ignores one kind of request. A check must fail on it.
     pub fn sabotaged(len: usize, sabotage: Sabotage) -> Self {
         let model = match sabotage {
             Sabotage::SkipDrain | Sabotage::SkipWriteBack => Model::Pmem,
@@ -48,7 +48,7 @@ impl Recorder {
         Self::of_image(model, vec![0; len], Some(sabotage))
     }
 
-    /// How many events were recorded so far: the present moment for [`super::AckLog`].
+    /// The number of events recorded so far: the present position for [`super::AckLog`].
     pub fn position(&self) -> usize {
         self.tape.lock().events.len()
     }
@@ -87,7 +87,7 @@ impl Recorder {
     }
 }
 
-/// An order the machine forgets.
+/// A kind of request that the machine ignores.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sabotage {
     /// Persistent memory without its fences.
@@ -96,8 +96,8 @@ pub enum Sabotage {
     SkipWriteBack,
     /// Storage that acknowledges without flushing.
     SkipFlush,
-    /// Storage whose flush covers only what was written before the *previous* flush ended, as if
-    /// a waiter had been answered by a flush already under way when it came.
+    /// Storage whose flush covers only the writes before the *previous* flush ended, as if a
+    /// waiter were answered by a flush that was already under way when the waiter arrived.
     FlushBeganEarlier,
 }
 
@@ -167,7 +167,7 @@ enum Model {
     Storage,
 }
 
-/// The bytes as running programs see them, and how they came about.
+/// The bytes as running programs see them, and the events that made them.
 #[derive(Debug)]
 struct Tape {
     initial: Vec<u8>,
@@ -209,7 +209,7 @@ impl TapeState {
     }
 }
 
-/// The tape as memory, and as a thing to flush.
+/// The tape as memory, and as a target of flushes.
 #[derive(Debug)]
 struct Recorded(Arc<Tape>);
 
@@ -298,7 +298,7 @@ impl SyncTarget for Recorded {
             }
             run
         };
-        // Others may write here: they come after the beginning and before the end.
+        // Other threads may write here: their writes come after the begin and before the end of the flush.
         thread::yield_now();
         let mut state = self.0.lock();
         state.events.push(Event::FlushEnded { run });

@@ -1,4 +1,4 @@
-//! Plays a log up to any point and knows what is certain there and what may be lost.
+//! Plays a log up to any point and tells the certain writes from those that a crash may lose.
 //!
 //! ```text
 //!   base image   | pending writes, oldest first
@@ -6,8 +6,8 @@
 //!                  \___ join the base ___/
 //! ```
 //!
-//! A certain write joins the base only when every older one has, because applying the writes in
-//! the order they were made is what decides who wins where two overlap.
+//! A certain write joins the base only after every older write has joined: where two writes
+//! overlap the younger one wins, so the writes are applied in the order they were made.
 
 use std::collections::VecDeque;
 
@@ -22,9 +22,9 @@ pub struct Replay<'l> {
     at: usize,
     base: Vec<u8>,
     pending: VecDeque<Pending>,
-    /// Write-backs no fence has followed: who, which line, and at which event.
+    /// Write-backs that no fence has followed: the CPU, the line and the event of each.
     write_backs: Vec<(usize, usize, usize)>,
-    /// Flushes that have begun: which, and at which event.
+    /// Flushes that have begun: the number and the event of each.
     flushes: Vec<(usize, usize)>,
 }
 
@@ -53,7 +53,7 @@ impl<'l> Replay<'l> {
         true
     }
 
-    /// What a crash right here may leave.
+    /// The images that a crash at this point may leave.
     pub fn point(&self) -> CrashPoint<'_> {
         let mut point = CrashPoint::new(self.at, &self.base);
         for write in &self.pending {
@@ -135,7 +135,7 @@ struct Pending {
     is_certain: bool,
 }
 
-/// What a disk writes whole.
+/// Bytes that a disk writes as a whole.
 const SECTOR: usize = 512;
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_after_the_write_back_is_not_covered_by_it() {
+    fn a_write_back_does_not_cover_a_later_store() {
         let (flush, fence) = (Event::WriteBack { cpu: 0, line: 0 }, Event::Drain { cpu: 0 });
         let events = vec![store(0, 1), flush, store(0, 2), fence];
         assert_eq!(images(events, &[0]), set([&[1], &[2]]));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_stored_whole_never_tears_and_a_part_of_one_may() {
+    fn a_word_stored_whole_never_tears_and_a_partial_word_may() {
         assert_eq!(images(vec![store(8, 9)], &[8, 15]), set([&[0, 0], &[9, 9]]));
         let part = Event::Store { cpu: 0, offset: 9, bytes: vec![9; 2] };
         assert_eq!(images(vec![part], &[9, 10]), set([&[0, 0], &[9, 0], &[9, 9]]));
