@@ -1,4 +1,4 @@
-//! What one 4 KiB frame costs to write and to read, next to what its CRC alone costs.
+//! Measures the cost of writing and reading one 4 KiB frame, and of its CRC alone.
 //!
 //! `cargo run --release -p landfast-iwarp --example frame_cost`
 
@@ -11,9 +11,9 @@ use std::time::Instant;
 use iwarp::mpa::{Profile, ProfileFlags, crc32c};
 use iwarp::{Agreement, Received, Role, Stag, Stream};
 
-/// Frames per measurement, so that one takes tens of milliseconds.
+/// Frames per measurement, so that a measurement takes tens of milliseconds.
 const ROUNDS: u32 = 100_000;
-/// Measurements, of which the fastest counts: the others had company.
+/// Measurements, of which the fastest counts: other load slowed the rest.
 const REPEATS: u32 = 5;
 
 fn main() {

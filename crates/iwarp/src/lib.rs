@@ -7,14 +7,14 @@
 //!   stream  one connection in full operation: FPDUs in, indications out; operations in, FPDUs out
 //! ```
 //!
-//! A caller owns the TCP connection, the clock and the memory. It feeds bytes to
+//! A caller owns the TCP connection, the clock and the memory. The caller feeds bytes to
 //! [`mpa::Initiator`] or [`mpa::Responder`] until there is an [`mpa::Agreement`], makes a
-//! [`Stream`] of that, then pulls one frame after the other with [`Stream::receive`] and writes
+//! [`Stream`] of the agreement, then pulls one frame after the other with [`Stream::receive`] and writes
 //! frames into its own transmit buffer with the `frame_*` family. Nothing here allocates per
 //! frame, and no payload is copied except by the caller's own closure.
 //!
-//! What the machine does not know is memory: whether an STag exists, how long it is and what it
-//! allows. The caller decides that, and says [`Protection`] when the answer is no.
+//! The machine does not know the memory: whether an STag exists, how long the region is and which
+//! operations it allows. The caller checks that, and refuses a frame with a [`Protection`].
 //!
 //! Spec: RFC 5044, RFC 6581 (mpa); RFC 5041 (ddp); RFC 5040, RFC 7306 (rdmap);
 //! draft-talpey-rdma-commit-01 for Flush, Verify and Atomic Write between two ends that both

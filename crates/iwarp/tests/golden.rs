@@ -1,4 +1,4 @@
-//! Frames as the specifications and other implementations have them, byte for byte.
+//! Frames, byte for byte as the specifications and other implementations have them.
 
 #![cfg(test)]
 
@@ -45,7 +45,7 @@ fn rfc_5044_figure_6_is_the_second_frame_with_a_marker_inside() {
 }
 
 #[test]
-fn rfc_5044_figure_5_without_its_marker() {
+fn a_frame_without_markers_matches_rfc_5044_figure_5() {
     let expected =
         hex(&format!("002a 4143 00000000 00000000 00000001 00000000 {} b7243ec3", "00".repeat(24)));
     let mut stream = Stream::new(&Agreement::plain(Role::Initiator, 1, 1), 1460);
@@ -61,7 +61,7 @@ const ATOMIC_WRITE_REQUEST: &str = "002a 4150 00000000 00000001 00000002 0000000
 const ATOMIC_WRITE_RESPONSE: &str = "0012 4151 00000000 00000003 00000002 00000000 fe17adc6";
 
 #[test]
-fn the_empty_write_that_says_ready() {
+fn an_empty_ready_write_matches_its_golden_bytes() {
     let agreement =
         Agreement { ready: Some(ReadyKind::Write), ..Agreement::plain(Role::Initiator, 1, 1) };
     let mut out = [0; 64];
@@ -83,7 +83,7 @@ const ATOMIC_WRITE: AtomicWriteRequestRepr =
     AtomicWriteRequestRepr { stag: STAG, tagged_offset: 0x1000, data: 0x0102_0304_0506_0708 };
 
 #[test]
-fn flush_and_atomic_write_requests_and_the_answers_to_them() {
+fn flush_and_atomic_write_with_answers_match_their_golden_bytes() {
     let mut asking = initiator(&extended(Role::Initiator));
     let mut out = [0; 64];
     let size = asking.frame_flush_request(&mut out, &FLUSH).unwrap();

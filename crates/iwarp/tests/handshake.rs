@@ -65,7 +65,7 @@ fn every_form_leads_to_the_same_stream_at_both_ends() {
 }
 
 #[test]
-fn crc_is_off_only_if_both_ends_say_so() {
+fn crc_is_off_only_if_both_ends_ask_for_it() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let config = |crc| StartConfig { crc, ..StartConfig::default() };
         let [initiator, responder] = agree(config(ours), config(theirs), Attempt::CLIENT_SERVER);
@@ -74,7 +74,7 @@ fn crc_is_off_only_if_both_ends_say_so() {
 }
 
 #[test]
-fn depths_follow_the_smaller_end() {
+fn agreed_depths_follow_the_smaller_end() {
     let config = |ird, ord| StartConfig { ird, ord, ..StartConfig::default() };
     let [ours, theirs] = agree(config(4, 40), config(16, 2), Attempt::CLIENT_SERVER);
     assert_eq!((ours.ord, theirs.ird), (16, 16));
@@ -82,7 +82,7 @@ fn depths_follow_the_smaller_end() {
 }
 
 #[test]
-fn a_read_that_says_ready_gets_credit_of_its_own() {
+fn a_ready_read_gets_a_credit_of_its_own() {
     let config = StartConfig { ord: 0, ..StartConfig::default() };
     let attempt = Attempt { ready: ReadySet::READ, ..Attempt::PEER_TO_PEER };
     let [ours, theirs] = agree(config, StartConfig::default(), attempt);
@@ -98,7 +98,7 @@ fn a_read_that_says_ready_gets_credit_of_its_own() {
 }
 
 #[test]
-fn a_send_that_says_ready_takes_a_message_number_and_no_receive() {
+fn a_ready_send_takes_a_message_number_and_no_receive() {
     let attempt = Attempt { ready: ReadySet::SEND, ..Attempt::PEER_TO_PEER };
     let [ours, theirs] = agree(StartConfig::default(), StartConfig::default(), attempt);
     let (mut ours, mut theirs) = (Stream::new(&ours, 1460), Stream::new(&theirs, 1460));
@@ -111,7 +111,7 @@ fn a_send_that_says_ready_takes_a_message_number_and_no_receive() {
 }
 
 #[test]
-fn a_profile_is_answered_with_a_profile_and_shown_to_nobody_else() {
+fn a_stream_is_extended_only_if_both_ends_announced_a_profile() {
     let with = StartConfig { profile: Some(profile(65536)), ..StartConfig::default() };
     let without = StartConfig::default();
     let extended = |ours, theirs| {
@@ -124,7 +124,7 @@ fn a_profile_is_answered_with_a_profile_and_shown_to_nobody_else() {
 }
 
 #[test]
-fn private_data_is_delivered_up_to_512_bytes_and_limited_before_it_is_sent() {
+fn private_data_is_delivered_up_to_512_bytes_and_refused_beyond() {
     let now = Instant::now();
     let dial =
         |len| Initiator::new(StartConfig::default(), Attempt::UNENHANCED, &vec![7; len], now);
@@ -152,7 +152,7 @@ fn a_rejection_carries_the_reason_of_the_ulp() {
 }
 
 #[test]
-fn the_rejection_of_siw_is_understood() {
+fn a_rejection_in_the_form_of_siw_is_understood() {
     // Captured: siw refuses markers with flags 0x70 and a zeroed word.
     let reply = reply(StartFlags::from_bits_retain(0x70), Revision(2), &[0; 4]);
     let initiator = answered(Attempt::CLIENT_SERVER, &reply);
@@ -161,7 +161,7 @@ fn the_rejection_of_siw_is_understood() {
 }
 
 #[test]
-fn an_echoed_reserved_bit_means_nothing_and_m_means_markers() {
+fn an_echoed_reserved_bit_is_ignored_and_flag_m_asks_for_markers() {
     // Captured: siw echoes the request's 0x08 in its reply, 0x48 became 0x58.
     let echoed = reply(StartFlags::from_bits_retain(0x58), Revision(2), &[0, 1, 0, 1]);
     let agreement = answered(Attempt::CLIENT_SERVER, &echoed).outcome().unwrap().unwrap();
@@ -208,7 +208,7 @@ fn last_words(initiator: &mut Initiator) -> TerminateCode {
 }
 
 #[test]
-fn depths_we_cannot_serve_are_answered_with_a_terminate() {
+fn depths_beyond_our_limits_are_answered_with_a_terminate() {
     let word = EnhancedRepr { ready: None, ird: 1, ord: 33 };
     let reply = reply(StartFlags::ENHANCED, Revision(2), &word.emit());
     let mut initiator = answered(Attempt::CLIENT_SERVER, &reply);
@@ -217,7 +217,7 @@ fn depths_we_cannot_serve_are_answered_with_a_terminate() {
 }
 
 #[test]
-fn depths_left_to_the_ulp_leave_ours_as_they_were() {
+fn depths_left_to_the_ulp_leave_our_depths_unchanged() {
     let by_ulp = EnhancedRepr::BY_ULP;
     let word = EnhancedRepr { ready: None, ird: by_ulp, ord: by_ulp };
     let bytes = reply(StartFlags::ENHANCED, Revision(2), &word.emit());
@@ -245,7 +245,7 @@ fn no_ready_message_in_common_is_answered_with_a_terminate() {
 }
 
 #[test]
-fn a_responder_that_can_do_none_of_the_offers_proposes_one_it_can() {
+fn a_responder_without_a_common_ready_message_proposes_one_it_supports() {
     let config = StartConfig { ird: 0, ..StartConfig::default() };
     let attempt = Attempt { ready: ReadySet::READ, ..Attempt::PEER_TO_PEER };
     let (_, request) = dial(StartConfig::default(), attempt);
@@ -280,7 +280,7 @@ fn silence_fails_at_the_deadline_and_not_before() {
 }
 
 #[test]
-fn bytes_that_cannot_be_due_yet_end_the_start_up() {
+fn bytes_before_they_are_due_end_the_start_up() {
     let (_, mut request) = dial(StartConfig::default(), Attempt::CLIENT_SERVER);
     request.push(0);
     let mut responder = Responder::new(StartConfig::default(), Instant::now()).unwrap();
@@ -290,7 +290,7 @@ fn bytes_that_cannot_be_due_yet_end_the_start_up() {
 }
 
 #[test]
-fn a_reply_is_taken_and_nothing_behind_it() {
+fn an_initiator_takes_the_reply_and_no_byte_behind_it() {
     let (mut initiator, _) = dial(StartConfig::default(), Attempt::UNENHANCED);
     let mut bytes = reply(StartFlags::empty(), Revision(1), b"hi");
     let len = bytes.len();
@@ -300,7 +300,7 @@ fn a_reply_is_taken_and_nothing_behind_it() {
 }
 
 #[test]
-fn foreign_keys_revisions_and_a_closed_connection_are_told_apart() {
+fn foreign_keys_foreign_revisions_and_a_closed_connection_give_different_errors() {
     let failed = |bytes: &[u8]| {
         let mut responder = Responder::new(StartConfig::default(), Instant::now()).unwrap();
         responder.handle_bytes(bytes);
@@ -324,7 +324,7 @@ fn foreign_keys_revisions_and_a_closed_connection_are_told_apart() {
 }
 
 #[test]
-fn depths_beyond_fourteen_bits_are_a_mistake_of_ours() {
+fn configured_depths_beyond_fourteen_bits_are_refused() {
     let config = StartConfig { ord: 0x3fff, ..StartConfig::default() };
     assert_eq!(Responder::new(config, Instant::now()).unwrap_err(), MpaError::ConfigDepth(0x3fff));
 }

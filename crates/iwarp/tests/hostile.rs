@@ -1,4 +1,4 @@
-//! Bytes nobody would send: never a panic, and what parses emits as it was.
+//! Garbled bytes: no parser panics, and every message that parses emits the same bytes.
 
 #![cfg(test)]
 
@@ -82,7 +82,7 @@ fn conversation() -> Vec<u8> {
 }
 
 #[test]
-fn every_byte_of_a_conversation_may_be_any_other() {
+fn no_changed_byte_of_a_conversation_makes_a_stream_panic() {
     let golden = conversation();
     let agreement = Agreement { crc: false, ..extended(Role::Responder) };
     for index in 0..golden.len() {
@@ -95,7 +95,7 @@ fn every_byte_of_a_conversation_may_be_any_other() {
 }
 
 #[test]
-fn the_unchanged_conversation_is_good() {
+fn the_unchanged_conversation_is_accepted() {
     let mut stream = responder(&extended(Role::Responder));
     let mut bytes = &conversation()[..];
     while let Received::Frame { consumed, .. } = stream.receive(bytes).unwrap() {
@@ -105,7 +105,7 @@ fn the_unchanged_conversation_is_good() {
     assert_eq!(stream.unanswered(), 3);
 }
 
-/// Segments that are near enough to good ones to get past the first checks.
+/// Segments that are valid enough to pass the first checks.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let control = prop_oneof![Just(0x41_u8), Just(0x01), Just(0xc1), Just(0x81), any::<u8>()];
     let opcode = prop_oneof![9 => 0x40_u8..0x52, 1 => any::<u8>()];
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_emits_as_it_was(bytes in any::<[u8; 64]>()) {
+    fn every_message_that_parses_emits_the_same_bytes(bytes in any::<[u8; 64]>()) {
         macro_rules! round_trip {
             ($repr:ty, $reserved:expr) => {
                 let mut clean = bytes;
@@ -160,7 +160,7 @@ proptest! {
         round_trip!(AtomicWriteRequestRepr, |bytes: &mut [u8; 64]| {
             bytes[4..8].copy_from_slice(&[0, 0, 0, 8]);
         });
-        // A FetchAdd has nothing to compare with.
+        // A FetchAdd has no compare value.
         round_trip!(AtomicRequestRepr, |bytes: &mut [u8; 64]| {
             let code = bytes[3] & 2;
             bytes[..4].copy_from_slice(&[0, 0, 0, code]);
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn a_profile_survives_the_trip(
+    fn a_profile_parses_as_it_was_emitted(
         ulp in proptest::collection::vec(any::<u8>(), 0..160),
         flags in any::<u16>(), fpdu_max in any::<u32>(), ids in proptest::collection::vec(any::<u8>(), 0..8),
     ) {

@@ -1,7 +1,7 @@
 //! Conversations of Linux's siw, replayed through two of our streams.
 //!
-//! Each captured frame is received by one stream, and framed again by the other from nothing but
-//! what the first said it means. The bytes must come out the same.
+//! One stream receives each captured frame, and the other frames it again from the indication of
+//! the first alone. The bytes must be the same.
 
 #![cfg(test)]
 
@@ -27,7 +27,7 @@ fn config(crc: bool) -> StartConfig {
     StartConfig { crc, ird: 1, ord: 1, profile: None, timeout: Duration::from_secs(5) }
 }
 
-/// The start-up as captured: we make the same Request and the same Reply.
+/// The start-up as captured: both machines make the same Request and the same Reply.
 fn start(segments: &[(From, Vec<u8>)], crc: bool) -> [Agreement; 2] {
     let now = Instant::now();
     let mut initiator = Initiator::new(config(false), Attempt::CLIENT_SERVER, &[], now).unwrap();
@@ -41,8 +41,8 @@ fn start(segments: &[(From, Vec<u8>)], crc: bool) -> [Agreement; 2] {
     ends.map(|outcome| outcome.unwrap().unwrap())
 }
 
-/// Frames again what `indication` says was framed. A Write's `size` is in no frame, so the test knows
-/// it, and keeps count of what is `written` of it.
+/// Frames the message of `indication` again. No frame carries the `size` of a Write, so the test
+/// passes it, and counts the bytes `written`.
 fn frame_again(
     stream: &mut Stream,
     indication: &Indication<'_>,
@@ -114,7 +114,7 @@ fn a_ping_of_siw_with_crc_is_understood_and_framed_alike() {
 }
 
 #[test]
-fn the_request_siw_dials_with_is_one_we_can_accept() {
+fn the_request_of_a_dialling_siw_can_be_accepted() {
     let request = &captured(MPA_REQUEST)[0].1;
     let mut responder = Responder::new(StartConfig::default(), Instant::now()).unwrap();
     // One byte at a time, as TCP may have it.
@@ -171,7 +171,7 @@ const SAID: [(&str, From, Option<TerminateCode>); 16] = {
 };
 
 #[test]
-fn the_terminates_of_siw_and_ours_to_it_say_what_they_said() {
+fn captured_terminates_of_siw_and_of_soft_keep_their_reasons() {
     let conversations = conversations(TERMINATES);
     assert_eq!(conversations.len(), SAID.len());
     for (Conversation { name, segments }, (expected, from, code)) in
@@ -209,12 +209,12 @@ fn the_terminates_of_siw_and_ours_to_it_say_what_they_said() {
                     assert_eq!(said.replace((*sender_end, terminate.code)), None, "{name}");
                     assert!(rest.is_empty(), "nothing follows a Terminate");
                     if *sender_end == From::Initiator {
-                        // In an order of its own, which nobody here writes.
+                        // siw writes the bits in an order of its own, which this crate only reads.
                         continue;
                     }
                 }
                 let mut out = [0; 1500];
-                // Every misdeed has 64 bytes, if it is a Write.
+                // Every misdeed that is a Write has 64 bytes.
                 let size = frame_again(sender, &indication, 64, &mut 0, &mut out);
                 assert_eq!(out[..size], *frame, "{name}");
             }

@@ -1,4 +1,4 @@
-//! A peer that breaks a rule is refused for that reason, and told by the right Terminate.
+//! A stream refuses a peer that breaks a rule with the right reason and the right Terminate.
 
 #![cfg(test)]
 
@@ -23,7 +23,7 @@ const WRITE_MORE: [u8; 2] = [0x81, 0x40];
 const READ_RESPONSE: [u8; 2] = [0xc1, 0x42];
 const READ_RESPONSE_MORE: [u8; 2] = [0x81, 0x42];
 
-/// A plain stream that took `before`, each whole, and then refuses `last`.
+/// Lets a plain stream take each frame of `before`, and returns its refusal of `last`.
 fn after(before: &[&[u8]], last: &[u8]) -> (StreamError, Option<TerminateRepr>) {
     let mut stream = responder(&Agreement::plain(Role::Responder, 2, 2));
     for bytes in before {
@@ -81,7 +81,7 @@ fn foreign_versions_are_refused() {
 }
 
 #[test]
-fn opcodes_that_nobody_agreed_on_are_refused() {
+fn opcodes_without_an_agreement_are_refused() {
     for control in 0x4c..0x50 {
         let opcode = Opcode(control & 0x0f);
         let bytes = untagged([0x41, control], (1, 1, 0), &[0; 20]);
@@ -118,7 +118,7 @@ fn the_queue_must_match_the_opcode() {
 }
 
 #[test]
-fn message_numbers_and_offsets_come_in_order() {
+fn message_numbers_and_offsets_out_of_order_are_refused() {
     let msn = |expected, got| {
         let queue = QueueNumber::SEND;
         (StreamError::PeerMsn { queue, expected, got }, TerminateCode::UNTAGGED_MSN)
@@ -136,7 +136,7 @@ fn message_numbers_and_offsets_come_in_order() {
 }
 
 #[test]
-fn untagged_messages_do_not_interleave_and_tagged_ones_may_come_between() {
+fn untagged_messages_may_interleave_with_tagged_messages_only() {
     let more = untagged(SEND_MORE, (0, 1, 0), b"four");
     let error = StreamError::PeerInterleaved { opcode: Opcode::READ_REQUEST };
     let bytes = untagged([0x41, 0x41], (1, 1, 0), &read_request(0, 8));
@@ -151,7 +151,7 @@ fn untagged_messages_do_not_interleave_and_tagged_ones_may_come_between() {
 }
 
 #[test]
-fn segments_of_a_write_are_of_one_region_and_contiguous() {
+fn segments_of_a_write_must_name_one_region_and_be_contiguous() {
     let more = tagged(WRITE_MORE, 7, 100, b"four");
     let cases = [
         (
@@ -199,7 +199,7 @@ fn an_empty_tagged_message_names_no_memory() {
 }
 
 #[test]
-fn requests_and_immediates_are_one_segment_of_the_right_length() {
+fn requests_and_immediates_must_be_one_segment_of_their_length() {
     let error = StreamError::PeerFragmented { opcode: Opcode::READ_REQUEST };
     let bytes = untagged([0x01, 0x41], (1, 1, 0), &read_request(0, 8));
     assert_eq!(code_after(&[], &bytes), (error, TerminateCode::RDMAP_OPERATION));
@@ -214,7 +214,7 @@ fn requests_and_immediates_are_one_segment_of_the_right_length() {
 }
 
 #[test]
-fn more_requests_than_agreed_are_refused() {
+fn more_requests_than_the_agreed_depth_are_refused() {
     let request = |msn| untagged([0x41, 0x41], (1, msn, 0), &read_request(0, 8));
     let (error, terminate) = after(&[&request(1), &request(2)], &request(3));
     assert_eq!(error, StreamError::PeerInboundOverflow { ird: 2 });
@@ -225,7 +225,7 @@ fn more_requests_than_agreed_are_refused() {
 }
 
 #[test]
-fn a_region_to_invalidate_with_a_flush_is_refused() {
+fn a_flush_that_invalidates_a_region_is_refused() {
     let mut ulpdu = vec![0x41, 0x4c, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
     ulpdu.extend_from_slice(&[0; 20]);
     let mut stream = responder(&extended(Role::Responder));
@@ -258,7 +258,7 @@ fn reading() -> Stream {
 }
 
 #[test]
-fn a_read_response_must_be_what_was_asked_for() {
+fn a_read_response_must_match_its_request() {
     let cases = [
         (
             tagged(READ_RESPONSE, 2, 100, &[0; 8]),
@@ -294,7 +294,7 @@ fn a_read_response_must_be_what_was_asked_for() {
 }
 
 #[test]
-fn responses_come_in_the_order_of_requests_and_number_their_own_queue() {
+fn responses_follow_request_order_and_number_their_own_queue() {
     let mut stream = reading();
     let flush = FlushRequestRepr {
         stag: STAG,
@@ -321,7 +321,7 @@ fn an_atomic_response_names_its_request() {
 }
 
 #[test]
-fn nothing_follows_a_terminate_either_way() {
+fn no_frame_follows_a_terminate_in_either_direction() {
     let mut stream = responder(&Agreement::plain(Role::Responder, 2, 2));
     let bytes = untagged([0x41, 0x47], (2, 1, 0), &[0x11, 0, 0, 0]);
     let Indication::Terminate(heard) = take(&mut stream, &bytes) else { panic!() };
@@ -346,14 +346,14 @@ fn a_terminate_may_cut_a_message_short() {
 }
 
 #[test]
-fn a_responder_that_speaks_first_is_refused() {
+fn a_responder_that_sends_first_is_refused() {
     let mut stream = Stream::new(&Agreement::plain(Role::Initiator, 1, 1), 1460);
     let error = refused(&mut stream, &untagged(SEND, (0, 1, 0), b"x"));
     assert_eq!(error, StreamError::PeerSpokeFirst);
 }
 
 #[test]
-fn a_refused_read_is_echoed_as_what_is_left_of_it() {
+fn the_echo_of_a_refused_read_names_its_unanswered_part() {
     let mut stream = responder(&Agreement::plain(Role::Responder, 2, 2));
     stream.set_emss(0);
     take(&mut stream, &untagged([0x41, 0x41], (1, 1, 0), &read_request(1000, 500)));
@@ -365,7 +365,7 @@ fn a_refused_read_is_echoed_as_what_is_left_of_it() {
     assert_eq!((framed.payload, framed.last), (114, false));
     let echoed = stream.terminate(Protection::PeerBounds, context).unwrap().read_request.unwrap();
     assert_eq!((echoed.sink_offset, echoed.source_offset, echoed.size), (114, 1114, 386));
-    // A medium that fails is an operation error: no Read Request goes along.
+    // A medium that fails is an operation error: the Terminate echoes no Read Request.
     let failed = stream.terminate(Protection::MediaFailed, context).unwrap();
     assert_eq!((failed.code, failed.read_request), (TerminateCode::RDMAP_STREAM, None));
 }

@@ -1,4 +1,4 @@
-//! What a stream may not send it does not send, and it is as it was before.
+//! A stream refuses every frame that it may not send, and stays unchanged.
 
 #![cfg(test)]
 
@@ -32,7 +32,7 @@ fn a_responder_is_silent_until_it_has_validated_a_frame() {
 }
 
 #[test]
-fn what_we_may_not_send_is_refused_and_changes_nothing() {
+fn a_frame_that_may_not_be_sent_changes_nothing() {
     let mut stream = initiator(&Agreement::plain(Role::Initiator, 1, 1));
     let mut out = [0; 2048];
     let flush = FlushRequestRepr {
@@ -74,7 +74,7 @@ fn what_we_may_not_send_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn messages_of_one_model_are_not_begun_before_the_last_has_ended() {
+fn a_message_begins_only_after_the_last_of_its_model_ended() {
     let mut stream = initiator(&Agreement::plain(Role::Initiator, 1, 1));
     let mut out = [0; 2048];
     let payload = [0; 3000];
@@ -95,7 +95,7 @@ fn messages_of_one_model_are_not_begun_before_the_last_has_ended() {
 }
 
 #[test]
-fn a_payload_that_cannot_be_provided_leaves_the_stream_as_it_was() {
+fn a_closure_that_cannot_provide_the_payload_leaves_the_stream_unchanged() {
     let mut stream = initiator(&Agreement::plain(Role::Initiator, 1, 1));
     let mut out = [0; 256];
     let failed = stream.frame_write(&mut out, STAG, 0, 8, |_| Err("would block"));
@@ -107,7 +107,7 @@ fn a_payload_that_cannot_be_provided_leaves_the_stream_as_it_was() {
 }
 
 #[test]
-fn a_ready_message_that_found_no_room_is_still_due() {
+fn a_ready_message_without_room_in_the_buffer_stays_due() {
     let agreement =
         Agreement { ready: Some(ReadyKind::Read), ..Agreement::plain(Role::Initiator, 1, 1) };
     let mut stream = Stream::new(&agreement, 1460);

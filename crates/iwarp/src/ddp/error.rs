@@ -11,13 +11,13 @@ pub enum DdpError {
     PeerTruncated {
         /// Bytes a header takes.
         need: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
-    /// The T bit says the other model.
+    /// The T bit names the other model.
     #[error("peer sent a segment of the other model")]
     PeerModel,
-    /// A DDP version we do not speak.
+    /// A DDP version that this crate does not implement.
     #[error("peer speaks DDP version {0}, only 1 is supported")]
     PeerVersion(u8),
 }

@@ -14,7 +14,7 @@ impl fmt::Display for Stag {
     }
 }
 
-/// Which of the receiver's queues of untagged buffers a message is for.
+/// Number of the receiver's queue of untagged buffers that a message is for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct QueueNumber(pub u32);
 
@@ -25,7 +25,7 @@ impl QueueNumber {
     pub const REQUEST: Self = Self(1);
     /// Terminate.
     pub const TERMINATE: Self = Self(2);
-    /// The untagged responses to what came on [`QueueNumber::REQUEST`].
+    /// The untagged responses to the requests on [`QueueNumber::REQUEST`].
     pub const RESPONSE: Self = Self(3);
 }
 

@@ -31,7 +31,7 @@ const _: () = assert!(size_of::<Header>() == TaggedRepr::LEN);
 pub struct TaggedRepr {
     /// Steering tag of the region the sender wants to reach. Not yet authorised.
     pub stag: Stag,
-    /// Place inside that region, in bytes from wherever its owner counts.
+    /// Offset inside that region, in bytes, from an origin that the owner of the region chooses.
     pub tagged_offset: u64,
     /// Last segment of its message.
     pub last: bool,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_version_and_the_other_model_are_refused_and_reserved_bits_are_not() {
+    fn a_foreign_version_or_model_is_refused_and_reserved_bits_are_ignored() {
         let with_control = |control| {
             let mut bytes = GOLDEN;
             bytes[0] = control;

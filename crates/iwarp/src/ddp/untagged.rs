@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_version_and_the_other_model_are_refused_and_reserved_bits_are_not() {
+    fn a_foreign_version_or_model_is_refused_and_reserved_bits_are_ignored() {
         let with_control = |control| {
             let mut bytes = GOLDEN;
             bytes[0] = control;

@@ -1,4 +1,4 @@
-//! What the two ends agreed on at start-up: all that full operation needs to know.
+//! The terms that both ends agreed on at start-up; full operation needs no others.
 
 use core::fmt;
 
@@ -7,23 +7,23 @@ use super::Profile;
 /// The outcome of a successful start-up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Agreement {
-    /// Which end we are.
+    /// The end of the connection that this machine is.
     pub role: Role,
     /// The start-up revision both ends used.
     pub revision: Revision,
     /// Frames carry a CRC, both ways.
     pub crc: bool,
-    /// The peer wants markers in what we send.
+    /// The peer wants markers in the frames that this end sends.
     pub markers: bool,
-    /// Requests the peer may have outstanding with us.
+    /// Requests of the peer that may be outstanding at this end.
     pub ird: u16,
-    /// Requests we may have outstanding with the peer.
+    /// Requests of this end that may be outstanding at the peer.
     pub ord: u16,
     /// The ready-to-receive message the initiator sends before anything else, if any.
     pub ready: Option<ReadyKind>,
-    /// What we announced, if we did.
+    /// The profile that this end announced, if any.
     pub ours: Option<Profile>,
-    /// What the peer announced, if it did.
+    /// The profile that the peer announced, if any.
     pub theirs: Option<Profile>,
 }
 
@@ -49,12 +49,12 @@ impl Agreement {
     }
 }
 
-/// Which end of the connection this is.
+/// An end of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
-    /// Dialled, sent the MPA Request, sends the first frame.
+    /// The end that dialled: it sends the MPA Request and the first frame.
     Initiator,
-    /// Listened, sent the MPA Reply, sends nothing before it has validated a frame.
+    /// The end that listened: it sends the MPA Reply, and no frame before it has validated a frame.
     Responder,
 }
 
@@ -75,13 +75,13 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The message that tells the responder it may send (RFC 6581 §9.2).
+/// The ready-to-receive message, which tells the responder that it may send (RFC 6581 §9.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReadyKind {
     /// Control flag C: a zero-length RDMA Write.
     Write,
     /// Control flag D: a zero-length RDMA Read, which is answered.
     Read,
-    /// Control flag B: a zero-length Send. It takes a message number of queue 0.
+    /// Control flag B: a zero-length Send, which takes a message number of queue 0.
     Send,
 }

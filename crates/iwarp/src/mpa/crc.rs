@@ -1,6 +1,6 @@
 //! The CRC-32C of a frame.
 //!
-//! Spec: RFC 5044 §4.4. On the wire its least significant byte comes first, as in iSCSI.
+//! Spec: RFC 5044 §4.4. On the wire the least significant byte of the CRC comes first, as in iSCSI.
 
 /// CRC-32C (Castagnoli) of `bytes`.
 ///

@@ -1,12 +1,12 @@
-//! In which order to try the forms of start-up, each on a new TCP connection.
+//! The order in which an initiator tries the forms of start-up, each on a new TCP connection.
 //!
 //! ```text
 //!   revision 2, A = 0  -->  revision 2, A = 1 with C and D  -->  revision 1  -->  give up
 //! ```
 //!
 //! A = 0 goes first because siw as responder crashes its host when a connection with A = 1 dies
-//! early (`iw_cm`, Linux 6.12); Intel's adapters drop A = 0, so A = 1 is next; what knows neither
-//! closes the connection at revision 2 (RFC 6581 §10) and gets revision 1.
+//! early (`iw_cm`, Linux 6.12); Intel's adapters drop A = 0, so A = 1 is next; a responder that knows
+//! neither closes the connection at revision 2 (RFC 6581 §10) and gets revision 1.
 
 use super::{MpaError, ReadySet, Revision};
 
@@ -25,29 +25,29 @@ impl Attempt {
     /// Peer to peer: an explicit message says that the responder may speak.
     pub const PEER_TO_PEER: Self =
         Self { revision: Revision::RFC_6581, ready: ReadySet::WRITE.union(ReadySet::READ) };
-    /// As before RFC 6581.
+    /// The start-up of RFC 5044, before RFC 6581.
     pub const UNENHANCED: Self = Self { revision: Revision::RFC_5044, ready: ReadySet::empty() };
 }
 
-/// Which attempt is next.
+/// The position in the order of attempts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dial {
     failed: usize,
 }
 
 impl Dial {
-    /// Begins with the first attempt.
+    /// A position before the first attempt.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What to try now; nothing when all was tried.
+    /// The attempt to make now; `None` when every form has failed.
     pub fn attempt(&self) -> Option<Attempt> {
         ORDER.get(self.failed).copied()
     }
 
-    /// What to try after the present attempt ended with `error`; nothing if another form of
-    /// start-up would not help.
+    /// The attempt to make after the present attempt ended with `error`; `None` if another form of
+    /// start-up would end alike.
     pub fn after(&mut self, error: &MpaError) -> Option<Attempt> {
         if !may_be_the_form(error) {
             return None;
@@ -57,7 +57,7 @@ impl Dial {
     }
 }
 
-/// Whether an end that does not know the form we used would behave like this.
+/// Whether a responder that does not know the form of the request would cause this error.
 fn may_be_the_form(error: &MpaError) -> bool {
     matches!(
         error,
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_closed_connection_leads_to_the_next_form_until_all_were_tried() {
+    fn a_closed_connection_leads_to_the_next_form_until_none_is_left() {
         let mut dial = Dial::new();
         assert_eq!(dial.attempt(), Some(Attempt::CLIENT_SERVER));
         assert_eq!(dial.after(&MpaError::PeerClosed), Some(Attempt::PEER_TO_PEER));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_other_form_would_change_is_not_tried_again() {
+    fn an_error_that_no_other_form_avoids_ends_the_dial() {
         let finals = [
             MpaError::PeerRejected,
             MpaError::PeerTimeout,

@@ -1,4 +1,4 @@
-//! The first word of enhanced private data: queue depths and how the responder learns to speak.
+//! The first word of enhanced private data: queue depths and the ready-to-receive message.
 //!
 //! ```text
 //!  0   1   2              16  17  18              32
@@ -16,16 +16,16 @@ use super::ReadyKind;
 /// The enhanced connection establishment data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EnhancedRepr {
-    /// Control flags B, C and D, if flag A says that there will be such a message.
+    /// Control flags B, C and D, if flag A announces a ready-to-receive message.
     pub ready: Option<ReadySet>,
-    /// Requests the sender takes; [`EnhancedRepr::BY_ULP`] leaves that to the ULP.
+    /// IRD: requests that the sender takes; [`EnhancedRepr::BY_ULP`] leaves the depth to the ULP.
     pub ird: u16,
-    /// Requests the sender wants to make; [`EnhancedRepr::BY_ULP`] leaves that to the ULP.
+    /// ORD: requests that the sender wants to make; [`EnhancedRepr::BY_ULP`] leaves the depth to the ULP.
     pub ord: u16,
 }
 
 bitflags! {
-    /// Ready-to-receive messages an end knows.
+    /// A set of ready-to-receive messages.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub struct ReadySet: u8 {
         /// Control flag C.
@@ -38,7 +38,7 @@ bitflags! {
 }
 
 impl ReadySet {
-    /// The set of one.
+    /// The set that holds `kind` alone.
     pub fn only(kind: ReadyKind) -> Self {
         match kind {
             ReadyKind::Write => Self::WRITE,
@@ -47,8 +47,8 @@ impl ReadySet {
         }
     }
 
-    /// The kind to use out of these. A Write costs nobody anything; a Read needs a request to be
-    /// allowed; a Send takes one of the ULP's receives.
+    /// The preferred kind of this set. A Write costs neither end anything; a Read needs a credit for a
+    /// request; a Send takes a receive of the ULP.
     pub fn preferred(self, reads_allowed: bool) -> Option<ReadyKind> {
         if self.contains(Self::WRITE) {
             Some(ReadyKind::Write)
@@ -81,7 +81,7 @@ impl EnhancedRepr {
         Some((Self { ready, ird: first & DEPTH, ord: second & DEPTH }, rest))
     }
 
-    /// The inverse of [`EnhancedRepr::parse`]. Cannot fail; depths lose what has no bits.
+    /// The inverse of [`EnhancedRepr::parse`]. Cannot fail; only the low 14 bits of a depth are kept.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
         let ready = self.ready.unwrap_or(ReadySet::empty());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_the_other_flags_are_ignored() {
+    fn without_flag_a_the_other_control_flags_are_ignored() {
         let (repr, rest) = EnhancedRepr::parse(&[0x40, 1, 0xc0, 2, 9]).unwrap();
         assert_eq!(repr, EnhancedRepr { ready: None, ird: 1, ord: 2 });
         assert_eq!(rest, [9]);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_preferred_and_a_read_needs_credit() {
+    fn a_ready_write_is_preferred_and_a_ready_read_needs_credit() {
         assert_eq!(ReadySet::all().preferred(true), Some(ReadyKind::Write));
         let rest = ReadySet::READ | ReadySet::SEND;
         assert_eq!(rest.preferred(true), Some(ReadyKind::Read));

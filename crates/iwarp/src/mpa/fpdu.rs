@@ -8,7 +8,7 @@
 //!  |<------------------- covered by the CRC ---------------------->|
 //! ```
 //!
-//! The CRC field is always there; when both ends did without, its value means nothing.
+//! The CRC field is always there; if both ends do without the CRC, its value means nothing.
 //!
 //! Spec: RFC 5044 §4.1 and §4.4. Big-endian but for the CRC.
 
@@ -17,7 +17,7 @@ use super::crc::crc32c;
 /// A whole frame at the front of some bytes, its CRC verified if there is one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fpdu<'b> {
-    /// What the frame carries.
+    /// The ULPDU that the frame carries.
     pub ulpdu: &'b [u8],
     /// Bytes the frame takes, length field, pad and CRC included.
     pub size: usize,
@@ -28,8 +28,8 @@ impl<'b> Fpdu<'b> {
     ///
     /// # Errors
     ///
-    /// [`FpduError::Incomplete`] asks for more bytes and is no fault of anyone's;
-    /// [`FpduError::PeerCrc`] means the stream cannot be trusted any more.
+    /// [`FpduError::Incomplete`] asks for more bytes and is no fault of the peer;
+    /// [`FpduError::PeerCrc`] means that the stream cannot be trusted any more.
     #[inline]
     pub fn parse(bytes: &'b [u8], crc: bool) -> Result<Self, FpduError> {
         let size = match bytes {
@@ -73,27 +73,27 @@ fn check(frame: &[u8]) -> Result<(), FpduError> {
     Ok(())
 }
 
-/// Why there is no frame to be had.
+/// The reason why the bytes give no frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FpduError {
-    /// The rest has not come yet.
+    /// The rest of the frame has not arrived yet.
     #[error("at least {missing} more bytes are needed")]
     Incomplete {
         /// How many more bytes to wait for at least.
         missing: usize,
     },
-    /// The bytes are not those the peer summed.
+    /// The CRC of the bytes differs from the CRC field.
     #[error("peer's frame has CRC {received:#010x}, its bytes have {computed:#010x}")]
     PeerCrc {
-        /// What the bytes sum to.
+        /// The CRC computed over the bytes.
         computed: u32,
-        /// What the frame says.
+        /// The CRC field of the frame.
         received: u32,
     },
 }
 
-/// Longest ULPDU the length field can say.
+/// Longest ULPDU that the length field can express.
 pub const ULPDU_SIZE_MAX: usize = 0xffff;
 /// Longest frame a peer may send, markers not counted. RFC 5044 §4.5: any must be accepted, so a
 /// receive buffer that holds less than this can stall.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_exactly_once_the_length_is_known() {
+    fn the_missing_byte_count_is_exact_once_the_length_is_known() {
         let frame = golden();
         for len in 0..frame.len() {
             let missing = if len < 2 { 8 - len } else { 48 - len };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_multiples_of_four_with_the_crc() {
+    fn frame_sizes_with_the_crc_are_multiples_of_four() {
         let sizes = [(0, 8), (1, 8), (2, 8), (3, 12), (1454, 1460), (0xffff, 65544)];
         for (ulpdu, size) in sizes {
             assert_eq!(fpdu_size(ulpdu), size);

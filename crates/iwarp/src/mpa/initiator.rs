@@ -8,8 +8,8 @@
 //!                          +--(handle_timeout, handle_close)----> Done(error)
 //! ```
 //!
-//! A Reply that is well-formed and that we cannot live with is answered with a Terminate, which
-//! `poll_transmit` hands out once more.
+//! The initiator answers a well-formed Reply with unacceptable terms by a Terminate, which
+//! `poll_transmit` then hands out.
 //!
 //! Spec: RFC 5044 §7.1, RFC 6581 §9.
 
@@ -72,7 +72,7 @@ impl Initiator {
         })
     }
 
-    /// The bytes to send now, if any are due: all of them, and no bytes of a stream before them.
+    /// The bytes to send now, if any are due. The caller sends all of them before any bytes of a stream.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.transmit.take()
     }
@@ -82,7 +82,7 @@ impl Initiator {
         self.outcome.is_none().then_some(self.deadline)
     }
 
-    /// Tells the machine what time it is.
+    /// Tells the machine the present time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.outcome = Some(Err(MpaError::PeerTimeout));
@@ -96,8 +96,8 @@ impl Initiator {
         }
     }
 
-    /// Feeds received bytes and returns how many were taken. What is left belongs to the stream,
-    /// which will object to it: the responder is silent until our first frame.
+    /// Feeds received bytes and returns how many were taken. Bytes behind the Reply belong to the
+    /// stream, which refuses them: the responder must be silent until our first frame.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> usize {
         if self.outcome.is_some() {
             return 0;
@@ -111,7 +111,7 @@ impl Initiator {
         taken
     }
 
-    /// How it ended, once it has.
+    /// The outcome of the start-up, once there is one.
     pub fn outcome(&self) -> Option<Result<Agreement, MpaError>> {
         self.outcome
     }
@@ -140,7 +140,7 @@ impl Initiator {
     }
 
     fn judge(&self, reply: &StartRepr<'_>) -> Result<Agreement, MpaError> {
-        // A rejection counts in whatever form: siw rejects in one of its own.
+        // A rejection counts in any form: siw rejects in a form of its own.
         if reply.flags.contains(StartFlags::REJECTED) {
             return Err(MpaError::PeerRejected);
         }
@@ -148,10 +148,10 @@ impl Initiator {
             return Err(MpaError::PeerRevision(reply.revision));
         }
         let mut agreement = self.base(reply);
-        // Revision 1 has no S bit; it is one of the reserved ones there.
+        // Revision 1 has no S bit: that bit is reserved there.
         let mut field = reply.private_data;
         if self.attempt.revision == Revision::RFC_6581 {
-            // RFC 6581 §10: enhanced is answered with enhanced.
+            // RFC 6581 §10: an enhanced Request gets an enhanced Reply.
             if !reply.flags.contains(StartFlags::ENHANCED) {
                 return Err(MpaError::PeerForm { enhanced: false });
             }
@@ -165,7 +165,7 @@ impl Initiator {
         Ok(agreement)
     }
 
-    /// What follows from the flags alone.
+    /// The terms that follow from the flags alone.
     fn base(&self, reply: &StartRepr<'_>) -> Agreement {
         Agreement {
             role: Role::Initiator,
@@ -200,7 +200,7 @@ impl Initiator {
         kind.ok_or(MpaError::PeerNoCommonReady)
     }
 
-    /// The Terminate that RFC 6581 §9 wants the responder to have.
+    /// The Terminate that RFC 6581 §9 makes the initiator send to the responder.
     fn refusal(&self, reply: &StartRepr<'_>, error: MpaError) -> Option<Vec<u8>> {
         let code = match error {
             MpaError::PeerOrd { .. } => TerminateCode::MPA_INSUFFICIENT_IRD,
@@ -216,7 +216,7 @@ impl Initiator {
     }
 }
 
-/// The depths and what follows them, where a frame says there are some.
+/// The depths and the data behind them, if the frame announces depths.
 fn split_enhanced<'b>(frame: &StartRepr<'b>) -> Option<(EnhancedRepr, &'b [u8])> {
     let enhanced =
         frame.revision != Revision::RFC_5044 && frame.flags.contains(StartFlags::ENHANCED);

@@ -1,4 +1,4 @@
-//! Markers: four bytes every 512 that say how far back the current frame began.
+//! Markers: four bytes every 512 bytes that tell how far back the current frame began.
 //!
 //! ```text
 //!  octet of the stream   0      4                 512    516               1024
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `p` counts from the length field of the frame the marker lies in; 0 says that the next octet
-//! begins a frame, and then the marker belongs to that one. We never ask for markers, so there
-//! is no code here to take them out; a peer that asks gets them.
+//! begins a frame, and then the marker belongs to that frame. This end never asks for markers, so
+//! this file only inserts markers, for a peer that asks.
 //!
 //! Spec: RFC 5044 §4.2 and §4.3.
 
@@ -22,7 +22,7 @@ pub(crate) fn markers_in(frame_size: usize, phase: usize) -> usize {
 /// Spreads the frame that lies in the first `frame_size` bytes of `out` and puts the markers in;
 /// returns its new size. `out` has room for them.
 ///
-/// Moving the bytes once more is the price of a peer that wants markers; all others pay nothing.
+/// Only frames to a peer that wants markers pay for this extra move of the bytes.
 pub(crate) fn insert(out: &mut [u8], frame_size: usize, phase: usize) -> usize {
     let count = markers_in(frame_size, phase);
     let gap = gap(phase);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn figure_5_begins_with_a_marker() {
+    fn the_frame_of_figure_5_begins_with_a_marker() {
         let mut bytes = frame(1);
         let size = insert(&mut bytes, 48, 0);
         seal(&mut bytes[..size], true);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn figure_6_has_a_marker_in_its_middle() {
+    fn the_frame_of_figure_6_has_a_marker_in_its_middle() {
         let mut bytes = frame(2);
         let size = insert(&mut bytes, 48, 0x1ec);
         seal(&mut bytes[..size], true);

@@ -1,4 +1,4 @@
-//! How long a ULPDU may be.
+//! The longest ULPDU (MULPDU).
 //!
 //! Spec: RFC 5044 §4.5 and §5.1 (EMSS and MULPDU); the large frames are our own, by agreement.
 
@@ -38,7 +38,7 @@ mod tests {
     use crate::mpa::{fpdu_size, markers_in};
 
     #[test]
-    fn the_values_of_the_specification() {
+    fn mulpdu_has_the_values_of_the_specification() {
         assert_eq!(mulpdu_of_emss(1460, false), 1454);
         assert_eq!(mulpdu_of_emss(1460, true), 1460 - (6 + 4 * 3));
         assert_eq!(mulpdu_of_emss(1463, false), 1454);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_with_its_markers_fits_what_it_was_made_for() {
+    fn a_frame_with_its_markers_fits_the_limit() {
         for limit in (300..70_000).step_by(37) {
             for phase in (0..512).step_by(4) {
                 let frame = fpdu_size(mulpdu_of_fpdu(limit, true));

@@ -1,4 +1,4 @@
-//! Our own announcement at the front of the ULP's private data.
+//! The profile: an announcement of extended operations at the front of the ULP's private data.
 //!
 //! ```text
 //!  0         4        5        6         8             12          14       15          15 + n
@@ -8,13 +8,13 @@
 //! ```
 //!
 //! `layout` names the encoding of the operations that no RFC defines; 1 is
-//! draft-talpey-rdma-commit-01. The magic is nobody else's: a ULP's own data may stand alone in the
-//! field, and those of push mode begin with `LFPC` and `LFPR`. `length` is where the ULP's own data begins and `ULP bytes` how
-//! much of it there is, because some adapters append bytes of their own to private data.
+//! draft-talpey-rdma-commit-01. No other data begins with the magic: a ULP's own data may stand alone in
+//! the field, and the data of push mode begin with `LFPC` and `LFPR`. `length` is the offset of the ULP's
+//! own data and `ULP bytes` its length, because some adapters append bytes of their own to private data.
 //!
-//! A peer that announces another layout is one we have no extended operations in common with.
+//! Two ends that announce different layouts have no extended operations in common.
 //!
-//! Spec: none but this one. Big-endian. RFC 6581 §9 and the limits of adapters leave 196 bytes.
+//! Spec: this file. Big-endian. RFC 6581 §9 and the limits of adapters leave 196 bytes.
 
 use core::fmt;
 
@@ -36,7 +36,7 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 
-/// What one end can do beyond the RFCs. Both ends must have announced one for either to count.
+/// The abilities of one end beyond the RFCs. They count only if both ends announced a profile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Profile {
     /// Operations and frame sizes on offer.
@@ -49,22 +49,22 @@ pub struct Profile {
 }
 
 bitflags! {
-    /// What a profile offers. Unknown bits survive.
+    /// The offers of a profile. Unknown bits survive.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub struct ProfileFlags: u16 {
-        /// Answers Flush Requests.
+        /// The end answers Flush Requests.
         const FLUSH = 0x0001;
-        /// Answers Verify Requests.
+        /// The end answers Verify Requests.
         const VERIFY = 0x0002;
-        /// Answers Atomic Write Requests.
+        /// The end answers Atomic Write Requests.
         const ATOMIC_WRITE = 0x0004;
-        /// Takes frames longer than a TCP segment, up to `fpdu_max`.
+        /// The end takes frames longer than a TCP segment, up to `fpdu_max`.
         const LARGE_FPDU = 0x0008;
         const _ = !0;
     }
 }
 
-/// An algorithm a Verify can use. Unknown values survive.
+/// A hash algorithm of a Verify. Unknown values survive.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct HashId(pub u8);
 
@@ -107,7 +107,7 @@ impl Profile {
         &self.hash_ids[..usize::from(self.hash_count)]
     }
 
-    /// Splits private data into a profile, if it begins with one, and what is the ULP's.
+    /// Splits private data into the leading profile, if there is one, and the ULP's data.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Hash ids beyond those we have room for are dropped: they are the peer's least preferred.
+    /// Hash ids beyond [`HASH_IDS_MAX`] are dropped: they are the peer's least preferred.
     fn of_wire(header: &Header, ids: &[u8]) -> Self {
         let mut hash_ids = [HashId::default(); HASH_IDS_MAX];
         let mut hash_count = 0;
@@ -184,19 +184,19 @@ pub enum ProfileError {
     /// Too many hash ids were configured.
     #[error("{got} hash ids were configured, {HASH_IDS_MAX} is the most")]
     ConfigHashIds {
-        /// How many.
+        /// Number of hash ids.
         got: usize,
     },
     /// Profile and ULP data together are too long for some adapters.
     #[error("private data would take {got} bytes, {PRIVATE_DATA_SIZE_MAX} is the most")]
     ConfigTooLong {
-        /// How long they are.
+        /// Bytes of both together.
         got: usize,
     },
-    /// The magic is there and the rest does not fit together.
+    /// The magic is there, and the lengths behind it contradict each other.
     #[error("peer sent a garbled profile in {len} bytes of private data")]
     PeerGarbled {
-        /// How much private data there was.
+        /// Bytes of private data.
         len: usize,
     },
 }
@@ -222,7 +222,7 @@ mod tests {
     const GOLDEN: &[u8] = b"LFMP\x01\x11\x00\x09\x00\x01\x00\x00\x00\x03\x02\x01\x02ulp";
 
     #[test]
-    fn golden_bytes_parse_and_emit_and_stray_bytes_behind_them_are_dropped() {
+    fn golden_bytes_parse_and_emit_and_bytes_behind_them_are_dropped() {
         let mut out = Vec::new();
         profile().emit(b"ulp", &mut out).unwrap();
         assert_eq!(out, GOLDEN);
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn data_without_the_magic_is_all_the_ulps() {
+    fn private_data_without_the_magic_belongs_to_the_ulp() {
         for data in [&b""[..], b"LFMP", b"0123456789abcdefghijkl"] {
             assert_eq!(Profile::parse(data), Ok((None, data)));
         }
     }
 
     #[test]
-    fn a_reply_of_push_mode_that_stands_alone_is_all_the_ulps() {
+    fn a_push_mode_reply_without_a_profile_belongs_to_the_ulp() {
         // docs/push-mode.md, "Push connection": accepted as number 7. A server whose RDMA is the
         // adapter's sends no profile.
         let reply = b"LFPR\x01\0\x18\0\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0";
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn another_layout_leaves_only_the_ulps_data() {
+    fn a_profile_of_another_layout_is_dropped_and_the_ulps_data_kept() {
         let mut bytes = GOLDEN.to_vec();
         bytes[4] = 2;
         assert_eq!(Profile::parse(&bytes), Ok((None, &b"ulp"[..])));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn we_send_no_more_than_any_adapter_takes() {
+    fn a_profile_beyond_its_size_limits_is_refused_when_emitted() {
         let mut out = Vec::new();
         let most = PRIVATE_DATA_SIZE_MAX - HEADER_LEN - 2;
         assert_eq!(profile().emit(&vec![0; most], &mut out), Ok(()));

@@ -8,7 +8,7 @@
 //!          +--(bad, late, closed)--> Done(error)
 //! ```
 //!
-//! Bad requests are not answered: the connection is closed (RFC 5044 §7.1.2). After the Reply
+//! The responder answers no bad request: it closes the connection (RFC 5044 §7.1.2). After the Reply
 //! the stream stays silent until it has validated a frame.
 //!
 //! Spec: RFC 5044 §7.1, RFC 6581 §9.
@@ -40,20 +40,20 @@ enum State {
     Failed(MpaError),
 }
 
-/// What the peer asks for, for the ULP to decide on.
+/// The peer's request, on which the ULP decides.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request<'b> {
     /// The form of start-up.
     pub revision: Revision,
     /// The peer demands CRCs.
     pub crc: bool,
-    /// The peer demands markers in what we send.
+    /// The peer demands markers in the frames that this end sends.
     pub markers: bool,
-    /// IRD and ORD as the peer sent them, if it did.
+    /// IRD and ORD as the peer sent them, if the Request has them.
     pub depths: Option<(u16, u16)>,
-    /// Ready-to-receive messages the peer offers, if it will send one.
+    /// Ready-to-receive messages that the peer offers, if the peer will send one of them.
     pub ready: Option<ReadySet>,
-    /// What the peer announces beyond the RFCs.
+    /// The profile of the peer, if the peer announced one.
     pub profile: Option<Profile>,
     /// The private data of the peer's ULP.
     pub private_data: &'b [u8],
@@ -76,7 +76,7 @@ impl Responder {
         })
     }
 
-    /// The bytes to send now, if any are due: all of them, and no bytes of a stream before them.
+    /// The bytes to send now, if any are due. The caller sends all of them before any bytes of a stream.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.transmit.take()
     }
@@ -86,7 +86,7 @@ impl Responder {
         matches!(self.state, State::Waiting | State::Asked).then_some(self.deadline)
     }
 
-    /// Tells the machine what time it is.
+    /// Tells the machine the present time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if now < self.deadline {
             return;
@@ -105,8 +105,8 @@ impl Responder {
         }
     }
 
-    /// Feeds received bytes and returns how many were taken. Once accepted, none are: they
-    /// belong to the stream.
+    /// Feeds received bytes and returns how many were taken. After [`Responder::accept`] the machine
+    /// takes none, because they belong to the stream.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         if self.state == State::Waiting {
@@ -128,7 +128,7 @@ impl Responder {
         taken
     }
 
-    /// What the peer asks for, while that is undecided.
+    /// The peer's request, while it is undecided.
     pub fn request(&self) -> Option<Request<'_>> {
         if self.state != State::Asked {
             return None;
@@ -147,12 +147,12 @@ impl Responder {
         })
     }
 
-    /// Accepts the connection; the ULP's `private_data` goes along. Our profile does too, if the
-    /// peer announced one: others would take it for their ULP's.
+    /// Accepts the connection; the Reply carries the ULP's `private_data`, and our profile only if
+    /// the peer announced one: another peer would take the profile for data of its ULP.
     ///
     /// # Errors
     ///
-    /// Nothing to decide on, or too much private data; the request stays undecided.
+    /// There is nothing to decide on, or too much private data; the request stays undecided.
     pub fn accept(&mut self, private_data_of_ulp: &[u8]) -> Result<Agreement, MpaError> {
         let request = self.request().ok_or(MpaError::NotDue)?;
         let mut agreement = Agreement {
@@ -180,11 +180,11 @@ impl Responder {
         Ok(agreement)
     }
 
-    /// Rejects the connection; the ULP's `private_data` goes along.
+    /// Rejects the connection; the Reply carries the ULP's `private_data`.
     ///
     /// # Errors
     ///
-    /// Nothing to decide on, or too much private data; the request stays undecided.
+    /// There is nothing to decide on, or too much private data; the request stays undecided.
     pub fn reject(&mut self, private_data_of_ulp: &[u8]) -> Result<(), MpaError> {
         let request = self.request().ok_or(MpaError::NotDue)?;
         let revision = request.revision;
@@ -201,7 +201,7 @@ impl Responder {
         Ok(())
     }
 
-    /// How it ended, once it has. Nothing while undecided and after our own rejection.
+    /// The outcome of the start-up; `None` while undecided and after our own rejection.
     pub fn outcome(&self) -> Option<Result<Agreement, MpaError>> {
         match self.state {
             State::Waiting | State::Asked | State::Rejected => None,
@@ -219,7 +219,7 @@ impl Responder {
         Profile::parse(field).map(|_| ()).map_err(MpaError::PeerProfile)
     }
 
-    /// RFC 6581 §9.1, the responder's part: our depths follow the peer's as far as we can.
+    /// RFC 6581 §9.1, the responder's part: our depths follow the peer's as far as our limits allow.
     fn agree(&self, ird: u16, ord: u16, agreement: &mut Agreement) -> EnhancedRepr {
         let mut reply = EnhancedRepr {
             ready: agreement.ready.map(ReadySet::only),
@@ -238,7 +238,7 @@ impl Responder {
         reply
     }
 
-    /// RFC 6581 §9.2: one of those offered, and if we can do none of them, one we can.
+    /// RFC 6581 §9.2: a ready-to-receive message that the peer offered, or else one that this end supports.
     fn ready(&self, offered: ReadySet) -> ReadyKind {
         offered.preferred(self.config.ird > 0).unwrap_or(ReadyKind::Write)
     }
@@ -257,10 +257,10 @@ impl Responder {
     }
 }
 
-/// The depths, where a Request has some, and what follows them.
+/// The depths, if the Request has them, and the data behind them.
 fn split<'b>(frame: &StartRepr<'b>) -> Result<(Option<EnhancedRepr>, &'b [u8]), MpaError> {
     let field = frame.private_data;
-    // Revision 1 has no S bit; it is one of the reserved ones there.
+    // Revision 1 has no S bit: that bit is reserved there.
     let enhanced =
         frame.revision == Revision::RFC_6581 && frame.flags.contains(StartFlags::ENHANCED);
     if !enhanced {

@@ -1,4 +1,4 @@
-//! What an end wants of a connection, and the parts both handshake machines share.
+//! The configuration of a start-up, and the parts that both handshake machines share.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use super::error::{DEPTH_MAX, PRIVATE_DATA_FIELD_MAX};
 use super::start_frame::StartError;
 use super::{EnhancedRepr, MpaError, Profile, StartFlags, StartKind, StartRepr};
 
-/// What this end wants of a connection.
+/// The terms that this end wants for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StartConfig {
     /// Demand CRCs. Off only by an administrator's explicit choice at both ends, on a path that
     /// is protected otherwise (RFC 5044 §4.4).
     pub crc: bool,
-    /// Requests (Read, Atomic, Flush, Verify, Atomic Write together) we take at a time.
+    /// Requests (Read, Atomic, Flush, Verify, Atomic Write together) that this end takes at a time.
     pub ird: u16,
-    /// Requests we want to make at a time.
+    /// Requests that this end wants to have outstanding at a time.
     pub ord: u16,
-    /// What to announce, to a peer of our own kind.
+    /// The profile to announce, which only another Landfast end understands.
     pub profile: Option<Profile>,
-    /// How long the whole start-up may take.
+    /// Time limit of the whole start-up.
     pub timeout: Duration,
 }
 
 impl Default for StartConfig {
-    /// CRC, 32 requests each way as the common adapters have it, ten seconds as siw has it.
+    /// CRC on, 32 requests each way like the common adapters, ten seconds like siw.
     fn default() -> Self {
         let timeout = Duration::from_secs(10);
         Self { crc: true, ird: 32, ord: 32, profile: None, timeout }
@@ -71,7 +71,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Takes what it needs of `bytes` and says how much that was, and whether the frame is whole.
+    /// Takes the bytes that the frame still needs, and returns their number and whether the frame is whole.
     pub(super) fn take(&mut self, due: StartKind, bytes: &[u8]) -> (usize, Result<bool, MpaError>) {
         let mut taken = 0;
         loop {

@@ -29,12 +29,12 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 
-/// Which of the two frames.
+/// The kind of a start-up frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StartKind {
-    /// From the end that dialled.
+    /// The Request, from the end that dialled.
     Request,
-    /// From the end that listened.
+    /// The Reply, from the end that listened.
     Reply,
 }
 
@@ -42,9 +42,9 @@ bitflags! {
     /// The flag byte of a start-up frame. Unknown bits survive: siw uses 0x08 and echoes it.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub struct StartFlags: u8 {
-        /// M: the sender wants markers in what it receives.
+        /// M: the sender wants markers in the frames that it receives.
         const MARKERS = 0x80;
-        /// C: the sender wants CRCs, which then are used both ways.
+        /// C: the sender wants CRCs; both ends then use them.
         const CRC = 0x40;
         /// R: the connection is rejected. Only in a Reply.
         const REJECTED = 0x20;
@@ -57,7 +57,7 @@ bitflags! {
 /// A start-up frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StartRepr<'b> {
-    /// Which.
+    /// The kind: Request or Reply.
     pub kind: StartKind,
     /// The flag byte.
     pub flags: StartFlags,
@@ -72,7 +72,7 @@ impl<'b> StartRepr<'b> {
     ///
     /// # Errors
     ///
-    /// [`StartError::Incomplete`] asks for more bytes; the rest is the peer's doing, and is
+    /// [`StartError::Incomplete`] asks for more bytes; every other error is the peer's fault, and is
     /// found as early as possible.
     pub fn parse(due: StartKind, bytes: &'b [u8]) -> Result<Self, StartError> {
         check_key(due, bytes)?;
@@ -117,10 +117,10 @@ impl<'b> StartRepr<'b> {
     }
 }
 
-/// Why there is no frame to be had.
+/// The reason why the bytes give no frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StartError {
-    /// The rest has not come yet.
+    /// The rest of the frame has not arrived yet.
     #[error("at least {missing} more bytes are needed")]
     Incomplete {
         /// How many more bytes to wait for at least.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn the_missing_byte_count_is_reported() {
         for len in 0..SIW.len() {
             let missing = if len < 20 { 20 - len } else { 24 - len };
             let parsed = StartRepr::parse(StartKind::Request, &SIW[..len]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_known_at_its_first_wrong_byte() {
+    fn a_wrong_key_is_refused_at_its_first_wrong_byte() {
         let refused = |due, bytes: &[u8]| StartRepr::parse(due, bytes).unwrap_err();
         let failed = StartError::Failed;
         assert_eq!(refused(StartKind::Request, b"G"), failed(MpaError::PeerKey));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn private_data_has_a_limit_both_ways() {
+    fn private_data_above_the_limit_is_refused_both_ways() {
         let mut bytes = SIW.to_vec();
         bytes[18..20].copy_from_slice(&[2, 1]);
         let failed = StartError::Failed(MpaError::PeerPrivateDataTooLong { got: 513 });

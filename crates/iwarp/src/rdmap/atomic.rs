@@ -1,4 +1,4 @@
-//! Atomic operations on eight bytes of remote memory, which return what was there before.
+//! Atomic operations on eight bytes of remote memory, which return the previous value.
 //!
 //! ```text
 //!  request (52)
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Spec: RFC 7306 §5. Big-endian on the wire, host order in memory. The text of §4 speaks of
-//! a 32-byte response header; figure 6 has 12, and that is what counts.
+//! a 32-byte response header; figure 6 has 12 bytes, and the figure is what this file follows.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -44,25 +44,25 @@ struct Response {
 const _: () = assert!(size_of::<Request>() == AtomicRequestRepr::LEN);
 const _: () = assert!(size_of::<Response>() == AtomicResponseRepr::LEN);
 
-/// What to do with the eight bytes.
+/// The operation on the eight bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AtomicOperation {
     /// Add, in fields whose top bits `mask` marks: no carry leaves a marked bit.
     FetchAdd {
-        /// What to add.
+        /// The number to add.
         add: u64,
-        /// The top bit of each field; 0 is one field of 64 bits.
+        /// The top bit of each field; zero means one field of 64 bits.
         mask: u64,
     },
     /// Replace the bits of `swap_mask` if the bits of `compare_mask` are as in `compare`.
     CompareSwap {
-        /// What must be there.
+        /// The expected value.
         compare: u64,
-        /// Which bits of it count.
+        /// The bits of `compare` that count.
         compare_mask: u64,
-        /// What to put there.
+        /// The new value.
         swap: u64,
-        /// Which bits of it to put.
+        /// The bits of `swap` to write.
         swap_mask: u64,
     },
 }
@@ -70,13 +70,13 @@ pub enum AtomicOperation {
 /// An Atomic Request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AtomicRequestRepr {
-    /// What to do.
+    /// The operation.
     pub operation: AtomicOperation,
-    /// The requester's name for this request; the response repeats it.
+    /// The requester's identifier of this request; the response repeats it.
     pub request_id: u32,
     /// Region to work on. Not yet authorised.
     pub stag: Stag,
-    /// Place in it; must turn out 8-aligned.
+    /// Offset in the region; the address that it names must be 8-aligned.
     pub tagged_offset: u64,
 }
 
@@ -140,9 +140,9 @@ impl AtomicRequestRepr {
 /// An Atomic Response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AtomicResponseRepr {
-    /// The request's name for itself.
+    /// The identifier of the request.
     pub request_id: u32,
-    /// What the eight bytes were before, as the responder's host reads them.
+    /// The previous value of the eight bytes, as the responder's host reads them.
     pub original: u64,
 }
 

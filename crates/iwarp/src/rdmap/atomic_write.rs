@@ -1,4 +1,4 @@
-//! The Atomic Write Request: eight bytes in one store, after everything before it succeeded.
+//! The Atomic Write Request: eight bytes in one store, after every earlier request succeeded.
 //!
 //! ```text
 //!  0        4               8                 16                24
@@ -7,7 +7,7 @@
 //!  +--------+---------------+-----------------+-----------------+
 //! ```
 //!
-//! The response carries nothing. The store is not durable by itself: a Flush must follow.
+//! The response has no header. The store is not durable by itself: a Flush must follow.
 //!
 //! Spec: draft-talpey-rdma-commit-01 §3. Big-endian.
 
@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<Header>() == AtomicWriteRequestRepr::LEN);
 pub struct AtomicWriteRequestRepr {
     /// Region to write to. Not yet authorised.
     pub stag: Stag,
-    /// Place in it; the *address* it names must turn out 8-aligned.
+    /// Offset in the region; the *address* that it names must be 8-aligned.
     pub tagged_offset: u64,
     /// The eight bytes, read as a big-endian number.
     pub data: u64,
@@ -47,7 +47,7 @@ impl AtomicWriteRequestRepr {
     ///
     /// # Errors
     ///
-    /// A wrong length, of the message or in it, is refused.
+    /// A wrong length of the message, and a wrong length field, are refused.
     pub fn parse(message: &[u8]) -> Result<Self, RdmapError> {
         let header = Header::ref_from_bytes(message)
             .map_err(|_| RdmapError::PeerLength { need: Self::LEN, got: message.len() })?;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_are_refused() {
+    fn an_atomic_write_of_any_other_length_is_refused() {
         let refused = RdmapError::PeerLength { need: 24, got: 23 };
         assert_eq!(AtomicWriteRequestRepr::parse(&GOLDEN[..23]), Err(refused));
         let mut bytes = GOLDEN;

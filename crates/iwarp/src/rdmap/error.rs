@@ -2,19 +2,19 @@
 //!
 //! Spec: RFC 5040 §7.
 
-/// An RDMAP header that breaks a rule of its own, whatever the state of the stream.
+/// An RDMAP header that is invalid in every state of the stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmapError {
-    /// An RDMAP version we do not speak; 0 is the RDMA Consortium's.
+    /// An RDMAP version that this crate does not implement; 0 is the RDMA Consortium's.
     #[error("peer speaks RDMAP version {0}, only 1 is supported")]
     PeerVersion(u8),
-    /// The message is not as long as its header is, or as its kind demands.
+    /// The message is shorter or longer than its kind demands.
     #[error("peer sent a header of {got} bytes where {need} are defined")]
     PeerLength {
         /// Bytes the header takes.
         need: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
     /// An atomic operation code without a meaning.
@@ -26,9 +26,9 @@ pub enum RdmapError {
     /// A hash longer than any algorithm yields.
     #[error("peer sent a hash of {got} bytes, {limit} is the most")]
     PeerHashLength {
-        /// The most we take.
+        /// The longest hash that is accepted, in bytes.
         limit: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
 }

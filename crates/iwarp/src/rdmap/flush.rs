@@ -1,4 +1,4 @@
-//! The Flush Request: answer when this range is in the state I ask for.
+//! The Flush Request: asks for an answer once the range is in the requested state.
 //!
 //! ```text
 //!  0        4           8                 16         20
@@ -7,10 +7,10 @@
 //!  +--------+-----------+-----------------+----------+
 //! ```
 //!
-//! Length stands before TO, unlike in a Read Request. The response carries nothing.
+//! Length stands before TO, unlike in a Read Request. The response has no header.
 //!
-//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian. The draft's pictures leave the DDP MO
-//! word out; it is there.
+//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian. The draft's figures leave the DDP MO
+//! word out; the message has it.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,9 +36,9 @@ pub struct FlushRequestRepr {
     pub stag: Stag,
     /// Bytes to flush.
     pub length: u32,
-    /// Where they begin.
+    /// Offset of the first byte to flush.
     pub tagged_offset: u64,
-    /// The state they must reach.
+    /// The state that the bytes must reach.
     pub flags: PlacementFlags,
 }
 

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_bytes_and_no_other_number_of_them() {
+    fn an_immediate_of_other_than_eight_bytes_is_refused() {
         let bytes = [0, 1, 2, 3, 4, 5, 6, 7, 8];
         let repr = ImmediateRepr { data: 0x0001_0203_0405_0607 };
         assert_eq!(ImmediateRepr::parse(&bytes[..8]), Ok(repr));

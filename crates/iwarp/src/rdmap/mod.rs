@@ -1,4 +1,4 @@
-//! RDMA operations: what each message is for and the header it carries behind the DDP header.
+//! RDMA operations: the purpose of each message and its header behind the DDP header.
 //!
 //! Spec: RFC 5040 §4, RFC 7306 §4 to §6, draft-talpey-rdma-commit-01 §3.
 

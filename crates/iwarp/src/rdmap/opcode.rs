@@ -16,7 +16,7 @@ use core::fmt;
 use super::RdmapError;
 use crate::ddp::QueueNumber;
 
-/// What an RDMAP message is for. Unknown values survive.
+/// The kind of an RDMAP message. Unknown values survive.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Opcode(pub u8);
 
@@ -119,7 +119,7 @@ impl Opcode {
         }
     }
 
-    /// Whether the message wakes whoever waits for solicited events.
+    /// Whether the message wakes a receiver that waits for solicited events.
     #[inline]
     pub fn is_solicited(self) -> bool {
         matches!(
@@ -147,7 +147,7 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// How many bits of the control byte are opcode on this stream.
+/// The width of the opcode in the control byte of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OpcodeWidth {
     /// RFC 5040: bit 0x10 is reserved and ignored.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fifth_bit_counts_only_where_both_ends_agreed_on_it() {
+    fn the_fifth_opcode_bit_counts_only_if_both_ends_agreed() {
         assert_eq!(Opcode::parse(0x50, OpcodeWidth::Four), Ok(Opcode::WRITE));
         assert_eq!(Opcode::parse(0x50, OpcodeWidth::Five), Ok(Opcode::ATOMIC_WRITE_REQUEST));
         assert_eq!(Opcode::parse(0x71, OpcodeWidth::Five), Ok(Opcode::ATOMIC_WRITE_RESPONSE));

@@ -1,4 +1,4 @@
-//! What a Flush promises about the bytes it covers.
+//! The promise of a Flush about the bytes that it covers.
 //!
 //! Spec: draft-talpey-rdma-commit-01 §3.
 
@@ -7,7 +7,7 @@ use bitflags::bitflags;
 bitflags! {
     /// The flag word of a Flush Request. Unknown bits survive.
     ///
-    /// These are the draft's values. InfiniBand has the same two ideas the other way round
+    /// These are the draft's values. InfiniBand has the same two flags with swapped values
     /// (1 is global, 2 is persistent), so this type never holds a verbs constant.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub struct PlacementFlags: u32 {

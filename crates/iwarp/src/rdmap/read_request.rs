@@ -1,4 +1,4 @@
-//! The RDMA Read Request header: copy from your memory into mine.
+//! The RDMA Read Request header: copy from the responder's memory into the requester's.
 //!
 //! ```text
 //!  0           4                  12         16           20                 28
@@ -30,15 +30,15 @@ const _: () = assert!(size_of::<Header>() == ReadRequestRepr::LEN);
 /// A Read Request. Size 0 asks for an empty answer and names no memory at all.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReadRequestRepr {
-    /// Region of the requester that the answer is written to.
+    /// Region of the requester that receives the answer.
     pub sink_stag: Stag,
-    /// Place in it.
+    /// Offset in that region.
     pub sink_offset: u64,
     /// Bytes to read.
     pub size: u32,
     /// Region of the responder that is read. Not yet authorised.
     pub source_stag: Stag,
-    /// Place in it.
+    /// Offset in that region.
     pub source_offset: u64,
 }
 

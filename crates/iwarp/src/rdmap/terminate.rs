@@ -1,4 +1,4 @@
-//! The Terminate header: the last message of a stream, and why.
+//! The Terminate header: the last message of a stream, with the reason.
 //!
 //! ```text
 //!  0          1          2       3       4                  6            20 or 24
@@ -19,11 +19,11 @@ use crate::ddp::{TaggedRepr, UntaggedRepr, is_tagged};
 /// A Terminate message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TerminateRepr {
-    /// Why.
+    /// The reason.
     pub code: TerminateCode,
-    /// The segment that is to blame. From a peer this is for the log only: siw fills it wrongly.
+    /// The offending segment. From a peer this field is for the log only: siw fills it wrongly.
     pub segment: Option<TerminatedSegment>,
-    /// The Read Request that is to blame, brought up to date with what was already sent.
+    /// The offending Read Request, reduced by the part of the answer that was already sent.
     pub read_request: Option<ReadRequestRepr>,
 }
 
@@ -51,12 +51,12 @@ impl TerminatedSegment {
     }
 }
 
-/// In which order the control word of a received Terminate may have been written.
+/// The bit order that a sender may have used for the control word of a Terminate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TerminateOrder {
-    /// No frame of the peer came before it, so layer 2 codes of the start-up are likely.
+    /// The Terminate is the peer's first frame, so layer 2 codes of the start-up are likely.
     BeforeFirstFrame,
-    /// The peer sent frames before it.
+    /// The peer sent frames before the Terminate.
     InFullOperation,
 }
 
@@ -64,10 +64,10 @@ impl TerminateRepr {
     /// The most bytes a Terminate takes.
     pub const LEN_MAX: usize = CONTROL_LEN + LENGTH_LEN + UntaggedRepr::LEN + ReadRequestRepr::LEN;
 
-    /// Reads a whole message, in the RFC's order or in siw's. Headers that were announced but
-    /// are cut short are left out: a Terminate is the end whatever it says.
+    /// Reads a whole message, in the RFC's order or in siw's. Headers that are announced but cut
+    /// short are left out: a Terminate ends the stream whatever its content.
     ///
-    /// Returns nothing if there is not even a control word.
+    /// Returns `None` if the message is shorter than a control word.
     pub fn parse(message: &[u8], order: TerminateOrder) -> Option<Self> {
         let (control, rest) = message.split_first_chunk::<CONTROL_LEN>()?;
         let (code, headers) = read_control(*control, order);
@@ -110,14 +110,14 @@ impl TerminateRepr {
     }
 }
 
-/// Which headers follow the control word.
+/// The headers that follow the control word.
 struct Headers {
     ddp: bool,
     rdmap: bool,
 }
 
-/// Tells the two orders apart by where the header bits are, and failing that by which reading
-/// has a meaning.
+/// Tells the two orders apart by the position of the header bits, and without header bits by the
+/// reading that has a meaning.
 fn read_control(control: [u8; CONTROL_LEN], order: TerminateOrder) -> (TerminateCode, Headers) {
     let [first, ecode, bits, _] = control;
     let rfc = TerminateCode { layer: first >> 4, etype: first & 0x0f, ecode };
@@ -131,7 +131,7 @@ fn read_control(control: [u8; CONTROL_LEN], order: TerminateOrder) -> (Terminate
         return (siw, headers);
     }
     // Bytes `20 05` to `20 07` have a meaning both ways: start-up trouble in the RFC's order, a
-    // remote operation error in siw's. Start-up is over once a frame has come.
+    // remote operation error in siw's. Start-up is over once a frame has arrived.
     let clash = rfc.layer == 2 && rfc.etype == 0 && (5..=7).contains(&ecode);
     let swap = if clash { order == TerminateOrder::InFullOperation } else { !rfc.is_registered() };
     (if swap { siw } else { rfc }, rfc_headers)
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminate_with_every_header_survives_the_trip() {
+    fn a_terminate_with_every_header_parses_as_it_was_emitted() {
         let read = ReadRequestRepr {
             sink_stag: Stag(1),
             sink_offset: 2,
@@ -201,20 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_siw_is_understood() {
+    fn a_terminate_in_the_bit_order_of_siw_is_understood() {
         let order = TerminateOrder::InFullOperation;
         // Seen from siw 6.12: unknown STag on a Write, with M and D at the other end.
         assert_eq!(parse([0x11, 0x00, 0x03, 0], order), TerminateCode::TAGGED_INVALID_STAG);
         // Seen from siw 6.12: wrong MSN, 1/2/3 swapped to 0x21.
         assert_eq!(parse([0x21, 0x03, 0x03, 0], order), TerminateCode::UNTAGGED_MSN);
-        // Without header bits 0x21 has no meaning in the RFC's order, so it is siw's.
+        // Without header bits 0x21 has no meaning in the RFC's order, so the order is siw's.
         assert_eq!(parse([0x21, 0x03, 0, 0], order), TerminateCode::UNTAGGED_MSN);
         // Seen from siw 6.12: a frame shorter than its header.
         assert_eq!(parse([0x02, 0x03, 0, 0], order), TerminateCode::MPA_LENGTH);
     }
 
     #[test]
-    fn the_one_clash_is_settled_by_whether_frames_came_before() {
+    fn an_ambiguous_terminate_is_read_by_whether_frames_came_before() {
         let bytes = [0x20, 0x06, 0, 0];
         let before = parse(bytes, TerminateOrder::BeforeFirstFrame);
         assert_eq!(before, TerminateCode::MPA_INSUFFICIENT_IRD);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_headers_are_left_out_and_never_a_panic() {
+    fn cut_headers_of_a_terminate_are_left_out_without_a_panic() {
         let full = [0x01, 0x00, 0xe0, 0, 0, 46, 0x41, 0x41, 0, 0];
         for len in 0..full.len() {
             let order = TerminateOrder::InFullOperation;

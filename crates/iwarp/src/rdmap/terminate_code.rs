@@ -1,11 +1,11 @@
-//! The reason inside a Terminate: which layer, what type of error, which error.
+//! The reason inside a Terminate: the layer, the type of error, the error.
 //!
 //! Spec: RFC 5040 §4.8 figure 9 (layer 0), RFC 5041 §7.2 (layer 1), RFC 5044 §8 and RFC 6581 §8
 //! (layer 2).
 
 use core::fmt;
 
-/// Why a stream ends. Unknown values survive; `layer` and `etype` are four bits on the wire.
+/// The reason why a stream ends. Unknown values survive; `layer` and `etype` are four bits on the wire.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct TerminateCode {
     /// 0 RDMAP, 1 DDP, 2 the LLP, which is MPA here.
@@ -23,14 +23,14 @@ macro_rules! codes {
             $($(#[$doc])* pub const $name: Self =
                 Self { layer: $layer, etype: $etype, ecode: $ecode };)*
 
-            /// Every code a specification gives a meaning.
+            /// Every code to which a specification gives a meaning.
             pub const REGISTERED: &'static [Self] = &[$(Self::$name),*];
         }
     };
 }
 
 codes! {
-    /// The sender of the Terminate is in trouble, not its peer.
+    /// A local catastrophic error: the fault is on the side that sends the Terminate.
     RDMAP_LOCAL = 0x0 / 0x0 / 0x00;
     /// No such region.
     RDMAP_INVALID_STAG = 0x0 / 0x1 / 0x00;
@@ -48,7 +48,7 @@ codes! {
     RDMAP_PROTECTION = 0x0 / 0x1 / 0xff;
     /// RDMAP version.
     RDMAP_VERSION = 0x0 / 0x2 / 0x05;
-    /// The opcode is unknown, or not for this moment, queue or model.
+    /// The opcode is unknown, or not allowed now, on this queue or in this model.
     RDMAP_OPCODE = 0x0 / 0x2 / 0x06;
     /// Catastrophic, for this stream only.
     RDMAP_STREAM = 0x0 / 0x2 / 0x07;
@@ -58,9 +58,9 @@ codes! {
     RDMAP_OPERATION_CANNOT_INVALIDATE = 0x0 / 0x2 / 0x09;
     /// An operation error without a code.
     RDMAP_OPERATION = 0x0 / 0x2 / 0xff;
-    /// DDP is in trouble at the sender of the Terminate.
+    /// A local catastrophic error of DDP, on the side that sends the Terminate.
     DDP_LOCAL = 0x1 / 0x0 / 0x00;
-    /// Tagged: no such region. Also what we say when the region may not be written.
+    /// Tagged: no such region. This end also sends the code when the region may not be written.
     TAGGED_INVALID_STAG = 0x1 / 0x1 / 0x00;
     /// Tagged: outside the region.
     TAGGED_BOUNDS = 0x1 / 0x1 / 0x01;
@@ -90,11 +90,11 @@ codes! {
     MPA_LENGTH = 0x2 / 0x0 / 0x03;
     /// Request or Reply cannot be used.
     MPA_STARTUP = 0x2 / 0x0 / 0x04;
-    /// MPA is in trouble at the sender of the Terminate.
+    /// A local catastrophic error of MPA, on the side that sends the Terminate.
     MPA_LOCAL = 0x2 / 0x0 / 0x05;
-    /// The peer's ORD needs more IRD than there is.
+    /// The peer's ORD exceeds our IRD.
     MPA_INSUFFICIENT_IRD = 0x2 / 0x0 / 0x06;
-    /// No ready-to-receive message both ends know.
+    /// Both ends have no ready-to-receive message in common.
     MPA_NO_COMMON_READY = 0x2 / 0x0 / 0x07;
 }
 

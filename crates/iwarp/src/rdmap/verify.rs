@@ -1,4 +1,4 @@
-//! The Verify Request: hash this range as it is stored, and compare if I said with what.
+//! The Verify Request: asks for the hash of the stored range, compared with an expected hash if given.
 //!
 //! ```text
 //!  0        4           8                 16
@@ -7,11 +7,11 @@
 //!  +--------+-----------+-----------------+--------------------------
 //! ```
 //!
-//! The response is the computed hash and nothing else. Which algorithm is a property of the
-//! region, agreed by the ULP.
+//! The response is the computed hash and nothing else. The algorithm is a property of the region,
+//! on which the ULPs of both ends agree.
 //!
-//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian. The "compare flag" the draft speaks of
-//! does not exist: whether there is a hash decides.
+//! Spec: draft-talpey-rdma-commit-01 §3. Big-endian. The draft mentions a "compare flag" but defines
+//! none: a request that carries a hash asks for the comparison.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -40,9 +40,9 @@ pub struct VerifyRequestRepr<'h> {
     pub stag: Stag,
     /// Bytes to hash.
     pub length: u32,
-    /// Where they begin.
+    /// Offset of the first byte to hash.
     pub tagged_offset: u64,
-    /// What the hash must be; empty asks only to be told.
+    /// The expected hash; empty if the requester only asks for the hash.
     pub expected: &'h [u8],
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn too_short_and_too_long_are_refused() {
+    fn a_verify_that_is_too_short_or_too_long_is_refused() {
         let refused = RdmapError::PeerLength { need: 16, got: 15 };
         assert_eq!(VerifyRequestRepr::parse(&GOLDEN[..15]), Err(refused));
         let refused = RdmapError::PeerHashLength { limit: 64, got: 65 };

@@ -1,20 +1,20 @@
-//! Everything that can be wrong: what the peer sent, what memory refuses, what we may not send.
+//! The errors of a stream: faults of the peer, refusals of memory, operations that may not be framed.
 
 use core::convert::Infallible;
 
 use crate::ddp::{QueueNumber, Stag};
 use crate::rdmap::Opcode;
 
-/// Why the receiving half ended. Every `Peer` variant is the peer's doing; none is recoverable.
+/// The reason why the receiving half ended. Every `Peer` variant is the peer's fault; none is recoverable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// A frame's bytes are not those the peer summed.
+    /// The CRC of a frame differs from its CRC field.
     #[error("peer's frame has CRC {received:#010x}, its bytes have {computed:#010x}")]
     PeerCrc {
-        /// What the bytes sum to.
+        /// The CRC computed over the bytes.
         computed: u32,
-        /// What the frame says.
+        /// The CRC field of the frame.
         received: u32,
     },
     /// A frame is too short for a DDP header.
@@ -22,10 +22,10 @@ pub enum StreamError {
     PeerTruncated {
         /// Bytes a header takes.
         need: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
-    /// A DDP version we do not speak.
+    /// A DDP version that this crate does not implement.
     #[error("peer speaks DDP version {version}")]
     PeerDdpVersion {
         /// Which.
@@ -33,10 +33,10 @@ pub enum StreamError {
         /// The segment was tagged.
         tagged: bool,
     },
-    /// An RDMAP version we do not speak.
+    /// An RDMAP version that this crate does not implement.
     #[error("peer speaks RDMAP version {0}")]
     PeerRdmapVersion(u8),
-    /// An opcode that is unknown, or that was not agreed on.
+    /// An opcode that is unknown, or that the ends did not agree on.
     #[error("peer sent {0}, which is unknown here or was not agreed on")]
     PeerOpcode(Opcode),
     /// An opcode in a segment of the wrong model.
@@ -50,27 +50,27 @@ pub enum StreamError {
     /// An opcode on a queue it is not for, or a queue that does not exist.
     #[error("peer sent {opcode} to {queue}")]
     PeerQueue {
-        /// What was sent.
+        /// The opcode received.
         opcode: Opcode,
-        /// Where to.
+        /// The queue of the message.
         queue: QueueNumber,
     },
     /// A message number out of order.
     #[error("peer sent message {got} to {queue}, {expected} is next")]
     PeerMsn {
-        /// Which queue.
+        /// The queue.
         queue: QueueNumber,
-        /// The next in order.
+        /// The expected value.
         expected: u32,
-        /// What came.
+        /// The received value.
         got: u32,
     },
     /// A segment that does not continue its message where the last one ended.
     #[error("peer sent offset {got} of a message, {expected} is next")]
     PeerMessageOffset {
-        /// The next in order.
+        /// The expected value.
         expected: u32,
-        /// What came.
+        /// The received value.
         got: u32,
     },
     /// An untagged message longer than 2^32 - 1 bytes.
@@ -79,13 +79,13 @@ pub enum StreamError {
     /// A message began before the previous one of its model ended.
     #[error("peer sent {opcode} in the middle of another message")]
     PeerInterleaved {
-        /// What came in between.
+        /// The opcode that came in between.
         opcode: Opcode,
     },
     /// Opcode, STag or invalidate word changed from one segment of a message to the next.
     #[error("peer changed the header of a message halfway")]
     PeerMessageChanged,
-    /// A message that always is one segment was cut.
+    /// A message that must be one segment came in several.
     #[error("peer cut {opcode} into segments")]
     PeerFragmented {
         /// Which.
@@ -100,9 +100,9 @@ pub enum StreamError {
     /// A tagged segment that does not continue its message where the last one ended.
     #[error("peer sent tagged offset {got:#x}, {expected:#x} is next")]
     PeerTaggedOffset {
-        /// The next in order.
+        /// The expected value.
         expected: u64,
-        /// What came.
+        /// The received value.
         got: u64,
     },
     /// Offset plus length passes 2^64.
@@ -111,14 +111,14 @@ pub enum StreamError {
         /// In a tagged segment, or in a request.
         tagged: bool,
     },
-    /// A header of the wrong length, or nonsense in it.
+    /// A header of the wrong length, or with an invalid field.
     #[error("peer sent {opcode} with {got} bytes of header where {need} are defined")]
     PeerLength {
         /// Which.
         opcode: Opcode,
-        /// Bytes it takes.
+        /// Bytes needed.
         need: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
     /// An atomic operation code without a meaning.
@@ -127,65 +127,65 @@ pub enum StreamError {
     /// An Atomic Write of anything but eight bytes.
     #[error("peer asked for an atomic write of {0} bytes")]
     PeerAtomicWriteLength(u32),
-    /// A request that also wants a region invalidated, which nobody offered.
+    /// A request that also asks to invalidate a region, which this end does not offer.
     #[error("peer asked to invalidate {stag} with {opcode}")]
     PeerInvalidate {
-        /// With what.
+        /// The opcode of the request.
         opcode: Opcode,
-        /// Which region.
+        /// The region to invalidate.
         stag: Stag,
     },
-    /// More requests at once than we agreed to.
+    /// More requests at once than the agreed IRD.
     #[error("peer has more than {ird} requests outstanding")]
     PeerInboundOverflow {
-        /// What we agreed to.
+        /// The agreed IRD.
         ird: u16,
     },
-    /// A response of another kind than our oldest request, or to no request at all.
+    /// A response of another kind than our oldest request, or without any request.
     #[error("peer sent {0} and no such request is next")]
     PeerResponse(Opcode),
-    /// A response that names another request.
+    /// An Atomic Response with the identifier of another request.
     #[error("peer answered atomic request {got}, {expected} is next")]
     PeerResponseId {
-        /// Our oldest.
+        /// The identifier of our oldest request.
         expected: u32,
-        /// What came.
+        /// The received value.
         got: u32,
     },
-    /// A Read Response into another region than asked for.
+    /// A Read Response into another region than the request named.
     #[error("peer answered a read into {got}, {expected} was asked for")]
     PeerResponseStag {
-        /// The sink we named.
+        /// The sink that our request named.
         expected: Stag,
-        /// What came.
+        /// The received value.
         got: Stag,
     },
-    /// A Read Response longer or shorter than asked for.
+    /// A Read Response that is longer or shorter than the request.
     #[error("peer answered {got} bytes of a read of {expected}")]
     PeerResponseLength {
-        /// What we asked for.
+        /// Bytes that our request asked for.
         expected: u32,
-        /// What came, with this segment.
+        /// Bytes received, this segment included.
         got: u64,
     },
-    /// As responder the peer must be silent until our first frame.
+    /// The peer, as responder, sent a frame before our first frame.
     #[error("peer sent a frame before it had one of ours")]
     PeerSpokeFirst,
-    /// A Terminate without even a control word.
+    /// A Terminate shorter than its control word.
     #[error("peer sent a Terminate of {got} bytes")]
     PeerTerminateGarbled {
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
-    /// Nothing may follow a Terminate.
+    /// The peer sent a frame after its Terminate.
     #[error("peer sent more after its Terminate")]
     PeerAfterTerminate,
-    /// An earlier call failed; whatever comes now is not looked at.
+    /// An earlier call failed; the machine reads no further bytes.
     #[error("the stream ended with an earlier error")]
     Ended,
 }
 
-/// What the caller found wrong with a frame that the stream machine found nothing wrong with.
+/// The caller's reason to refuse a frame that the stream machine accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Protection {
@@ -216,37 +216,37 @@ pub enum Protection {
     /// The stored bytes do not have the hash that a Verify expects.
     #[error("the stored bytes have another hash")]
     PeerHashMismatch,
-    /// The medium could not read, place or flush: nothing on this stream counts any more.
+    /// The medium could not read, place or flush, so the stream must end.
     #[error("the medium failed")]
     MediaFailed,
-    /// We cannot go on for reasons of our own, such as a shutdown or a revocation.
+    /// This end cannot continue for reasons of its own, such as a shutdown or a revocation.
     #[error("local trouble")]
     Local,
 }
 
-/// Why nothing was framed. The stream is as it was, and so is what the caller meant to send.
+/// The reason why nothing was framed. The stream and the caller's message are unchanged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError<E = Infallible> {
-    /// The buffer has too little room; empty it and ask again.
+    /// The buffer has too little room; the caller empties the buffer and tries again.
     #[error("the frame takes {need} bytes")]
     NoRoom {
-        /// Bytes it takes.
+        /// Bytes needed.
         need: usize,
     },
-    /// As many requests are outstanding as the peer agreed to; wait for a response.
+    /// All the requests that the peer agreed to are outstanding; the caller waits for a response.
     #[error("{ord} requests are outstanding, which is all the peer takes")]
     OrdExhausted {
-        /// How many it takes.
+        /// The agreed ORD.
         ord: u16,
     },
-    /// A responder may not send before it has received.
+    /// A responder may not send before it has received a valid frame.
     #[error("a responder is silent until the first frame came")]
     NotReady,
     /// The agreed ready-to-receive message must go first.
     #[error("the ready-to-receive message must go first")]
     ReadyFirst,
-    /// No ready-to-receive message was agreed on, or it has gone.
+    /// No ready-to-receive message was agreed on, or it was sent already.
     #[error("no ready-to-receive message is due")]
     ReadyNotDue,
     /// Another message of this model is not complete yet.
@@ -255,7 +255,7 @@ pub enum FrameError<E = Infallible> {
     /// The peer did not offer this operation.
     #[error("the peer did not offer {0}")]
     NotOffered(Opcode),
-    /// The peer's oldest request wants another answer, or there is none.
+    /// The peer's oldest request needs another kind of answer, or there is no request.
     #[error("{0} is not the answer that is due")]
     NotDue(Opcode),
     /// Offset plus length passes 2^64.
@@ -264,10 +264,10 @@ pub enum FrameError<E = Infallible> {
     /// A hash longer than any algorithm yields.
     #[error("a hash of {got} bytes is too long")]
     HashTooLong {
-        /// How long.
+        /// Length of the hash in bytes.
         got: usize,
     },
-    /// Our Terminate has gone; nothing may follow it.
+    /// Our Terminate was framed; nothing may follow it.
     #[error("the stream was terminated")]
     Ended,
     /// The closure could not provide the payload.

@@ -1,4 +1,4 @@
-//! The order of what is received: which message and which segment must come next.
+//! The order of received frames: the message and the segment that must come next.
 //!
 //! Spec: RFC 5041 §5 and §7.1.
 
@@ -7,25 +7,25 @@ use super::message::{OpenTagged, OpenUntagged, Sequences};
 use crate::ddp::{QueueNumber, TaggedRepr, UntaggedRepr};
 use crate::rdmap::{Opcode, ReadRequestRepr, TerminatedSegment};
 
-/// How far the receiving half has come.
+/// The progress of the receiving half.
 #[derive(Debug)]
 pub(super) struct Inbound {
     state: State,
-    /// At least one frame was good, whatever came of the half since.
+    /// At least one frame was valid, also if the half has failed since.
     validated: bool,
     sequences: Sequences,
     tagged: Option<OpenTagged>,
     untagged: Option<OpenUntagged>,
-    /// The frame looked at last, for a Terminate to point at.
+    /// The frame received last, which a Terminate can echo.
     pub(super) segment: Option<TerminatedSegment>,
     pub(super) read_request: Option<ReadRequestRepr>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Frames are taken.
+    /// The half accepts frames.
     Open,
-    /// We found an error.
+    /// The half has found an error.
     Failed,
     /// The peer sent its Terminate.
     Terminated,
@@ -53,7 +53,7 @@ impl Inbound {
         }
     }
 
-    /// A frame was good, so that a responder may speak.
+    /// Whether a frame was valid, so that a responder may send.
     pub(super) fn is_validated(&self) -> bool {
         self.validated
     }

@@ -1,4 +1,4 @@
-//! What a received frame means. Payload stays where it was received.
+//! The meaning of a received frame. The payload stays where it was received.
 
 use crate::ddp::Stag;
 use crate::rdmap::{
@@ -6,10 +6,10 @@ use crate::rdmap::{
     ReadRequestRepr, TerminateRepr, VerifyRequestRepr,
 };
 
-/// What [`Stream::receive`](super::Stream::receive) found at the front of the bytes.
+/// The result of [`Stream::receive`](super::Stream::receive) at the front of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Received<'b> {
-    /// No whole frame yet; the bytes must be offered again with more behind them.
+    /// No whole frame yet; the caller offers the bytes again with more behind them.
     Incomplete {
         /// How many more bytes to wait for at least.
         missing: usize,
@@ -18,21 +18,21 @@ pub enum Received<'b> {
     Frame {
         /// Bytes to take off the front.
         consumed: usize,
-        /// What it means.
+        /// The meaning of the frame.
         indication: Indication<'b>,
     },
 }
 
-/// One frame's meaning. STags, bounds and rights are not checked: that is the receiver's caller's.
+/// The meaning of one frame. The caller checks STags, bounds and rights; the machine does not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Indication<'b> {
-    /// The agreed ready-to-receive message came, or our own was answered. Nothing to do.
+    /// The agreed ready-to-receive message came, or the peer answered ours. The caller has nothing to do.
     Ready,
-    /// Place these bytes.
+    /// An RDMA Write: place these bytes.
     Write(WriteSegment<'b>),
-    /// Copy these bytes into the receive posted for the message.
+    /// A Send: copy these bytes into the receive posted for the message.
     Send(SendSegment<'b>),
-    /// Consume a receive, without bytes.
+    /// Immediate Data: consume a receive, without bytes.
     Immediate {
         /// Message number on queue 0.
         msn: u32,
@@ -70,7 +70,7 @@ pub enum Indication<'b> {
 pub struct WriteSegment<'b> {
     /// Region to place into. Not yet authorised.
     pub stag: Stag,
-    /// Where in it; offset plus length does not wrap.
+    /// Offset in the region; offset plus length does not wrap.
     pub tagged_offset: u64,
     /// The bytes.
     pub payload: &'b [u8],
@@ -83,7 +83,7 @@ pub struct WriteSegment<'b> {
 pub struct SendSegment<'b> {
     /// Message number on queue 0; the first is 1.
     pub msn: u32,
-    /// Where in the message these bytes belong.
+    /// Offset of these bytes in the message.
     pub offset: u32,
     /// The bytes.
     pub payload: &'b [u8],
@@ -91,21 +91,21 @@ pub struct SendSegment<'b> {
     pub last: bool,
     /// The peer asks for an event.
     pub solicited: bool,
-    /// The peer asks to invalidate this region of ours. Not yet authorised.
+    /// The peer asks to invalidate this region of this end. Not yet authorised.
     pub invalidate: Option<Stag>,
 }
 
-/// Part of a Read Response: exactly what was asked for, in order.
+/// Part of a Read Response, which follows the request exactly and in order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReadResponseSegment<'b> {
-    /// The sink named in the request.
+    /// The sink that the request named.
     pub stag: Stag,
-    /// Where in it.
+    /// Offset in the sink region.
     pub tagged_offset: u64,
-    /// Where in the answer, in bytes.
+    /// Offset of these bytes in the answer.
     pub offset: u32,
     /// The bytes.
     pub payload: &'b [u8],
-    /// The request is answered.
+    /// The request is answered with this segment.
     pub last: bool,
 }

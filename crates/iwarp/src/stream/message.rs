@@ -1,7 +1,7 @@
-//! Messages that are on their way: what the next segment of each must look like.
+//! Incomplete messages, and the terms that the next segment of each must meet.
 //!
-//! A tagged and an untagged message may alternate at segment boundaries, two of the same model
-//! may not. Both directions keep to that, so one record of each model is enough.
+//! A tagged and an untagged message may alternate at segment boundaries, two messages of the same
+//! model may not. Both directions keep to that rule, so one record of each model is enough.
 
 use crate::ddp::{QueueNumber, Stag};
 use crate::rdmap::Opcode;
@@ -11,7 +11,7 @@ use crate::rdmap::Opcode;
 pub(super) struct OpenTagged {
     pub(super) opcode: Opcode,
     pub(super) stag: Stag,
-    /// Where the next segment begins.
+    /// Offset at which the next segment begins.
     pub(super) next: u64,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct OpenTagged {
 pub(super) struct OpenUntagged {
     pub(super) opcode: Opcode,
     pub(super) ulp_word: u32,
-    /// Where the next segment begins.
+    /// Offset at which the next segment begins.
     pub(super) next: u32,
 }
 
@@ -45,7 +45,7 @@ impl Sequences {
     }
 }
 
-/// Only queues that an [`Opcode`] is for get here.
+/// Callers pass only queues that an [`Opcode`] uses.
 fn index(queue: QueueNumber) -> usize {
     match queue {
         QueueNumber::SEND => 0,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_begin_at_one_and_wrap_to_zero_per_queue() {
+    fn message_numbers_begin_at_one_and_wrap_to_zero_per_queue() {
         let mut sequences = Sequences::new();
         sequences.0[1] = u32::MAX;
         sequences.advance(QueueNumber::REQUEST);

@@ -9,9 +9,9 @@
 //!                                   --> markers if the peer wants them, CRC --> bytes
 //! ```
 //!
-//! The first error ends the receiving half: `receive` refuses from then on, and what is left is
-//! to say why ([`Stream::terminate`], [`Stream::frame_terminate`]) and to close. After our own
-//! Terminate nothing can be framed any more.
+//! The first error ends the receiving half: `receive` fails from then on, and the caller sends the
+//! reason ([`Stream::terminate`], [`Stream::frame_terminate`]) and closes. After our own Terminate
+//! nothing can be framed any more.
 //!
 //! Spec: RFC 5044 §7, RFC 5041 §5, RFC 5040 §5 and §7.
 
@@ -43,7 +43,7 @@ use requests::Requests;
 pub use terminate::{Cause, SegmentContext};
 pub use transmit::{Framed, SendKind};
 
-/// The machine. It holds no payload and after [`Stream::new`] it does not allocate.
+/// The machine of one connection. It holds no payload and after [`Stream::new`] does not allocate.
 #[derive(Debug)]
 pub struct Stream {
     role: Role,
@@ -51,23 +51,23 @@ pub struct Stream {
     crc: bool,
     markers: bool,
     ready: Option<ReadyKind>,
-    /// What we announced: extended requests we take.
+    /// The offers that this end announced: extended requests that it takes.
     ours: ProfileFlags,
-    /// What the peer announced: extended requests it takes.
+    /// The offers that the peer announced: extended requests that the peer takes.
     theirs: ProfileFlags,
-    /// The peer's largest frame, where it announced one.
+    /// The largest frame that the peer takes, if the peer announced one.
     fpdu_max: Option<usize>,
     mulpdu: u16,
     inbound: Inbound,
     outbound: Outbound,
-    /// Our requests the peer has not answered.
+    /// Our requests that the peer has not answered.
     outstanding: Outstanding,
-    /// The peer's requests we have not answered.
+    /// The peer's requests that this end has not answered.
     requests: Requests,
 }
 
 impl Stream {
-    /// Starts full operation on what was agreed, over TCP segments of `emss` bytes.
+    /// Starts full operation on the terms of `agreement`, over TCP segments of `emss` bytes.
     pub fn new(agreement: &Agreement, emss: usize) -> Self {
         let extended = agreement.is_extended();
         let flags = |profile: Option<crate::Profile>| match profile {
@@ -95,8 +95,8 @@ impl Stream {
         stream
     }
 
-    /// Tells the machine how long TCP's segments are now. A peer that announced large frames
-    /// gets them whatever `emss` is.
+    /// Tells the machine the present length of TCP's segments. A peer that announced large frames
+    /// gets large frames whatever `emss` is.
     pub fn set_emss(&mut self, emss: usize) {
         self.mulpdu = match self.fpdu_max {
             Some(fpdu_max) => mulpdu_of_fpdu(fpdu_max, self.markers),
@@ -104,7 +104,7 @@ impl Stream {
         };
     }
 
-    /// Longest ULPDU we send, in bytes.
+    /// Longest ULPDU that this end sends, in bytes.
     pub fn mulpdu(&self) -> u16 {
         self.mulpdu
     }
@@ -116,7 +116,7 @@ impl Stream {
         if self.markers { size + markers_in(size, 0) * crate::mpa::MARKER_LEN } else { size }
     }
 
-    /// Whether frames may be sent yet: a responder must have validated one first.
+    /// Whether frames may be sent yet: a responder must have validated a frame first.
     pub fn is_ready(&self) -> bool {
         match self.role {
             Role::Initiator => self.ready.is_none() || self.outbound.is_started(),
@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// Extended requests the peer takes from us.
+    /// Extended requests that the peer takes.
     pub fn peer_offers(&self) -> ProfileFlags {
         self.theirs
     }
@@ -139,7 +139,7 @@ impl Stream {
         self.outstanding.len()
     }
 
-    /// The peer's oldest request that is not answered yet, which is the one to answer next.
+    /// The peer's oldest request that is not answered yet, and must be answered next.
     pub fn next_request(&self) -> Option<&InboundRequest> {
         self.requests.front()
     }

@@ -1,19 +1,19 @@
-//! The order of what is sent: message numbers, open messages, the place in TCP's stream.
+//! The order of sent frames: message numbers, open messages, the position in TCP's stream.
 
 use super::message::{OpenTagged, OpenUntagged, Sequences};
 use crate::ddp::QueueNumber;
 use crate::mpa::MARKER_SPACING;
 
-/// How far the sending half has come.
+/// The progress of the sending half.
 #[derive(Debug)]
 pub(super) struct Outbound {
     state: State,
     sequences: Sequences,
     /// Octets since the last marker position.
     phase: usize,
-    /// An RDMA Write or Read Response that is not complete, and bytes of it to come.
+    /// An incomplete RDMA Write or Read Response, and its bytes still to send.
     pub(super) tagged: Option<(OpenTagged, u32)>,
-    /// A Send that is not complete, and bytes of it to come.
+    /// An incomplete Send, and its bytes still to send.
     pub(super) untagged: Option<(OpenUntagged, u32)>,
 }
 

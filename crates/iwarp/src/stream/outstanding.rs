@@ -1,4 +1,4 @@
-//! Our requests the peer has not answered: at most ORD of them, answered in order.
+//! Our requests that the peer has not answered: at most ORD of them, answered in order.
 //!
 //! Spec: RFC 5040 §5.5, RFC 7306 §7. Reads, Atomics, Flushes, Verifies and Atomic Writes share
 //! the credit and the order.
@@ -16,14 +16,14 @@ pub(super) struct Outstanding {
     ord: u16,
 }
 
-/// What a response must match.
+/// A request, with the terms that its response must match.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OutboundRequest {
     Read {
         request: ReadRequestRepr,
         received: u32,
     },
-    /// The empty Read that only says we are ready.
+    /// The empty Read that is the ready-to-receive message.
     Ready,
     Atomic {
         request_id: u32,
@@ -33,7 +33,7 @@ pub(super) enum OutboundRequest {
     AtomicWrite,
 }
 
-/// Which part of a Read a response segment is.
+/// The part of a Read that a response segment answers.
 pub(super) struct ReadProgress {
     pub(super) offset: u32,
     /// The whole answer was to the ready-to-receive Read.
@@ -58,12 +58,12 @@ impl Outstanding {
         usize::from(self.ord).saturating_sub(self.ring.len())
     }
 
-    /// Remembers a request that was framed; the caller looked at [`Outstanding::available`].
+    /// Remembers a framed request; the caller has checked [`Outstanding::available`].
     pub(super) fn push(&mut self, request: OutboundRequest) {
         self.ring.push_back(request);
     }
 
-    /// Matches an untagged response with the oldest request and forgets that.
+    /// Matches an untagged response with the oldest request and removes the request.
     pub(super) fn complete(
         &mut self,
         opcode: Opcode,
@@ -76,7 +76,7 @@ impl Outstanding {
         self.ring.pop_front().ok_or(unexpected)
     }
 
-    /// Matches an Atomic Response with the oldest request and forgets that.
+    /// Matches an Atomic Response with the oldest request and removes the request.
     pub(super) fn complete_atomic(&mut self, got: u32) -> Result<(), StreamError> {
         let is_atomic =
             |request: &OutboundRequest| matches!(request, OutboundRequest::Atomic { .. });
@@ -88,8 +88,8 @@ impl Outstanding {
         }
     }
 
-    /// Matches a segment of a Read Response with the oldest request, and forgets that if it was
-    /// the last.
+    /// Matches a segment of a Read Response with the oldest request, and removes the request after
+    /// the last segment.
     pub(super) fn read_response(
         &mut self,
         repr: &TaggedRepr,
@@ -105,7 +105,7 @@ impl Outstanding {
             }
             _ => return Err(StreamError::PeerResponse(Opcode::READ_RESPONSE)),
         };
-        // RFC 5040 §4.5: the answer is as long as the request asked, and its end is marked.
+        // RFC 5040 §4.5: the answer has the requested length, and its last segment is marked.
         let got = u64::from(offset) + u64::try_from(len).unwrap_or(u64::MAX >> 1);
         let whole = u64::from(expected);
         if got > whole || (got == whole) != repr.last {
@@ -118,7 +118,7 @@ impl Outstanding {
     }
 }
 
-/// RFC 5041 §5.2: an empty segment's STag and offset must not be looked at.
+/// RFC 5041 §5.2: the receiver must ignore the STag and the offset of an empty segment.
 fn check_sink(
     request: &ReadRequestRepr,
     offset: u32,

@@ -12,14 +12,14 @@ use crate::rdmap::{
 };
 
 impl Stream {
-    /// Takes one frame off the front of `bytes` and says what it means.
+    /// Takes one frame off the front of `bytes` and returns its meaning.
     ///
-    /// The CRC is checked before anything else, and nothing of a bad frame is handed out.
+    /// The machine checks the CRC first, and hands out nothing of a bad frame.
     ///
     /// # Errors
     ///
-    /// The first error is final: every later call fails. [`Stream::terminate`] turns it into
-    /// what the peer should be told.
+    /// The first error is final: every later call fails. [`Stream::terminate`] turns the error into
+    /// the Terminate for the peer.
     #[inline]
     pub fn receive<'b>(&mut self, bytes: &'b [u8]) -> Result<Received<'b>, StreamError> {
         if bytes.is_empty() {
@@ -45,7 +45,7 @@ impl Stream {
                 return Err(StreamError::PeerCrc { computed, received });
             }
         };
-        // RFC 5044 §7.1.2: whoever replied waits for our first frame.
+        // RFC 5044 §7.1.2: the responder waits for our first frame.
         if self.role == Role::Initiator && !self.outbound.is_started() {
             return Err(StreamError::PeerSpokeFirst);
         }
@@ -180,7 +180,7 @@ impl Stream {
                 (InboundRequest::AtomicWrite, Indication::AtomicWriteRequest(request))
             }
         };
-        // The draft lets the word name a region to invalidate afterwards; nobody needs it yet.
+        // The draft lets the word name a region to invalidate afterwards; this end does not offer that.
         if ulp_word != 0 && is_extended(opcode) {
             return Err(StreamError::PeerInvalidate { opcode, stag: Stag(ulp_word) });
         }
@@ -242,7 +242,7 @@ impl Stream {
         Opcode::parse(control, self.width).map_err(|error| of_rdmap(error, Opcode(control)))
     }
 
-    /// Whether messages of this kind may come: the RFCs' always, others if they were announced.
+    /// Whether the peer may send messages of this kind: those of the RFCs always, others if announced.
     fn is_agreed(&self, opcode: Opcode) -> bool {
         let (flag, profile) = match opcode {
             Opcode::FLUSH_REQUEST => (ProfileFlags::FLUSH, self.ours),
@@ -256,7 +256,7 @@ impl Stream {
         profile.contains(flag)
     }
 
-    /// Whether the initiator's first frame is due and was agreed to be of this kind.
+    /// Whether the ready-to-receive message is due and is of this kind by agreement.
     fn is_awaited(&self, kind: ReadyKind) -> bool {
         self.role == Role::Responder && !self.inbound.is_validated() && self.ready == Some(kind)
     }

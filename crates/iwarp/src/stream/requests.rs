@@ -1,4 +1,4 @@
-//! The peer's requests we have not answered: at most IRD of them, answered in order.
+//! The peer's requests that this end has not answered: at most IRD of them, answered in order.
 //!
 //! Spec: RFC 5040 §5.5, RFC 7306 §7.
 
@@ -14,19 +14,19 @@ pub(super) struct Requests {
     ird: u16,
 }
 
-/// A request of the peer's, with what its answer needs.
+/// A request of the peer, with the data that its answer needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum InboundRequest {
-    /// Answer with `frame_read_response` until all of it went.
+    /// Answered by `frame_read_response`, called until the last segment is framed.
     Read {
-        /// What was asked.
+        /// The request.
         request: ReadRequestRepr,
-        /// How many bytes of the answer were framed.
+        /// Bytes of the answer that are framed already.
         sent: u32,
     },
     /// Answer with `frame_atomic_response`.
     Atomic {
-        /// The request's name for itself.
+        /// The identifier of the request.
         request_id: u32,
     },
     /// Answer with `frame_flush_response`.
@@ -63,7 +63,7 @@ impl Requests {
         self.ring.front()
     }
 
-    /// Takes a request, if the peer may have one more.
+    /// Takes a request, if the agreed IRD allows one more.
     pub(super) fn push(&mut self, request: InboundRequest) -> Result<(), StreamError> {
         if self.ring.len() >= usize::from(self.ird) {
             return Err(StreamError::PeerInboundOverflow { ird: self.ird });
@@ -81,7 +81,7 @@ impl Requests {
         }
     }
 
-    /// Forgets the oldest.
+    /// Removes the oldest request.
     pub(super) fn answered(&mut self) {
         self.ring.pop_front();
     }

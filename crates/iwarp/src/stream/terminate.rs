@@ -1,4 +1,4 @@
-//! From a reason to the Terminate that tells the peer.
+//! Maps the reason why a stream ends to the Terminate for the peer.
 //!
 //! Spec: RFC 5040 §4.8 figures 9 and 10, RFC 5041 §7.2, RFC 5044 §8.
 
@@ -6,19 +6,19 @@ use super::{InboundRequest, Protection, Stream, StreamError};
 use crate::ddp::is_tagged;
 use crate::rdmap::{ReadRequestRepr, TerminateCode, TerminateRepr, TerminatedSegment};
 
-/// Why a stream ends.
+/// The reason why a stream ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Cause {
     /// The machine refused a frame.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The caller refused what a frame asked for.
+    /// The caller refused the operation of a frame.
     #[error(transparent)]
     Protection(#[from] Protection),
 }
 
-/// Which received frame a Terminate points at. Small, so that it can be kept with work that
-/// fails later.
+/// The received frame that a Terminate echoes. The value is small, so that the caller can keep it
+/// with work that may fail later.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SegmentContext {
     segment: Option<TerminatedSegment>,
@@ -32,21 +32,21 @@ impl SegmentContext {
 }
 
 impl Stream {
-    /// The frame looked at by the last [`Stream::receive`], good or bad.
+    /// The frame of the last [`Stream::receive`], valid or not.
     pub fn segment_context(&self) -> SegmentContext {
         let inbound = &self.inbound;
         SegmentContext { segment: inbound.segment, read_request: inbound.read_request }
     }
 
-    /// What to tell the peer about `cause`, found in the frame `context`. Nothing, if the peer
-    /// has ended the stream itself.
+    /// The Terminate for `cause`, found in the frame `context`. `None` if the peer has ended the
+    /// stream itself.
     pub fn terminate(
         &self,
         cause: impl Into<Cause>,
         context: SegmentContext,
     ) -> Option<TerminateRepr> {
         let code = cause.into().terminate_code(context.is_tagged())?;
-        // RFC 5040 figure 10: who gets which headers.
+        // RFC 5040 figure 10: the headers that each kind of error carries.
         let (ddp, rdmap) = match (code.layer, code.etype) {
             (LAYER_RDMAP, TYPE_PROTECTION) => (true, true),
             (LAYER_RDMAP, TYPE_OPERATION) => (true, false),
@@ -59,7 +59,7 @@ impl Stream {
         Some(TerminateRepr { code, segment, read_request })
     }
 
-    /// RFC 5040 §4.8: a Read Request that was answered in part is echoed as what is left of it.
+    /// RFC 5040 §4.8: the echo of a partly answered Read Request names only its unanswered part.
     fn with_progress(&self, request: ReadRequestRepr) -> ReadRequestRepr {
         match self.requests.front() {
             Some(InboundRequest::Read { request: oldest, sent }) if *oldest == request => {
@@ -76,8 +76,8 @@ impl Stream {
 }
 
 impl Cause {
-    /// The code for this cause. `tagged` says that the frame at fault was a tagged one, which
-    /// moves protection errors from RDMAP's codes to DDP's.
+    /// The code for this cause. `tagged` says that the offending frame was tagged: protection errors
+    /// of a tagged frame have codes of DDP, others codes of RDMAP.
     pub fn terminate_code(self, tagged: bool) -> Option<TerminateCode> {
         match self {
             Self::Stream(error) => error.terminate_code(),
@@ -87,7 +87,7 @@ impl Cause {
 }
 
 impl StreamError {
-    /// The code for this error; nothing if there is nobody left to tell.
+    /// The code for this error; `None` if the peer no longer reads.
     pub fn terminate_code(self) -> Option<TerminateCode> {
         use TerminateCode as Code;
         Some(match self {
@@ -130,7 +130,7 @@ impl Protection {
     pub fn terminate_code(self, tagged: bool) -> TerminateCode {
         use TerminateCode as Code;
         match (self, tagged) {
-            // RFC 5041 §7.2 has no code for rights; siw says invalid STag and so do we.
+            // RFC 5041 §7.2 has no code for rights; siw sends invalid STag, and so does this end.
             (Self::PeerStag | Self::PeerAccess, true) => Code::TAGGED_INVALID_STAG,
             (Self::PeerBounds, true) => Code::TAGGED_BOUNDS,
             (Self::PeerNotThisStream, true) => Code::TAGGED_NOT_THIS_STREAM,
@@ -204,7 +204,7 @@ mod tests {
         (StreamError::Ended, None),
     ];
 
-    /// Every refusal of the caller's: on a tagged frame, on an untagged one.
+    /// Every refusal of the caller, with its code on a tagged frame and on an untagged frame.
     const REFUSALS: &[(Protection, Triple, Triple)] = &[
         (Protection::PeerStag, (1, 1, 0), (0, 1, 0)),
         (Protection::PeerBounds, (1, 1, 1), (0, 1, 1)),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_has_its_code_and_the_code_is_registered() {
+    fn every_stream_error_has_a_registered_terminate_code() {
         for (error, expected) in ERRORS {
             let code = Cause::from(*error).terminate_code(false);
             assert_eq!(code.map(triple), *expected, "{error}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_code_in_either_model() {
+    fn every_refusal_has_a_terminate_code_in_either_model() {
         for (protection, tagged, untagged) in REFUSALS {
             let code = |tagged| Cause::from(*protection).terminate_code(tagged).map(triple);
             assert_eq!(code(true), Some(*tagged), "{protection}");

@@ -1,8 +1,8 @@
 //! The sending half: frames written straight into the caller's buffer.
 //!
-//! The header goes in first, then the caller's closure gets exactly the room of this segment's
-//! payload, then come pad, markers and CRC over what now is a private copy. Whatever the bytes
-//! do at their source afterwards, the CRC is that of what is sent.
+//! The machine writes the header first, then the caller's closure fills exactly the payload of this
+//! segment, then the machine adds pad, markers and CRC over that private copy. If the bytes change at
+//! their source afterwards, the CRC still fits the bytes that are sent.
 
 use super::message::{OpenTagged, OpenUntagged};
 use super::{FrameError, Stream};
@@ -17,7 +17,7 @@ use crate::rdmap::{ImmediateRepr, Opcode, TerminateRepr};
 pub struct Framed {
     /// Bytes written to the buffer.
     pub size: usize,
-    /// Bytes of the message that are among them.
+    /// Bytes of the message in this frame.
     pub payload: u32,
     /// The message is complete.
     pub last: bool,
@@ -26,17 +26,18 @@ pub struct Framed {
 /// The properties of a Send.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SendKind {
-    /// Ask the peer to wake whoever waits for solicited events.
+    /// The peer shall wake its consumer if that waits for solicited events.
     pub solicited: bool,
-    /// Ask the peer to invalidate this region of its own.
+    /// The region of the peer that the peer shall invalidate.
     pub invalidate: Option<Stag>,
 }
 
 impl Stream {
-    /// Frames the next segment of an RDMA Write of which `remaining` bytes are to come, the
-    /// first of them for `tagged_offset`. `fill` copies this segment's share of them.
+    /// Frames the next segment of an RDMA Write of which `remaining` bytes are left, the first of
+    /// them for `tagged_offset`. `fill` copies the bytes of this segment.
     ///
-    /// Call again with what is left until [`Framed::last`]; in between only Sends may go.
+    /// The caller calls again with the remaining bytes until [`Framed::last`]; in between it may send
+    /// only Sends.
     ///
     /// # Errors
     ///
@@ -53,11 +54,11 @@ impl Stream {
         self.frame_tagged(out, segment, remaining, fill)
     }
 
-    /// Frames the next segment of a Send of which `remaining` bytes are to come. `fill` copies
-    /// this segment's share of them.
+    /// Frames the next segment of a Send of which `remaining` bytes are left. `fill` copies the bytes
+    /// of this segment.
     ///
-    /// Call again with what is left until [`Framed::last`]; in between only Writes and Read
-    /// Responses may go.
+    /// The caller calls again with the remaining bytes until [`Framed::last`]; in between it may send
+    /// only Writes and Read Responses.
     ///
     /// # Errors
     ///
@@ -110,8 +111,8 @@ impl Stream {
         self.frame_untagged(out, opcode, QueueNumber::SEND, &body)
     }
 
-    /// Frames the ready-to-receive message that was agreed on and returns its size. As initiator
-    /// this goes before anything else.
+    /// Frames the agreed ready-to-receive message and returns its size. An initiator sends this
+    /// message before any other.
     ///
     /// # Errors
     ///
@@ -129,8 +130,8 @@ impl Stream {
         }
     }
 
-    /// Frames an empty RDMA Write and returns its size. It names no memory and changes nothing,
-    /// and it wakes a responder that missed the frame before it.
+    /// Frames an empty RDMA Write and returns its size. An empty Write names no memory, changes nothing,
+    /// and wakes a responder that missed the frame before it.
     ///
     /// # Errors
     ///
@@ -144,7 +145,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A responder that has validated no frame yet cannot say anything: close instead.
+    /// A responder that has validated no frame yet may not send: its caller closes the connection.
     pub fn frame_terminate(
         &mut self,
         out: &mut [u8],
@@ -270,7 +271,7 @@ impl Stream {
         header
     }
 
-    /// Most payload behind a header of this length.
+    /// The most payload bytes behind a header of this length.
     fn payload_max(&self, header_len: usize) -> u32 {
         let header_len = u32::try_from(header_len).expect("DDP headers are short");
         u32::from(self.mulpdu) - header_len
@@ -294,7 +295,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Puts the agreed message back if it could not be framed.
+    /// Keeps the ready-to-receive message due if it could not be framed.
     fn or_ready(
         &mut self,
         kind: ReadyKind,
@@ -308,10 +309,10 @@ impl Stream {
     }
 }
 
-/// Fills the room of a payload that does not exist.
+/// Fills the payload of a message without payload.
 pub(super) fn nothing(_: &mut [u8]) -> Result<(), core::convert::Infallible> {
     Ok(())
 }
 
-/// What others put into an empty Write; nobody may look at it.
+/// The STag in an empty Write, as other implementations set it; receivers ignore it.
 const KICK_STAG: Stag = Stag(1);

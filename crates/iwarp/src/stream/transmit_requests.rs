@@ -1,4 +1,4 @@
-//! Sending requests: what they cost and what their answers must match.
+//! Frames requests, counts them against ORD and remembers the terms that their answers must match.
 //!
 //! Spec: RFC 5040 §4.4 and §5.2, RFC 7306 §5, draft-talpey-rdma-commit-01 §3.
 
@@ -12,8 +12,8 @@ use crate::rdmap::{
 };
 
 impl Stream {
-    /// Frames a Read Request and returns its size. It takes one of [`Stream::ord_available`]
-    /// until the last of its answer came.
+    /// Frames a Read Request and returns its size. The request takes one of [`Stream::ord_available`]
+    /// until the last segment of the answer has come.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl Stream {
         self.frame_request(out, Opcode::READ_REQUEST, pending, &body)
     }
 
-    /// Frames an Atomic Request and returns its size. Whether the peer knows these is for the
-    /// caller to know: nothing in the start-up tells, except that we do.
+    /// Frames an Atomic Request and returns its size. The caller must know that the peer takes Atomic
+    /// Requests: the start-up does not tell.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Stream {
         self.frame_request(out, Opcode::ATOMIC_WRITE_REQUEST, OutboundRequest::AtomicWrite, &body)
     }
 
-    /// The empty Read that tells a responder it may send. It may go even where ORD is 0.
+    /// The empty Read that tells a responder that it may send. It is allowed even where ORD is 0.
     pub(super) fn frame_ready_read(&mut self, out: &mut [u8]) -> Result<usize, FrameError> {
         let request = ReadRequestRepr {
             sink_stag: READY_STAG,
@@ -148,5 +148,5 @@ fn check_range(offset: u64, len: u32) -> Result<(), FrameError> {
     offset.checked_add(u64::from(len)).map(|_| ()).ok_or(FrameError::OffsetWrap)
 }
 
-/// What others put into an empty Read; nobody may look at it.
+/// The STag in an empty Read, as other implementations set it; receivers ignore it.
 const READY_STAG: Stag = Stag(1);

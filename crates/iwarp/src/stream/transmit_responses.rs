@@ -1,4 +1,4 @@
-//! Sending responses, in the order the requests came and no other.
+//! Frames responses, only in the order of the requests.
 //!
 //! Spec: RFC 5040 §5.2.1 and §5.5, RFC 7306 §7, draft-talpey-rdma-commit-01 §3.
 
@@ -12,7 +12,7 @@ impl Stream {
     /// ([`Stream::next_request`] says from where and how far). `fill` copies this segment's
     /// bytes. The answer to an empty Read is one empty segment.
     ///
-    /// Call again until [`Framed::last`]; in between only Sends may go.
+    /// The caller calls again until [`Framed::last`]; in between it may send only Sends.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ impl Stream {
     ///
     /// # Durability
     ///
-    /// This is the promise itself: with [`PlacementFlags::PERSISTENCE`] asked, every byte of the
-    /// range must be durable before the call.
+    /// The answer is the promise: if the request asked for [`PlacementFlags::PERSISTENCE`], every byte
+    /// of the range must be durable before the call.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! One end of a conversation: it does what its script says, answers, and notes what it sees.
+//! One end of a conversation: it carries out its script, answers, and records what it receives.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::operation::{Operation, Seen, pattern};
 use crate::support::copy;
 use crate::support::unmark::Unmarker;
 
-/// One end: its stream, what it still has to do, what it saw.
+/// One end: its stream, the rest of its script, and the record of what it received.
 pub(crate) struct End {
     pub(crate) stream: Stream,
     pub(crate) script: VecDeque<Operation>,
@@ -41,7 +41,7 @@ impl End {
         }
     }
 
-    /// Frames with a buffer of exactly the size that must always do.
+    /// Frames with a buffer of exactly the size that must always suffice.
     pub(crate) fn frame<T, E: std::fmt::Debug>(
         &mut self,
         frame: impl FnOnce(&mut Stream, &mut [u8]) -> Result<T, FrameError<E>>,
@@ -96,13 +96,13 @@ impl End {
         }
     }
 
-    /// Does the next thing of the script, if that is possible now.
+    /// Carries out the next operation of the script, if that is possible now.
     pub(crate) fn act(&mut self) -> bool {
         if !self.stream.is_ready() {
             return false;
         }
         let Some(operation) = self.script.front().cloned() else { return false };
-        // An answer that was begun is ended first: a Write may not come between.
+        // An answer that was begun is ended first: a Write may not interrupt it.
         while matches!(self.stream.next_request(), Some(InboundRequest::Read { sent: 1.., .. })) {
             self.answer();
         }
@@ -176,7 +176,7 @@ impl End {
         framed.is_some()
     }
 
-    /// Answers the peer's oldest request, or a segment's worth of it.
+    /// Answers the peer's oldest request, or frames one segment of the answer.
     pub(crate) fn answer(&mut self) -> bool {
         let size = |size: &usize| *size;
         let Some(request) = self.stream.next_request().copied() else { return false };

@@ -1,5 +1,5 @@
-//! Whole conversations of two streams over a virtual wire, whatever they say and however it is
-//! cut.
+//! Whole conversations of two streams over a virtual wire, with random operations and random cuts
+//! of the bytes.
 
 #![cfg(test)]
 
@@ -14,7 +14,7 @@ use operation::{Operation, Seen, expected, operation};
 use proptest::prelude::*;
 use support::profile;
 
-/// How the two ends and the wire between them are.
+/// The settings of the two ends and of the wire between them.
 #[derive(Clone, Debug)]
 struct World {
     crc: bool,
@@ -23,7 +23,7 @@ struct World {
     /// Longest frame announced; 0 announces none.
     fpdu_max: u32,
     depth: u16,
-    /// Into what pieces the wire cuts, over and over.
+    /// The sizes of the pieces that the wire delivers, repeated from the start.
     cuts: Vec<usize>,
 }
 
@@ -41,7 +41,7 @@ impl World {
         [End::new(&agreement, self.emss, scripts[0]), End::new(&other, self.emss, scripts[1])]
     }
 
-    /// Moves what `from` said to `to`, piece by piece.
+    /// Moves the bytes that `from` sent to `to`, piece by piece.
     fn deliver(&self, from: &mut End, to: &mut End) -> bool {
         let bytes = std::mem::take(&mut from.out);
         let bytes = if self.markers { from.unmarker.strip(&bytes, self.crc) } else { bytes };
@@ -62,7 +62,7 @@ impl World {
         let [mut left, mut right] = self.ends(scripts);
         left.frame(Stream::frame_kick, |size| *size);
         loop {
-            // Every end does two things before it listens, so that requests pile up.
+            // Each end carries out two operations before it receives, so that requests pile up.
             let mut busy = false;
             for end in [&mut left, &mut right] {
                 busy |= end.act() | end.act();
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// All of `script` was done, seen and answered, in order.
+/// Checks that all of `script` was carried out, received and answered, in order.
 fn check(doer: &End, other: &End, script: &[Operation]) {
     assert!(doer.script.is_empty(), "left undone: {:?}", doer.script);
     assert_eq!((doer.stream.outstanding(), other.stream.unanswered()), (0, 0));
@@ -115,7 +115,7 @@ fn script() -> impl Strategy<Value = Vec<Operation>> {
     proptest::collection::vec(operation(), 0..12)
 }
 
-/// What an initiator says, as bytes, and how it looks to a responder fed in these pieces.
+/// The bytes that an initiator sends, and the indications at a responder fed in these pieces.
 fn said(script: &[Operation]) -> Vec<u8> {
     let world =
         World { crc: true, markers: false, emss: 1460, fpdu_max: 0, depth: 16, cuts: vec![] };
@@ -151,14 +151,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_ends_see_what_the_other_did_and_get_their_answers(
+    fn both_ends_see_each_operation_and_get_their_answers(
         world in world(), left in script(), right in script(),
     ) {
         world.converse([&left, &right]);
     }
 
     #[test]
-    fn the_same_bytes_mean_the_same_however_they_are_cut(
+    fn the_same_bytes_give_the_same_indications_however_they_are_cut(
         script in proptest::collection::vec(operation(), 1..8),
         cuts in proptest::collection::vec(1_usize..4000, 1..6),
     ) {

@@ -1,8 +1,8 @@
-//! What ends do to each other, and what each must see of it.
+//! The operations of a script, and the indications that each must cause at the other end.
 
 use proptest::prelude::*;
 
-/// Something one end does to the other, and what the other must see.
+/// An operation of one end on the other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Operation {
     Write {
@@ -45,7 +45,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// What came of it, as the receiving end saw it.
+/// The effect of an operation, as the receiving end saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen {
     Write(u32, u64, Vec<u8>),
@@ -59,12 +59,12 @@ pub(crate) enum Seen {
     Answer(Vec<u8>),
 }
 
-/// Bytes that tell where in their message they are.
+/// Bytes whose values tell their offset in the message.
 pub(crate) fn pattern(len: u32) -> Vec<u8> {
     (0..len).map(|index| (index % 251) as u8).collect()
 }
 
-/// What the other end must see of an operation, and the answer to it.
+/// The effect that the other end must see of an operation, and the answer.
 pub(crate) fn expected(operation: &Operation) -> (Vec<Seen>, Option<Vec<u8>>) {
     let (seen, answer) = match operation.clone() {
         Operation::Write { stag, offset, len } => (Seen::Write(stag, offset, pattern(len)), None),

@@ -1,4 +1,4 @@
-//! What the tests of the whole crate share: hexadecimal, agreements, a wire that strips markers.
+//! Helpers of all tests of the crate: hexadecimal, agreements, a wire that strips markers.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -17,7 +17,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }
 
-/// Who sent a captured segment.
+/// The sender of a captured segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum From {
     Initiator,
@@ -42,26 +42,26 @@ pub(crate) fn profile(fpdu_max: u32) -> Profile {
     Profile::new(flags, fpdu_max, &[]).unwrap()
 }
 
-/// Both ends of a stream on which everything is allowed.
+/// Both ends of a stream on which every operation is allowed.
 pub(crate) fn extended(role: Role) -> Agreement {
     Agreement { ours: Some(profile(0)), theirs: Some(profile(0)), ..Agreement::plain(role, 16, 16) }
 }
 
-/// A responder that may speak, because it has validated an empty Write.
+/// A responder that may send, because it has validated an empty Write.
 pub(crate) fn responder(agreement: &Agreement) -> Stream {
     let mut stream = Stream::new(&Agreement { role: Role::Responder, ..*agreement }, 1460);
     take(&mut stream, &tagged([0xc1, 0x40], 1, 0, &[]));
     stream
 }
 
-/// An initiator that has spoken.
+/// An initiator that has sent its first frame.
 pub(crate) fn initiator(agreement: &Agreement) -> Stream {
     let mut stream = Stream::new(&Agreement { role: Role::Initiator, ..*agreement }, 1460);
     stream.frame_kick(&mut [0; 256]).unwrap();
     stream
 }
 
-/// Receives what must be one whole good frame.
+/// Receives bytes that must be one whole valid frame.
 pub(crate) fn take<'b>(stream: &mut Stream, bytes: &'b [u8]) -> Indication<'b> {
     match stream.receive(bytes).unwrap() {
         Received::Frame { consumed, indication } => {
@@ -72,7 +72,7 @@ pub(crate) fn take<'b>(stream: &mut Stream, bytes: &'b [u8]) -> Indication<'b> {
     }
 }
 
-/// Receives what must be refused.
+/// Receives bytes that the stream must refuse.
 pub(crate) fn refused(stream: &mut Stream, bytes: &[u8]) -> StreamError {
     stream.receive(bytes).unwrap_err()
 }
@@ -114,7 +114,7 @@ pub(crate) fn copy(bytes: &[u8]) -> impl FnOnce(&mut [u8]) -> Result<(), Infalli
     }
 }
 
-/// What the stream would tell the peer about its last frame.
+/// The Terminate of the stream for `cause` in its last frame.
 pub(crate) fn terminate(stream: &Stream, error: StreamError) -> Option<TerminateRepr> {
     stream.terminate(error, stream.segment_context())
 }

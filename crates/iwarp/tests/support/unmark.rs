@@ -1,4 +1,4 @@
-//! The receiver of markers that the crate does not have, for the tests to check the sender with.
+//! A receiver of markers, with which the tests check the sender; the crate itself only sends markers.
 
 /// Takes markers out of a stream, checking each of them and the CRC that covers them.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Unmarker {
         out
     }
 
-    /// One frame: its size on the wire and what it carries.
+    /// One frame: its size on the wire and its ULPDU.
     fn frame(&self, bytes: &[u8], crc: bool) -> (usize, Vec<u8>) {
         let mut content = Vec::new();
         let mut size = usize::MAX;
