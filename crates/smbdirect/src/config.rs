@@ -1,10 +1,10 @@
-//! What one side brings to a connection, checked so that it advertises only what it can keep.
+//! The limits of one side, checked so that the side advertises only what its buffers can hold.
 //!
-//! `MaxFragmentedSize` is a promise: "a message of this size gets through to me". A receiver that
-//! may hold every fragment in its own receive buffer keeps the promise only when its buffers can
-//! hold the whole message while half of them are still out as credits. Linux once advertised
-//! 1 MiB over 255 buffers of 1364 bytes and could stall; it now advertises half their sum, and so
-//! do we, on both sides of the rule: in what we advertise and in what we believe.
+//! `MaxFragmentedSize` is a promise that the side can receive a message of this size. A receiver
+//! that may hold every fragment in a receive buffer of its own keeps the promise only if its buffers
+//! can hold the whole message while half of the buffers are granted as credits. Linux once advertised
+//! 1 MiB over 255 buffers of 1364 bytes and could stall; Linux now advertises half of the buffers' sum,
+//! and so does this crate. The crate also believes a peer's size only as far as that rule allows.
 //!
 //! Spec: MS-SMBD §3.1.1.1 (the abstract data model's limits), §3.1.5.6 and §3.1.5.7 (the floors).
 
@@ -13,15 +13,15 @@ use thiserror::Error;
 /// The limits one side offers. All sizes are in bytes and include the 24 bytes of header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Send credits to ask of the peer; the depth of messages we like to have in flight.
+    /// Send credits to request from the peer: the messages that this side wants in flight at once.
     pub send_credit_target: u16,
-    /// Most receive buffers this side will ever post on the connection.
+    /// Most receive buffers that this side ever posts on the connection.
     pub receive_credit_max: u16,
-    /// Largest single RDMA Send of ours.
+    /// Largest single RDMA Send of this side.
     pub send_size_max: u32,
     /// Size of each receive buffer before the peer's preference is known.
     pub receive_size_max: u32,
-    /// Largest SMB2 message we put together from fragments.
+    /// Largest SMB2 message that this side reassembles from fragments.
     pub fragmented_receive_size_max: u32,
     /// Largest single server-driven RDMA read or write.
     pub read_write_size_max: u32,
@@ -60,7 +60,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 255 credits each way, 8 KiB messages, as much reassembly as those buffers can hold.
+    /// 255 credits each way, messages of 8 KiB, and the fragmented size that those buffers can hold.
     fn default() -> Self {
         Self {
             send_credit_target: 255,
@@ -84,23 +84,23 @@ fn buffers_hold(credits: u16, size: u32) -> u64 {
     u64::from(credits) * u64::from(size) / 2
 }
 
-/// Why a [`Config`] cannot be used. Always the caller's own doing.
+/// The reason why a [`Config`] cannot be used. Every variant is the caller's fault.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A connection that asks for no credits could never send.
     #[error("{0} send credits asked for, at least {SEND_CREDITS_FLOOR} are needed")]
     ConfigSendCredits(u16),
-    /// Too few receive buffers to keep one in reserve and two with the peer.
+    /// Too few receive buffers to keep one buffer in reserve and two with the peer.
     #[error("{0} receive buffers, at least {RECEIVE_CREDITS_FLOOR} are needed")]
     ConfigReceiveCredits(u16),
-    /// A message size outside what every implementation must take and what we allow.
+    /// A message size below the floor of MS-SMBD or above [`MESSAGE_SIZE_MAX`].
     #[error("message size {0} is not within {MESSAGE_SIZE_FLOOR}..={MESSAGE_SIZE_MAX}")]
     ConfigMessageSize(u32),
-    /// A reassembled size outside what MS-SMBD demands and what we allow.
+    /// A reassembled size below the floor of MS-SMBD or above [`FRAGMENTED_SIZE_MAX`].
     #[error("fragmented size {0} is not within {FRAGMENTED_SIZE_FLOOR}..={FRAGMENTED_SIZE_MAX}")]
     ConfigFragmentedSize(u32),
-    /// The buffers cannot hold what would be advertised.
+    /// The buffers cannot hold a message of the advertised size.
     #[error("fragmented size {advertised} advertised, but half the receive buffers hold {held}")]
     ConfigBuffers {
         /// The fragmented size that was to be advertised.
@@ -108,23 +108,23 @@ pub enum ConfigError {
         /// Half of what all receive buffers hold together.
         held: u64,
     },
-    /// No RDMA read or write could ever be done.
+    /// The largest RDMA read or write is zero, so none could ever be done.
     #[error("the read and write size is zero")]
     ConfigReadWriteSize,
 }
 
 /// Smallest message size every implementation accepts (MS-SMBD §3.1.5.6), in bytes.
 pub const MESSAGE_SIZE_FLOOR: u32 = 128;
-/// Largest single message we send or receive: bounds one receive buffer. Captured Linux peers use
+/// Largest single message sent or received, which bounds one receive buffer. Captured Linux peers use
 /// 1364 bytes; 128 KiB leaves room for tests with very few, very large buffers.
 pub const MESSAGE_SIZE_MAX: u32 = 128 << 10;
 /// Smallest `MaxFragmentedSize` an implementation may advertise (MS-SMBD §3.1.5.6), in bytes.
 pub const FRAGMENTED_SIZE_FLOOR: u32 = 131_072;
-/// Largest message put together from fragments: bounds the reassembly buffer of one connection.
+/// Largest message reassembled from fragments, which bounds the reassembly buffer of one connection.
 /// SMB2 messages beyond it travel as RDMA reads and writes.
 pub const FRAGMENTED_SIZE_MAX: u32 = 1 << 20;
-/// Fewest receive buffers: two for the peer, so that an answer to a credit needs no answer, and
-/// one in reserve for the message that spends our own last credit.
+/// Fewest receive buffers: two for the peer, so that an answer to a credit needs no answer, and one
+/// in reserve, which the message that spends our last credit can grant.
 pub const RECEIVE_CREDITS_FLOOR: u16 = 3;
 const SEND_CREDITS_FLOOR: u16 = 1;
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_honest() {
+    fn the_default_config_passes_its_own_check() {
         assert_eq!(Config::default().check(), Ok(()));
     }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_out_of_range_is_named() {
+    fn each_limit_out_of_range_has_its_own_error() {
         let base = Config::default();
         let check = |config: Config| config.check().unwrap_err();
         assert_eq!(

@@ -40,16 +40,16 @@ pub struct Connection {
 /// A message in the caller's buffer, to be posted as one RDMA Send.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Transmit {
-    /// Bytes of it, from the start of the buffer.
+    /// Bytes of the message, from the start of the buffer.
     pub len: usize,
     /// The peer's token to invalidate with this Send.
     pub invalidate: Option<Token>,
-    /// The SMB2 message whose last fragment this is: its buffer may be used again.
+    /// The SMB2 message whose last fragment this message carries: its buffer may be used again.
     pub finished: Option<Vec<u8>>,
 }
 
 impl Connection {
-    /// Begins where a negotiation ended.
+    /// Starts a connection on the terms of a negotiation.
     pub fn new(agreement: Agreement, now: Instant) -> Self {
         let floor = MESSAGE_SIZE_FLOOR;
         Self {
@@ -78,18 +78,18 @@ impl Connection {
         self.queue.push(message, invalidate)
     }
 
-    /// Says that `count` more receive buffers are posted to the queue pair.
+    /// Tells the machine that the caller posted `count` more receive buffers to the queue pair.
     pub fn receives_posted(&mut self, count: u16) {
         self.credits.posted(count);
     }
 
-    /// Feeds what arrived in one receive buffer; hands out the SMB2 message it completes, if any.
+    /// Feeds the content of one receive buffer; returns the SMB2 message that it completes, if any.
     ///
-    /// The buffer is the caller's again as soon as the message was dealt with; once it is posted
-    /// anew, [`Connection::receives_posted`] makes a credit of it.
+    /// The caller may use the buffer again once it has processed the message; after the caller posts the
+    /// buffer again, [`Connection::receives_posted`] makes a credit of it.
     ///
     /// # Errors
-    /// Why the connection has to be dropped. It stays closed.
+    /// The reason why the caller has to drop the connection, which stays closed.
     pub fn handle_receive<'a>(
         &'a mut self,
         now: Instant,
@@ -109,7 +109,7 @@ impl Connection {
 
     /// Writes the next message into `out`, if one is due and may leave.
     ///
-    /// Call it until it returns `None`, or as long as the queue pair takes Sends.
+    /// The caller repeats the call until it returns `None`, or as long as the queue pair takes Sends.
     ///
     /// # Panics
     /// When `out` is smaller than the agreed `send_size_max`.
@@ -129,7 +129,7 @@ impl Connection {
         let header = DataTransfer {
             credits_requested: self.send_credit_target,
             credits_granted,
-            // Deviates: §3.1.5.8 has an answer ask for an answer in turn, without end.
+            // Deviates: by §3.1.5.8 an answer asks for an answer in turn, without end.
             response_requested: self.keepalive.is_due(),
             remaining,
         };
@@ -150,10 +150,10 @@ impl Connection {
         self.closed.is_none().then(|| self.keepalive.deadline())
     }
 
-    /// Tells the machine what time it is.
+    /// Tells the machine the present time.
     ///
     /// # Errors
-    /// Why the connection has to be dropped. It stays closed.
+    /// The reason why the caller has to drop the connection, which stays closed.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), CloseReason> {
         if let Some(reason) = self.closed {
             return Err(reason);
@@ -161,7 +161,7 @@ impl Connection {
         match self.keepalive.expire(now) {
             None => Ok(()),
             Some(Expired::Ask) => {
-                // Two minutes without a word: a quiet connection keeps no memory for nothing.
+                // After two minutes without a message the connection frees its unused memory.
                 self.reassembly.release();
                 Ok(())
             }
@@ -181,22 +181,22 @@ impl Connection {
         self.closed.get_or_insert(CloseReason::LocalClosed);
     }
 
-    /// Why the connection has ended, once it has.
+    /// The reason why the connection has ended, once it has ended.
     pub fn closed(&self) -> Option<CloseReason> {
         self.closed
     }
 
-    /// SMB2 messages that wait, the one being cut included.
+    /// SMB2 messages that wait to leave, including the message of which some fragments have left.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Messages we may send before the peer grants more.
+    /// Messages that this side may send before the peer grants more.
     pub fn send_credits(&self) -> u16 {
         self.credits.held()
     }
 
-    /// Messages the peer may send before we grant more.
+    /// Messages that the peer may send before this side grants more.
     pub fn receive_credits(&self) -> u16 {
         self.credits.with_peer()
     }
@@ -208,7 +208,7 @@ impl Connection {
             || self.credits.grant_due()
     }
 
-    /// Everything a message changes except the reassembly.
+    /// Applies every effect of a message except the reassembly.
     fn accept<'m>(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Credits: who may send how many messages, and when a message must carry some back.
+//! Credits: how many messages each side may send, and when a message must grant credits.
 //!
 //! ```text
 //!   receive buffers of ours              send credits of ours
@@ -10,16 +10,15 @@
 //!        +----- a message arrives -----+
 //! ```
 //!
-//! A credit stands for a receive buffer that is really posted and was never promised before.
+//! A credit stands for one receive buffer that is posted and that no other credit stands for.
 //! Three rules keep two sides from waiting for each other for ever:
 //!
-//! 1. The last credit is spent only on a message that grants at least one (§3.1.5.1): whoever
-//!    runs dry has just enabled the other side.
-//! 2. One buffer stays in reserve for that message, so that it never waits for the peer.
-//! 3. A peer left with nothing is given something without being asked, as soon as a buffer is
-//!    free; a peer left with half of what it asked for is given more once it has sent payload.
-//!    Messages without payload do not count for the second half, or two idle sides would hand
-//!    each other credits for ever.
+//! 1. A side spends its last credit only on a message that grants at least one credit (§3.1.5.1):
+//!    a side without credits has just enabled its peer.
+//! 2. One buffer stays in reserve for that grant, so that the message never waits for the peer.
+//! 3. A peer without credits gets some unasked, as soon as a buffer is free; a peer with at most half
+//!    of the credits that it requested gets more once it has sent payload. Messages without payload
+//!    do not count for the second part, or two idle sides would grant each other credits for ever.
 //!
 //! Spec: MS-SMBD §3.1.5.1, §3.1.5.8, §3.1.5.9.
 
@@ -50,12 +49,12 @@ impl Credits {
         }
     }
 
-    /// Messages we may send now.
+    /// Messages that this side may send now.
     pub(crate) fn held(&self) -> u16 {
         self.held
     }
 
-    /// Messages the peer may still send, as far as we know.
+    /// Messages that the peer may still send, as far as this side knows.
     pub(crate) fn with_peer(&self) -> u16 {
         self.with_peer
     }
@@ -65,12 +64,12 @@ impl Credits {
         self.available = self.available.saturating_add(count);
     }
 
-    /// The peer would like to hold `target` credits.
+    /// The peer requested to hold `target` credits.
     pub(crate) fn requested(&mut self, target: u16) {
         self.target = target.clamp(1, self.receive_max);
     }
 
-    /// The peer granted us `count` more.
+    /// The peer granted `count` more credits.
     pub(crate) fn gained(&mut self, count: u16) {
         self.held = self.held.saturating_add(count);
     }
@@ -82,17 +81,17 @@ impl Credits {
         Ok(())
     }
 
-    /// The grant of the negotiation response, which costs no credit. `None` without a buffer.
+    /// The grant of the negotiation response, which costs no credit. `None` if no buffer is posted.
     pub(crate) fn first_grant(&mut self) -> Option<u16> {
         let grant = self.next_grant();
         self.record(grant);
         (grant > 0).then_some(grant)
     }
 
-    /// Pays for one message and says how many credits it carries; `None` when it has to wait.
+    /// Spends a credit on one message and returns its grant; `None` if the message has to wait.
     pub(crate) fn spend(&mut self) -> Option<u16> {
         let grant = self.next_grant();
-        // MS-SMBD §3.1.5.1: the last credit must buy the peer one.
+        // MS-SMBD §3.1.5.1: a message that spends the last credit must grant one.
         if self.held == 0 || (self.held == 1 && grant == 0) {
             return None;
         }
@@ -101,7 +100,7 @@ impl Credits {
         Some(grant)
     }
 
-    /// Whether the peer should get credits even if there is nothing else to send.
+    /// Whether the peer should get credits even if this side has nothing else to send.
     pub(crate) fn grant_due(&self) -> bool {
         let needed =
             self.with_peer == 0 || (self.payload_since_grant && self.with_peer <= self.target / 2);
@@ -115,9 +114,9 @@ impl Credits {
         if must && grant == 0 { self.available.min(RESERVE) } else { grant }
     }
 
-    // Deviates: §3.1.5.8 takes what the peer asks for as it is. Where both sides hold one credit at most, the
-    // message that hands it over leaves its sender with none, who is handed it back at once, and so on for
-    // ever, with nothing to say. So whoever spends its last credit grants two.
+    // Deviates: §3.1.5.8 takes the peer's requested number as it is. Where both sides hold at most one credit,
+    // a message that grants the last credit leaves its sender without any, so the peer grants one back at
+    // once, and so on for ever between idle sides. So a side that spends its last credit grants two.
     fn target(&self) -> u16 {
         if self.held == 1 { self.target.max(2) } else { self.target }
     }
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_credit_buys_two_so_that_idle_sides_fall_silent() {
+    fn a_last_credit_grants_two_so_that_idle_sides_fall_silent() {
         let mut sides = [credits(1, 1, 8), credits(0, 1, 8)];
         sides[1].with_peer = 1;
         let mut messages = 0;
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_credit_waits_for_a_buffer_to_grant() {
+    fn a_last_credit_is_not_spent_without_a_buffer_to_grant() {
         let mut credits = credits(1, 10, 0);
         assert_eq!(credits.spend(), None);
         credits.posted(1);
@@ -199,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_credit_grants_even_when_the_peer_has_all_it_asked_for() {
+    fn a_last_credit_grants_even_if_the_peer_has_its_target() {
         let mut credits = credits(2, 2, 3);
         assert_eq!(credits.spend(), Some(2));
         assert_eq!(credits.spend(), Some(1));
     }
 
     #[test]
-    fn a_message_without_a_credit_is_the_peers_fault() {
+    fn a_message_without_a_credit_is_a_fault_of_the_peer() {
         let mut credits = credits(9, 10, 3);
         assert_eq!(credits.arrived(false), Err(CloseReason::PeerWithoutCredit));
         assert_eq!(credits.spend(), Some(2));
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_alone_are_sent_to_a_peer_that_ran_dry_or_used_half_on_payload() {
+    fn an_empty_message_grants_to_peers_with_no_or_half_their_credits() {
         let mut credits = credits(9, 4, 5);
         assert!(credits.grant_due(), "the peer has none yet");
         assert_eq!(credits.spend(), Some(4));
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_cannot_overflow_what_it_grants() {
+    fn grants_of_a_peer_cannot_overflow_the_credits_held() {
         let mut credits = credits(u16::MAX, 10, 10);
         credits.gained(u16::MAX);
         assert_eq!(credits.held(), u16::MAX);

@@ -1,4 +1,4 @@
-//! The message that carries everything after negotiation: payload, credits, keepalives.
+//! The only message after the negotiation: it carries payload, credits and keepalives.
 //!
 //! ```text
 //!  0      2      4      6      8            12           16           20       24
@@ -8,8 +8,8 @@
 //!  a message without payload ends at 20; with one, offset is 24
 //! ```
 //!
-//! `requested` is the total the sender would like to hold, `granted` an addition to what its peer
-//! holds, `remaining` what later fragments of the same SMB2 message still bring.
+//! `requested` is the total of credits that the sender wants to hold, `granted` the credits that its
+//! peer gains, `remaining` the bytes that later fragments of the same SMB2 message carry.
 //!
 //! Spec: MS-SMBD §2.2.3, §3.1.5.4 (sending), §3.1.5.8 (receiving). Little-endian.
 
@@ -33,29 +33,29 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == DataTransfer::LEN);
 
-/// A header that passed every check a receiver owes it, apart from those that need a connection.
+/// A header that passed every check of a receiver except those that need the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DataTransfer {
-    /// Send credits the sender would like to hold in total. Never zero.
+    /// Send credits that the sender wants to hold in total. Never zero.
     pub credits_requested: u16,
-    /// Send credits the receiver gains.
+    /// Send credits that the receiver gains.
     pub credits_granted: u16,
-    /// The sender wants to hear something soon.
+    /// The sender requests a message in answer.
     pub response_requested: bool,
-    /// Bytes of the same SMB2 message that later fragments bring.
+    /// Bytes of the same SMB2 message that later fragments carry.
     pub remaining: u32,
 }
 
 impl DataTransfer {
     /// Bytes of a message without payload.
     pub const LEN: usize = 20;
-    /// Where the payload of a message begins.
+    /// Offset at which the payload of a message begins.
     pub const PAYLOAD_OFFSET: usize = 24;
 
     /// Splits a received message into header and payload, trusting nothing in it.
     ///
     /// # Errors
-    /// Every rule of MS-SMBD §3.1.5.8 that can be judged without the connection.
+    /// A broken rule of MS-SMBD §3.1.5.8, of those that need no state of the connection.
     pub fn parse(message: &[u8]) -> Result<(Self, &[u8]), CloseReason> {
         let got = message.len();
         let (header, _) = Header::ref_from_prefix(message)
@@ -66,13 +66,13 @@ impl DataTransfer {
         let payload = payload_of(header, message)?;
         let remaining = header.remaining_data_length.get();
         if payload.is_empty() && remaining != 0 {
-            // MS-SMBD §3.1.5.4: a message without payload announces none either.
+            // MS-SMBD §3.1.5.4: a message without payload announces no further payload.
             return Err(CloseReason::PeerEmptyFragment(remaining));
         }
         let repr = Self {
             credits_requested: header.credits_requested.get(),
             credits_granted: header.credits_granted.get(),
-            // MS-SMBD §2.2.3: flags of later versions are not ours to judge.
+            // MS-SMBD §2.2.3: a receiver ignores unknown flags, which later versions may define.
             response_requested: header.flags.get() & RESPONSE_REQUESTED != 0,
             remaining,
         };
@@ -90,7 +90,7 @@ impl DataTransfer {
 
     /// Writes the header, and the padding if a payload of `payload_len` bytes follows it.
     ///
-    /// Returns how many bytes were written: the payload belongs behind them.
+    /// Returns the number of bytes written; the caller puts the payload behind them.
     pub fn emit(&self, payload_len: u32, out: &mut [u8; Self::PAYLOAD_OFFSET]) -> usize {
         let with_payload = payload_len != 0;
         let header = Header {
@@ -120,7 +120,7 @@ fn payload_of<'a>(header: &Header, message: &'a [u8]) -> Result<&'a [u8], CloseR
     let start = usize::try_from(offset).map_err(|_| beyond)?;
     let end = usize::try_from(end).map_err(|_| beyond)?;
     let payload = message.get(start..end).ok_or(beyond)?;
-    // Stricter than §3.1.5.8, which would let the header be its own payload.
+    // This check is stricter than §3.1.5.8, which lets the payload begin inside the header.
     if !payload.is_empty() && start < DataTransfer::PAYLOAD_OFFSET {
         return Err(CloseReason::PeerPayloadInHeader(offset));
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_message_that_announces_more_is_refused() {
+    fn an_empty_message_that_announces_further_payload_is_refused() {
         let mut message = KEEPALIVE;
         message[8] = 9;
         assert_eq!(DataTransfer::parse(&message), Err(CloseReason::PeerEmptyFragment(9)));

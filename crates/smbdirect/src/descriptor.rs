@@ -45,7 +45,7 @@ impl fmt::Display for Token {
 /// One piece of peer memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BufferDescriptor {
-    /// Place in the region, as the peer's adapter counts. Bytes.
+    /// Offset in the region in bytes, as the peer's adapter counts.
     pub offset: u64,
     /// The region.
     pub token: Token,
@@ -57,7 +57,7 @@ impl BufferDescriptor {
     /// Bytes a descriptor takes on the wire.
     pub const LEN: usize = 16;
 
-    /// Writes the descriptor. The inverse of [`Descriptors::parse`] for one.
+    /// Writes the descriptor. The inverse of [`Descriptors::parse`] for one descriptor.
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let wire = Wire {
             offset: U64::new(self.offset),
@@ -78,7 +78,7 @@ impl From<&Wire> for BufferDescriptor {
     }
 }
 
-/// The descriptors of one request, checked and read where they lie.
+/// The descriptors of one request, checked, and read in the bytes of the request.
 #[derive(Clone, Copy)]
 pub struct Descriptors<'a> {
     wire: &'a [Wire],
@@ -89,7 +89,7 @@ impl<'a> Descriptors<'a> {
     /// Reads the channel information of a request.
     ///
     /// # Errors
-    /// Anything but one to [`DESCRIPTORS_MAX`] whole descriptors, or one whose range wraps.
+    /// Anything but one to [`DESCRIPTORS_MAX`] whole descriptors, or a descriptor whose range wraps.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DescriptorError> {
         let wire = <[Wire]>::ref_from_bytes(bytes)
             .map_err(|_| DescriptorError::PeerLength(bytes.len()))?;
@@ -108,18 +108,18 @@ impl<'a> Descriptors<'a> {
         Ok(Self { wire, total })
     }
 
-    /// How many there are: at least one.
+    /// Number of descriptors: at least one.
     #[expect(clippy::len_without_is_empty, reason = "never empty by construction")]
     pub fn len(&self) -> usize {
         self.wire.len()
     }
 
-    /// Bytes they name together.
+    /// Bytes that all descriptors name together.
     pub fn total_length(&self) -> u64 {
         self.total
     }
 
-    /// The token of the first, which is the one to invalidate when the request is answered
+    /// The token of the first descriptor, which the answer to the request invalidates
     /// (MS-SMB2 §3.3.5.12 and §3.3.5.13, `SMB2_CHANNEL_RDMA_V1_INVALIDATE`).
     pub fn first_token(&self) -> Token {
         BufferDescriptor::from(&self.wire[0]).token
@@ -153,13 +153,13 @@ impl fmt::Debug for Descriptors<'_> {
 /// A contiguous part of one descriptor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RemotePiece {
-    /// Where it begins in the range the descriptors form. Bytes.
+    /// Offset of the piece in the range that the descriptors form, in bytes.
     pub position: u64,
-    /// Where it begins in the peer's region. Bytes.
+    /// Offset of the piece in the peer's region, in bytes.
     pub offset: u64,
     /// The region.
     pub token: Token,
-    /// Bytes of it. Never zero.
+    /// Length of the piece in bytes. Never zero.
     pub length: u32,
 }
 
@@ -197,28 +197,28 @@ impl Iterator for RemotePieces<'_> {
     }
 }
 
-/// Why a request's descriptors are refused. The SMB2 layer answers, the connection goes on.
+/// The reason why a request's descriptors are refused. The SMB2 layer answers, and the connection continues.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DescriptorError {
     /// Not a whole number of descriptors.
     #[error("peer sent {0} bytes of descriptors, not a multiple of 16")]
     PeerLength(usize),
-    /// None at all, or more than we walk.
+    /// No descriptor, or more than [`DESCRIPTORS_MAX`].
     #[error("peer sent {0} descriptors, 1 to {DESCRIPTORS_MAX} are allowed")]
     PeerCount(usize),
     /// A descriptor reaches past the end of the address space.
     #[error("peer's descriptor wraps: offset {offset:#x}, length {length}")]
     PeerWraps {
-        /// Where it begins.
+        /// Offset of the descriptor.
         offset: u64,
-        /// Its length.
+        /// Length of the descriptor in bytes.
         length: u32,
     },
     /// The descriptors name less memory than the request moves.
     #[error("peer offered {total} bytes, {length} at {position} are needed")]
     PeerRange {
-        /// Where the transfer begins.
+        /// Position of the first byte of the transfer.
         position: u64,
         /// Bytes to transfer.
         length: u64,
@@ -228,7 +228,7 @@ pub enum DescriptorError {
 }
 
 /// Most descriptors in one request. Captured Linux peers send one. Each costs
-/// one RDMA operation, so the cap also bounds what a request can make us queue.
+/// one RDMA operation, so the cap also bounds the operations that a request can queue.
 pub const DESCRIPTORS_MAX: usize = 256;
 
 #[cfg(test)]
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn several_descriptors_are_walked_as_one_range() {
+    fn several_descriptors_form_one_range() {
         let bytes = list(&[(1000, 1, 10), (0, 9, 0), (2000, 2, 20), (3000, 3, 30)]);
         let descriptors = Descriptors::parse(&bytes).unwrap();
         let walk = |position, length| -> Vec<_> {

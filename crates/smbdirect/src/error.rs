@@ -1,7 +1,7 @@
-//! Why a connection ended, and on whose account.
+//! The reason why a connection ended, and the side that caused the end.
 //!
 //! SMB Direct has no error message: apart from one refused version, every broken rule ends in a
-//! dropped connection. The reason therefore stays on this side, for the log and the tests.
+//! dropped connection. The peer never learns the reason, which is for the log and the tests.
 //!
 //! Spec: MS-SMBD §3.1.5.6 to §3.1.5.8 (what a receiver must verify), §3.1.7 (timers).
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::negotiate::Status;
 
-/// Why the connection cannot go on. Nothing was placed or delivered from the message at fault.
+/// The reason why the connection ended. Nothing of the offending message was placed or delivered.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -18,18 +18,18 @@ pub enum CloseReason {
     PeerTruncated {
         /// Bytes the fixed part takes.
         need: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
-    /// A message is larger than the receive buffers the peer was told of.
+    /// A message is larger than the agreed size of a receive buffer.
     #[error("peer sent a message of {got} bytes, {max} were agreed")]
     PeerOversized {
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
         /// Bytes agreed in the negotiation.
         max: u32,
     },
-    /// The peer's range of versions does not include ours. The one fault that is answered.
+    /// The peer's range of versions does not include ours. An acceptor answers this fault only.
     #[error("peer speaks versions {min:#06x} to {max:#06x}, not 0x0100")]
     PeerVersion {
         /// Lowest version the peer speaks.
@@ -37,10 +37,10 @@ pub enum CloseReason {
         /// Highest version the peer speaks.
         max: u16,
     },
-    /// The peer asks for no credits, so it could never be answered.
+    /// The peer requests no credits, so nobody could answer it.
     #[error("peer requested no credits")]
     PeerRequestsNoCredits,
-    /// The acceptor let us in but gave us nothing to send with.
+    /// The acceptor accepted the connection but granted no credits.
     #[error("peer granted no credits in its negotiation response")]
     PeerGrantsNoCredits,
     /// The peer receives less than every implementation must.
@@ -49,18 +49,18 @@ pub enum CloseReason {
     /// The peer reassembles less than every implementation must.
     #[error("peer reassembles at most {0} bytes, 131072 are required")]
     PeerFragmentedSize(u32),
-    /// The acceptor wants to send more than we said we receive.
+    /// The acceptor's preferred send size exceeds our receive size.
     #[error("peer prefers to send {preferred} bytes, we receive {max}")]
     PeerPreferredSendSize {
-        /// What the peer announced.
+        /// The size that the peer announced, in bytes.
         preferred: u32,
-        /// What we announced.
+        /// The size that this side announced, in bytes.
         max: u32,
     },
-    /// The acceptor refused us.
+    /// The acceptor refused the connection.
     #[error("peer refused the negotiation with status {0}")]
     PeerRefused(Status),
-    /// A negotiation message came when none was owed.
+    /// A negotiation message came when none was due.
     #[error("peer sent a negotiation message out of turn")]
     PeerOutOfTurn,
     /// The peer did not negotiate within the time allowed.
@@ -75,20 +75,20 @@ pub enum CloseReason {
     /// The payload would end behind the message.
     #[error("peer's payload ends at {end}, its message at {got}")]
     PeerPayloadBeyondEnd {
-        /// Where the payload would end.
+        /// Offset at which the payload would end.
         end: u64,
-        /// Where the message ends.
+        /// Length of the message in bytes.
         got: usize,
     },
     /// A message without payload claims that payload follows.
     #[error("peer announced {0} more bytes in a message without payload")]
     PeerEmptyFragment(u32),
-    /// The whole message would be larger than we said we reassemble.
+    /// The whole message would be larger than the agreed fragmented size.
     #[error("peer began a message of {total} bytes, {max} were agreed")]
     PeerFragmentedTooLong {
         /// Length of the whole message, as claimed.
         total: u64,
-        /// Length we agreed to.
+        /// The agreed fragmented size.
         max: u32,
     },
     /// A fragment does not continue the message before it.
@@ -96,16 +96,16 @@ pub enum CloseReason {
     PeerFragmentMismatch {
         /// Bytes that were still missing.
         expected: u32,
-        /// Bytes the fragment says were missing, itself included.
+        /// Bytes missing as the header of the fragment says, the fragment included.
         claimed: u64,
     },
     /// The peer sent a message without having a credit for it.
     #[error("peer sent a message without a credit")]
     PeerWithoutCredit,
-    /// The peer said nothing for the idle time and did not answer the keepalive either.
+    /// The peer sent nothing for the idle time and did not answer the keepalive.
     #[error("peer did not answer the keepalive")]
     PeerSilent,
-    /// The peer said nothing because we never gave it a receive buffer to say it in.
+    /// The peer sent nothing because this side left it without credits.
     #[error("peer was left without credits until the idle time passed")]
     LocalReceivesWithheld,
     /// The caller closed the connection.
@@ -113,7 +113,7 @@ pub enum CloseReason {
     LocalClosed,
 }
 
-/// Who caused a connection to end.
+/// The side that caused a connection to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Blame {
     /// The other side broke a rule, refused, or went silent.
@@ -123,7 +123,7 @@ pub enum Blame {
 }
 
 impl CloseReason {
-    /// On whose account the connection ended.
+    /// The side that caused the connection to end.
     pub fn blame(self) -> Blame {
         match self {
             Self::LocalReceivesWithheld | Self::LocalClosed => Blame::Local,

@@ -14,19 +14,19 @@
 
 use std::time::{Duration, Instant};
 
-/// What is known of the peer's health.
+/// The state of the keepalive of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keepalive {
     state: State,
     deadline: Instant,
 }
 
-/// What has to be done when a deadline passed.
+/// The action that is due when a deadline has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Expired {
-    /// Ask the peer for a sign of life.
+    /// Ask the peer for an answer.
     Ask,
-    /// Give the peer up.
+    /// End the connection.
     GiveUp,
 }
 
@@ -38,12 +38,12 @@ enum State {
 }
 
 impl Keepalive {
-    /// The peer was heard at `now`.
+    /// The state after a message of the peer arrived at `now`.
     pub(crate) fn heard(now: Instant) -> Self {
         Self { state: State::Heard, deadline: now + IDLE_TIMEOUT }
     }
 
-    /// When [`Keepalive::expire`] next has something to say.
+    /// When [`Keepalive::expire`] next has an action to return.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -53,13 +53,13 @@ impl Keepalive {
         self.state == State::Due
     }
 
-    /// The question was sent. The time for the answer already runs: a question that cannot even
-    /// be sent for want of credits is as bad a sign as one that is not answered.
+    /// Notes that the question was sent. The time for the answer already runs: a question that
+    /// cannot be sent for want of credits ends the connection like a question without an answer.
     pub(crate) fn asked(&mut self) {
         self.state = State::Asked;
     }
 
-    /// Looks at the clock.
+    /// Returns the action that is due at `now`, if any.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<Expired> {
         if now < self.deadline {
             return None;
@@ -74,9 +74,9 @@ impl Keepalive {
     }
 }
 
-/// How long a peer may say nothing before it is asked (MS-SMBD §3.1.2.2; Windows and Linux alike).
+/// Time without a message after which the peer is asked (MS-SMBD §3.1.2.2; Windows and Linux alike).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a peer may take to answer. Our choice.
+/// Time that a peer has to answer. MS-SMBD leaves the value open.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_first_questioned_and_then_final() {
+    fn a_silent_peer_is_asked_once_and_then_given_up() {
         let start = Instant::now();
         let mut keepalive = Keepalive::heard(start);
         assert_eq!(keepalive.expire(start + IDLE_TIMEOUT - Duration::from_nanos(1)), None);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_never_left_ends_the_same_way() {
+    fn a_keepalive_that_cannot_be_sent_ends_the_connection_alike() {
         let start = Instant::now();
         let mut keepalive = Keepalive::heard(start);
         assert_eq!(keepalive.expire(start + IDLE_TIMEOUT), Some(Expired::Ask));

@@ -3,14 +3,14 @@
 //! Bytes and the time go in, bytes and deadlines come out; the caller owns the queue pair, the
 //! receive buffers and the clock. A tour in the order of a connection's life:
 //!
-//! 1. [`Config`] says what this side wants; it refuses to promise what its buffers cannot hold.
+//! 1. [`Config`] holds the limits of this side; it refuses sizes that the side's buffers cannot hold.
 //! 2. [`Initiator`] or [`Acceptor`] exchanges [`NegotiateRequest`] and [`NegotiateResponse`], the
 //!    only two messages that are not [`DataTransfer`]s, and ends in an [`Agreement`].
 //! 3. [`Connection`] carries whole SMB2 messages from then on: it cuts them into fragments
 //!    straight into the caller's transmit buffer, puts received fragments together, grants and
 //!    spends credits, and notices a peer that has gone silent.
 //! 4. [`Descriptors`] name peer memory inside SMB2 READ and WRITE, for the server's RDMA.
-//! 5. [`CloseReason`] says why a connection ended and [`Blame`] on whose account.
+//! 5. [`CloseReason`] says why a connection ended and [`Blame`] which side caused the end.
 //!
 //! ```text
 //!   caller                       Connection                            peer

@@ -1,7 +1,7 @@
-//! Puts the fragments of an SMB2 message together, in one bounded buffer per connection.
+//! Reassembles the fragments of an SMB2 message, in one bounded buffer per connection.
 //!
-//! A message of one fragment is handed on where it lies, without a copy. The buffer grows with
-//! what has arrived, never with what was announced, so an announcement costs a peer as much as us.
+//! A message of one fragment stays in its receive buffer and is not copied. The reassembly buffer grows
+//! with the bytes received, never with the announced length: an announcement alone costs no memory.
 //!
 //! Spec: MS-SMBD §3.1.5.8.
 
@@ -17,12 +17,12 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
-    /// For messages of at most `size_max` bytes.
+    /// An empty reassembly for messages of at most `size_max` bytes.
     pub(crate) fn new(size_max: u32) -> Self {
         Self { buffer: Vec::new(), missing: 0, size_max }
     }
 
-    /// Takes one fragment; hands out the message when this was its last.
+    /// Takes one fragment; returns the message after its last fragment.
     pub(crate) fn push<'a>(
         &'a mut self,
         header: &DataTransfer,
@@ -57,7 +57,7 @@ impl Reassembly {
         }
     }
 
-    /// Grows by doubling, but never beyond the message at hand.
+    /// Grows the buffer by doubling, but never beyond the length of the present message.
     fn append(&mut self, payload: &[u8]) {
         let need = self.buffer.len() + payload.len();
         if need > self.buffer.capacity() {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_fragment_is_handed_on_where_it_lies() {
+    fn a_message_of_one_fragment_is_not_copied() {
         let mut reassembly = Reassembly::new(100);
         let payload = [7; 100];
         let message = reassembly.push(&fragment(0), &payload).unwrap().unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_joined_in_order_and_the_buffer_serves_again() {
+    fn fragments_are_joined_in_order_and_the_buffer_is_reused() {
         let mut reassembly = Reassembly::new(100);
         for _ in 0..2 {
             assert_eq!(reassembly.push(&fragment(3), b"ab"), Ok(None));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_what_arrived_and_not_what_was_announced() {
+    fn memory_grows_with_received_bytes_and_not_with_announced_bytes() {
         let mut reassembly = Reassembly::new(1 << 20);
         reassembly.push(&fragment((1 << 20) - 64), &[0; 64]).unwrap();
         assert!(reassembly.buffer.capacity() <= 128);

@@ -4,8 +4,8 @@
 //!   front of the queue: |#### sent ####|-- next fragment --|-------- remaining --------|
 //! ```
 //!
-//! A message is copied once, from here into the caller's transmit buffer. The token to invalidate
-//! travels with the last fragment: only then has the peer everything the operation was about.
+//! A message is copied once, from the queue into the caller's transmit buffer. The token to
+//! invalidate goes with the last fragment, because only then the peer has the whole answer.
 //!
 //! Spec: MS-SMBD §3.1.4.2, §3.1.5.4.
 
@@ -33,25 +33,25 @@ struct Outgoing {
 /// One fragment, already copied out.
 #[derive(Debug)]
 pub(crate) struct Fragment {
-    /// Bytes of it.
+    /// Bytes of the fragment.
     pub(crate) len: u32,
-    /// Bytes of the message after it.
+    /// Bytes of the message behind the fragment.
     pub(crate) remaining: u32,
-    /// The message, when this was its last fragment.
+    /// The message, if this fragment was its last.
     pub(crate) finished: Option<Finished>,
 }
 
 /// A message that has left.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Its bytes, for the caller to use again.
+    /// The buffer of the message, for the caller to use again.
     pub(crate) message: Vec<u8>,
-    /// What to invalidate at the peer.
+    /// The token of the peer to invalidate.
     pub(crate) invalidate: Option<Token>,
 }
 
 impl SendQueue {
-    /// For messages of at most `size_max` bytes.
+    /// An empty queue for messages of at most `size_max` bytes.
     pub(crate) fn new(size_max: u32) -> Self {
         Self { messages: VecDeque::new(), sent: 0, size_max }
     }
@@ -105,30 +105,30 @@ fn narrow(len: usize) -> u32 {
     u32::try_from(len).expect("push admits no message longer than a u32")
 }
 
-/// A message that was not taken, and why. The message comes back untouched.
+/// A message that the queue did not take, with the reason. The message is unchanged.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("message of {} bytes not queued: {reason}", message.len())]
 pub struct Unsent {
-    /// Why it was not taken.
+    /// The reason.
     #[source]
     pub reason: SendError,
     /// The message.
     pub message: Vec<u8>,
 }
 
-/// Why a message was not taken.
+/// The reason why the queue did not take a message.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no empty SMB2 message.
+    /// The message is empty, which no SMB2 message is.
     #[error("it is empty")]
     ConfigEmpty,
-    /// The peer said it does not reassemble messages of this size.
+    /// The message is larger than the peer reassembles.
     #[error("it has {len} bytes, the peer takes {max}")]
     ConfigTooLong {
         /// Bytes of the message.
         len: usize,
-        /// Bytes the peer takes.
+        /// The largest message that the peer reassembles, in bytes.
         max: u32,
     },
     /// The queue is full: try again when messages have left.
@@ -139,7 +139,7 @@ pub enum SendError {
     Closed(CloseReason),
 }
 
-/// Most messages waiting on one connection. SMB2 credits keep a well-behaved user far below it.
+/// Most messages that wait on one connection. SMB2 credits keep a well-behaved peer far below this bound.
 pub const SEND_QUEUE_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_cut_and_its_token_goes_with_the_last_piece() {
+    fn a_message_is_cut_and_its_last_fragment_carries_the_token() {
         let mut queue = SendQueue::new(100);
         queue.push(b"abcde".to_vec(), Some(Token(7))).unwrap();
         queue.push(b"f".to_vec(), None).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_comes_back() {
+    fn a_message_that_cannot_be_queued_is_returned() {
         let mut queue = SendQueue::new(4);
         let reason = |queue: &mut SendQueue, len| {
             queue.push(vec![0; len], None).map_err(|unsent| (unsent.reason, unsent.message.len()))

@@ -1,6 +1,6 @@
-//! What the Linux kernel really sends, fed to our machines.
+//! Feeds captured conversations of the Linux kernel to the machines of this crate.
 //!
-//! The fixtures are conversations of cifs.ko and ksmbd; each test says in which role we take part.
+//! The fixtures are conversations of cifs.ko and ksmbd; each test names the side that the crate takes.
 
 #![cfg(test)]
 
@@ -38,7 +38,7 @@ fn agree_as_initiator(now: Instant, response: &[u8]) -> Agreement {
     initiator.handle_receive(now, response).unwrap()
 }
 
-/// Feeds one side of a conversation to a connection; returns the SMB2 messages it made of it.
+/// Feeds one side of a conversation to a connection; returns the SMB2 messages that it reassembled.
 fn feed<'a>(
     agreement: Agreement,
     now: Instant,
@@ -95,7 +95,7 @@ fn a_ksmbd_server_is_understood_from_negotiation_to_rdma_io() {
 }
 
 #[test]
-fn a_signed_write_in_fragments_is_put_together() {
+fn a_signed_write_in_fragments_is_reassembled() {
     let now = Instant::now();
     let request = &captured(LINUX_7_2)[0].bytes;
     let agreement = agree_as_acceptor(now, request);
@@ -144,7 +144,7 @@ fn ksmbd_invalidates_the_token_of_the_request_it_answers() {
             Ok(parsed) if message.bytes[..2] != [0, 1] => parsed,
             _ => continue,
         };
-        // SMB2 READ and WRITE carry their descriptors behind the 48 bytes of their body.
+        // SMB2 READ and WRITE carry their descriptors behind their body of 48 bytes.
         if message.from_initiator && payload.len() == 128 && [8, 9].contains(&payload[12]) {
             let descriptors = smbdirect::Descriptors::parse(&payload[112..]).unwrap();
             offered = Some(descriptors.first_token());

@@ -1,4 +1,4 @@
-//! A peer that breaks a rule is dropped for that reason, and nothing more is done for it.
+//! A connection whose peer breaks a rule ends with the right reason and sends nothing more.
 
 #![cfg(test)]
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 use smbdirect::{Blame, CloseReason, Config, Connection, KEEPALIVE_TIMEOUT, SendError};
 use support::{Endpoint, Sent, Wire};
 
-/// The acceptor's connection, its initiator silent from here on.
+/// The acceptor's connection after the negotiation; its initiator sends nothing more.
 fn established() -> (Connection, Instant) {
     let mut wire = Wire::establish([Config::default(), Config::default()]);
     wire.settle();
@@ -86,7 +86,7 @@ fn a_peer_that_sends_more_than_it_was_granted_is_dropped() {
     assert_eq!(dropped_for(&messages), CloseReason::PeerWithoutCredit);
 }
 
-/// Lets the peer use every credit it has, without posting a buffer again.
+/// Lets the peer use every credit that it has, without posting a buffer again.
 fn drain(end: &mut Endpoint, now: Instant) {
     while end.connection.receive_credits() > 0 {
         let empty = Sent { bytes: message((255, 0, 0, 0, 0, 0), 0), invalidate: None };
@@ -120,7 +120,7 @@ fn the_last_credit_is_not_spent_on_a_message_that_grants_nothing() {
 }
 
 #[test]
-fn an_answer_asked_for_is_given_once_and_asks_for_none() {
+fn a_requested_answer_is_sent_once_and_requests_none() {
     let (mut connection, now) = established();
     let asks = message((255, 0, 1, 0, 0, 0), 0);
     assert_eq!(connection.handle_receive(now, &asks), Ok(None));
@@ -131,7 +131,7 @@ fn an_answer_asked_for_is_given_once_and_asks_for_none() {
 }
 
 #[test]
-fn a_peer_that_was_never_given_a_buffer_is_not_blamed_for_its_silence() {
+fn the_silence_of_a_peer_without_credits_is_a_local_fault() {
     let mut wire = Wire::establish([Config::default(), Config::default()]);
     wire.settle();
     let acceptor = &mut wire.ends[1];
@@ -143,7 +143,7 @@ fn a_peer_that_was_never_given_a_buffer_is_not_blamed_for_its_silence() {
 }
 
 #[test]
-fn a_connection_closed_here_says_so() {
+fn a_connection_closed_by_the_caller_has_that_reason() {
     let (mut connection, now) = established();
     connection.close();
     assert_eq!(connection.closed(), Some(CloseReason::LocalClosed));

@@ -31,7 +31,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Few, very large buffers on paper; the peer's small sends make them few and small in fact.
+/// Few, very large buffers; the agreement makes them small, because the peer's sends are small.
 fn tiny_config() -> impl Strategy<Value = Config> {
     (1..8_u16, 3..9_u16, 128..500_u32).prop_map(|(target, buffers, size)| Config {
         send_credit_target: target,
@@ -43,7 +43,7 @@ fn tiny_config() -> impl Strategy<Value = Config> {
     })
 }
 
-/// A message that says who sent it and as the how many-th.
+/// A message whose bytes name its sender and its number.
 fn message(side: usize, number: usize, len: usize) -> Vec<u8> {
     let seed = side * 131 + number * 17;
     (0..len).map(|at| u8::try_from((seed + at * 7) % 251).unwrap()).collect()
@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_arrives_in_order_however_few_the_credits(
+    fn messages_arrive_in_order_however_few_the_credits(
         configs in [tiny_config(), tiny_config()],
         operations in prop::collection::vec(operation(), 0..200),
     ) {
@@ -94,14 +94,14 @@ proptest! {
         for side in [0, 1] {
             prop_assert_eq!(&wire.ends[1 - side].received, &[message(side, 0, 131_072)]);
         }
-        // Empty messages exist only to grant: at most about one for each message with payload.
+        // Empty messages only grant credits: at most about one for each message with payload.
         let [empty, with_payload] = wire.transmitted;
         prop_assert!(empty <= with_payload + 8, "{} empty, {} with payload", empty, with_payload);
     }
 }
 
 #[test]
-fn two_idle_sides_exchange_one_keepalive_in_two_minutes_and_live() {
+fn two_idle_sides_exchange_one_keepalive_in_two_minutes() {
     let mut wire = Wire::establish([Config::default(), Config::default()]);
     wire.settle();
     let before = wire.transmitted[0];
@@ -111,7 +111,7 @@ fn two_idle_sides_exchange_one_keepalive_in_two_minutes_and_live() {
 }
 
 #[test]
-fn a_default_pair_at_rest_has_granted_what_was_asked_for() {
+fn two_default_sides_at_rest_hold_the_credits_they_requested() {
     let mut wire = Wire::establish([Config::default(), Config::default()]);
     wire.settle();
     for end in &wire.ends {
@@ -121,7 +121,7 @@ fn a_default_pair_at_rest_has_granted_what_was_asked_for() {
 }
 
 #[test]
-fn a_wire_that_was_cut_is_noticed_after_the_idle_and_the_answer_time() {
+fn a_cut_wire_ends_the_connection_after_idle_and_answer_time() {
     let mut wire = Wire::establish([Config::default(), Config::default()]);
     wire.settle();
     let connection = &mut wire.ends[0].connection;

@@ -1,4 +1,4 @@
-//! The side that was called: judges the request, answers it, or drops the connection.
+//! The side that was called: it checks the request, answers it, or drops the connection.
 //!
 //! ```text
 //!              handle_receive               poll_transmit
@@ -13,8 +13,8 @@
 //!                                             +--------+
 //! ```
 //!
-//! The response carries the first credits, so it waits until receive buffers are posted: no
-//! credit may reach the peer before, and none but those may be in it.
+//! The response grants the first credits, so the acceptor sends the response only after the caller
+//! posted receive buffers; it grants no more credits than there are posted buffers.
 //!
 //! Spec: MS-SMBD §3.1.5.3, §3.1.5.6, §3.1.7.1.
 
@@ -45,25 +45,25 @@ enum State {
 }
 
 impl Acceptor {
-    /// Waits for a request from `now` on, to be answered within what `config` says.
+    /// Waits for a request from `now` on, which the acceptor answers within the limits of `config`.
     ///
     /// # Errors
-    /// When `config` promises what it cannot keep.
+    /// When `config` promises sizes that its buffers cannot hold.
     pub fn new(config: Config, now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         let deadline = now + NEGOTIATE_TIMEOUT;
         Ok(Self { config, posted: 0, state: State::Waiting { deadline } })
     }
 
-    /// Says that `count` more receive buffers are posted, beside the one for the request.
+    /// Tells the machine that the caller posted `count` more receive buffers, beside that for the request.
     pub fn receives_posted(&mut self, count: u16) {
         self.posted = self.posted.saturating_add(count);
     }
 
-    /// Feeds the peer's first message. On success a response is due, which may be a refusal.
+    /// Feeds the peer's first message. After `Ok` a response is due, which may be a refusal.
     ///
     /// # Errors
-    /// Why the connection has to be dropped without a response.
+    /// The reason why the caller has to drop the connection without a response.
     pub fn handle_receive(&mut self, now: Instant, message: &[u8]) -> Result<(), CloseReason> {
         self.handle_timeout(now);
         let reason = match self.state {
@@ -72,7 +72,7 @@ impl Acceptor {
                     self.state = State::Answering(self.agree(request));
                     return Ok(());
                 }
-                // MS-SMBD §3.1.5.6: the version is the only fault that is answered.
+                // MS-SMBD §3.1.5.6: the acceptor answers no fault but a wrong version.
                 Err(reason @ CloseReason::PeerVersion { .. }) => {
                     self.state = State::Refusing(reason);
                     return Ok(());
@@ -88,7 +88,7 @@ impl Acceptor {
         Err(reason)
     }
 
-    /// The response to send now, if one is due. [`Acceptor::outcome`] says what follows it.
+    /// The response to send now, if a response is due. [`Acceptor::outcome`] says what follows it.
     pub fn poll_transmit(&mut self) -> Option<NegotiateResponse> {
         match &mut self.state {
             State::Answering(agreement) => {
@@ -118,14 +118,14 @@ impl Acceptor {
         }
     }
 
-    /// Tells the machine what time it is.
+    /// Tells the machine the present time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.state = State::Failed(CloseReason::PeerNegotiateTimeout);
         }
     }
 
-    /// How it ended, once it has: after the response has left, if there was one to send.
+    /// The outcome of the negotiation, once there is one: after the response has left, if one was due.
     pub fn outcome(&self) -> Option<Result<Agreement, CloseReason>> {
         match self.state {
             State::Waiting { .. } | State::Answering(_) | State::Refusing(_) => None,
@@ -136,7 +136,7 @@ impl Acceptor {
 
     fn agree(&self, request: NegotiateRequest) -> Agreement {
         let mut agreement = Agreement::between(&self.config, request.offer);
-        // Smaller receive buffers hold less: the answer promises no more than they do.
+        // Smaller receive buffers hold less: the response promises no larger message than they hold.
         let honest =
             honest_fragmented_size(self.config.receive_credit_max, agreement.receive_size_max);
         agreement.fragmented_receive_size_max = agreement.fragmented_receive_size_max.min(honest);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_response_adapts_the_sizes_and_promises_only_what_the_buffers_hold() {
+    fn the_response_adapts_sizes_and_advertises_only_what_buffers_hold() {
         let now = Instant::now();
         let mut acceptor = acceptor(now);
         acceptor.receives_posted(255);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_answered_and_then_dropped() {
+    fn a_request_of_another_version_is_refused_and_then_dropped() {
         let now = Instant::now();
         let mut acceptor = acceptor(now);
         let mut request = bytes(CIFS);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn other_faults_are_dropped_without_an_answer() {
+    fn a_request_with_another_fault_is_dropped_without_an_answer() {
         let now = Instant::now();
         let mut acceptor = acceptor(now);
         let mut request = bytes(CIFS);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_request_is_out_of_turn() {
+    fn a_second_negotiate_request_is_out_of_turn() {
         let now = Instant::now();
         let mut acceptor = acceptor(now);
         acceptor.handle_receive(now, &bytes(CIFS)).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_never_asks_is_dropped_at_the_deadline() {
+    fn an_initiator_that_sends_no_request_is_dropped_at_the_deadline() {
         let now = Instant::now();
         let mut acceptor = acceptor(now);
         let deadline = now + Duration::from_secs(120);

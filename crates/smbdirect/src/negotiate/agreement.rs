@@ -1,7 +1,7 @@
-//! What both sides keep to once they have negotiated.
+//! The limits that bind both sides after the negotiation.
 //!
-//! Each side is bound by the smaller of what it wants to send and what the other receives, and
-//! need not keep receive buffers larger than what the other wants to send.
+//! Each side sends at most the smaller of its own send size and the receive size of its peer, and
+//! needs no receive buffers larger than the send size of its peer.
 //!
 //! Spec: MS-SMBD §3.1.5.6 and §3.1.5.7, last paragraphs.
 
@@ -12,13 +12,13 @@ use crate::credits::Credits;
 /// The limits of an established connection. All sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreement {
-    /// Largest single message we send, header included.
+    /// Largest single message that this side sends, header included.
     pub send_size_max: u32,
-    /// Largest single message we receive, header included: the size of a receive buffer.
+    /// Largest single message that this side receives, header included: the size of a receive buffer.
     pub receive_size_max: u32,
-    /// Largest SMB2 message we send in fragments.
+    /// Largest SMB2 message that this side sends in fragments.
     pub fragmented_send_size_max: u32,
-    /// Largest SMB2 message we put together from fragments.
+    /// Largest SMB2 message that this side reassembles from fragments.
     pub fragmented_receive_size_max: u32,
     /// Largest server-driven RDMA read or write of one request. Zero means the acceptor wants none.
     pub read_write_size_max: u32,
@@ -27,13 +27,13 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// What `config` and the peer's offer have in common.
+    /// The limits that follow from `config` and the peer's offer.
     pub(super) fn between(config: &Config, peer: Offer) -> Self {
         let send_size_max = config.send_size_max.min(peer.receive_size_max);
         let receive_size_max =
             config.receive_size_max.min(peer.preferred_send_size).max(MESSAGE_SIZE_FLOOR);
-        // Old cifs.ko advertises 1 MiB that its 255 buffers of 1364 bytes cannot hold: believe a
-        // peer only as far as the credits we asked it for reach.
+        // Old cifs.ko advertises 1 MiB that its 255 buffers of 1364 bytes cannot hold: trust a
+        // peer's size only as far as the credits that this side requested can hold.
         let believable = honest_fragmented_size(config.send_credit_target, send_size_max);
         let mut credits = Credits::new(config.receive_credit_max);
         credits.requested(peer.credits_requested);
@@ -48,7 +48,7 @@ impl Agreement {
         }
     }
 
-    /// What an acceptor answers, after its sizes were adapted to the request.
+    /// The answer of an acceptor, after its sizes were adapted to the request.
     pub(super) fn answer(&self) -> Offer {
         Offer {
             credits_requested: self.send_credit_target,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_is_bound_by_what_the_other_takes_and_sends() {
+    fn each_side_is_bound_by_the_sizes_of_the_other() {
         let old_cifs = Offer {
             credits_requested: 255,
             preferred_send_size: 1364,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_sends_very_small_still_gets_buffers_of_the_least_size() {
+    fn receive_buffers_have_the_floor_size_for_a_smaller_send_size() {
         let tiny = Offer {
             credits_requested: 1,
             preferred_send_size: 1,

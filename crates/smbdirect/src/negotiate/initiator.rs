@@ -1,4 +1,4 @@
-//! The side that opened the connection: asks, waits, judges the answer.
+//! The side that opened the connection: it sends the request, waits, and checks the response.
 //!
 //! ```text
 //!            poll_transmit            handle_receive
@@ -12,8 +12,8 @@
 //!                         +--------+
 //! ```
 //!
-//! Before the request leaves, the caller posts one receive buffer for the response and as many
-//! more as it likes for what follows; those it reports to the `Connection` made of the agreement.
+//! Before the request leaves, the caller posts one receive buffer for the response. It may post more
+//! buffers for later messages, and reports those to the `Connection` made of the agreement.
 //!
 //! Spec: MS-SMBD §3.1.5.2, §3.1.5.7, §3.1.7.1.
 
@@ -42,16 +42,16 @@ enum State {
 }
 
 impl Initiator {
-    /// Prepares to offer what `config` says.
+    /// Prepares a request with the limits of `config`.
     ///
     /// # Errors
-    /// When `config` promises what it cannot keep.
+    /// When `config` promises sizes that its buffers cannot hold.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self { config, state: State::Idle })
     }
 
-    /// The request to send now, if one is due. The time for the answer runs from here.
+    /// The request to send now, if the request is due. The time for the answer starts at `now`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<NegotiateRequest> {
         let State::Idle = self.state else { return None };
         self.state = State::Waiting { deadline: now + NEGOTIATE_TIMEOUT };
@@ -61,7 +61,7 @@ impl Initiator {
     /// Feeds the peer's first message.
     ///
     /// # Errors
-    /// Why the connection has to be dropped; [`Initiator::outcome`] repeats it.
+    /// The reason why the caller has to drop the connection; [`Initiator::outcome`] repeats the reason.
     pub fn handle_receive(
         &mut self,
         now: Instant,
@@ -88,14 +88,14 @@ impl Initiator {
         }
     }
 
-    /// Tells the machine what time it is.
+    /// Tells the machine the present time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.state = State::Failed(CloseReason::PeerNegotiateTimeout);
         }
     }
 
-    /// How it ended, once it has.
+    /// The outcome of the negotiation, once there is one.
     pub fn outcome(&self) -> Option<Result<Agreement, CloseReason>> {
         match self.state {
             State::Idle | State::Waiting { .. } => None,
@@ -109,7 +109,7 @@ impl Initiator {
             NegotiateResponse::Refused(status) => Err(CloseReason::PeerRefused(status)),
             NegotiateResponse::Accepted { offer, credits_granted, read_write_size_max } => {
                 let (preferred, max) = (offer.preferred_send_size, self.config.receive_size_max);
-                // MS-SMBD §3.1.5.7: the acceptor knows our size and has no excuse.
+                // MS-SMBD §3.1.5.7: the acceptor knows our receive size and must not exceed it.
                 if preferred > max {
                     return Err(CloseReason::PeerPreferredSendSize { preferred, max });
                 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acceptable_answer_ends_in_an_agreement_with_its_credits() {
+    fn an_acceptable_response_gives_an_agreement_with_its_credits() {
         let now = Instant::now();
         let mut initiator = waiting(now);
         let agreement = initiator.handle_receive(now, &bytes(ANSWER)).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_broken_promise_end_it() {
+    fn a_refusal_and_a_broken_rule_end_the_negotiation() {
         let now = Instant::now();
         let refusal = bytes(NegotiateResponse::Refused(Status::NOT_SUPPORTED));
         let refused = waiting(now).handle_receive(now, &refusal).unwrap_err();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_no_question_is_out_of_turn() {
+    fn a_response_without_a_request_is_out_of_turn() {
         let now = Instant::now();
         let mut idle = Initiator::new(Config::default()).unwrap();
         let reason = idle.handle_receive(now, &bytes(ANSWER)).unwrap_err();

@@ -28,5 +28,5 @@ pub use response::{NegotiateResponse, Status};
 
 /// The only version of the protocol there is.
 pub const VERSION: u16 = 0x0100;
-/// How long either side waits for its half of the exchange (MS-SMBD §3.1.7.1).
+/// Time that either side waits for its half of the exchange (MS-SMBD §3.1.7.1).
 pub const NEGOTIATE_TIMEOUT: Duration = Duration::from_secs(120);

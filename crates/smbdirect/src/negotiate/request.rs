@@ -1,4 +1,4 @@
-//! The negotiation request: what an initiator can send, receive and put together.
+//! The negotiation request: the sizes that an initiator can send, receive and reassemble.
 //!
 //! ```text
 //!  0        2        4        6        8              12             16             20
@@ -32,21 +32,21 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == NegotiateRequest::LEN);
 
-/// What one side says of itself, in the request as in the response.
+/// The limits that one side announces, in the request and in the response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Offer {
     /// Send credits wanted in total. Never zero.
     pub credits_requested: u16,
-    /// Largest message this side would like to send, in bytes.
+    /// Largest message that this side wants to send, in bytes.
     pub preferred_send_size: u32,
-    /// Largest message this side receives, in bytes. At least 128.
+    /// Largest message that this side receives, in bytes. At least 128.
     pub receive_size_max: u32,
-    /// Largest message this side puts together, in bytes. At least 131,072.
+    /// Largest message that this side reassembles, in bytes. At least 131,072.
     pub fragmented_size_max: u32,
 }
 
 impl Offer {
-    /// What `config` lets this side say.
+    /// The limits of `config`, as this side announces them.
     pub(super) fn of(config: &Config) -> Self {
         Self {
             credits_requested: config.send_credit_target,
@@ -74,7 +74,7 @@ impl Offer {
 /// A request that passed every check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NegotiateRequest {
-    /// What the initiator says of itself.
+    /// The limits that the initiator announces.
     pub offer: Offer,
 }
 
@@ -85,7 +85,7 @@ impl NegotiateRequest {
     /// Reads a received request, trusting nothing in it. Bytes behind it are ignored.
     ///
     /// # Errors
-    /// The first rule of MS-SMBD §3.1.5.6 that is broken, in the order given there.
+    /// The first broken rule of MS-SMBD §3.1.5.6, in the order of that section.
     pub fn parse(message: &[u8]) -> Result<Self, CloseReason> {
         let (wire, _) = Wire::ref_from_prefix(message)
             .map_err(|_| CloseReason::PeerTruncated { need: Self::LEN, got: message.len() })?;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_floor_is_enforced() {
+    fn a_request_below_any_floor_is_refused() {
         assert_eq!(with(6, &[0, 0]), Err(CloseReason::PeerRequestsNoCredits));
         assert_eq!(with(12, &[0x7f, 0, 0, 0]), Err(CloseReason::PeerReceiveSize(127)));
         assert_eq!(with(16, &[0xff, 0xff, 1, 0]), Err(CloseReason::PeerFragmentedSize(131_071)));

@@ -1,4 +1,4 @@
-//! The negotiation response: an acceptance with the first credits, or a status and nothing else.
+//! The negotiation response: an acceptance with the first credits, or a refusal with a status alone.
 //!
 //! ```text
 //!  0        2        4        6        8        10       12            16
@@ -46,9 +46,9 @@ const _: () = assert!(size_of::<Wire>() == NegotiateResponse::LEN);
 /// An acceptor's answer that passed every check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NegotiateResponse {
-    /// The connection stands.
+    /// The acceptor accepts the connection.
     Accepted {
-        /// What the acceptor says of itself.
+        /// The limits that the acceptor announces.
         offer: Offer,
         /// First send credits of the initiator. Never zero.
         credits_granted: u16,
@@ -66,11 +66,11 @@ impl NegotiateResponse {
     /// Reads a received response, trusting nothing in it. Bytes behind it are ignored.
     ///
     /// # Errors
-    /// The first rule of MS-SMBD §3.1.5.7 that is broken. A refusal is not an error here.
+    /// The first broken rule of MS-SMBD §3.1.5.7. A refusal is not an error here.
     pub fn parse(message: &[u8]) -> Result<Self, CloseReason> {
         let (wire, _) = Wire::ref_from_prefix(message)
             .map_err(|_| CloseReason::PeerTruncated { need: Self::LEN, got: message.len() })?;
-        // MS-SMBD §3.1.5.3: beside a status everything else is zero, so it is looked at first.
+        // MS-SMBD §3.1.5.3: a refusal has zeroes beside its status, so the status is checked first.
         let status = Status(wire.status.get());
         if status != Status::SUCCESS {
             return Ok(Self::Refused(status));
@@ -121,9 +121,9 @@ impl NegotiateResponse {
 pub struct Status(pub u32);
 
 impl Status {
-    /// The connection stands.
+    /// The acceptor accepts the connection.
     pub const SUCCESS: Self = Self(0);
-    /// No common version.
+    /// The two sides have no version in common.
     pub const NOT_SUPPORTED: Self = Self(0xc000_00bb);
 }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_enforced() {
+    fn a_response_that_breaks_any_rule_is_refused() {
         let with = |at: usize, bytes: &[u8]| {
             let mut message = GOLDEN;
             message[at..at + bytes.len()].copy_from_slice(bytes);

@@ -10,7 +10,7 @@ use smbdirect::{
     Token,
 };
 
-/// A connection, its receive queue, and what the layer above saw.
+/// A connection, its receive queue, and the messages that the layer above received.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) connection: Connection,
@@ -57,13 +57,13 @@ pub(crate) struct Sent {
     pub(crate) invalidate: Option<Token>,
 }
 
-/// Both ends and what is under way between them. Index 0 is the initiator.
+/// Both ends and the messages under way between them. Index 0 is the initiator.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) ends: [Endpoint; 2],
     pub(crate) towards: [VecDeque<Sent>; 2],
     pub(crate) now: Instant,
-    /// Messages that left, and how many of them carried payload.
+    /// Number of messages that left, and of those with payload.
     pub(crate) transmitted: [usize; 2],
     scratch: Vec<u8>,
 }
@@ -112,8 +112,8 @@ impl Wire {
         true
     }
 
-    /// Runs until nothing moves, with buffers posted again at once. Bounded: two machines that
-    /// keep each other busy for ever fail here.
+    /// Runs until neither end sends, with buffers posted again at once. The number of rounds is bounded:
+    /// two machines that never fall silent fail here.
     pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
             let mut moved = false;
@@ -129,7 +129,7 @@ impl Wire {
         panic!("the two sides do not come to rest");
     }
 
-    /// Lets time pass; whatever becomes due on the way happens at its time.
+    /// Lets the virtual time pass; every deadline on the way fires at its time.
     pub(crate) fn advance(&mut self, delta: Duration) {
         let end = self.now + delta;
         loop {
