@@ -5,6 +5,7 @@
 //!   tcp       TCP of the host
 //!   unix      unix sockets, for processes of one host
 //!   shm       memory that two processes of one host share
+//!   passed    descriptors that nobody asked for
 //! ```
 //!
 //! [`ByteStream`] is what each kind does; [`Socket`] is one of the kinds. An engine holds the
@@ -17,6 +18,7 @@
 //! into one buffer.
 
 mod network;
+mod passed;
 mod shm;
 mod tcp;
 mod unix;

@@ -10,7 +10,7 @@
 //!
 //! Anybody can take an abstract name, so both ends ask the host who the other is (SO_PEERCRED): who
 //! dials speaks only to its own user or to root; who listens takes only these, but root takes everybody,
-//! as over a network, and leaves the rest to its owner.
+//! as over a network, and leaves the rest to its owner. Who listens takes no descriptors ([`passed`]).
 //!
 //! Spec: unix(7).
 
@@ -24,7 +24,7 @@ use rustix::net::{
 };
 use rustix::process::{Uid, geteuid};
 
-use super::{BACKLOG, ByteStream, Transfer};
+use super::{BACKLOG, ByteStream, Transfer, passed};
 use crate::common::poller::{Interest, Poller};
 use crate::soft::token::Token;
 
@@ -118,6 +118,11 @@ impl UnixListener {
     /// Listens at `addr`; at a port nobody has, if the port is 0.
     pub(super) fn bind(kind: &str, addr: SocketAddr) -> Result<Self, Errno> {
         let fd = new_socket()?;
+        if !passed::refuse(&fd)? {
+            tracing::warn!(
+                "Linux before 6.16: a process of this host can stop this listener's engine"
+            );
+        }
         let mut chosen = addr;
         for _ in 0..PORT_TRIES_MAX {
             if addr.port() == 0 {
@@ -197,6 +202,12 @@ const PORT_TRIES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+
+    use rustix::cmsg_space;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+
     use super::*;
 
     const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -225,6 +236,29 @@ mod tests {
         UnixListener::bind("other", addr).unwrap();
         drop(first);
         UnixListener::bind("test", addr).unwrap();
+    }
+
+    #[test]
+    fn who_dials_can_pass_no_descriptor_to_who_listens_accepted_or_not() {
+        if !passed::refuse(new_socket().unwrap()).unwrap() {
+            eprintln!("not shown: this host is Linux before 6.16");
+            return;
+        }
+        let listener = UnixListener::bind("test", LOOPBACK).unwrap();
+        let dialled = UnixSocket::dial("test", listener.local_addr()).unwrap();
+        assert_eq!(pass_descriptor(&dialled), Err(Errno::PERM));
+        let accepted = listener.accept().unwrap().unwrap();
+        assert_eq!(pass_descriptor(&dialled), Err(Errno::PERM));
+        assert_eq!(pass_descriptor(&accepted), Ok(1), "the memory of shm goes this way");
+    }
+
+    /// Passes a descriptor with one byte.
+    fn pass_descriptor(from: &UnixSocket) -> Result<usize, Errno> {
+        let fds = [from.fd()];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(from.fd(), &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)
     }
 
     #[test]
