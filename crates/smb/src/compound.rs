@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chained_is_found_again() {
+    fn a_compound_is_split_into_the_pdus_it_was_built_from() {
         let frame = frame(&[4, 8, 3]);
         let walked: Vec<_> = walk(&frame).map(Result::unwrap).collect();
         let ranges: Vec<_> = walked.iter().map(|(range, _)| range.clone()).collect();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_and_is_bounded() {
+    fn frame_memory_is_returned_and_bounded() {
         let spares = Arc::new(Spares::default());
         let first = spares.frame(100_000);
         let place = first.as_ptr();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_bytes_decide() {
+    fn the_first_four_bytes_decide_the_protocol() {
         assert_eq!(Protocol::of(b"\xfeSMB@"), Ok(Protocol::Smb2));
         assert_eq!(Protocol::of(b"\xfdSMB"), Ok(Protocol::Encrypted));
         assert_eq!(Protocol::of(b"\xfcSMB"), Ok(Protocol::Compressed));

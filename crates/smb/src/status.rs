@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn severities_are_told_apart() {
+    fn success_warning_and_error_statuses_are_distinguished() {
         assert!(NtStatus::SUCCESS.is_success());
         assert!(NtStatus::PENDING.is_success());
         assert!(NtStatus::BUFFER_OVERFLOW.is_warning());

@@ -42,7 +42,7 @@ pub struct TransformHeader {
     pub nonce: [u8; 16],
     /// Bytes of the frame before it was encrypted.
     pub original_size: u32,
-    /// Whose keys.
+    /// The session whose keys seal the frame.
     pub session_id: SessionId,
 }
 

@@ -31,7 +31,7 @@ fn every_captured_message_parses_and_means_the_same_when_we_send_it() {
 }
 
 #[test]
-fn what_we_send_is_byte_for_byte_what_linux_and_samba_send() {
+fn emitted_messages_equal_those_of_linux_and_samba_byte_for_byte() {
     for pdu in &captured_pdus() {
         let (header, body) = parse(pdu).unwrap();
         let mut emitted = emit(&header, &body);
@@ -93,7 +93,7 @@ fn cifs_ko_offers_the_posix_extensions_and_reads_through_a_descriptor() {
 }
 
 #[test]
-fn linux_says_modes_owners_and_links_as_we_read_them() {
+fn modes_owners_and_links_captured_from_linux_are_read() {
     let (mut modes, mut set, mut owners, mut links) = (vec![], vec![], vec![], vec![]);
     for frame in frames(POSIX) {
         for step in compound::walk(&frame) {
@@ -134,7 +134,7 @@ fn linux_says_modes_owners_and_links_as_we_read_them() {
 }
 
 #[test]
-fn smbclient_comes_through_smb1_when_it_may() {
+fn smbclient_negotiates_through_smb1_if_it_may() {
     let smb1 = frames(SAMBA).find(|frame| Protocol::of(frame) == Ok(Protocol::Smb1)).unwrap();
     let both = Smb1Negotiate { offers_2_002: true, offers_2_wildcard: true };
     assert_eq!(Smb1Negotiate::parse(&smb1), Ok(both));

@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn captured_messages_with_broken_bytes_never_panic_and_what_parses_can_be_sent(
+    fn broken_captured_messages_never_panic_and_parsed_ones_are_emitted_alike(
         pick in any::<proptest::sample::Index>(),
         breaks in vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6),
     ) {

@@ -40,13 +40,13 @@ pub struct Accepted {
     pub token: Vec<u8>,
     /// Seed of the session's keys; none for guests and anonymous users, who cannot sign.
     pub session_key: Option<SessionKey>,
-    /// Who it is.
+    /// The user that authenticated.
     pub identity: Identity,
     /// When it has to prove that again: a ticket's end. Passwords hold for ever.
     pub expires: Option<FileTime>,
 }
 
-/// Who authenticated.
+/// The identity that a logon proved.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
     /// User name as the client wrote it; empty when anonymous.

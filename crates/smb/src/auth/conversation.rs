@@ -70,7 +70,7 @@ fn a_user_with_the_right_password_gets_the_same_key_on_both_sides() {
 }
 
 #[test]
-fn a_hash_is_as_good_as_its_password_on_either_side() {
+fn a_password_hash_serves_as_its_password_on_either_side() {
     let accepted = converse(&mut client("bob", "battery staple"), &mut acceptor());
     assert_eq!(accepted.unwrap().identity.kind, IdentityKind::User);
     let hash = NtHash::of_password("correct horse");
@@ -80,7 +80,7 @@ fn a_hash_is_as_good_as_its_password_on_either_side() {
 }
 
 #[test]
-fn wrong_password_and_unknown_user_are_the_same_to_the_client() {
+fn a_wrong_password_and_an_unknown_user_get_the_same_answer() {
     for (user, password) in [("alice", "wrong"), ("mallory", "correct horse"), ("alice", "")] {
         let reason = converse(&mut client(user, password), &mut acceptor()).unwrap_err();
         assert_eq!(reason, DenyReason::PeerCredentials);
@@ -89,7 +89,7 @@ fn wrong_password_and_unknown_user_are_the_same_to_the_client() {
 }
 
 #[test]
-fn guests_come_in_only_where_allowed_and_never_get_a_key() {
+fn guests_are_admitted_only_if_allowed_and_never_get_a_key() {
     let mut server = acceptor_with(|config| config.allow_guests = true);
     let accepted = converse(&mut client("mallory", "whatever"), &mut server).unwrap();
     assert_eq!(accepted.identity.kind, IdentityKind::Guest);
@@ -122,7 +122,7 @@ fn without_response(user: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_name_without_a_response_is_as_good_as_a_wrong_password() {
+fn a_name_without_a_response_is_denied_like_a_wrong_password() {
     for (user, allow_guests) in [("alice", false), ("alice", true), ("mallory", false)] {
         let mut server = acceptor_with(|config| config.allow_guests = allow_guests);
         server.step(&hex(NEGOTIATE));
@@ -140,7 +140,7 @@ const NEGOTIATE: &str = "4e544c4d5353500001000000978208e200000000000000000000000
                          80250000000f";
 
 #[test]
-fn anonymous_users_come_in_only_where_allowed() {
+fn anonymous_users_are_admitted_only_if_allowed() {
     for allow_anonymous in [false, true] {
         let mut server = acceptor_with(|config| config.allow_anonymous = allow_anonymous);
         assert!(matches!(server.step(&hex(NEGOTIATE)), Accept::Continue(_)));
@@ -238,7 +238,7 @@ fn a_changed_mechanism_list_is_noticed() {
 }
 
 #[test]
-fn a_client_without_mechanism_list_mic_is_accepted_when_ntlm_was_its_first_choice() {
+fn a_client_without_list_mic_is_accepted_if_ntlm_was_its_choice() {
     let (mut client, mut server) = (client("alice", "correct horse"), acceptor());
     let Ok(Initiate::Send(first)) = client.step(None) else { panic!() };
     let Accept::Continue(challenge) = server.step(&first) else { panic!() };
@@ -257,7 +257,7 @@ const KERBEROS_FIRST: &str = "603306062b0601050502a0293027a019301706092a864886f7
 const KERBEROS_ONLY: &str = "601b06062b0601050502a011300fa00d300b06092a864886f712010202";
 
 #[test]
-fn ntlm_further_down_the_list_is_chosen_with_a_demand_for_proof() {
+fn ntlm_further_down_the_list_is_chosen_and_requires_a_mic() {
     let first = hex(KERBEROS_FIRST);
     let mut server = acceptor();
     let Accept::Continue(answer) = server.step(&first) else { panic!() };
@@ -287,7 +287,7 @@ fn ntlm_further_down_the_list_is_chosen_with_a_demand_for_proof() {
 }
 
 #[test]
-fn strangers_long_tokens_and_tokens_after_the_end_are_denied() {
+fn invalid_first_tokens_are_denied_with_their_reason() {
     for (token, reason) in [
         (vec![0; TOKEN_MAX + 1], DenyReason::PeerTokenLength(TOKEN_MAX + 1)),
         (Vec::new(), DenyReason::PeerToken),

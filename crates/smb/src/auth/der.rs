@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_all_three_forms_come_back() {
+    fn lengths_of_all_three_forms_parse_as_they_were_emitted() {
         for len in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0x1234] {
             let bytes = [wrap(SEQUENCE, &vec![7; len]), vec![9]].concat();
             let element = expect(&bytes, SEQUENCE).unwrap();

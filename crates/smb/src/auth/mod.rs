@@ -1,4 +1,4 @@
-//! Who is there: authentication inside SESSION_SETUP, without sockets, clock or randomness.
+//! Authentication inside SESSION_SETUP, without sockets, clock or randomness.
 //!
 //! ```text
 //!            client                                   server

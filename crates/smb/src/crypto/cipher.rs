@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_go_there_and_back_and_strangers_are_none() {
+    fn cipher_ids_convert_both_ways_and_unknown_ids_are_none() {
         for cipher in Cipher::PREFERENCE {
             assert_eq!(Cipher::from_id(cipher.id()), Some(cipher));
         }

@@ -1,4 +1,4 @@
-//! Who signs with a key, and what: each message of its own connection once.
+//! Signs with a key of a session: each message of its own connection once.
 //!
 //! ```text
 //!  SigningKey --divide--> ChannelSigner   answers of the one connection the key was made on,
@@ -71,7 +71,7 @@ impl Default for Lane {
 }
 
 impl Turn {
-    /// Whose turn it is.
+    /// The message id that the turn allows to sign.
     pub fn message_id(&self) -> u64 {
         self.message_id
     }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_input_means_sparse() {
+    fn a_set_sparse_request_without_input_sets_sparse() {
         assert!(SetSparse::parse(&[]).sparse);
         assert!(SetSparse::parse(&[0xff, 0]).sparse);
         assert!(!SetSparse::parse(&[0, 1]).sparse);

@@ -92,7 +92,7 @@ mod tests {
     const GOLDEN: &[u8] = b"\x0c\0\0\xa0\x14\0\0\0\x04\0\x04\0\0\0\x04\0\x01\0\0\0d\0e\0d\0e\0";
 
     #[test]
-    fn a_link_is_its_target_twice() {
+    fn a_reparse_buffer_of_a_link_holds_its_target_twice() {
         let de = Name::new("de").unwrap();
         let link = SymlinkReparse { relative: true, substitute: de.clone(), print: de };
         let mut out = Vec::new();

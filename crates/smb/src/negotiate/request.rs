@@ -42,7 +42,7 @@ pub struct NegotiateRequest<'a> {
     pub security_mode: SecurityMode,
     /// Capabilities.
     pub capabilities: Capabilities,
-    /// Who the client is.
+    /// The GUID by which the client identifies itself.
     pub client_guid: Guid,
     /// Dialects in the client's order, at least one.
     pub dialects: Vec<Dialect>,

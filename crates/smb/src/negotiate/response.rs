@@ -52,7 +52,7 @@ pub struct NegotiateResponse<'a> {
     pub security_mode: SecurityMode,
     /// The dialect from here on.
     pub dialect: Dialect,
-    /// Who the server is.
+    /// The GUID by which the server identifies itself.
     pub server_guid: Guid,
     /// Capabilities.
     pub capabilities: Capabilities,

@@ -13,7 +13,7 @@ pub struct Host {
     pub name: String,
     /// A line about it.
     pub comment: String,
-    /// Who asks; empty for nobody.
+    /// The user that asks; empty for an anonymous user.
     pub caller: String,
     /// What it shares, in the order it is listed.
     pub shares: Vec<SharedResource>,

@@ -68,7 +68,7 @@ pub(super) fn names_of(sids: &[Sid], host: &Host) -> Vec<Option<Named>> {
             }
         };
         store.each(&mut show);
-        // Who shows tickets may have no password here.
+        // A user that logs on with a ticket may have no password on this server.
         show(&host.caller);
     }
     let name_of = |sid: &Sid| {
@@ -88,7 +88,7 @@ pub(super) fn sid_of(name: &str, host: &Host) -> Option<Named> {
     let known = all(&host.name)
         .find(|named| named.name.eq_ignore_ascii_case(name) && is_meant(&named.domain));
     known.or_else(|| {
-        // Who asks without a name is told nothing of accounts.
+        // An empty name is no account, though it equals the name of an anonymous caller.
         let accounts =
             host.accounts.as_ref().filter(|_| !name.is_empty() && is_meant(&host.name))?;
         let is_caller = host.caller.to_lowercase() == name.to_lowercase();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_have_sids_of_the_server_for_who_has_logged_on() {
+    fn accounts_have_sids_of_the_server_for_logged_on_users() {
         let host_of_alice = host("alice");
         for name in ["bob", "BOB", "files\\Bob", "alice", "FILES\\Alice"] {
             let found = sid_of(name, &host_of_alice).unwrap();

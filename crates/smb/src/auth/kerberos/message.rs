@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_either_sign_and_nothing_longer() {
+    fn integers_of_either_sign_are_read_and_longer_ones_refused() {
         let number = |content: &[u8]| integer(&crate::auth::der::wrap(INTEGER, content));
         assert_eq!(number(&[0x12]), Ok(0x12));
         assert_eq!(number(&[0x00, 0xff, 0xff, 0xff, 0xff]).and_then(uint32), Ok(u32::MAX));

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_principal_is_its_parts_and_its_realm() {
+    fn a_principal_parses_into_its_parts_and_its_realm() {
         let service = Principal::parse("cifs/files.example.org@EXAMPLE.ORG").unwrap();
         assert_eq!(service.components, ["cifs", "files.example.org"]);
         assert_eq!(service.realm, "EXAMPLE.ORG");

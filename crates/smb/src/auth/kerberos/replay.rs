@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authenticator_is_good_once_until_it_is_too_old_anyway() {
+    fn an_authenticator_is_accepted_once_until_it_expires() {
         let cache = ReplayCache::new();
         assert_eq!(cache.admit("alice", b"one", 1000, 1600), Ok(()));
         assert_eq!(cache.admit("alice", b"two", 1000, 1600), Ok(()));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_refuses_rather_than_forgets() {
+    fn a_full_replay_cache_refuses_new_and_replayed_authenticators() {
         let cache = ReplayCache::new();
         for number in 0..AUTHENTICATORS_MAX {
             let owner = (number / AUTHENTICATORS_PER_OWNER_MAX).to_string();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn one_owner_leaves_room_for_the_others() {
+    fn one_owner_cannot_fill_the_replay_cache() {
         let cache = ReplayCache::new();
         for number in 0..AUTHENTICATORS_PER_OWNER_MAX {
             cache.admit("alice", &number.to_be_bytes(), 0, 600).unwrap();

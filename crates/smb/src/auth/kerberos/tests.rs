@@ -147,7 +147,7 @@ fn answers_and_signatures_of_mit_mean_the_same_to_us() {
 }
 
 #[test]
-fn who_wants_no_answer_gets_none_and_its_own_key() {
+fn a_client_without_mutual_authentication_gets_no_answer_and_its_own_key() {
     let mut token = recorded("aes256-cts request");
     // mutual-required, the only one of the options that is set: nothing protects them.
     let options = [0xa2, 7, 3, 5, 0, 0x20, 0, 0, 0];
@@ -268,7 +268,7 @@ fn an_owner_who_is_no_user_stays_outside_unless_listed() {
 }
 
 #[test]
-fn an_owner_who_is_not_let_in_takes_no_room_of_the_replay_cache() {
+fn an_owner_that_is_refused_takes_no_room_of_the_replay_cache() {
     let token = recorded("aes256-cts request");
     let service = Arc::new(KerberosService::new());
     let nobody = Arc::new(UserList::new());
@@ -303,7 +303,7 @@ fn the_users_are_asked_for_every_genuine_ticket_and_for_no_other() {
 }
 
 #[test]
-fn every_changed_byte_of_what_is_sealed_is_noticed() {
+fn every_changed_byte_of_sealed_parts_is_detected() {
     let token = recorded("aes256-cts request");
     let request = gss::ap_req(&token).unwrap();
     let place = |part: &[u8]| token.windows(part.len()).position(|window| window == part).unwrap();

@@ -39,7 +39,7 @@ pub struct AcceptorConfig {
 }
 
 impl AcceptorConfig {
-    /// A server of that name that lets nobody in without proof.
+    /// A server of that name that admits no user without proof.
     pub fn new(computer: &str) -> Self {
         Self {
             computer: computer.to_uppercase(),

@@ -56,7 +56,7 @@ pub enum AssociationError {
     /// Answers that are not fetched, or a fragment that never ends.
     #[error("peer keeps {0} bytes waiting in a pipe")]
     PeerTooMuch(usize),
-    /// More PDUs at once than anybody has a use for.
+    /// The peer wrote more than `PDUS_PER_WRITE_MAX` PDUs at once; no client needs that many.
     #[error("peer wrote more than {PDUS_PER_WRITE_MAX} PDUs at once")]
     PeerTooMany,
 }

@@ -168,7 +168,7 @@ fn levels_of_dfs_are_refused_and_unknown_ones_too() {
 }
 
 #[test]
-fn what_is_no_conversation_ends_it() {
+fn invalid_pdus_and_unread_answers_end_the_conversation() {
     let mut association = bound();
     assert!(association.write(&[4; 16], &host()).is_err(), "another version");
     let mut association = bound();
@@ -309,7 +309,7 @@ fn sids_have_names_and_names_have_sids() {
 }
 
 #[test]
-fn who_asks_is_told_its_name() {
+fn a_caller_that_asks_learns_its_own_name() {
     let (mut association, _) = policy();
     let answer = call(&mut association, 45, &words(&[0, 0, 1, 0])).unwrap();
     let mut expected = words(&[0x2_0004, 0x000a_000a, 0x2_0008, 5, 0, 5]);
@@ -372,7 +372,7 @@ fn accounts_have_sids_in_each_form_that_is_asked_for() {
 }
 
 #[test]
-fn a_write_of_more_pdus_than_anybody_needs_ends_the_conversation() {
+fn a_write_of_more_pdus_than_the_limit_ends_the_conversation() {
     let cancel = [5, 0, 18, 3, 0x10, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0];
     bound().write(&cancel.repeat(PDUS_PER_WRITE_MAX), &host()).unwrap();
     let refused = bound().write(&cancel.repeat(PDUS_PER_WRITE_MAX + 1), &host());
@@ -380,7 +380,7 @@ fn a_write_of_more_pdus_than_anybody_needs_ends_the_conversation() {
 }
 
 #[test]
-fn answers_that_nobody_fetches_end_the_conversation_before_they_are_many() {
+fn answers_that_are_not_fetched_end_the_conversation_at_a_limit() {
     let mut host = host();
     let share = host.shares[0].clone();
     host.shares = vec![share; 2_000];

@@ -6,7 +6,7 @@ fn key(encryption: EncryptionType, bytes: &str) -> Key {
 }
 
 #[test]
-fn stolen_ciphertext_is_that_of_the_rfc() {
+fn ciphertext_stealing_gives_the_bytes_of_the_rfc() {
     // RFC 3962 §B.
     let aes = Aes::new(b"chicken teriyaki");
     let plain = hex("4920776f756c64206c696b65207468652047656e6572616c20476175277320436869636b656e");
@@ -52,7 +52,7 @@ fn derived_keys_are_those_of_the_rfc() {
 }
 
 #[test]
-fn what_is_sealed_opens_with_the_same_key_and_use_alone() {
+fn sealed_bytes_open_only_with_the_same_key_and_usage() {
     for (encryption, len) in [
         (EncryptionType::AES128_SHA1, 16),
         (EncryptionType::AES256_SHA1, 32),
