@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::config::Users;
 use crate::exports;
-use crate::push::Region;
+use crate::push;
 use crate::service::Core;
 use crate::share::{Share, ShareConfig, ShareOpenError};
 use crate::state::{Identity, Session, persistent};
@@ -73,10 +73,7 @@ pub(crate) async fn reload(
             session.work().settled().await;
         }
         // Nothing is mapped any more on what is closed.
-        let of_ended = |region: &Region| ended.iter().any(|one| one.id == region.session_id);
-        for region in core.push.all_regions().into_iter().filter(|region| of_ended(region)) {
-            region.wait_ended().await;
-        }
+        push::ended_with(core, &ended).await;
     };
     if tokio::time::timeout(core.limits.shutdown_grace, closed).await.is_err() {
         warn!("sessions that were ended are still busy with a file or a region");

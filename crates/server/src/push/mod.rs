@@ -50,7 +50,7 @@ pub(crate) use map::control;
 pub(crate) use mapped::persist_unseen;
 pub(crate) use offer::offer;
 pub(crate) use open::OpenPush;
-pub(crate) use recall::{closing, end_of_lease, end_of_open, recall, stop};
+pub(crate) use recall::{closing, end_of_lease, end_of_open, ended_with, recall, stop};
 pub(crate) use region::Region;
 pub(crate) use sweep::sweep;
 pub(crate) use witness::{forget_times, settle_times};

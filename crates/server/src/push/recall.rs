@@ -15,9 +15,9 @@ use tracing::{info, warn};
 use super::region::{Ending, Region};
 use crate::dispatch::call::{Call, Lasting};
 use crate::service::Core;
-use crate::state::Open;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
+use crate::state::{Open, Session};
 
 /// Takes back the regions of a file that `wanted` picks: asks their holders, and takes what is
 /// not given back within the grace. On return nothing touches them any more.
@@ -143,6 +143,17 @@ pub(crate) async fn end_of_lease(core: &Arc<Core>, node: &Node, owner: Owner) {
     }
 }
 
+/// Sessions ended, and their regions are ending. On return nothing touches these any more, and nothing is left of
+/// them: nobody can ask what became of one.
+pub(crate) async fn ended_with(core: &Core, sessions: &[Arc<Session>]) {
+    let is_of_them =
+        |region: &Region| sessions.iter().any(|session| session.id == region.session_id);
+    for region in core.push.all_regions().into_iter().filter(|region| is_of_them(region)) {
+        region.wait_ended().await;
+        core.push.lock().regions.remove(&region.id);
+    }
+}
+
 /// The last step: nobody finds the region any more, and those who waited go on.
 pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
     let unseen = region.is_unseen() && region.rights.intersects(WRITES);
@@ -157,11 +168,12 @@ pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) 
         // Whoever waits for the end finds the time of last write moved.
         let _ = core.runtime.spawn_blocking(settle).await;
     }
-    region.set_ended();
     if !keep_trace {
         core.push.lock().regions.remove(&region.id);
     }
     region.node.lock().regions.retain(|other| !Arc::ptr_eq(other, region));
+    // Last: whoever waited for it finds it nowhere.
+    region.set_ended();
     region.open.events.notify_waiters();
 }
 
