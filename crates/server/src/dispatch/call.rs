@@ -11,6 +11,7 @@ use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 
 use super::frame::{self, Terms};
+use super::write::Prepared;
 use super::{asked, flush};
 use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
 use crate::push::{self, Region};
@@ -181,6 +182,8 @@ pub(crate) struct Call {
     pub(crate) may_pend: bool,
     /// Counts the request among those of the open it names.
     pub(crate) under_way: Option<UnderWay>,
+    /// What was found out on the spot.
+    pub(crate) prepared: Option<Prepared>,
     /// Dropped when the answer is queued.
     pub(crate) breaks_wait: Option<BreaksWait>,
 }
@@ -218,11 +221,17 @@ impl Call {
 
     /// The open a request names.
     pub(crate) fn open(&mut self, id: FileId) -> Result<Arc<Open>, NtStatus> {
-        let id = self.resolve(id)?;
-        let (open, under_way) = self.asker().open_counted(id)?;
+        let (open, under_way) = self.open_counted(id)?;
         self.under_way = Some(under_way);
-        self.chain_file = Some(id);
         Ok(open)
+    }
+
+    /// [`Call::open`] for who counts the request himself: it is under way until the second value is dropped.
+    pub(super) fn open_counted(&mut self, id: FileId) -> Result<(Arc<Open>, UnderWay), NtStatus> {
+        let id = self.resolve(id)?;
+        let found = self.asker().open_counted(id)?;
+        self.chain_file = Some(id);
+        Ok(found)
     }
 
     /// Runs work that may wait for a device: at once where nothing ever waits, else on the pool.

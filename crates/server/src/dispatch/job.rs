@@ -30,6 +30,7 @@ use super::begin_work;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
 use super::shift::Shift;
+use super::write::Prepared;
 use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
 use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
@@ -47,6 +48,8 @@ pub(crate) struct Element {
     pub(crate) range: Range<usize>,
     pub(crate) admitted: Admitted,
     pub(crate) turn: Turn,
+    /// What was found out on the spot; of a compound nothing.
+    pub(crate) prepared: Option<Prepared>,
 }
 
 impl Element {
@@ -170,7 +173,7 @@ impl Job {
             }
             let at = frame::begin_pdu(&mut out, &element.header);
             let asked_here = asked(&element);
-            let Element { header, range, admitted, turn } = element;
+            let Element { header, range, admitted, turn, prepared } = element;
             let channel = admitted.as_ref().ok().cloned().flatten();
             let (sealed, is_compound) = (sealed.is_some(), count > 1);
             let asks = Asks { here: asked_here, left };
@@ -180,7 +183,8 @@ impl Job {
             let into = (&mut out, &mut breaks_wait);
             let mut has_waited = false;
             let (outcome, terms) = {
-                let answer = place.answer(header, (range, admitted), last, &mut chain, into);
+                let answer =
+                    place.answer(header, (range, admitted, prepared), last, &mut chain, into);
                 let mut answer = pin!(answer);
                 let noting = |context: &mut Context<'_>| {
                     let polled = answer.as_mut().poll(context);
@@ -270,7 +274,7 @@ impl Place<'_> {
     async fn answer(
         &self,
         mut header: Header,
-        (range, admitted): (Range<usize>, Admitted),
+        (range, admitted, prepared): (Range<usize>, Admitted, Option<Prepared>),
         is_last: bool,
         chain: &mut Chain,
         (out, breaks_wait): (&mut Vec<u8>, &mut Vec<BreaksWait>),
@@ -305,6 +309,7 @@ impl Place<'_> {
                     // As Windows does; of what else waits only the last.
                     may_pend: is_last || header.command == Command::CREATE,
                     under_way: None,
+                    prepared,
                     breaks_wait: None,
                 };
                 // Noted as pending before: who ends the session finds it.

@@ -48,6 +48,7 @@ use crate::state::work::Working;
 use crate::state::{Channel, Link, Room};
 
 pub(crate) use self::create::PushWish;
+pub(crate) use self::write::Prepared;
 
 /// What [`answer_now`] did.
 #[derive(Debug)]
@@ -56,8 +57,8 @@ pub(crate) enum Now {
     Answered(Option<Room>),
     /// The answer was appended but for its end; only where [`Asker::streams`].
     Begun(Rest, Option<Room>),
-    /// Nothing was appended: the request has to become a job.
-    Later(Turn),
+    /// Nothing was appended: the request has to become a job, which goes on where this has ended.
+    Later(Turn, Option<Prepared>),
 }
 
 /// Answers a request on the spot if its command is on the data path and nothing has to wait.
@@ -69,20 +70,20 @@ pub(crate) fn answer_now(
 ) -> Result<Now, FrameError> {
     let header = asker.header;
     if !matches!(header.command, Command::READ | Command::WRITE | Command::FLUSH | Command::ECHO) {
-        return Ok(Now::Later(turn));
+        return Ok(Now::Later(turn, None));
     }
     // Whoever has no room for a long answer waits for it as a job.
     let asked = asked::bytes(header, pdu);
     let room = match asked > ANSWER_UNCOUNTED_MAX {
         true => match asker.try_room(asked) {
-            None => return Ok(Now::Later(turn)),
+            None => return Ok(Now::Later(turn, None)),
             room => room,
         },
         false => None,
     };
     let start = frame::begin(out, asker.sealed);
     let at = frame::begin_pdu(out, header);
-    let mut rest = None;
+    let (mut rest, mut prepared) = (None, None);
     let work = begin_work(header, asker.channel);
     let attempt = match header.command {
         _ if work.is_err() => Some(Err(NtStatus::USER_SESSION_DELETED)),
@@ -90,14 +91,14 @@ pub(crate) fn answer_now(
             Some(Err(NtStatus::NETWORK_SESSION_EXPIRED))
         }
         Command::READ => read::now(asker, pdu, out, &mut rest),
-        Command::WRITE => write::now(asker, pdu, out),
+        Command::WRITE => write::now(asker, pdu, out, &mut prepared),
         Command::FLUSH => flush::now(asker, pdu, out),
         Command::ECHO => Some(echo(pdu, out)),
         _ => None,
     };
     let Some(outcome) = attempt else {
         out.truncate(start);
-        return Ok(Now::Later(turn));
+        return Ok(Now::Later(turn, prepared));
     };
     let credits = asker.link.window().grant(header.credits);
     let terms = Terms { credits, session_id: header.session_id, route: None };

@@ -101,15 +101,13 @@ pub(super) fn now(
 
 /// Answers after whatever wait it takes.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
-    let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
-    let (channel, descriptors) = (request.channel, request.channel_info.to_vec());
-    let file_id = request.file_id;
-    call.asker().note_invalidation(channel, &descriptors);
-    let open = call.open(file_id)?;
-    let request = ReadRequest::parse(call.pdu()).map_err(malformed)?;
+    let (frame, range) = (Arc::clone(&call.frame), call.range.clone());
+    let request = ReadRequest::parse(&frame[range]).map_err(malformed)?;
+    call.asker().note_invalidation(request.channel, request.channel_info);
+    let open = call.open(request.file_id)?;
     let plan = plan(call.asker(), &request, open)?;
-    if channel != Channel::NONE {
-        return remote(call, plan, &descriptors, out).await;
+    if request.channel != Channel::NONE {
+        return remote(call, plan, request.channel_info, out).await;
     }
     let plan = Arc::new(plan);
     let (reads, mut frame) = (Arc::clone(&plan), std::mem::take(out));

@@ -2,6 +2,7 @@
 //!
 //! Spec: MS-SMB2 §3.3.5.13.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smb::Channel;
@@ -14,59 +15,117 @@ use super::malformed;
 use crate::access;
 use crate::limits::IO_INLINE_MAX;
 use crate::share::{InlineIo, ShareError};
-use crate::state::Open;
 use crate::state::locks::{LockRange, LockTable};
-use crate::state::open::Ended;
+use crate::state::open::{Ended, UnderWay};
+use crate::state::{Link, Open};
 
 /// A WRITE that may go ahead.
+#[derive(Debug)]
 struct Plan {
     open: Arc<Open>,
     range: LockRange,
     durable: bool,
 }
 
-/// Answers on the spot, or `None`: it would have to wait.
-pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
+/// A WRITE that may go ahead and has to wait: everything that was found out about it on the spot.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    plan: Plan,
+    source: Source,
+    under_way: UnderWay,
+}
+
+/// Where the data of a WRITE is.
+#[derive(Debug)]
+enum Source {
+    /// In the PDU.
+    Pdu(Range<usize>),
+    /// In the client's memory, which descriptors in the PDU name.
+    Client(Range<usize>),
+    /// Here: it was fetched from the client's memory.
+    Fetched(Vec<u8>),
+}
+
+impl Source {
+    fn of(request: &WriteRequest<'_>, pdu: &[u8]) -> Self {
+        match request.channel {
+            Channel::NONE => Self::Pdu(place(pdu, request.data)),
+            _ => Self::Client(place(pdu, request.channel_info)),
+        }
+    }
+
+    /// The data, if it is here.
+    fn data<'a>(&'a self, pdu: &'a [u8]) -> Option<&'a [u8]> {
+        match self {
+            Self::Pdu(place) => Some(&pdu[place.clone()]),
+            Self::Client(_) => None,
+            Self::Fetched(data) => Some(data),
+        }
+    }
+
+    /// Gives memory for data of other WRITEs back.
+    fn recycle(self, link: &Link) {
+        if let (Self::Fetched(data), Some(memory)) = (self, link.remote_memory()) {
+            memory.recycle(data);
+        }
+    }
+}
+
+/// Where a part of a PDU lies in it. Nothing need not lie in it.
+fn place(pdu: &[u8], part: &[u8]) -> Range<usize> {
+    if part.is_empty() {
+        return 0..0;
+    }
+    let start = part.as_ptr().addr() - pdu.as_ptr().addr();
+    start..start + part.len()
+}
+
+/// Answers on the spot, or `None`: it would have to wait. What is in `prepared` then is for [`handle`].
+pub(super) fn now(
+    asker: Asker<'_>,
+    pdu: &[u8],
+    out: &mut Vec<u8>,
+    prepared: &mut Option<Prepared>,
+) -> Option<Outcome> {
     let request = match WriteRequest::parse(pdu) {
         Ok(request) => request,
         Err(error) => return Some(Err(error.status())),
     };
     asker.note_invalidation(request.channel, request.channel_info);
-    if request.channel == Channel::NONE {
-        let written = write_now(asker, &request, request.data)?;
-        return Some(written.and_then(|()| finish(request.data.len(), out)));
+    let mut source = Source::of(&request, pdu);
+    if let (Source::Client(place), Some(memory)) = (&source, asker.link.remote_memory())
+        && let Some(data) = memory.try_pull(request.remaining_bytes, &pdu[place.clone()])
+    {
+        source = Source::Fetched(data);
     }
-    let memory = asker.link.remote_memory()?;
-    let data = memory.try_pull(request.remaining_bytes, request.channel_info)?;
-    let Some(written) = write_now(asker, &request, &data) else {
-        memory.unpull(data, request.channel_info);
+    let planned = asker
+        .open_counted(request.file_id)
+        .and_then(|(open, under_way)| Ok((plan(asker, &request, open)?, under_way)));
+    // Under way until the bytes are there: a copy of the request over another channel waits for that.
+    let (plan, under_way) = match planned {
+        Ok(planned) => planned,
+        Err(status) => {
+            source.recycle(asker.link);
+            return if asker.is_on_pipes() { None } else { Some(Err(status)) };
+        }
+    };
+    let data = source.data(pdu);
+    let Some(written) = data.and_then(|data| Some((write_now(&plan, data)?, data.len()))) else {
+        *prepared = Some(Prepared { plan, source, under_way });
         return None;
     };
-    let outcome = written.and_then(|()| finish(data.len(), out));
-    memory.recycle(data);
-    Some(outcome)
+    source.recycle(asker.link);
+    let (written, len) = written;
+    Some(written.and_then(|()| finish(len, out)))
 }
 
 /// Writes, unless that would have to wait.
-fn write_now(
-    asker: Asker<'_>,
-    request: &WriteRequest<'_>,
-    data: &[u8],
-) -> Option<Result<(), NtStatus>> {
-    let planned = asker
-        .open_counted(request.file_id)
-        .and_then(|(open, under_way)| Ok((plan(asker, request, open)?, under_way)));
-    // Under way until the bytes are there: a copy of the request over another channel waits for that.
-    let (plan, _under_way) = match planned {
-        Ok(plan) => plan,
-        Err(_) if asker.is_on_pipes() => return None,
-        Err(status) => return Some(Err(status)),
-    };
+fn write_now(plan: &Plan, data: &[u8]) -> Option<Result<(), NtStatus>> {
     if plan.durable || data.len() > IO_INLINE_MAX {
         return None;
     }
-    let Plan { ref open, range: LockRange { offset, length }, .. } = plan;
-    let is_free = |locks: &LockTable| locks.allows_write(open.serial, offset, length);
+    let Plan { open, range: LockRange { offset, length }, .. } = plan;
+    let is_free = |locks: &LockTable| locks.allows_write(open.serial, *offset, *length);
     let admitted = open.node.try_begin_change(open.change(plan.range), is_free)?;
     let Some(_admitted) = admitted else {
         return Some(Err(NtStatus::FILE_LOCK_CONFLICT));
@@ -75,7 +134,7 @@ fn write_now(
         Ok(held) => held,
         Err(ended) => return Some(Err(ended.into())),
     };
-    match open.entry.try_write_at(data, offset) {
+    match open.entry.try_write_at(data, *offset) {
         Err(ShareError::WouldBlock) => None,
         written => Some(written.map_err(NtStatus::from)),
     }
@@ -83,57 +142,46 @@ fn write_now(
 
 /// Answers after whatever wait it takes.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
-    let request = WriteRequest::parse(call.pdu()).map_err(malformed)?;
-    call.asker().note_invalidation(request.channel, request.channel_info);
-    let file_id = request.file_id;
-    let open = call.open(file_id)?;
-    let request = WriteRequest::parse(call.pdu()).map_err(malformed)?;
-    let plan = plan(call.asker(), &request, open)?;
-    let pulled = if request.channel == Channel::NONE {
-        None
-    } else {
-        let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
-        Some(memory.pull(request.remaining_bytes, request.channel_info))
-    };
-    // Where the data lies in the frame, which outlives the request.
-    let data_at = if request.data.is_empty() {
-        // Nothing, which need not lie in the frame.
-        0..0
-    } else {
-        let start = request.data.as_ptr().addr() - call.frame.as_ptr().addr();
-        start..start + request.data.len()
-    };
-    let pulled = match pulled {
-        Some(transfer) => Some(call.wait_for_work(transfer).await??),
-        None => None,
+    let Prepared { plan, source, under_way: _under_way } = match call.prepared.take() {
+        Some(prepared) => prepared,
+        None => prepare(call)?,
     };
     let Plan { open, range: LockRange { offset, length }, durable } = plan;
+    let source = match source {
+        Source::Client(place) => {
+            let memory = call.link.remote_memory().ok_or(NtStatus::INVALID_PARAMETER)?;
+            let len = u32::try_from(length).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+            let transfer = memory.pull(len, &call.pdu()[place]);
+            Source::Fetched(call.wait_for_work(transfer).await??)
+        }
+        here => here,
+    };
     let admitted = call.begin_write(&open, offset, length).await?;
-    let frame = Arc::clone(&call.frame);
+    let (frame, range) = (Arc::clone(&call.frame), call.range.clone());
     let writes = Arc::clone(&open.node.writes);
-    let len = pulled.as_ref().map_or_else(|| data_at.len(), Vec::len);
+    let len = usize::try_from(length).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let is_long = durable || len > IO_INLINE_MAX;
     let inline = if is_long { InlineIo::CachedReads } else { open.entry.inline_io() };
     let changed = Arc::clone(&open);
     let place = move |begun: Result<(), Ended>| {
-        let data = pulled.as_deref().unwrap_or_else(|| &frame[data_at]);
+        let data = source.data(&frame[range]).expect("fetched above");
         let written = begun
             .map_err(NtStatus::from)
             .and_then(|()| changed.entry.write_at(data, offset).map_err(NtStatus::from));
         drop(admitted);
-        (written.map(|()| data.len()), pulled)
+        (written.map(|()| data.len()), source)
     };
     let placed = match inline {
         InlineIo::Everything => open.change_now(place),
         _ => Err(place),
     };
-    let (written, pulled) = match placed {
+    let (written, source) = match placed {
         Ok(placed) => placed,
         Err(place) if durable => {
             let work = move || {
-                let (written, pulled) = open.change_blocking(place);
+                let (written, source) = open.change_blocking(place);
                 let persist = |len| super::flush::persist(&open).map(|()| len);
-                (written.and_then(persist), pulled)
+                (written.and_then(persist), source)
             };
             call.blocking(InlineIo::CachedReads, work).await?
         }
@@ -152,10 +200,19 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
             turn.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
         }
     };
-    if let (Some(data), Some(memory)) = (pulled, call.link.remote_memory()) {
-        memory.recycle(data);
-    }
+    source.recycle(&call.link);
     finish(written?, out)
+}
+
+// Of a compound, or where there was no room for looking at it on the spot.
+fn prepare(call: &mut Call) -> Result<Prepared, NtStatus> {
+    let (frame, range) = (Arc::clone(&call.frame), call.range.clone());
+    let pdu = &frame[range];
+    let request = WriteRequest::parse(pdu).map_err(malformed)?;
+    call.asker().note_invalidation(request.channel, request.channel_info);
+    let (open, under_way) = call.open_counted(request.file_id)?;
+    let plan = plan(call.asker(), &request, open)?;
+    Ok(Prepared { plan, source: Source::of(&request, pdu), under_way })
 }
 
 fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result<Plan, NtStatus> {

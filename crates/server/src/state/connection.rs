@@ -212,7 +212,7 @@ impl Connection {
             };
             is_of_no_session = matches!(admitted, Err(NtStatus::USER_SESSION_DELETED))
                 || (is_of_no_session && header.flags.contains(HeaderFlags::RELATED));
-            elements.push(Element { header, range, admitted, turn });
+            elements.push(Element { header, range, admitted, turn, prepared: None });
         }
         if self.stage != Stage::Negotiated {
             return Err(Violation::PeerNotNegotiated);
@@ -253,6 +253,7 @@ impl Connection {
             _ => {}
         }
         let admitted = self.admit(&header, pdu, start, &proof);
+        let mut prepared = None;
         let is_sealed = proof.sealed.is_some();
         if let Ok(Some(channel)) = &admitted {
             let asker = Asker {
@@ -271,7 +272,7 @@ impl Connection {
                     (self.rest, self.room) = (Some(rest), room);
                     return Ok(());
                 }
-                Now::Later(unused) => turn = unused,
+                Now::Later(unused, found) => (turn, prepared) = (unused, found),
             }
         }
         if let Err(status) = admitted {
@@ -292,7 +293,7 @@ impl Connection {
         let longest = header.command.request_len_max().map_or(whole, |max| start + max);
         let range = start..whole.min(longest);
         frame.cut(range.end);
-        let element = Element { header, range, admitted, turn };
+        let element = Element { header, range, admitted, turn, prepared };
         let link = Arc::clone(&self.link);
         let whose = element.channel().map(|channel| &channel.session.account);
         let frame = frame.keep(&link, whose, header.command, 1);

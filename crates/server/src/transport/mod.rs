@@ -60,9 +60,6 @@ pub(crate) trait RemoteMemory: Debug + Send + Sync {
     /// What [`RemoteMemory::pull`] would bring, if it is here already.
     fn try_pull(&self, len: u32, descriptors: &[u8]) -> Option<Vec<u8>>;
 
-    /// Takes back what [`RemoteMemory::try_pull`] gave, for the `pull` of the same request.
-    fn unpull(&self, data: Vec<u8>, descriptors: &[u8]);
-
     /// The final answer to a message, which is queued from now on, invalidates the first token.
     fn invalidate_by_answer(&self, message_id: u64, descriptors: &[u8]);
 

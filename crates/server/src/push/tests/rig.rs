@@ -306,6 +306,7 @@ impl Rig {
             pending: self.link.add_pending(id, self.channel.session.id),
             may_pend: true,
             under_way: None,
+            prepared: None,
             breaks_wait: None,
         };
         let mut out = Vec::new();

@@ -119,11 +119,6 @@ impl Mailbox {
         Some(data)
     }
 
-    /// Takes the bytes back that [`Mailbox::take_fetched`] gave for the request being handled.
-    pub(super) fn put_fetched(&self, fetched: Fetched) {
-        self.state().fetched = Some(fetched);
-    }
-
     /// An empty buffer, used before if there is one.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.state().spares.take()

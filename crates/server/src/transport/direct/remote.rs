@@ -8,7 +8,7 @@ use smbdirect::Descriptors;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::cursor::Cursor;
-use super::mailbox::{Fetched, Item, Mailbox};
+use super::mailbox::{Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
 use crate::transport::{Outbox, Parcel, RemoteMemory, Transfer};
 
@@ -79,10 +79,6 @@ impl RemoteMemory for Buffers {
     fn try_pull(&self, len: u32, descriptors: &[u8]) -> Option<Vec<u8>> {
         let len = usize::try_from(len).expect("32 bits fit usize");
         self.mailbox.take_fetched(len, descriptors)
-    }
-
-    fn unpull(&self, data: Vec<u8>, descriptors: &[u8]) {
-        self.mailbox.put_fetched(Fetched { descriptors: descriptors.to_vec(), data });
     }
 
     fn invalidate_by_answer(&self, message_id: u64, descriptors: &[u8]) {
