@@ -18,18 +18,17 @@ use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 
 use crate::access::Rights;
 use crate::config::{PushPolicy, SigningPolicy, Users};
+use crate::dispatch::{Connection, Stage, end_of_connection};
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
-use crate::share::attributes;
 use crate::share::binding::Binding;
-use crate::share::{CommonNames, Share, ShareConfig};
+use crate::share::{CommonNames, Share, ShareConfig, attributes};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
-use crate::state::{Channel, Connection, Frame, Identity, Link, Session, Stage, end_of_connection};
-use crate::transport::{Outbox, Parcel};
+use crate::state::{Channel, Frame, Identity, Link, Outbox, Parcel, Session};
 
 pub use crate::transport::direct::first_look;
 

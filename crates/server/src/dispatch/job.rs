@@ -25,18 +25,16 @@ use smb::framing;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
-use super::asked;
-use super::begin_work;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
 use super::shift::Shift;
 use super::write::Prepared;
+use super::{asked, begin_work};
 use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
 use crate::panics::Owed;
 use crate::state::holder::BreaksWait;
 use crate::state::reactor::Noted;
-use crate::state::{Channel, Kept, Link, Pending, Resource, Room};
-use crate::transport::Parcel;
+use crate::state::{Channel, Kept, Link, Parcel, Pending, Resource, Room};
 
 /// The channel a request came over, none for those that need no session; or why it is refused.
 type Admitted = Result<Option<Arc<Channel>>, NtStatus>;

@@ -1,10 +1,12 @@
-//! Commands: one file each, reached through two doors.
+//! From frames to commands, and the commands: one file each, reached through two doors.
 //!
+//! [`connection`] takes each frame of a peer, [opens and proves](proof) it, and goes through its requests.
 //! [`answer_now`] takes what is on the data path (READ, WRITE, FLUSH, ECHO) and answers it on the
 //! calling thread without allocating, if it cannot block. Everything else, and what would have
 //! blocked, becomes a [`job`] and goes through [`dispatch`].
 
 pub(crate) mod call;
+pub(crate) mod connection;
 pub(crate) mod frame;
 pub(crate) mod job;
 pub(crate) mod negotiate;
@@ -24,6 +26,7 @@ mod lock;
 mod logoff;
 mod pipe;
 mod posix;
+mod proof;
 mod query_directory;
 mod query_info;
 mod read;
@@ -47,7 +50,11 @@ use crate::state::reads::Rest;
 use crate::state::work::Working;
 use crate::state::{Channel, Link, Room};
 
+pub(crate) use self::connection::{
+    Authentication, Connection, Purpose, Stage, Violation, end_of_connection,
+};
 pub(crate) use self::create::PushWish;
+pub(crate) use self::proof::LONG;
 pub(crate) use self::write::Prepared;
 
 /// What [`answer_now`] did.

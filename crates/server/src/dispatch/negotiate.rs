@@ -15,9 +15,10 @@ use smb::{Header, MessageId};
 use tracing::debug;
 
 use super::frame::{self, Terms};
+use super::{Connection, Stage, Violation};
 use crate::config::SigningPolicy;
 use crate::service::{Core, file_time};
-use crate::state::{Agreed, Connection, Link, Stage, Violation};
+use crate::state::{Agreed, Link};
 
 /// Answers an SMB1 NEGOTIATE that offers SMB2; everything else of SMB1 ends the connection.
 pub(crate) fn multi_protocol(

@@ -32,6 +32,7 @@ use tracing::{debug, info, warn};
 
 use super::binding::{self, Refusal, Signatory};
 use super::frame::{self, Terms};
+use super::{Authentication, Connection, Purpose, Violation};
 use crate::config::SigningPolicy;
 use crate::limits::{
     GUESTS_PER_CONNECTION_MAX, SESSIONS_PER_CONNECTION_MAX, UNAUTHENTICATED_FRAME_MAX,
@@ -41,10 +42,7 @@ use crate::panics::Owed;
 use crate::service::file_time;
 use crate::state::session::SessionParts;
 use crate::state::work::Work;
-use crate::state::{
-    Agreed, Authentication, Channel, Connection, Decision, Identity, Later, Link, Logon, Purpose,
-    Resource, Session, Violation,
-};
+use crate::state::{Agreed, Channel, Decision, Identity, Later, Link, Logon, Resource, Session};
 
 /// What one leg came to.
 struct Leg {

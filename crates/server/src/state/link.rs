@@ -1,7 +1,7 @@
 //! A connection as the rest of the server sees it: where its answers go, and what tasks that
 //! work for it need to know.
 //!
-//! The transport owns the [`super::connection::Connection`] and drives it; everybody else holds an
+//! The transport owns the [`crate::dispatch::Connection`] and drives it; everybody else holds an
 //! `Arc<Link>`. Locks here (window, channels, pending) are leaves: nothing else is locked
 //! while one of them is held.
 
@@ -18,6 +18,7 @@ use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 
 use super::account::{Account, Hold, Room};
+use super::outbox::{Outbox, Parcel, RemoteMemory};
 use super::pending::Pending;
 use super::resource::Resource;
 use super::session::{Channel, Identity, Session};
@@ -26,7 +27,6 @@ use crate::limits::{
     DIRECT_TRANSACT_SIZE_MAX, REQUEST_COST, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX,
 };
 use crate::service::Core;
-use crate::transport::{Outbox, Parcel, RemoteMemory};
 
 /// What NEGOTIATE settled.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
-//! State machines and tables, without sockets: connections, sessions, trees, opens, files.
+//! State machines and tables, without sockets: links, sessions, trees, opens, files.
 //!
 //! From the wire inwards: [`window`] (message ids and credits), [`link`] (a connection as others
-//! see it), [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
+//! see it) with its [`outbox`], [`session`] with the [`work`] it still does, [`tree`], [`open`], [`node`] (a file as all its opens see it,
 //! found in [`nodes`], entered and left by rules of its own while its name is [taken](taking) or [made](making); who
 //! [leaves](leave) it last takes the names that were [wished](wished) away, which [`wish_notes`] keep) with [`sharing`],
 //! the [streams](stream_hold) that are open, [`lease`] over [`caching`] (a break is [`routed`] to its [`holder`], waits
@@ -18,7 +18,6 @@ pub(crate) mod breaks;
 pub(crate) mod caching;
 pub(crate) mod changes;
 pub(crate) mod clients;
-pub(crate) mod connection;
 pub(crate) mod creates;
 pub(crate) mod durable;
 pub(crate) mod durable_opens;
@@ -39,10 +38,10 @@ pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod open;
 pub(crate) mod orphans;
+pub(crate) mod outbox;
 pub(crate) mod pending;
 pub(crate) mod persistent;
 pub(crate) mod pipe;
-mod proof;
 pub(crate) mod reactor;
 pub(crate) mod reads;
 pub(crate) mod resource;
@@ -63,9 +62,6 @@ pub(crate) mod wished;
 pub(crate) mod work;
 
 pub(crate) use account::{Account, Hold, Room};
-pub(crate) use connection::{
-    Authentication, Connection, Purpose, Stage, Violation, end_of_connection,
-};
 pub(crate) use durable::Orphans;
 pub(crate) use kept::{Frame, Kept};
 pub(crate) use link::{Agreed, Link};
@@ -73,9 +69,9 @@ pub(crate) use locks::OpenSerial;
 pub(crate) use logon::{Decision, Later, Logon};
 pub(crate) use nodes::Nodes;
 pub(crate) use open::Open;
+pub(crate) use outbox::{Outbox, Parcel, RemoteMemory, Transfer};
 pub(crate) use pending::Pending;
 pub(crate) use pipe::Pipe;
-pub(crate) use proof::LONG;
 pub(crate) use resource::Resource;
 pub(crate) use session::{Channel, Identity, Session};
 pub(crate) use tree::Tree;

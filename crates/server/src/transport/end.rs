@@ -2,8 +2,8 @@
 
 use std::io;
 
+use crate::dispatch::Violation;
 use crate::share::ShareError;
-use crate::state::Violation;
 
 /// Why a conversation ended.
 #[derive(Debug, thiserror::Error)]

@@ -19,8 +19,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::low_water;
+use crate::dispatch::Violation;
 use crate::limits::IO_INLINE_MAX;
-use crate::state::{Frame, Room, Violation};
+use crate::state::{Frame, Room};
 
 /// What has been read and not handled yet.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Outbox, Parcel};
+use crate::state::{Outbox, Parcel};
 
 /// What others put into a connection's queue.
 #[derive(Debug)]

@@ -14,7 +14,8 @@ use std::thread;
 use tokio::task::JoinHandle;
 
 use super::admission::Admission;
-use crate::state::{Connection, Link, end_of_connection};
+use crate::dispatch::{Connection, end_of_connection};
+use crate::state::Link;
 
 /// See the module.
 #[derive(Debug)]

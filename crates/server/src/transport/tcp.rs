@@ -32,7 +32,6 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::Parcel;
 use super::admission::Admission;
 use super::end::End;
 use super::input::Input;
@@ -41,9 +40,10 @@ use super::patience::Patience;
 use super::queue::{Outgoing, Queue};
 use super::served::Served;
 use super::write_buffer;
+use crate::dispatch::Connection;
 use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
-use crate::state::{Connection, Link, Resource, Room};
+use crate::state::{Link, Parcel, Resource, Room};
 
 /// Accepts connections until told to stop, then waits for them to end.
 pub(crate) async fn serve(core: Arc<Core>, listener: TcpListener, mut stop: watch::Receiver<bool>) {

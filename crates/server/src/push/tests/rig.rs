@@ -39,8 +39,7 @@ use crate::share::{CommonNames, Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
-use crate::state::{Channel, Identity, Link, Session, Tree};
-use crate::transport::{Outbox, Parcel};
+use crate::state::{Channel, Identity, Link, Outbox, Parcel, Session, Tree};
 
 /// Everything a test holds.
 pub(crate) struct Rig {

@@ -5,7 +5,7 @@ use rdma::{PostError, RegisterError};
 use smbdirect::CloseReason;
 use thiserror::Error;
 
-use crate::state::Violation;
+use crate::dispatch::Violation;
 
 /// See the module. Each ends its own connection and no other.
 #[derive(Debug, Error)]

@@ -11,8 +11,7 @@ use super::mailbox::{Fetched, Item};
 use super::peer::{Home, Peer, Stage, Turn};
 use super::transfers::{Pull, PullEnd};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
-use crate::state::Frame;
-use crate::transport::Parcel;
+use crate::state::{Frame, Parcel};
 
 /// A request that waits for the SMB side to come home.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use super::peer::Home;
 use super::spares::Spares;
 use super::table::DirectId;
 use super::transfers::{Pull, Push};
-use crate::transport::Parcel;
+use crate::state::Parcel;
 use crate::transport::admission::Bell;
 
 /// Something for a peer to do, in order.

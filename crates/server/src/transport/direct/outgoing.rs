@@ -21,8 +21,7 @@ use super::inspect::Place;
 use super::mailbox::Item;
 use super::peer::{CLOSING_GRACE, Home, Peer, Stage, Turn};
 use super::transfers::Asker;
-use crate::state::Room;
-use crate::transport::Parcel;
+use crate::state::{Parcel, Room};
 
 impl Peer {
     /// Does what can be done now; [`Peer::has_backlog`] says whether that was not all.

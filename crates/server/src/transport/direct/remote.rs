@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::cursor::Cursor;
 use super::mailbox::{Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
-use crate::transport::{Outbox, Parcel, RemoteMemory, Transfer};
+use crate::state::{Outbox, Parcel, RemoteMemory, Transfer};
 
 /// Answers, by way of the mailbox.
 #[derive(Debug)]

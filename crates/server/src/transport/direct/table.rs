@@ -20,8 +20,9 @@ use super::private_data;
 use super::receives::{SLOT_LEN, SLOTS};
 use super::remote::{Answers, Buffers};
 use super::staging::Budget;
+use crate::dispatch::{Connection, LONG};
 use crate::service::Core;
-use crate::state::{Connection, LONG, Link};
+use crate::state::Link;
 use crate::transport::admission::Admission;
 use crate::transport::served::Served;
 

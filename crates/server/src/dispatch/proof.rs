@@ -19,12 +19,9 @@ use smb::frame_memory::InFrame;
 use smb::framing;
 use smb::{Command, Header, HeaderFlags, Protocol, Route, SessionId, TransformHeader};
 
-use super::account::{Account, Room};
 use super::connection::Violation;
-use super::kept::Frame;
-use super::link::Link;
-use super::session::Channel;
 use crate::limits::IO_INLINE_MAX;
+use crate::state::{Account, Channel, Frame, Link, Room};
 
 /// What is known of the protection of a frame.
 #[derive(Debug, Default)]

@@ -33,20 +33,17 @@ use smb::negotiate::Dialect;
 use smb::{Header, HeaderFlags, Route};
 use thiserror::Error;
 
-use super::account::Room;
-use super::kept::Frame;
-use super::link::Link;
-use super::logon::Logon;
+use super::call::Asker;
+use super::frame::{self, FrameError};
+use super::job::{Element, Job};
 use super::proof::{Proof, Proven, Unproven, relate};
-use super::reads::Rest;
-use super::session::{Channel, Session};
-use super::window::WindowError;
-use crate::dispatch::call::Asker;
-use crate::dispatch::frame::{self, FrameError};
-use crate::dispatch::job::{Element, Job};
-use crate::dispatch::{self, Now, negotiate, session_setup};
+use super::{Now, answer_now, negotiate, session_setup};
 use crate::limits::AUTHENTICATIONS_MAX;
 use crate::service::ReservedId;
+use crate::state::logon::Logon;
+use crate::state::reads::Rest;
+use crate::state::window::WindowError;
+use crate::state::{Channel, Frame, Link, Room, Session};
 
 /// How far NEGOTIATE has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -263,7 +260,7 @@ impl Connection {
                 sealed: is_sealed,
                 streams: self.streams,
             };
-            match dispatch::answer_now(asker, turn, pdu, out)? {
+            match answer_now(asker, turn, pdu, out)? {
                 Now::Answered(room) => {
                     self.room = room;
                     return Ok(());
