@@ -134,7 +134,7 @@ impl Node {
             Doomed::new(names, &mut state, (self, serial))
         };
         // A stream is kept of files and of directories.
-        let remove = |Wished { share, path, leave }: &Wished| {
+        let remove = |Wished { share, path, leave, .. }: &Wished| {
             share
                 .remove(*leave, path, self.key(), false)
                 .or_else(|_| share.remove(*leave, path, self.key(), true))

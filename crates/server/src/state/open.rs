@@ -438,7 +438,7 @@ impl Open {
             true => wish_notes::write_durably(&self.node),
             false => Ok(()),
         };
-        let removed = left.finish(|Wished { share, path, leave }| {
+        let removed = left.finish(|Wished { share, path, leave, .. }| {
             if self.entry.is_stream() {
                 return share.remove_stream(*leave, &self.entry);
             }

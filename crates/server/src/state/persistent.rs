@@ -255,7 +255,7 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         });
         restore_lease(&mut state, owner, &note);
         if let Some(leave) = Regrant::wish(share).filter(|_| note.delete_pending) {
-            state.set_wish(serial, Some(leave));
+            state.restore_wish(serial, leave);
         }
         for lock in &note.locks {
             if let Some(range) = LockRange::new(lock.offset, lock.length) {

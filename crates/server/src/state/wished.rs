@@ -4,8 +4,11 @@
 //!  FileDispositionInformation --+               no open is left by the name, nor of a stream
 //!  CLOSE of an open that  ------+--> [Wished] ----------------------------------------------> the name is removed
 //!    deletes on close                   |
-//!                                       +--> taken back by the same name: nothing happens
+//!                                       +--> taken back by the same name, or refused to all that ask for it: nothing happens
 //! ```
+//!
+//! A request that speaks a wish is answered later, when it is known whether a directory stays empty, and whether the wish is
+//! noted. Several may ask at once: the wish goes with the last of those that are refused, and stays once one is granted.
 //!
 //! A wish keeps the share and the path of the open that spoke it, kept up to date by renames: other hard links of
 //! the file are nobody's wish, and the last open by the name may be of a share that is only read. Which opens are by
@@ -31,6 +34,10 @@ pub(crate) struct Wished {
     pub(crate) path: SharePath,
     /// It was spoken by whoever was admitted to that.
     pub(crate) leave: MayRemove,
+    /// The opens through which requests ask for it that are not answered yet: an open for each request.
+    asking: Vec<OpenSerial>,
+    /// Whoever is refused it does not take it back.
+    is_granted: bool,
 }
 
 /// Whether something stays.
@@ -45,7 +52,8 @@ pub(crate) enum Stays {
 
 impl Wished {
     fn of(record: &OpenRecord, leave: MayRemove) -> Self {
-        Self { share: Arc::clone(&record.share), path: record.path.clone(), leave }
+        let (share, path) = (Arc::clone(&record.share), record.path.clone());
+        Self { share, path, leave, asking: Vec::new(), is_granted: false }
     }
 
     // Whether a path may be this name. Shares that lie apart may be one directory mounted twice.
@@ -88,30 +96,53 @@ impl Node {
 impl NodeState {
     /// The name that an open has is to go. Costs nothing the second time.
     pub(crate) fn wish(&mut self, record: &OpenRecord, leave: MayRemove) {
-        if !self.is_record_to_go(record) {
-            self.delete_pending.push(Wished::of(record, leave));
+        spoken(&mut self.delete_pending, self.is_linked, record, leave).is_granted = true;
+    }
+
+    /// The same of an open that is there.
+    pub(crate) fn restore_wish(&mut self, serial: OpenSerial, leave: MayRemove) {
+        self.ask_to_go(serial, leave);
+        self.grant_wish(serial);
+    }
+
+    /// Speaks the wish for the name of an open that is there, until [`NodeState::grant_wish`] or
+    /// [`NodeState::refuse_wish`]: meanwhile it is a wish as any other.
+    pub(crate) fn ask_to_go(&mut self, serial: OpenSerial, leave: MayRemove) {
+        let Self { opens, delete_pending, is_linked, .. } = self;
+        if let Some(record) = opens.iter().find(|open| open.serial == serial) {
+            spoken(delete_pending, *is_linked, record, leave).asking.push(serial);
         }
     }
 
-    /// Speaks the wish for the name of an open that is there, or takes back what was wished of that.
-    pub(crate) fn set_wish(&mut self, serial: OpenSerial, leave: Option<MayRemove>) {
-        let Some(record) = self.record(serial) else { return };
-        match leave {
-            Some(leave) => {
-                let wished = Wished::of(record, leave);
-                if !self.is_record_to_go(record) {
-                    self.delete_pending.push(wished);
-                }
-            }
-            None => {
-                let stays: Vec<_> = self
-                    .delete_pending
-                    .iter()
-                    .filter(|wished| !self.is_by(record, wished))
-                    .cloned()
-                    .collect();
-                self.delete_pending = stays;
-            }
+    /// Whoever spoke the wish through an open is told that the name goes.
+    pub(crate) fn grant_wish(&mut self, serial: OpenSerial) {
+        if let Some(wished) = self.answer_wish(serial) {
+            wished.is_granted = true;
+        }
+    }
+
+    /// Whoever spoke the wish through an open is told that the name stays, on account of this request: what others were
+    /// granted, or have asked for and not been told, stays a wish.
+    pub(crate) fn refuse_wish(&mut self, serial: OpenSerial) {
+        if self.answer_wish(serial).is_some() {
+            self.delete_pending.retain(|wished| wished.is_granted || !wished.asking.is_empty());
+        }
+    }
+
+    // What an open has asked for, with one request less that waits for its answer. `None`: taken back meanwhile.
+    fn answer_wish(&mut self, serial: OpenSerial) -> Option<&mut Wished> {
+        let asks = |wished: &Wished| wished.asking.iter().position(|asking| *asking == serial);
+        let wished = self.delete_pending.iter_mut().find(|wished| asks(wished).is_some())?;
+        let at = asks(wished)?;
+        wished.asking.swap_remove(at);
+        Some(wished)
+    }
+
+    /// Takes back what was wished of the name of an open that is there.
+    pub(crate) fn take_wish_back(&mut self, serial: OpenSerial) {
+        let Self { opens, delete_pending, is_linked, .. } = self;
+        if let Some(record) = opens.iter().find(|open| open.serial == serial) {
+            delete_pending.retain(|wished| !is_by(*is_linked, record, wished));
         }
     }
 
@@ -177,8 +208,27 @@ impl NodeState {
         }
     }
 
-    // Of a stream there is one name, whatever its file's are.
     fn is_by(&self, record: &OpenRecord, wished: &Wished) -> bool {
-        !self.is_linked || record.base.is_some() || wished.may_be(&record.share, &record.path)
+        is_by(self.is_linked, record, wished)
     }
+}
+
+// The wish for the name of an open, spoken if need be.
+fn spoken<'a>(
+    wishes: &'a mut Vec<Wished>,
+    is_linked: bool,
+    record: &OpenRecord,
+    leave: MayRemove,
+) -> &'a mut Wished {
+    let at = wishes.iter().position(|wished| is_by(is_linked, record, wished));
+    let at = at.unwrap_or_else(|| {
+        wishes.push(Wished::of(record, leave));
+        wishes.len() - 1
+    });
+    &mut wishes[at]
+}
+
+// Of a stream there is one name, whatever its file's are.
+fn is_by(is_linked: bool, record: &OpenRecord, wished: &Wished) -> bool {
+    !is_linked || record.base.is_some() || wished.may_be(&record.share, &record.path)
 }

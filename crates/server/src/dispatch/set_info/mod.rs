@@ -29,7 +29,7 @@ use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Nami
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::locks::LockRange;
-use crate::state::node::{NodeState, OpenRecord};
+use crate::state::node::OpenRecord;
 use crate::state::wish_notes;
 
 /// Changes metadata.
@@ -264,40 +264,75 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     Ok(())
 }
 
-// A wish that cannot be noted is not spoken.
 fn change_wish(open: &Open, wish: Option<MayRemove>) -> Result<(), NtStatus> {
-    let before = {
+    match wish {
+        Some(leave) => ask_to_go(open, leave, || stays_empty(open)),
+        None => {
+            take_back(open)?;
+            note_wishes(open)
+        }
+    }
+}
+
+// A wish that cannot be noted, or of a directory that does not stay empty, is taken back; what other handles ask for at
+// the same time is not.
+fn ask_to_go(
+    open: &Open,
+    leave: MayRemove,
+    stays_empty: impl FnOnce() -> Result<bool, NtStatus>,
+) -> Result<(), NtStatus> {
+    let on_close = {
         let mut state = open.node.lock();
         // Closed meanwhile: the wish would be nobody's.
         if open.is_closed() {
             return Err(NtStatus::FILE_CLOSED);
         }
         // Its name is another inode's now, which goes by a handle of its own.
-        if wish.is_some() && open.entry.has_become_link() {
+        if open.entry.has_become_link() {
             return Err(NtStatus::CANNOT_DELETE);
         }
-        let record = state.record(open.serial).ok_or(NtStatus::FILE_CLOSED)?;
-        let before = (state.is_record_to_go(record), record.delete_on_close);
-        set_wish(&mut state, open, wish);
-        before
+        let record = state.record_mut(open.serial).ok_or(NtStatus::FILE_CLOSED)?;
+        let on_close = record.delete_on_close;
+        // By the rules of POSIX the name goes with this open, whoever else has the file open.
+        let goes = on_close.is_some() || record.path.naming() == Naming::Posix;
+        record.delete_on_close = goes.then_some(leave);
+        state.ask_to_go(open.serial, leave);
+        on_close
     };
-    let refused = match wish.map_or(Ok(true), |_| stays_empty(open)) {
-        Ok(true) => {
-            let Err(error) = wish_notes::write_durably(&open.node) else { return Ok(()) };
-            warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
-            NtStatus::IO_DEVICE_ERROR
-        }
-        Ok(false) => NtStatus::DIRECTORY_NOT_EMPTY,
-        Err(status) => status,
+    let asked = match stays_empty() {
+        Ok(true) => note_wishes(open),
+        Ok(false) => Err(NtStatus::DIRECTORY_NOT_EMPTY),
+        Err(status) => Err(status),
     };
-    if let ((false, on_close), Some(_)) = (before, wish) {
-        let mut state = open.node.lock();
-        state.set_wish(open.serial, None);
-        if let Some(record) = state.record_mut(open.serial) {
-            record.delete_on_close = on_close;
+    let mut state = open.node.lock();
+    match asked {
+        Ok(()) => state.grant_wish(open.serial),
+        Err(_) => {
+            state.refuse_wish(open.serial);
+            if let Some(record) = state.record_mut(open.serial) {
+                record.delete_on_close = on_close;
+            }
         }
     }
-    Err(refused)
+    asked
+}
+
+fn take_back(open: &Open) -> Result<(), NtStatus> {
+    let mut state = open.node.lock();
+    if open.is_closed() {
+        return Err(NtStatus::FILE_CLOSED);
+    }
+    let record = state.record_mut(open.serial).ok_or(NtStatus::FILE_CLOSED)?;
+    record.delete_on_close = None;
+    state.take_wish_back(open.serial);
+    Ok(())
+}
+
+fn note_wishes(open: &Open) -> Result<(), NtStatus> {
+    wish_notes::write_durably(&open.node).map_err(|error| {
+        warn!(serial = open.serial.0, %error, "a wish to delete could not be noted");
+        NtStatus::IO_DEVICE_ERROR
+    })
 }
 
 // Whether nothing lies in a directory that is to go, and nothing will: who makes something in it has asked before the
@@ -310,15 +345,6 @@ fn stays_empty(open: &Open) -> Result<bool, NtStatus> {
     Ok(share.is_empty_directory(&open.entry)?)
 }
 
-fn set_wish(state: &mut NodeState, open: &Open, wish: Option<MayRemove>) {
-    state.set_wish(open.serial, wish);
-    if let Some(record) = state.record_mut(open.serial) {
-        // By the rules of POSIX the name goes with this open, whoever else has the file open.
-        let goes = record.delete_on_close.is_some() || record.path.naming() == Naming::Posix;
-        record.delete_on_close = wish.filter(|_| goes);
-    }
-}
-
 // MS-SMB2 §3.3.5.21.1: a structure that is too short is a length mismatch.
 fn short(error: smb::ParseError) -> NtStatus {
     match error {
@@ -326,3 +352,6 @@ fn short(error: smb::ParseError) -> NtStatus {
         other => other.status(),
     }
 }
+
+#[cfg(test)]
+mod tests;

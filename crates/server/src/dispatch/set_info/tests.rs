@@ -1,0 +1,79 @@
+//! Deletions of a directory between two steps of somebody else.
+
+use std::sync::Arc;
+
+use smb::NtStatus;
+use smb::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
+    ImpersonationLevel, OplockLevel, ShareAccess,
+};
+use smb::info::FileAttributes;
+use smb::{Command, Name};
+
+use super::ask_to_go;
+use crate::access::MayRemove;
+use crate::push::tests::rig::Rig;
+use crate::state::Open;
+
+const LEAVE: MayRemove = MayRemove::TEST;
+
+/// The directory `d`, opened to be deleted.
+async fn open(rig: &Rig) -> Arc<Open> {
+    let request = CreateRequest {
+        oplock_level: OplockLevel::NONE,
+        impersonation: ImpersonationLevel::IMPERSONATION,
+        desired_access: AccessMask::FILE_GENERIC_READ | AccessMask::DELETE,
+        attributes: FileAttributes::empty(),
+        share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+        disposition: CreateDisposition::OPEN_IF,
+        options: CreateOptions::DIRECTORY_FILE,
+        name: Name::new("d").unwrap(),
+        contexts: Vec::new(),
+    };
+    let opened = rig.ask(Command::CREATE, |out| request.emit(out)).await.unwrap();
+    let id = CreateResponse::parse(&opened).unwrap().file_id;
+    rig.session().open(id.persistent, id.volatile).unwrap()
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_refused_leaves_other_handles_their_own() {
+    const NOT_EMPTY: Result<(), NtStatus> = Err(NtStatus::DIRECTORY_NOT_EMPTY);
+    let rig = Rig::new();
+    let is_there = || rig.dir.path().join("d").exists();
+    // A file comes and goes: one of them finds it, the other does not.
+    for is_asked_first in [true, false] {
+        let (one, other) = (open(&rig).await, open(&rig).await);
+        if is_asked_first {
+            let refused = ask_to_go(&one, LEAVE, || {
+                ask_to_go(&other, LEAVE, || Ok(true)).unwrap();
+                Ok(false)
+            });
+            assert_eq!(refused, NOT_EMPTY);
+        } else {
+            let granted = ask_to_go(&other, LEAVE, || {
+                assert_eq!(ask_to_go(&one, LEAVE, || Ok(false)), NOT_EMPTY);
+                Ok(true)
+            });
+            assert_eq!(granted, Ok(()));
+        }
+        one.close(&rig.core).unwrap();
+        assert!(is_there(), "another handle is open");
+        other.close(&rig.core).unwrap();
+        assert!(!is_there(), "asked first: {is_asked_first}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_refused_to_all_who_ask_is_nobodys() {
+    let rig = Rig::new();
+    let (one, other) = (open(&rig).await, open(&rig).await);
+    let refused = ask_to_go(&one, LEAVE, || {
+        ask_to_go(&other, LEAVE, || Ok(false)).unwrap_err();
+        // Nor that of a handle that has gone meanwhile.
+        one.close(&rig.core).unwrap();
+        Ok(false)
+    });
+    assert_eq!(refused, Err(NtStatus::DIRECTORY_NOT_EMPTY));
+    other.close(&rig.core).unwrap();
+    assert!(rig.dir.path().join("d").exists());
+}
