@@ -341,7 +341,7 @@ fn stays_empty(open: &Open) -> Result<bool, NtStatus> {
     let Some(share) = open.tree.share().filter(|_| open.entry.is_directory()) else {
         return Ok(true);
     };
-    open.node.makings.finish_below(share, &open.path());
+    open.node.makings.finish_in(share, &open.path(), open.node.key());
     Ok(share.is_empty_directory(&open.entry)?)
 }
 

@@ -1,6 +1,7 @@
 //! Deletions of a directory between two steps of somebody else.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smb::NtStatus;
 use smb::create::{
@@ -10,10 +11,12 @@ use smb::create::{
 use smb::info::FileAttributes;
 use smb::{Command, Name};
 
-use super::ask_to_go;
+use super::{ask_to_go, change_wish};
 use crate::access::MayRemove;
 use crate::push::tests::rig::Rig;
+use crate::share::SharePath;
 use crate::state::Open;
+use crate::state::making::{Makes, Spot};
 
 const LEAVE: MayRemove = MayRemove::TEST;
 
@@ -76,4 +79,32 @@ async fn a_deletion_refused_to_all_who_ask_is_nobodys() {
     assert_eq!(refused, Err(NtStatus::DIRECTORY_NOT_EMPTY));
     other.close(&rig.core).unwrap();
     assert!(rig.dir.path().join("d").exists());
+}
+
+#[tokio::test]
+async fn a_deletion_waits_for_a_file_made_by_the_directorys_next_name() {
+    let rig = Rig::new();
+    let open = open(&rig).await;
+    // A rename is on the disk, and not noted yet.
+    std::fs::rename(rig.dir.path().join("d"), rig.dir.path().join("e")).unwrap();
+    let (share, path) = (Arc::clone(&rig.core.shares()[0]), SharePath::parse("e\\f").unwrap());
+    let spot = Spot::of(&share.new_name(&path).unwrap());
+    let claim = rig.core.nodes.makings.claim(spot, &share, &path, Makes::File).unwrap();
+    let is_made = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let asked = change_wish(&open, Some(LEAVE));
+            assert!(is_made.load(Ordering::SeqCst), "it has not waited");
+            asked
+        });
+        while open.node.lock().delete_pending.is_empty() {
+            std::thread::yield_now();
+        }
+        // Whoever does not wait is through by then, more often than not.
+        (0..100).for_each(|_| std::thread::yield_now());
+        std::fs::write(rig.dir.path().join("e/f"), "").unwrap();
+        is_made.store(true, Ordering::SeqCst);
+        drop(claim);
+        assert_eq!(asked.join().unwrap(), Err(NtStatus::DIRECTORY_NOT_EMPTY));
+    });
 }

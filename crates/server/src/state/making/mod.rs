@@ -85,6 +85,11 @@ impl Spot {
     pub(crate) fn of_stream(file: FileKey, name: &StreamName) -> Self {
         Self { parent: file, folded: format!(":{}", name.folded()) }
     }
+
+    // Not so the claim of the directory itself.
+    fn is_in(&self, directory: FileKey) -> bool {
+        self.parent == directory && !self.folded.is_empty()
+    }
 }
 
 /// What a rename gives another name, a removal none.
@@ -299,15 +304,23 @@ impl Makings {
         self.lock().iter().find(|making| making.may_be(share, &found)).cloned()
     }
 
-    /// Waits for who makes or renames something below a directory, where nobody else begins to. Blocks, as long as one
-    /// CREATE or rename.
+    /// Waits for requests that make or rename something below a directory, where nobody else begins to. Blocks, as long as
+    /// one CREATE or rename.
     pub(crate) fn finish_below(&self, share: &Share, directory: &SharePath) {
+        self.finish(|one| one.is_below(share, directory));
+    }
+
+    /// The same of a directory that stays where it is, or is just moved: whatever it is called, it is `key`.
+    pub(crate) fn finish_in(&self, share: &Share, directory: &SharePath, key: FileKey) {
+        self.finish(|one| one.spot.is_in(key) || one.is_below(share, directory));
+    }
+
+    fn finish(&self, is_awaited: impl Fn(&Making) -> bool) {
         if self.how_many.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let is_busy = |under_way: &mut Vec<Arc<Making>>| {
-            under_way.iter().any(|one| one.is_below(share, directory))
-        };
+        let is_busy =
+            |under_way: &mut Vec<Arc<Making>>| under_way.iter().any(|one| is_awaited(one));
         let waited = self.given_back.wait_while(self.lock(), is_busy);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
