@@ -23,7 +23,7 @@ pub(crate) fn start(verbose: u8) {
         1 => "info",
         2 => "debug",
         // It would show what a password can be guessed from.
-        _ => "trace,sspi=warn",
+        _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let colours = io::stderr().is_terminal();

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use smb::auth::{Initiator, NtlmInitiator};
+use smb::FileTime;
+use smb::auth::{ClientFreshness, Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
 use smb::info::DirectoryEntry;
 use smb::{Command, Empty, Name};
@@ -34,9 +36,7 @@ impl Client {
         let SmbUrl { host, port, share, .. } = url;
         let connecting = async {
             let transport = dial(host, *port).await?;
-            let user = if url.user.is_empty() { GUEST } else { &url.user };
-            let mut initiator =
-                NtlmInitiator::with_password(user, &url.domain, &url.password, host)?;
+            let mut initiator = initiator(url)?;
             Self::over(transport, &mut initiator, host, share, options).await
         };
         let silent = ClientError::from(ConnectionError::HostIo(std::io::ErrorKind::TimedOut));
@@ -177,6 +177,21 @@ pub(crate) fn share_path(path: &str) -> Result<Name, ClientError> {
 /// A path as POSIX writes it: slashes, none in front.
 pub(crate) fn posix_path(path: &str) -> Result<Name, ClientError> {
     Ok(Name::new(path.replace('\\', "/").trim_matches('/'))?)
+}
+
+/// Proves who the user of `url` is; who names none is a guest.
+///
+/// # Errors
+/// A name that is too long, or a system without random numbers.
+pub fn initiator(url: &SmbUrl) -> Result<NtlmInitiator, ClientError> {
+    let SmbUrl { host, domain, password, .. } = url;
+    let user = if url.user.is_empty() { GUEST } else { &url.user };
+    let mut random = [0; 24];
+    getrandom::fill(&mut random).map_err(|_| ClientError::HostRandom)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    let now = FileTime::from_unix_ns(i128::try_from(now).unwrap_or(i128::MAX));
+    let fresh = ClientFreshness::new(&random, now.0);
+    Ok(NtlmInitiator::with_password(user, domain, password, host, fresh)?)
 }
 
 /// Dials the addresses of a host, one after the other.

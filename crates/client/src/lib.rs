@@ -22,7 +22,7 @@ pub mod transport;
 mod tree;
 mod url;
 
-pub use client::Client;
+pub use client::{Client, initiator};
 pub use connection::{LeaseBreak, Negotiated};
 pub use error::{ClientError, ConnectionError};
 pub use file::{File, FileStat, Lease, OpenOptions};

@@ -6,7 +6,6 @@ use std::time::Instant;
 use client::transport::direct::{self, DirectConfig};
 use client::{Client, ClientError, File, OpenOptions, SmbUrl};
 use futures_util::future::try_join_all;
-use smb::auth::NtlmInitiator;
 use tokio::runtime::{Builder, Runtime};
 
 use super::arm::{Arm, Recording};
@@ -44,9 +43,7 @@ impl Smb {
             let provider = plan.rdma_provider.provider();
             let transport = direct::connect(&*provider, address, DirectConfig::default());
             let transport = transport.await.map_err(ClientError::from)?;
-            let mut initiator =
-                NtlmInitiator::with_password(&url.user, &url.domain, &url.password, &url.host)
-                    .map_err(ClientError::from)?;
+            let mut initiator = client::initiator(url)?;
             let options = plan.protection.options();
             Client::over(transport, &mut initiator, &url.host, &url.share, &options).await
         })?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use client::transport::InFrame;
 use client::transport::direct::Slots;
-use smb::auth::{Initiate, Initiator, NtlmInitiator};
+use smb::auth::{ClientFreshness, Initiate, Initiator, NtlmInitiator};
 use smb::crypto::{KeySchedule, PreauthHash, Role};
 use smb::negotiate::{
     Capabilities, Dialect, HashId, NegotiateContext, NegotiateRequest, SecurityMode,
@@ -174,8 +174,10 @@ impl Wire {
     ) -> Result<(), Lost> {
         let fault = |_| Lost::Fault("the server's token is wrong".to_owned());
         let (user, password) = (&place.user, &place.password);
+        // Nobody listens who must not know the key.
+        let fresh = ClientFreshness::new(&[7; 24], 0);
         let mut initiator =
-            NtlmInitiator::with_password(user, "", password, "127.0.0.1").map_err(fault)?;
+            NtlmInitiator::with_password(user, "", password, "127.0.0.1", fresh).map_err(fault)?;
         let mut token: Option<Vec<u8>> = None;
         let mut last = Vec::new();
         while let Initiate::Send(next) = initiator.step(token.as_deref()).map_err(fault)? {

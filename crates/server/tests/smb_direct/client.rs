@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rdma::Rkey;
-use smb::auth::{Initiate, Initiator as _, NtlmInitiator};
+use smb::auth::{ClientFreshness, Initiate, Initiator as _, NtlmInitiator};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, ImpersonationLevel, OplockLevel, ShareAccess,
 };
@@ -80,7 +80,14 @@ impl Client {
     }
 
     fn set_up_session(&mut self) {
-        let mut initiator = NtlmInitiator::with_password("user", "", "secret", "server").unwrap();
+        let mut initiator = NtlmInitiator::with_password(
+            "user",
+            "",
+            "secret",
+            "server",
+            ClientFreshness::new(&[7; 24], 0),
+        )
+        .unwrap();
         let mut token = None;
         loop {
             let Initiate::Send(mine) = initiator.step(token.as_deref()).unwrap() else { return };

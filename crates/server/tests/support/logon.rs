@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use smb::auth::{Initiate, Initiator as _, NtlmInitiator};
+use smb::auth::{ClientFreshness, Initiate, Initiator as _, NtlmInitiator};
 use smb::crypto::{KeySchedule, Role, SessionKeys, SigningAlgorithm};
 use smb::negotiate::{Capabilities, SecurityMode};
 use smb::{
@@ -188,5 +188,6 @@ fn ntlm_anonymous() -> Vec<u8> {
 const NTLM_NEGOTIATE: &[u8] = b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x06\x03\x80\x25\0\0\0\x0f";
 
 fn initiator(user: &str, password: &str) -> NtlmInitiator {
-    NtlmInitiator::with_password(user, "", password, "127.0.0.1").unwrap()
+    let fresh = ClientFreshness::new(&[7; 24], 0);
+    NtlmInitiator::with_password(user, "", password, "127.0.0.1", fresh).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Whole authentications: our acceptor and the initiator over `sspi`, joined in one process.
+//! Whole authentications in one process: our acceptor and our initiator, and each of them with that of `sspi`.
 
 use std::sync::Arc;
 
@@ -32,8 +32,12 @@ fn acceptor() -> SpnegoAcceptor {
     acceptor_with(|_| ())
 }
 
+fn fresh() -> ClientFreshness {
+    ClientFreshness::new(&[0x5a; 24], FRESH.now_filetime)
+}
+
 fn client(user: &str, password: &str) -> NtlmInitiator {
-    NtlmInitiator::with_password(user, "WORKGROUP", password, "localhost").unwrap()
+    NtlmInitiator::with_password(user, "WORKGROUP", password, "localhost", fresh()).unwrap()
 }
 
 /// Runs both to the end. The client sees the final token.
@@ -74,7 +78,7 @@ fn a_password_hash_serves_as_its_password_on_either_side() {
     let accepted = converse(&mut client("bob", "battery staple"), &mut acceptor());
     assert_eq!(accepted.unwrap().identity.kind, IdentityKind::User);
     let hash = NtHash::of_password("correct horse");
-    let mut client = NtlmInitiator::with_hash("alice", "", &hash, "localhost").unwrap();
+    let mut client = NtlmInitiator::with_hash("alice", "", hash, "localhost", fresh()).unwrap();
     let accepted = converse(&mut client, &mut acceptor()).unwrap();
     assert_eq!(accepted.session_key, client.session_key());
 }
@@ -184,6 +188,134 @@ fn raw_messages(server: &mut impl Acceptor, user: &str, password: &str) -> [Vec<
         negotiate = token.buffer;
     }
     panic!("no AUTHENTICATE came")
+}
+
+/// Drives our NTLM client against the acceptor of `sspi`, whose user has `password`. The key of each, or why
+/// `sspi` refused.
+fn with_foreign_acceptor(password: &str) -> Result<[Vec<u8>; 2], sspi::ErrorKind> {
+    use sspi::{
+        AuthIdentity, BufferType, CredentialUse, DataRepresentation, Ntlm, SecurityBuffer,
+        ServerRequestFlags, Sspi, SspiImpl, Username,
+    };
+    let hash = NtHash::of_password("correct horse");
+    let client = ntlm::NtlmClient::new("alice", "WORKGROUP", hash, "localhost", fresh()).unwrap();
+    let identity = AuthIdentity {
+        username: Username::new("alice", Some("WORKGROUP")).unwrap(),
+        password: password.to_owned().into(),
+    };
+    let mut server = Ntlm::new();
+    let acquire = server.acquire_credentials_handle();
+    let acquire = acquire.with_credential_use(CredentialUse::Inbound).with_auth_data(&identity);
+    let mut credentials = acquire.execute(&mut server).unwrap().credentials_handle;
+    let mut answer = |token: Vec<u8>| {
+        let mut input = [SecurityBuffer::new(token, BufferType::Token)];
+        let mut output = [SecurityBuffer::new(Vec::new(), BufferType::Token)];
+        let accept = server
+            .accept_security_context()
+            .with_credentials_handle(&mut credentials)
+            .with_context_requirements(ServerRequestFlags::empty())
+            .with_target_data_representation(DataRepresentation::Native)
+            .with_input(&mut input)
+            .with_output(&mut output);
+        server.accept_security_context_impl(accept)?.resolve_to_result()?;
+        let [output] = output;
+        Ok::<_, sspi::Error>(output.buffer)
+    };
+    let challenge = answer(ntlm::NtlmClient::negotiate()).unwrap();
+    let (message, key) = client.authenticate(&challenge).unwrap();
+    answer(message).map_err(|error| error.error_type)?;
+    server.complete_auth_token(&mut []).map_err(|error| error.error_type)?;
+    let theirs = server.query_context_session_key().unwrap().session_key;
+    Ok([key.as_bytes().to_vec(), theirs.as_ref().to_vec()])
+}
+
+#[test]
+fn a_foreign_acceptor_takes_our_client_and_comes_to_the_same_key() {
+    let [ours, theirs] = with_foreign_acceptor("correct horse").unwrap();
+    assert_eq!(ours, theirs);
+    assert_eq!(with_foreign_acceptor("wrong").unwrap_err(), sspi::ErrorKind::LogonDenied);
+}
+
+/// A server's answer to our client's last token, changed by `change`.
+fn last_answer(change: impl FnOnce(&mut NegTokenResp)) -> Result<Initiate, InitiateError> {
+    let (mut client, mut server) = (client("alice", "correct horse"), acceptor());
+    let Ok(Initiate::Send(first)) = client.step(None) else { panic!() };
+    let Accept::Continue(challenge) = server.step(&first) else { panic!() };
+    let Ok(Initiate::Send(second)) = client.step(Some(&challenge)) else { panic!() };
+    let Accept::Done(accepted) = server.step(&second) else { panic!() };
+    let mut last = NegTokenResp::parse(&accepted.token).unwrap();
+    change(&mut last);
+    let step = client.step(Some(&last.emit()));
+    assert_eq!(client.step(None), Err(InitiateError::OutOfSequence));
+    step
+}
+
+#[test]
+fn a_server_that_does_not_prove_the_list_of_mechanisms_is_not_believed() {
+    assert_eq!(last_answer(|_| ()), Ok(Initiate::Done));
+    let unproven = Err(InitiateError::PeerUnproven);
+    assert_eq!(last_answer(|last| last.mech_list_mic = None), unproven);
+    assert_eq!(last_answer(|last| last.state = Some(NegState::INCOMPLETE)), unproven);
+    assert_eq!(last_answer(|last| last.mech_list_mic = Some(Vec::new())), unproven);
+    for at in 0..16 {
+        let flip = |last: &mut NegTokenResp| last.mech_list_mic.as_mut().unwrap()[at] ^= 1;
+        assert_eq!(last_answer(flip), unproven, "byte {at}");
+    }
+}
+
+/// What our client says to a server's first answer, changed by `change`.
+fn answer_to(change: impl FnOnce(&mut NegTokenResp)) -> Result<Initiate, InitiateError> {
+    let (mut client, mut server) = (client("alice", "correct horse"), acceptor());
+    let Ok(Initiate::Send(first)) = client.step(None) else { panic!() };
+    let Accept::Continue(challenge) = server.step(&first) else { panic!() };
+    let mut answer = NegTokenResp::parse(&challenge).unwrap();
+    change(&mut answer);
+    client.step(Some(&answer.emit()))
+}
+
+#[test]
+fn our_client_answers_no_refusal_no_other_mechanism_and_no_weak_challenge() {
+    assert!(matches!(answer_to(|_| ()), Ok(Initiate::Send(_))));
+    assert!(matches!(answer_to(|answer| answer.state = None), Ok(Initiate::Send(_))));
+    let malformed = Err(InitiateError::PeerToken);
+    assert_eq!(answer_to(|answer| answer.state = Some(NegState::REJECT)), malformed);
+    assert_eq!(answer_to(|answer| answer.state = Some(NegState::COMPLETED)), malformed);
+    assert_eq!(answer_to(|answer| answer.choice = Some(Mechanism::Kerberos)), malformed);
+    assert_eq!(answer_to(|answer| answer.token = None), malformed);
+    // Extended session security, bit 19 of the flags at 20, and Unicode, bit 0.
+    for (at, bit) in [(22, 0x08), (20, 0x01)] {
+        let weaken = |answer: &mut NegTokenResp| answer.token.as_mut().unwrap()[at] &= !bit;
+        assert_eq!(answer_to(weaken), Err(InitiateError::PeerWeak));
+    }
+}
+
+#[test]
+fn without_an_exchange_of_keys_both_sides_take_the_one_of_the_proof() {
+    let hash = NtHash::of_password("correct horse");
+    let ours = ntlm::NtlmClient::new("alice", "", hash, "localhost", fresh()).unwrap();
+    let config = Arc::new(AcceptorConfig::new("landfast"));
+    let mut server = NtlmAcceptor::new(config, users(), FRESH);
+    let mut negotiate = ntlm::NtlmClient::negotiate();
+    // KEY_EXCH, bit 30 of the flags at 12.
+    negotiate[15] &= !0x40;
+    let Accept::Continue(challenge) = server.step(&negotiate) else { panic!() };
+    let (mut message, key) = ours.authenticate(&challenge).unwrap();
+    // The client has sent another first message than the server has seen, so that their codes over them differ.
+    let mic = ntlm::AuthenticateRepr::MIC;
+    message[mic.clone()].fill(0);
+    let code = key.mic(&[&negotiate, &challenge, &message]);
+    message[mic].copy_from_slice(&code);
+    let Accept::Done(accepted) = server.step(&message) else { panic!() };
+    assert_eq!(accepted.session_key, Some(crate::crypto::SessionKey::new(key.as_bytes())));
+}
+
+#[test]
+fn names_longer_than_any_are_refused_before_anything_is_sent() {
+    let long = "n".repeat(600);
+    for [user, domain, host] in [[&long[..], "", "h"], ["u", &long, "h"], ["u", "", &long]] {
+        let refused = NtlmInitiator::with_password(user, domain, "p", host, fresh());
+        assert_eq!(refused.unwrap_err(), InitiateError::ConfigCredentials);
+    }
 }
 
 #[test]

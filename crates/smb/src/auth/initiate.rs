@@ -1,28 +1,21 @@
-//! The client's side of an authentication, through the `sspi` crate.
+//! The client's side of an authentication.
 //!
 //! ```text
 //!           step(none)        step(challenge)           step(final token)
 //!  +-------+  Send   +------+  Send, key known +-------+  Done
-//!  | fresh |-------->| sent |----------------->| waits |-------> server's MIC was right
+//!  | Fresh |-------->| Sent |----------------->| Waits |-------> server's MIC was right
 //!  +-------+         +------+                  +-------+
 //! ```
-//!
-//! `sspi` brings its own clock and random numbers; nothing else of it is visible here. A
-//! server's token is read by our own parsers first, so that nothing malformed reaches it.
 //!
 //! Spec: MS-SMB2 §3.2.4.2.3, §3.2.5.3; MS-NLMP §3.1.5; RFC 4178.
 
 use std::fmt;
 
-use sspi::ntlm::NtlmConfig;
-use sspi::{
-    AuthIdentityBuffers, BufferType, ClientRequestFlags, CredentialsBuffers, DataRepresentation,
-    Negotiate, NegotiateConfig, NtlmHash, SecurityBuffer, SecurityStatus, Sspi, SspiImpl,
-};
+use aws_lc_rs::constant_time;
 use thiserror::Error;
-use zeroize::Zeroizing;
 
-use super::spnego::NegTokenResp;
+use super::ntlm::{ClientFreshness, ExportedKey, NtlmClient, mic_token};
+use super::spnego::{Mechanism, NTLM_LIST, NegState, NegTokenResp, first_token};
 use super::{NtHash, TOKEN_MAX};
 use crate::crypto::SessionKey;
 
@@ -48,127 +41,114 @@ pub enum Initiate {
 }
 
 /// NTLM inside SPNEGO.
+#[derive(Debug)]
 pub struct NtlmInitiator {
-    negotiate: Negotiate,
-    credentials: Option<CredentialsBuffers>,
-    target: String,
-    done: bool,
+    ntlm: NtlmClient,
+    state: State,
+    key: Option<ExportedKey>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Fresh,
+    Sent,
+    Waits,
+    Done,
 }
 
 impl NtlmInitiator {
     /// Will prove knowledge of a password.
     ///
-    /// `target` is the server's name as the user gave it.
+    /// `target` is the server's name as the user gave it. `fresh` must not have been given to another.
     ///
     /// # Errors
-    /// `sspi` does not start.
+    /// A name is longer than any name can be.
     pub fn with_password(
         user: &str,
         domain: &str,
         password: &str,
         target: &str,
+        fresh: ClientFreshness,
     ) -> Result<Self, InitiateError> {
-        Self::new(AuthIdentityBuffers::from_utf8(user, domain, password), target)
+        Self::with_hash(user, domain, NtHash::of_password(password), target, fresh)
     }
 
     /// Will prove knowledge of an NT hash.
     ///
     /// # Errors
-    /// `sspi` does not start.
+    /// As [`NtlmInitiator::with_password`].
     pub fn with_hash(
         user: &str,
         domain: &str,
-        hash: &NtHash,
+        hash: NtHash,
         target: &str,
+        fresh: ClientFreshness,
     ) -> Result<Self, InitiateError> {
-        let digits: Zeroizing<String> =
-            Zeroizing::new(hash.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect());
-        let hash: NtlmHash = digits.parse().map_err(|_| InitiateError::Start)?;
-        Self::new(AuthIdentityBuffers::from_utf8_with_hash(user, domain, &hash), target)
+        let ntlm = NtlmClient::new(user, domain, hash, target, fresh)?;
+        Ok(Self { ntlm, state: State::Fresh, key: None })
     }
 
-    fn new(identity: AuthIdentityBuffers, target: &str) -> Result<Self, InitiateError> {
-        let workstation = "LANDFAST";
-        let config = NegotiateConfig::new(
-            Box::new(NtlmConfig::new(workstation.to_owned())),
-            Some("ntlm,!kerberos,!pku2u".to_owned()),
-            workstation.to_owned(),
-        );
-        let negotiate = Negotiate::new_client(config).map_err(|_| InitiateError::Start)?;
-        let credentials = Some(CredentialsBuffers::AuthIdentity(identity));
-        Ok(Self { negotiate, credentials, target: format!("cifs/{target}"), done: false })
+    fn answer(&mut self, token: &[u8]) -> Result<Vec<u8>, InitiateError> {
+        let resp = parse(token)?;
+        // RFC 4178 §4.2.2: a server that wants the list proven says so; it is proven in any case.
+        let goes_on = [None, Some(NegState::INCOMPLETE), Some(NegState::REQUEST_MIC)];
+        if !goes_on.contains(&resp.state) || resp.choice.is_some_and(|one| one != Mechanism::Ntlm) {
+            return Err(InitiateError::PeerToken);
+        }
+        let challenge = resp.token.ok_or(InitiateError::PeerToken)?;
+        let (message, key) = self.ntlm.authenticate(&challenge)?;
+        let mic = mic_token(&key, false, NTLM_LIST).to_vec();
+        self.key = Some(key);
+        let answer = NegTokenResp {
+            token: Some(message),
+            mech_list_mic: Some(mic),
+            ..NegTokenResp::default()
+        };
+        Ok(answer.emit())
     }
 
-    fn advance(&mut self, token: Vec<u8>) -> Result<(SecurityStatus, Vec<u8>), InitiateError> {
-        let mut input = [SecurityBuffer::new(token, BufferType::Token)];
-        let mut output = [SecurityBuffer::new(Vec::new(), BufferType::Token)];
-        let mut builder = self
-            .negotiate
-            .initialize_security_context()
-            .with_credentials_handle(&mut self.credentials)
-            // Confidentiality makes sspi offer 128-bit keys and a key exchange.
-            .with_context_requirements(
-                ClientRequestFlags::CONFIDENTIALITY | ClientRequestFlags::INTEGRITY,
-            )
-            .with_target_data_representation(DataRepresentation::Native)
-            .with_target_name(&self.target)
-            .with_input(&mut input)
-            .with_output(&mut output);
-        let result = self
-            .negotiate
-            .initialize_security_context_impl(&mut builder)
-            .and_then(|mut steps| steps.resolve_to_result())
-            .map_err(|error| InitiateError::from_sspi(&error))?;
-        let [output] = output;
-        Ok((result.status, output.buffer))
+    fn verify(&self, token: &[u8]) -> Result<(), InitiateError> {
+        let resp = parse(token)?;
+        if resp.state != Some(NegState::COMPLETED) {
+            return Err(InitiateError::PeerUnproven);
+        }
+        // RFC 4178 §5: we sent a MIC, so the server owes us one.
+        let mic = resp.mech_list_mic.ok_or(InitiateError::PeerUnproven)?;
+        let key = self.key.as_ref().ok_or(InitiateError::OutOfSequence)?;
+        constant_time::verify_slices_are_equal(&mic_token(key, true, NTLM_LIST), &mic)
+            .map_err(|_| InitiateError::PeerUnproven)
     }
 }
 
 impl Initiator for NtlmInitiator {
     fn step(&mut self, token: Option<&[u8]>) -> Result<Initiate, InitiateError> {
-        if self.done {
-            return Err(InitiateError::OutOfSequence);
-        }
         let token = token.unwrap_or_default();
         if token.len() > TOKEN_MAX {
             return Err(InitiateError::PeerTokenLength(token.len()));
         }
-        if !token.is_empty() {
-            check_server_token(token)?;
-        }
-        let (status, output) = self.advance(token.to_vec())?;
-        if !output.is_empty() {
-            return Ok(Initiate::Send(output));
-        }
-        match status {
-            SecurityStatus::Ok => {
-                self.done = true;
-                Ok(Initiate::Done)
+        // Whatever fails is not tried again: a proof is made once.
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Fresh => {
+                self.state = State::Sent;
+                Ok(Initiate::Send(first_token(&NtlmClient::negotiate())))
             }
-            // RFC 4178 §5: we sent a MIC, so the server owes us one.
-            _ => Err(InitiateError::PeerUnproven),
+            State::Sent => {
+                let answer = self.answer(token)?;
+                self.state = State::Waits;
+                Ok(Initiate::Send(answer))
+            }
+            State::Waits => self.verify(token).map(|()| Initiate::Done),
+            State::Done => Err(InitiateError::OutOfSequence),
         }
     }
 
     fn session_key(&self) -> Option<SessionKey> {
-        let keys = self.negotiate.query_context_session_key().ok()?;
-        Some(SessionKey::new(keys.session_key.as_ref()))
+        self.key.as_ref().map(|key| SessionKey::new(key.as_bytes()))
     }
 }
 
-impl fmt::Debug for NtlmInitiator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NtlmInitiator").field("target", &self.target).finish_non_exhaustive()
-    }
-}
-
-/// Lets through only what RFC 4178 allows a server to send, with a sound challenge if any.
-fn check_server_token(token: &[u8]) -> Result<(), InitiateError> {
-    let resp = NegTokenResp::parse(token).map_err(|_| InitiateError::PeerToken)?;
-    match resp.token {
-        Some(inner) => super::ntlm::check_challenge(&inner).map_err(|_| InitiateError::PeerToken),
-        None => Ok(()),
-    }
+fn parse(token: &[u8]) -> Result<NegTokenResp, InitiateError> {
+    NegTokenResp::parse(token).map_err(|_| InitiateError::PeerToken)
 }
 
 /// Why an authentication failed before the server said so.
@@ -181,29 +161,16 @@ pub enum InitiateError {
     /// The server's token is too long.
     #[error("the server's authentication token has {0} bytes")]
     PeerTokenLength(usize),
+    /// The server speaks no NTLM that can be trusted.
+    #[error("the server does not offer NTLMv2 session security")]
+    PeerWeak,
     /// The server did not prove that it knows our password.
     #[error("the server did not prove that it knows the user")]
     PeerUnproven,
-    /// User name or password cannot be used.
-    #[error("the user name or password cannot be used for NTLM")]
+    /// A name cannot be used.
+    #[error("the name of the user, of the domain or of the server is too long for NTLM")]
     ConfigCredentials,
     /// A step after the last.
     #[error("the authentication has already ended")]
     OutOfSequence,
-    /// The library below did not start.
-    #[error("the authentication library did not start")]
-    Start,
-}
-
-impl InitiateError {
-    fn from_sspi(error: &sspi::Error) -> Self {
-        tracing::debug!(%error, "authentication failed on the client's side");
-        match error.error_type {
-            sspi::ErrorKind::MessageAltered => Self::PeerUnproven,
-            sspi::ErrorKind::InvalidParameter | sspi::ErrorKind::NoCredentials => {
-                Self::ConfigCredentials
-            }
-            _ => Self::PeerToken,
-        }
-    }
 }

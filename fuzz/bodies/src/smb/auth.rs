@@ -12,7 +12,8 @@ use smb::auth::ntlm::{
 };
 use smb::auth::spnego::{NegTokenInit, NegTokenResp};
 use smb::auth::{
-    Accept, Acceptor, IdentityKind, Initiate, Initiator, NtlmInitiator, SpnegoAcceptor, UserList,
+    Accept, Acceptor, ClientFreshness, IdentityKind, Initiate, Initiator, NtlmInitiator,
+    SpnegoAcceptor, UserList,
 };
 
 use crate::Input;
@@ -124,7 +125,8 @@ const KEYTAB: [u8; 65] = {
 /// A server's tokens.
 pub(crate) fn initiator(data: &[u8]) {
     let mut input = Input::new(data);
-    let initiator = NtlmInitiator::with_password("user", "domain", "password", "server");
+    let fresh = ClientFreshness::new(&[7; 24], 0);
+    let initiator = NtlmInitiator::with_password("user", "domain", "password", "server", fresh);
     let mut initiator = initiator.expect("NTLM starts with any password");
     if !matches!(initiator.step(None), Ok(Initiate::Send(_))) {
         panic!("the first token needs no server");

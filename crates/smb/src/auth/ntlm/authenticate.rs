@@ -13,7 +13,9 @@
 //!
 //! Spec: MS-NLMP §2.2.1.3, §2.2.2.7, §2.2.2.8.
 
-use super::{AvPairs, NtlmError, NtlmFlags, expect_message, field, u32_at};
+use super::{
+    AvPairs, NtlmError, NtlmFlags, SIGNATURE, VERSION, expect_message, field, put_field, u32_at,
+};
 
 /// A message whose fields all lie inside of it.
 #[derive(Debug)]
@@ -78,6 +80,42 @@ impl<'a> AuthenticateRepr<'a> {
     }
 }
 
+/// A message about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Authenticate<'a> {
+    pub(super) flags: NtlmFlags,
+    /// UTF-16.
+    pub(super) domain: &'a [u8],
+    /// UTF-16.
+    pub(super) user: &'a [u8],
+    pub(super) proof: &'a [u8; 16],
+    pub(super) blob: &'a [u8],
+    pub(super) encrypted_key: &'a [u8],
+}
+
+impl Authenticate<'_> {
+    /// The whole message, with zeros where the MIC lies.
+    pub(super) fn emit(&self) -> Vec<u8> {
+        // MS-NLMP §3.1.5.1.2: 24 zeros in place of a response of LM.
+        let lm = [0; 24];
+        let nt = [self.proof.as_slice(), self.blob].concat();
+        let fields = [&lm[..], &nt, self.domain, self.user, &[], self.encrypted_key];
+        let mut out = Vec::with_capacity(512);
+        out.extend(SIGNATURE);
+        out.extend(3_u32.to_le_bytes());
+        let mut at = AuthenticateRepr::MIC.end;
+        for bytes in fields {
+            put_field(&mut out, bytes, at);
+            at += bytes.len();
+        }
+        out.extend(self.flags.bits().to_le_bytes());
+        out.extend(if self.flags.contains(NtlmFlags::VERSION) { VERSION } else { [0; 8] });
+        out.resize(AuthenticateRepr::MIC.end, 0);
+        fields.iter().for_each(|bytes| out.extend(*bytes));
+        out
+    }
+}
+
 impl<'a> NtlmV2Response<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self, NtlmError> {
         let malformed = NtlmError::PeerResponse(bytes.len());
@@ -113,7 +151,7 @@ mod tests {
     /// The token of a Windows client, from Microsoft's published 3.1.1 conversation.
     fn windows() -> Vec<u8> {
         let setup = hex(PREAUTH_MESSAGES[4]);
-        let at = setup.windows(8).position(|bytes| bytes == super::super::SIGNATURE).unwrap();
+        let at = setup.windows(8).position(|bytes| bytes == SIGNATURE).unwrap();
         let len = setup.len() - at - 20;
         setup[at..at + len].to_vec()
     }

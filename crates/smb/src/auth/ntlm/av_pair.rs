@@ -31,6 +31,10 @@ impl AvId {
     pub const FLAGS: Self = Self(6);
     /// The server's time, eight bytes.
     pub const TIMESTAMP: Self = Self(7);
+    /// The name by which the client calls the server.
+    pub const TARGET_NAME: Self = Self(9);
+    /// What the exchange is bound to; zeros: nothing.
+    pub const CHANNEL_BINDINGS: Self = Self(10);
 }
 
 impl fmt::Debug for AvId {
@@ -61,14 +65,18 @@ impl<'a> AvPairs<'a> {
 
     /// The value of the first pair of that id.
     pub fn find(&self, wanted: AvId) -> Option<&'a [u8]> {
+        self.iter().find_map(|(id, value)| (id == wanted).then_some(value))
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (AvId, &'a [u8])> {
+        let bytes = self.0;
         let mut at = 0;
-        while let Some((id, value)) = pair_at(self.0, at) {
-            if id == wanted {
-                return Some(value);
-            }
-            at += HEADER + value.len();
-        }
-        None
+        std::iter::from_fn(move || {
+            let pair = pair_at(bytes, at)?;
+            at += HEADER + pair.1.len();
+            Some(pair)
+        })
     }
 
     /// Says whether the sender put a MIC into its AUTHENTICATE message.
@@ -86,9 +94,9 @@ fn pair_at(bytes: &[u8], at: usize) -> Option<(AvId, &[u8])> {
     Some((AvId(u16::from_le_bytes([id_low, id_high])), value))
 }
 
-/// Appends a pair; the list of a server is short and of our own making.
+/// Appends a pair. Its value is shorter than 64 KiB: names are cut, and what comes from a list fitted it.
 pub(super) fn put(out: &mut Vec<u8>, id: AvId, value: &[u8]) {
-    let len = u16::try_from(value.len()).expect("names are cut to NAME_MAX");
+    let len = u16::try_from(value.len()).expect("a value of a list fits one");
     out.extend(id.0.to_le_bytes());
     out.extend(len.to_le_bytes());
     out.extend(value);
@@ -107,7 +115,7 @@ pub enum AvError {
 }
 
 const HEADER: usize = 4;
-const FLAG_MIC: u8 = 0x02;
+pub(super) const FLAG_MIC: u8 = 0x02;
 
 #[cfg(test)]
 mod tests {

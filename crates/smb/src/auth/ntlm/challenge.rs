@@ -10,7 +10,9 @@
 //! Spec: MS-NLMP §2.2.1.2, §3.2.5.1.1.
 
 use super::av_pair::{AvId, AvPairs, put};
-use super::{NtlmError, NtlmFlags, SIGNATURE, expect_message, field};
+use super::{
+    NtlmError, NtlmFlags, SIGNATURE, VERSION, expect_message, field, put_field, u32_at, utf16,
+};
 
 /// What must be new in every challenge; the caller owns clock and randomness.
 #[derive(Clone, Copy, Debug)]
@@ -66,34 +68,36 @@ impl ChallengeRepr<'_> {
     }
 }
 
-/// Checks a challenge that another server made.
-///
-/// # Errors
-/// Not an NTLM CHALLENGE, a field outside of it, or malformed target info.
-pub(in crate::auth) fn check_challenge(message: &[u8]) -> Result<(), NtlmError> {
-    expect_message(message, 2, FIXED)?;
-    field(message, 12)?;
-    AvPairs::parse(field(message, 40)?)?;
-    Ok(())
+/// A challenge that another server made.
+#[derive(Clone, Copy, Debug)]
+pub struct ChallengeView<'a> {
+    /// The flags the server goes on with.
+    pub flags: NtlmFlags,
+    /// Its eight bytes.
+    pub challenge: &'a [u8; 8],
+    /// What it says of itself.
+    pub info: AvPairs<'a>,
 }
 
-fn put_field(out: &mut Vec<u8>, bytes: &[u8], offset: usize) {
-    let len = u16::try_from(bytes.len()).expect("names are cut to their maximum");
-    let offset = u32::try_from(offset).expect("names are cut to their maximum");
-    out.extend(len.to_le_bytes());
-    out.extend(len.to_le_bytes());
-    out.extend(offset.to_le_bytes());
-}
-
-fn utf16(text: &str, max: usize) -> Vec<u8> {
-    text.encode_utf16().take(max).flat_map(u16::to_le_bytes).collect()
+impl<'a> ChallengeView<'a> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// Not an NTLM CHALLENGE, a field outside of it, or malformed target info.
+    pub fn parse(message: &'a [u8]) -> Result<Self, NtlmError> {
+        expect_message(message, 2, FIXED_MIN)?;
+        field(message, 12)?;
+        let flags = NtlmFlags::from_bits_retain(u32_at(message, 20));
+        let challenge = message[24..].first_chunk().expect("the fixed part is longer");
+        Ok(Self { flags, challenge, info: AvPairs::parse(field(message, 40)?)? })
+    }
 }
 
 const FIXED: usize = 56;
+/// Without a version, which old servers leave out.
+const FIXED_MIN: usize = 48;
 const NETBIOS_NAME_MAX: usize = 15;
 const DNS_NAME_MAX: usize = 255;
-/// Windows 10 build 0, NTLMSSP revision 15 (MS-NLMP §2.2.2.10): some clients want the revision.
-const VERSION: [u8; 8] = [10, 0, 0, 0, 0, 0, 0, 15];
 
 #[cfg(test)]
 mod tests {

@@ -53,6 +53,9 @@ impl NtlmFlags {
         .union(Self::KEY_EXCH)
         .union(Self::KEY_56);
 
+    /// What a client of ours offers.
+    pub(super) const OFFERED: Self = Self::GRANTABLE.union(Self::NTLM).union(Self::TARGET_INFO);
+
     /// What every challenge of ours says.
     pub(super) const ALWAYS: Self =
         Self::NTLM.union(Self::TARGET_TYPE_SERVER).union(Self::TARGET_INFO);

@@ -74,12 +74,29 @@ impl ExportedKey {
         Self { bytes, flags }
     }
 
+    /// The one that a client has `chosen`, and how it tells the server; without an exchange of keys it is
+    /// the one that follows from the proof, and nothing is told.
+    pub(super) fn choose(
+        response_key: &[u8; 16],
+        proof: &[u8; 16],
+        chosen: &[u8; 16],
+        flags: NtlmFlags,
+    ) -> (Self, Vec<u8>) {
+        let exchange = Zeroizing::new(hmac_md5(response_key, &[proof]));
+        if !flags.contains(NtlmFlags::KEY_EXCH) {
+            return (Self { bytes: exchange, flags }, Vec::new());
+        }
+        let mut encrypted = chosen.to_vec();
+        rc4(exchange.as_slice(), &mut encrypted);
+        (Self { bytes: Zeroizing::new(*chosen), flags }, encrypted)
+    }
+
     pub(in crate::auth) fn as_bytes(&self) -> &[u8; 16] {
         &self.bytes
     }
 
     /// The code over all three messages; `authenticate` has zeros where its MIC lies.
-    pub(super) fn mic(&self, messages: &[&[u8]]) -> [u8; 16] {
+    pub(in crate::auth) fn mic(&self, messages: &[&[u8]]) -> [u8; 16] {
         hmac_md5(self.bytes.as_slice(), messages)
     }
 }

@@ -1,4 +1,4 @@
-//! NTLMv2 as a server speaks it.
+//! NTLMv2 as servers and clients speak it.
 //!
 //! ```text
 //!  client                                  server
@@ -8,23 +8,25 @@
 //!    encrypted key, MIC)
 //! ```
 //!
-//! NTLMv1 and LM are refused. Spec: MS-NLMP §2.2.1, §3.2.5.
+//! NTLMv1 and LM are refused. Spec: MS-NLMP §2.2.1, §3.1.5, §3.2.5.
 
 mod acceptor;
 mod authenticate;
 mod av_pair;
 mod challenge;
 mod flags;
+mod initiator;
 mod keys;
 mod negotiate;
 
 pub use acceptor::{AcceptorConfig, NtlmAcceptor};
 pub use authenticate::{AuthenticateRepr, NtlmV2Response};
 pub use av_pair::{AvError, AvId, AvPairs};
-pub(super) use challenge::check_challenge;
-pub use challenge::{ChallengeRepr, Freshness};
+pub use challenge::{ChallengeRepr, ChallengeView, Freshness};
 pub use flags::NtlmFlags;
-pub(super) use keys::mic_token;
+pub use initiator::ClientFreshness;
+pub(super) use initiator::NtlmClient;
+pub(super) use keys::{ExportedKey, mic_token};
 pub use negotiate::NegotiateRepr;
 
 use thiserror::Error;
@@ -103,7 +105,24 @@ fn field(message: &[u8], at: usize) -> Result<&[u8], NtlmError> {
     message.get(start..end).ok_or(bad)
 }
 
+/// Appends length, maximum length and offset of a field.
+fn put_field(out: &mut Vec<u8>, bytes: &[u8], offset: usize) {
+    let len = u16::try_from(bytes.len()).expect("names are cut to their maximum");
+    let offset = u32::try_from(offset).expect("names are cut to their maximum");
+    out.extend(len.to_le_bytes());
+    out.extend(len.to_le_bytes());
+    out.extend(offset.to_le_bytes());
+}
+
+/// The first `max` units of a text.
+fn utf16(text: &str, max: usize) -> Vec<u8> {
+    text.encode_utf16().take(max).flat_map(u16::to_le_bytes).collect()
+}
+
 /// Four bytes at a place that the length of the fixed part covers.
 fn u32_at(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]])
 }
+
+/// Windows 10 build 0, NTLMSSP revision 15 (MS-NLMP §2.2.2.10): some peers want the revision.
+const VERSION: [u8; 8] = [10, 0, 0, 0, 0, 0, 0, 15];

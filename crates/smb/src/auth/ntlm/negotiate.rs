@@ -11,7 +11,7 @@
 //!
 //! Spec: MS-NLMP §2.2.1.1.
 
-use super::{NtlmError, NtlmFlags, expect_message, u32_at};
+use super::{NtlmError, NtlmFlags, SIGNATURE, VERSION, expect_message, put_field, u32_at};
 
 /// What a client would like.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,9 +34,23 @@ impl NegotiateRepr {
         }
         Ok(Self { flags })
     }
+
+    /// The whole message, without names.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(EMITTED);
+        out.extend(SIGNATURE);
+        out.extend(1_u32.to_le_bytes());
+        out.extend(self.flags.bits().to_le_bytes());
+        put_field(&mut out, &[], EMITTED);
+        put_field(&mut out, &[], EMITTED);
+        out.extend(if self.flags.contains(NtlmFlags::VERSION) { VERSION } else { [0; 8] });
+        out
+    }
 }
 
 const FIXED: usize = 16;
+/// With both fields and a version.
+const EMITTED: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -51,6 +65,16 @@ mod tests {
     fn a_windows_message_parses() {
         let flags = NegotiateRepr::parse(&hex(WINDOWS)).unwrap().flags;
         assert!(flags.contains(NtlmFlags::KEY_EXCH | NtlmFlags::KEY_128 | NtlmFlags::SIGN));
+    }
+
+    #[test]
+    fn what_is_emitted_is_what_a_windows_client_sends_without_names() {
+        let flags = NegotiateRepr::parse(&hex(WINDOWS)).unwrap().flags;
+        let ours = NegotiateRepr { flags }.emit();
+        assert_eq!(NegotiateRepr::parse(&ours), Ok(NegotiateRepr { flags }));
+        // Where an empty field points does not matter, and neither does the build of the system.
+        let theirs = hex(WINDOWS);
+        assert_eq!((ours.len(), &ours[..18]), (theirs.len(), &theirs[..18]));
     }
 
     #[test]

@@ -22,3 +22,4 @@ pub use acceptor::SpnegoAcceptor;
 pub use token::{
     KERBEROS_HINT, Mechanism, NEGOTIATE_HINT, NegState, NegTokenInit, NegTokenResp, SpnegoError,
 };
+pub(super) use token::{NTLM_LIST, first_token};

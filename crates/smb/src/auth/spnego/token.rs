@@ -214,6 +214,17 @@ const SPNEGO_OID: &[u8] = &[0x2b, 6, 1, 5, 5, 2];
 /// 1.3.6.1.4.1.311.2.2.10.
 const NTLM_OID: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
 
+/// The list of a client that speaks NTLMSSP alone, as it is encoded.
+pub(in crate::auth) const NTLM_LIST: &[u8] = NEGOTIATE_HINT.split_at(16).1;
+
+/// The first token of a client that speaks NTLMSSP alone.
+pub(in crate::auth) fn first_token(negotiate: &[u8]) -> Vec<u8> {
+    let list = wrap(context(0), NTLM_LIST);
+    let token = wrap(context(2), &wrap(OCTET_STRING, negotiate));
+    let init = wrap(context(0), &wrap(SEQUENCE, &[list, token].concat()));
+    wrap(APPLICATION_0, &[wrap(OBJECT_ID, SPNEGO_OID), init].concat())
+}
+
 /// What a NEGOTIATE response carries: "we speak NTLMSSP", and nothing else.
 ///
 /// MS-SPNG §2.2.1: a NegTokenInit2 may leave its negHints out. Their one use is to carry the name
@@ -246,6 +257,14 @@ mod tests {
         assert_eq!(init.mechanisms, [Mechanism::Ntlm]);
         assert_eq!(init.mech_list, hex("300c060a2b06010401823702020a"));
         assert!(init.mech_token.unwrap().starts_with(b"NTLMSSP\0\x01"));
+    }
+
+    #[test]
+    fn our_client_s_first_token_is_that_of_a_windows_client() {
+        let bytes = token(2, 88);
+        let init = NegTokenInit::parse(&bytes).unwrap();
+        assert_eq!(init.mech_list, NTLM_LIST);
+        assert_eq!(first_token(init.mech_token.unwrap()), bytes);
     }
 
     #[test]
