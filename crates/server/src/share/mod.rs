@@ -22,6 +22,7 @@ mod disk_clock;
 mod entry;
 mod error;
 mod extended;
+mod forgetting;
 mod handle;
 mod hard_link;
 mod homes;
@@ -86,7 +87,7 @@ use mounts::{FileSystem, Mounts};
 pub(crate) use name::SEPARATORS;
 pub use name::{Naming, SharePath};
 use name_locks::NameLocks;
-use names::Names;
+use names::{Names, Table as NamesTable};
 pub(crate) use pattern::folded;
 pub use pattern::{Matcher, Pattern};
 pub use policy::Admission;
@@ -157,7 +158,7 @@ impl ShareConfig {
 pub(crate) struct CommonNames {
     unsynced: Arc<Unsynced>,
     name_locks: Arc<NameLocks>,
-    names: Arc<Names>,
+    names: Arc<NamesTable>,
     links: Arc<Mutex<()>>,
 }
 
@@ -176,7 +177,7 @@ pub struct Share {
     fixed: Fixed,
     unsynced: Arc<Unsynced>,
     name_locks: Arc<NameLocks>,
-    names: Arc<Names>,
+    names: Names,
     tunnel: Tunnel,
     devices: Devices,
     journal: Option<Journal>,
@@ -210,7 +211,7 @@ impl Share {
             fixed: Fixed::of(config),
             unsynced: Arc::default(),
             name_locks: Arc::default(),
-            names: Arc::default(),
+            names: Names::default(),
             tunnel: Tunnel::default(),
             devices,
             journal: None,
@@ -251,7 +252,7 @@ impl Share {
     pub(crate) fn keep_names_in(&mut self, common: &CommonNames) {
         let CommonNames { unsynced, name_locks, names, links } = common.clone();
         (self.unsynced, self.name_locks) = (unsynced, name_locks);
-        (self.names, self.links) = (names, links);
+        (self.names, self.links) = (Names::in_table(&names), links);
     }
 
     /// Reads the clocks and random numbers of its server.
@@ -263,7 +264,7 @@ impl Share {
     pub(crate) fn keeps_names_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.unsynced, &other.unsynced)
             && Arc::ptr_eq(&self.name_locks, &other.name_locks)
-            && Arc::ptr_eq(&self.names, &other.names)
+            && self.names.are_in_table_of(&other.names)
             && Arc::ptr_eq(&self.links, &other.links)
     }
 

@@ -13,32 +13,56 @@
 //! program adds in the step of the last change here may be missed until the next change, and only under
 //! another spelling than its own: a name as written is always asked of the kernel.
 //!
+//! The shares of a server have room for names together; [`forgetting`] says what goes where there is too little.
+//!
 //! Spec: MS-FSA §2.1.5.1 (names of NTFS are compared ignoring case).
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::error::ShareError;
+use super::forgetting::{self, Candidate, Size};
 use super::metadata::{FileKey, identify};
 use super::pattern::{same_name, upcase};
 
 /// What is known of all directories of a server: its shares may overlap.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct Table {
     directories: Mutex<HashMap<FileKey, Arc<Known>>>,
     /// Counts uses, for finding the one that was not used for longest.
     clock: AtomicU64,
     passes: AtomicU64,
 }
 
+/// The same for one share: what it reads counts for it.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    table: Arc<Table>,
+    reader: Arc<Reader>,
+}
+
+/// A share that reads directories, as long as there is it.
+#[derive(Debug, Default)]
+struct Reader;
+
 #[derive(Debug)]
 struct Known {
+    reader: Weak<Reader>,
     used: AtomicU64,
     /// How many names, for who has the table: `names` is held while a file system works.
     count: AtomicUsize,
     names: Mutex<Folded>,
+}
+
+impl Known {
+    fn candidate(&self, key: FileKey) -> Candidate<FileKey> {
+        let is_there = self.reader.strong_count() > 0;
+        let share = is_there.then(|| self.reader.as_ptr().addr());
+        let size = Size::of(self.count.load(Ordering::Relaxed));
+        Candidate { key, share, size, used: self.used.load(Ordering::Relaxed) }
+    }
 }
 
 /// The names of one directory at one moment.
@@ -78,6 +102,16 @@ pub(super) enum Answer {
 }
 
 impl Names {
+    /// Those of one more share, remembered in a table of several.
+    pub(super) fn in_table(table: &Arc<Table>) -> Self {
+        Self { table: Arc::clone(table), reader: Arc::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn are_in_table_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.table, &other.table)
+    }
+
     /// How `wanted` is spelled in a directory.
     pub(super) fn find(&self, directory: impl AsFd, wanted: &str) -> Answer {
         let Ok((key, _)) = identify(&directory) else { return Answer::Unknown };
@@ -98,7 +132,7 @@ impl Names {
 
     /// Begins to read a directory; `None` if it cannot be told later whether it has changed.
     pub(super) fn begin(&self, directory: impl AsFd) -> Option<Reading> {
-        self.passes.fetch_add(1, Ordering::Relaxed);
+        self.table.passes.fetch_add(1, Ordering::Relaxed);
         let (key, _) = identify(&directory).ok()?;
         Some(Reading { key, stamp: Stamp::of(directory).ok()?, spellings: Vec::new() })
     }
@@ -122,21 +156,16 @@ impl Names {
         if !is_clear {
             return;
         }
-        let mut count = folded.len();
-        let count_of = |known: &Arc<Known>| known.count.load(Ordering::Relaxed);
-        count += directories.values().map(count_of).sum::<usize>();
-        while directories.len() >= DIRECTORIES_MAX || count > NAMES_MAX {
-            let oldest =
-                directories.iter().min_by_key(|(_, known)| known.used.load(Ordering::Relaxed));
-            let Some(oldest) = oldest.map(|(key, _)| *key) else { break };
-            let known = directories.remove(&oldest);
-            count = count.saturating_sub(known.as_ref().map_or(0, count_of));
-            gone.extend(known);
-        }
+        let used = self.table.clock.fetch_add(1, Ordering::Relaxed);
+        let (share, size) = (Some(Arc::as_ptr(&self.reader).addr()), Size::of(folded.len()));
+        let held = directories.iter().map(|(key, known)| known.candidate(*key)).collect();
+        let forgotten = forgetting::for_another(ROOM, Candidate { key, share, size, used }, held);
+        let Some(forgotten) = forgotten else { return };
+        gone.extend(forgotten.iter().filter_map(|key| directories.remove(key)));
         let count = AtomicUsize::new(folded.len());
         let names = Mutex::new(Folded { stamp, spellings: folded });
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        directories.insert(key, Arc::new(Known { used, count, names }));
+        let (reader, used) = (Arc::downgrade(&self.reader), AtomicU64::new(used));
+        directories.insert(key, Arc::new(Known { reader, used, count, names }));
     }
 
     /// Carries out a change of names of a directory, and what it did to them if it succeeded.
@@ -172,17 +201,17 @@ impl Names {
     /// Directories read from front to end so far.
     #[cfg(test)]
     pub(super) fn passes(&self) -> u64 {
-        self.passes.load(Ordering::Relaxed)
+        self.table.passes.load(Ordering::Relaxed)
     }
 
     fn known(&self, key: FileKey) -> Option<Arc<Known>> {
         let known = Arc::clone(self.directories().get(&key)?);
-        known.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        known.used.store(self.table.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(known)
     }
 
     fn directories(&self) -> MutexGuard<'_, HashMap<FileKey, Arc<Known>>> {
-        lock(&self.directories)
+        lock(&self.table.directories)
     }
 }
 
@@ -225,6 +254,7 @@ pub(super) const NAMES_MIN: usize = 256;
 const NAMES_MAX: usize = 1 << 20;
 /// Known directories.
 const DIRECTORIES_MAX: usize = 256;
+const ROOM: Size = Size { directories: DIRECTORIES_MAX, names: NAMES_MAX };
 // No directory was changed then.
 const NEVER: Stamp = Stamp { modified: (i64::MIN, 0), changed: (i64::MIN, 0) };
 
@@ -301,14 +331,33 @@ mod tests {
         assert_eq!(one.names.passes(), 1, "nobody has to read the directory again");
     }
 
+    /// A directory of so many names that has been read.
+    fn reading(inode: u64, count: usize) -> Reading {
+        let key = FileKey { device: 1, inode };
+        let spellings = (0..count).map(|name| name.to_string()).collect();
+        Reading { key, stamp: NEVER, spellings }
+    }
+
+    #[test]
+    fn a_share_that_reads_many_directories_leaves_those_of_others_remembered() {
+        let table = Arc::default();
+        let (first, second) = (Names::in_table(&table), Names::in_table(&table));
+        let is_known = |inode| first.known(FileKey { device: 1, inode }).is_some();
+        first.keep(reading(0, NAMES_MIN));
+        let last = u64::try_from(DIRECTORIES_MAX).unwrap();
+        (1..=last).for_each(|inode| second.keep(reading(inode, NAMES_MIN)));
+        assert!(is_known(0) && !is_known(1) && is_known(2), "the other share loses its oldest");
+        second.keep(reading(last + 1, NAMES_MAX - 1));
+        assert!(is_known(0) && !is_known(last + 1) && is_known(last));
+        // What a share that is gone has read is nobody's.
+        drop(second);
+        first.keep(reading(last + 2, NAMES_MAX - NAMES_MIN));
+        assert!(is_known(0) && is_known(last + 2) && !is_known(last));
+    }
+
     #[test]
     fn of_many_directories_those_used_last_are_known() {
         let names = Names::default();
-        let reading = |inode, count: usize| {
-            let key = FileKey { device: 1, inode };
-            let spellings = (0..count).map(|name| name.to_string()).collect();
-            Reading { key, stamp: NEVER, spellings }
-        };
         let known = |inode| names.known(FileKey { device: 1, inode }).is_some();
         let last = u64::try_from(DIRECTORIES_MAX).unwrap();
         (0..=last).for_each(|inode| names.keep(reading(inode, NAMES_MIN)));
