@@ -12,7 +12,7 @@
 //! back when dropped. The lowest account comes first: who has too much waits there, in the way of nobody
 //! else, and the next account sees no more of it than that account may hold. Who waits is served in turn.
 //!
-//! The counters are semaphores: no lock is taken where nothing is short. They are leaves of the lock order.
+//! The counters are semaphores: no lock is taken where nothing is short. They and that lock are leaves of the lock order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,12 +31,15 @@ pub(crate) struct Account {
     maxima: Maxima,
     left: [Semaphore; RESOURCES],
     waiting: [AtomicUsize; RESOURCES],
+    /// Of the connection that was told last to end, as it holds most of what is used up here.
+    ending: Mutex<Weak<Self>>,
 }
 
 impl Account {
     fn new(parent: Option<Arc<Self>>, maxima: Maxima) -> Arc<Self> {
         let left = maxima.map(Semaphore::new);
-        Arc::new(Self { parent, maxima, left, waiting: Default::default() })
+        let (waiting, ending) = Default::default();
+        Arc::new(Self { parent, maxima, left, waiting, ending })
     }
 
     /// Of one connection, whoever logs on over it.
@@ -86,6 +89,21 @@ impl Account {
     /// Whether it is that account, or below it.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         self.and_above().any(|account| std::ptr::eq(account, other))
+    }
+
+    /// Notes the account of a connection that ends, and will give back what it holds.
+    pub(crate) fn set_ending(&self, connection: &Arc<Self>) {
+        *self.ending() = Arc::downgrade(connection);
+    }
+
+    /// How much the connection noted last has not given back yet.
+    pub(crate) fn held_by_ending(&self, what: Resource) -> usize {
+        let connection = self.ending().upgrade();
+        connection.map_or(0, |connection| connection.held(what))
+    }
+
+    fn ending(&self) -> MutexGuard<'_, Weak<Self>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn and_above(&self) -> impl Iterator<Item = &Self> {

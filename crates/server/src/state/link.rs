@@ -152,20 +152,27 @@ impl Link {
         }
     }
 
-    // Ends the connection with most notices of those that share the bound which is used up. That stays the same one until
-    // its notices are gone. False if it is this one.
+    // Ends the connection with most notices of those that share the bound which is used up. False if it is this one.
+    //
+    // All connections are gone through once for each that ends, not for each notice: the one that was told to end is
+    // taken for the fullest as long as it has more notices than this one.
     fn cut_fullest(&self, holder: &Account) -> bool {
         let what = Resource::Notices;
-        if self.account.used_up(what).is_some() {
+        if self.is_cut() || self.account.used_up(what).is_some() {
             return false;
         }
         // Some may have left meanwhile.
         let Some(used_up) = holder.used_up(what) else { return true };
+        let held = self.account.held(what);
+        if used_up.held_by_ending(what) > held {
+            return true;
+        }
         let mut links = self.core.clients.all();
         links.retain(|link| link.holder().is_some_and(|holder| holder.is_of(used_up)));
         let count = |link: &Arc<Self>| link.account.held(what);
         let fullest = links.iter().max_by_key(|link| (count(link), link.is_cut()));
-        let fullest = fullest.filter(|link| count(link) > self.account.held(what));
+        let fullest = fullest.filter(|link| count(link) > held);
+        used_up.set_ending(fullest.map_or(&self.account, |link| &link.account));
         fullest.inspect(|link| link.cut()).is_some()
     }
 
@@ -516,6 +523,34 @@ mod tests {
         (0..NOTICES_PER_CONNECTION_MAX).for_each(|_| reader.tell(Vec::new()));
         assert!(read.is_closed.load(Ordering::SeqCst));
         assert_eq!(lock(&read.parcels).len(), NOTICES_PER_CONNECTION_MAX);
+    }
+
+    #[tokio::test]
+    async fn connections_are_gone_through_once_for_each_that_has_to_end() {
+        let rig = Rig::new();
+        let user = rig.core.accounts.of(&Identity::User("user".into()));
+        let (reader, read) = stuck(&rig, &user);
+        let all = NOTICES_PER_USER_MAX / NOTICES_PER_CONNECTION_MAX;
+        let silent: Vec<_> = (0..all).map(|_| stuck(&rig, &user)).collect();
+        let fill =
+            |link: &Link| (0..NOTICES_PER_CONNECTION_MAX).for_each(|_| link.tell(Vec::new()));
+        silent.iter().for_each(|(link, _)| fill(link));
+        let ended = || silent.iter().filter(|(link, _)| link.is_cut()).count();
+        reader.tell(Vec::new());
+        let (first, stuck_first) = silent.iter().find(|(link, _)| link.is_cut()).unwrap();
+        // Whoever went through the connections now would find another one.
+        rig.core.clients.remove(first);
+        (0..10).for_each(|_| reader.tell(Vec::new()));
+        assert_eq!((lock(&read.parcels).len(), ended()), (11, 1));
+        // Nor does it help to tell the one that ends, or one that has as many, more.
+        first.tell(Vec::new());
+        assert_eq!(ended(), 1);
+        lock(&stuck_first.parcels).clear();
+        let (late, _) = stuck(&rig, &user);
+        fill(&late);
+        assert!(!late.is_cut());
+        reader.tell(Vec::new());
+        assert_eq!((lock(&read.parcels).len(), ended() + usize::from(late.is_cut())), (12, 2));
     }
 
     #[tokio::test]
