@@ -1,4 +1,4 @@
-//! How many bytes, or messages, a connection moves: RDMA Write, RDMA Read and Send.
+//! Measures how many bytes, or messages, a connection moves: RDMA Write, RDMA Read and Send.
 //!
 //! ```text
 //!  client                                        server
@@ -11,10 +11,10 @@
 //!                <-----------------------------  Send: another CREDIT of them were received
 //! ```
 //!
-//! `perf serve [nocrc]` prints its address and serves until its input ends.
-//! `perf write|read|send ADDR SIZE DEPTH SECONDS [nocrc]` prints one line:
-//! `bytes_per_s=N messages_per_s=N crc=on|off`, and what the client's engine did for each message; with
-//! its last word the server says what its own did in all.
+//! `perf serve [nocrc]` prints its address and serves until its input ends. `perf write|read|send ADDR
+//! SIZE DEPTH SECONDS [nocrc]` prints one line: `bytes_per_s=N messages_per_s=N crc=on|off`, and what
+//! the client's engine did for each message; in its last message the server reports what its own engine
+//! did in all.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -73,12 +73,12 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// What a client does.
+/// The operations of a client.
 #[derive(Clone, Copy)]
 struct Shape {
     /// Bytes of each message.
     size: u32,
-    /// How many are open at once.
+    /// How many operations are open at once.
     depth: usize,
     time: Duration,
 }
@@ -87,7 +87,7 @@ fn config(crc: bool) -> QpConfig {
     QpConfig { crc, send_depth: DEPTH_MAX, recv_depth: RECEIVES, ..QpConfig::default() }
 }
 
-/// Serves whoever connects; the process ends with its standard input.
+/// Serves every client that connects; the process ends with its standard input.
 fn serve(crc: bool) -> Result<(), Failure> {
     let mut engine = SoftProvider.open_engine(EngineConfig::default())?;
     println!("{}", engine.listen("127.0.0.1:0".parse()?)?);
@@ -225,7 +225,8 @@ impl Client {
         Operation::Read { local, rkey: self.rkey, remote_addr: self.base + place }
     }
 
-    /// Keeps `depth` operations open for the time; returns how many were done in how long.
+    /// Keeps `depth` operations open for the time; returns the number of operations and the time
+    /// they took.
     fn one_sided(
         &mut self,
         shape: Shape,
@@ -250,7 +251,7 @@ impl Client {
         Ok((done, start.elapsed()))
     }
 
-    /// Everything before was placed when the answer to a read is here.
+    /// Waits for the answer to a read, which shows that everything before it was placed.
     fn fence(&mut self) -> Result<(), Failure> {
         let local = self.local.slice(0, 1);
         let read = Operation::Read { local, rkey: self.rkey, remote_addr: self.base };
@@ -269,11 +270,12 @@ impl Client {
         Ok(count)
     }
 
-    /// Sends with `depth` not yet handed to TCP; counts what the server has said it received.
+    /// Sends with `depth` messages not yet handed to TCP; counts the messages that the server says
+    /// it received.
     fn send(&mut self, shape: Shape) -> Result<(u64, Duration), Failure> {
         let bytes = vec![0x5a; usize::try_from(shape.size.min(MESSAGE_MAX))?];
         let depth = u64::try_from(shape.depth)?;
-        // The hello was the server's first message, and its answer stands for it.
+        // The hello was the server's first message, and the server's answer stands for it.
         let (mut posted, mut done, mut received) = (1_u64, 1_u64, 1_u64);
         let start = Instant::now();
         let mut took = start.elapsed();
@@ -315,7 +317,7 @@ fn ended(event: &Event) -> Result<(), Failure> {
     }
 }
 
-/// Anonymous memory whose pages are all there: an engine never waits for one.
+/// Anonymous memory whose pages are all resident: an engine never waits for a page.
 fn memory(len: u64) -> Result<Arc<dyn Medium>, Failure> {
     let medium = pmem::anonymous(len)?;
     medium.prepare(0, len)?;
@@ -326,7 +328,7 @@ const REGION: u64 = 32 << 20;
 const MESSAGE_MAX: u32 = 4096;
 const ANSWER: usize = 12;
 const DEPTH_MAX: u16 = 256;
-// More than travels in one round trip, so that a sender never waits for an answer.
+// More receives than messages travel in one round trip, so that a sender never waits for an answer.
 const RECEIVES: u16 = 4096;
 const CREDIT: u64 = 512;
 const ANSWERS: u64 = 32;

@@ -1,10 +1,10 @@
-//! What a write and its flush cost over a plain TCP exchange of the same bytes.
+//! Measures how much longer a write and its flush take than a plain TCP exchange of the same bytes.
 //!
-//! Two threads, both spinning: one owns a client engine, the other a server engine. Between every
-//! block of RDMA round trips there is a block of plain ones on another connection: as many bytes
-//! there and back, received into a buffer, placed in the same kind of medium, fenced, answered.
+//! Two threads spin: one owns a client engine, the other a server engine. Between every block of
+//! RDMA round trips there is a block of plain round trips on another connection: as many bytes in
+//! each direction, received into a buffer, placed in the same kind of medium, fenced, answered.
 //!
-//! Then the same writes and flushes with sixteen of them open at a time.
+//! Then the same writes and flushes with sixteen open at a time.
 //!
 //! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS [nocrc|shm]]]`
 
@@ -101,7 +101,7 @@ fn provider(how: Option<&str>) -> Box<dyn Provider> {
     if how == Some("shm") { Box::new(ShmProvider) } else { Box::new(SoftProvider) }
 }
 
-/// Which of the two connections the server looks at: on both ends only one spins at a time.
+/// The connection that the server looks at: on both ends only one connection spins at a time.
 #[derive(Default)]
 struct Turn {
     rdma: AtomicBool,
@@ -156,7 +156,7 @@ impl Client {
 }
 
 impl Client {
-    /// Writes and flushes with [`DEPTH`] open; returns how many per second.
+    /// Writes and flushes with [`DEPTH`] open; returns how many complete per second.
     fn pipeline(&mut self, page: &[u8], rounds: usize) -> Result<f64, Failure> {
         let (len, kind) = (u32::try_from(page.len())?, Placement::Persistence);
         let (rkey, base) = (self.region.rkey, self.region.remote_addr_base);
@@ -190,7 +190,7 @@ fn open_server(
     Ok((engine, addr))
 }
 
-/// Serves whichever connection has its turn.
+/// Serves the connection whose turn it is.
 fn serve(
     engine: &mut dyn Engine,
     floor: &TcpListener,
@@ -260,7 +260,7 @@ fn floor_round(stream: &mut TcpStream, size: usize) -> Result<u64, Failure> {
     })
 }
 
-/// Spins until `buffer` is full, or until it is empty and `give_up`.
+/// Spins until `buffer` is full, or until no byte has arrived and `give_up` is set.
 fn receive(
     stream: &mut TcpStream,
     buffer: &mut [u8],

@@ -11,7 +11,7 @@
 //!    compares, and begins again with the next pattern
 //! ```
 //!
-//! `rping server ADDR:PORT CONNECTIONS [nocrc]` answers so many connections and says for each how
+//! `rping server ADDR:PORT CONNECTIONS [nocrc]` answers so many connections and prints for each how
 //! many rounds it had and how it ended. `rping client ADDR:PORT ROUNDS SIZE [nocrc]` is the other end.
 //!
 //! Spec: the messages are sixteen octets: address (8), key (4) and length (4), most significant first.
@@ -122,7 +122,7 @@ impl Memory {
 struct Session {
     memory: Memory,
     rounds: u64,
-    /// What was fetched and is to be put; nothing while the peer's first advert is awaited.
+    /// The bytes that the server fetched and puts back; empty until the first advert of the peer.
     fetched: Option<u32>,
 }
 
@@ -184,8 +184,8 @@ fn serve(address: SocketAddr, connections: u32, crc: bool) -> Result<(), Failure
                         WcOpcode::Read => session.fetched(&mut *engine, done.len),
                         _ => Ok(()),
                     };
-                    // Posting fails where the peer has gone meanwhile; other faults are its own.
-                    // Either ends this connection and no other.
+                    // Posting fails if the peer has gone meanwhile; every other failure is the
+                    // peer's fault. Either way this connection ends, and no other.
                     if let Err(failure) = done {
                         println!("{}: {failure}", session.memory.qp);
                         engine.disconnect(session.memory.qp);
@@ -219,7 +219,7 @@ fn ask(address: SocketAddr, rounds: u64, size: u32, crc: bool) -> Result<(), Fai
     let size = usize::try_from(size.min(BUFFER_LEN))?;
     for round in 0..rounds {
         let mut pattern: Vec<u8> = (0..wide(size)).map(|at| mixed(round, at)).collect();
-        // rping puts back a string with its end.
+        // rping returns a string with its terminating zero.
         if let Some(last) = pattern.last_mut() {
             *last = 0;
         }
@@ -247,7 +247,7 @@ fn ask(address: SocketAddr, rounds: u64, size: u32, crc: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// Waits for an event that is `wanted`; anything that says failure ends the run.
+/// Waits for an event that is `wanted`; an event that reports a failure ends the run.
 fn wait_for(
     engine: &mut dyn Engine,
     events: &mut Vec<Event>,
@@ -284,7 +284,7 @@ fn wide(len: usize) -> u64 {
 }
 
 const ADVERT_LEN: usize = 16;
-/// What "go on" is: its contents mean nothing.
+/// The payload of the "go on" message, which means nothing.
 const NOWHERE: Advert = Advert { remote_addr: 0, rkey: Rkey(0), len: 0 };
 const RECEIVES: u64 = 2;
 const SEND: u64 = u64::MAX;

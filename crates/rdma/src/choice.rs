@@ -1,4 +1,4 @@
-//! Which provider, by its name on a command line.
+//! Chooses a provider by its name on a command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +44,7 @@ impl fmt::Display for ProviderChoice {
     }
 }
 
-/// There is no such provider.
+/// No provider has this name.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("there is no RDMA provider {0:?}: choose soft or verbs")]
 pub struct UnknownProvider(pub String);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_is_chosen_by_the_name_it_has() {
+    fn a_provider_is_chosen_by_its_own_name() {
         for choice in [ProviderChoice::Soft, ProviderChoice::Verbs] {
             assert_eq!(choice.name().parse(), Ok(choice));
             assert_eq!(choice.provider().name(), choice.name());

@@ -5,8 +5,8 @@
 //! - [`UnixProvider`] is the same over unix sockets, [`ShmProvider`] through shared memory: both are for processes
 //!   of one host.
 //! - [`VerbsProvider`] is the RDMA adapters of the machine; its libraries are opened when needed.
-//! - [`Tracer`], [`Faults`] and [`Pcap`] wrap a provider and are one.
-//! - [`WakeReceiver`] is for whoever writes another provider.
+//! - [`Tracer`], [`Faults`] and [`Pcap`] wrap a provider and are providers themselves.
+//! - [`WakeReceiver`] is for authors of other providers.
 //!
 //! `unsafe` is confined to `ibverbs::sys` and `soft::socket::shm::segment`.
 

@@ -1,5 +1,5 @@
-//! What an adapter tells of itself ends the connections that it carries, with a name: over provider
-//! `verbs`, in the guest (`cargo xtask guest verbs`). Beneath provider `soft` there is none.
+//! Asynchronous events of an adapter end the connections that it carries, with a reason: over
+//! provider `verbs`, in the guest (`cargo xtask guest verbs`). Provider `soft` has no adapter.
 
 #[cfg(test)]
 mod support;
@@ -14,7 +14,7 @@ mod tests {
 
     use super::support::{End, Pair};
 
-    /// The network card under the adapter, where the guest lets us switch it off.
+    /// The network card under the adapter, which the guest lets the test switch off.
     fn card() -> Option<String> {
         std::env::var("LANDFAST_RDMA_CARD").ok()
     }
@@ -23,7 +23,7 @@ mod tests {
         assert!(Command::new("ip").args(words).status().unwrap().success(), "ip {words:?}");
     }
 
-    /// Sleeps until the connection ends; an engine that slept through it would sleep on.
+    /// Sleeps until the connection ends; an engine that missed the event would sleep on.
     fn end_of(end: &mut End, qp: QpId) -> DisconnectReason {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_goes_down_ends_its_connections_at_both_ends_though_nothing_is_posted() {
+    fn a_port_that_goes_down_ends_idle_connections_at_both_ends() {
         let Some(card) = card() else { return };
         let mut pair = Pair::of_any();
         let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);

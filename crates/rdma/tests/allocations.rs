@@ -11,7 +11,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts in all threads: a worker's allocation is one as well.
+/// Counts in all threads: an allocation of a worker counts as well.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -77,7 +77,7 @@ mod tests {
         client.post_send(qp, WorkRequest::signaled(wr_id, operation)).unwrap();
     }
 
-    /// Allocations of `rounds` rounds after as many to warm up.
+    /// Allocations of `rounds` rounds, after as many to warm up.
     fn allocations(medium: &Arc<dyn Medium>, depth: u64, rounds: usize) -> u64 {
         let mut pair = Pair::new();
         let region = pair.target(medium);
@@ -92,14 +92,14 @@ mod tests {
         ALLOCATIONS.load(Ordering::SeqCst) - before
     }
 
-    /// Works until the engine has received so many bytes in all.
+    /// Works until the engine has received this many bytes in all.
     fn receive(server: &mut End, bytes: u64) {
         while server.engine.stats().bytes_received < bytes {
             server.engine.poll(&mut server.events);
         }
     }
 
-    /// Allocations when a connection's first frame in two pieces comes after many in one.
+    /// Allocations when the first frame of a connection in two pieces comes after many whole ones.
     fn allocations_of_a_cut() -> u64 {
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
         let mut server = End::open(&SoftProvider, config);
@@ -135,7 +135,7 @@ mod tests {
         after - before
     }
 
-    /// Storage as the engine sees it: places at once, makes a flush wait for a worker.
+    /// Storage as the engine sees it: places at once; a flush has to wait for a worker.
     #[derive(Debug)]
     struct Storage(Arc<dyn Medium>);
 
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    // One test, so that no other thread of the harness allocates meanwhile.
+    // All in one test, so that no other thread of the harness allocates meanwhile.
     #[test]
     fn a_write_and_its_flush_allocate_nothing_in_the_long_run() {
         let medium = memory(1 << 20);
@@ -197,8 +197,8 @@ mod tests {
         assert_eq!(allocations(&medium, 16, 500), 0, "sixteen at a time");
         assert_eq!(allocations_of_a_cut(), 0, "a frame that TCP cuts in two");
         let storage: Arc<dyn Medium> = Arc::new(Storage(medium));
-        // How much collects during one persist differs from time to time, so a buffer may still
-        // grow once or twice; per operation it is nothing.
+        // How much collects during a persist differs from run to run, so a buffer may still grow
+        // once or twice; that is nothing per operation.
         let grown = allocations(&storage, 16, 500);
         assert!(grown <= 8, "{grown} allocations in 8,000 deferred flushes");
     }

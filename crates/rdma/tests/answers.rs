@@ -1,4 +1,4 @@
-//! What a worker has done counts for the request it was done for, and every answer leaves.
+//! The result of a worker is credited to the request it was made for, and every answer leaves.
 
 #[cfg(test)]
 mod support;
@@ -16,7 +16,8 @@ mod tests {
 
     const LEN: usize = 8 << 20;
 
-    /// A read of a file whose second half is not cached streams; behind it a store waits.
+    /// A read of a file whose second half is not cached is in transmission; behind it a store
+    /// waits.
     struct Streaming {
         pair: Pair,
         file: Arc<Cold>,
@@ -26,7 +27,7 @@ mod tests {
     }
 
     impl Streaming {
-        /// `store` is posted as request 3, once the read, request 1, streams.
+        /// `store` is posted as request 3, while the read, request 1, is in transmission.
         fn start(store: impl FnOnce(MemoryRegion) -> Operation<'static>) -> Self {
             let mut pair = Pair::new();
             let inner = memory(u64::try_from(LEN).unwrap());
@@ -64,10 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn a_read_goes_on_with_its_own_bytes_when_a_flush_ends() {
+    fn a_read_continues_with_its_own_bytes_after_a_flush_ends() {
         let store = |region: MemoryRegion| flush(region.rkey, region.remote_addr_base, 1);
         let mut streaming = Streaming::start(store);
-        // What was missing is cached by now, and the flush ends before the read of the worker.
+        // The missing bytes are cached by now, and the flush ends before the worker's read.
         streaming.file.warm.store(true, Ordering::SeqCst);
         streaming.permits.store.send(()).unwrap();
         streaming.run(3000);
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atomic_is_answered_with_its_own_word() {
+    fn an_atomic_gets_its_own_word_as_answer() {
         let mut streaming = Streaming::start(|region| {
             let (rkey, remote_addr) = (region.rkey, region.remote_addr_base + 8);
             Operation::FetchAdd { rkey, remote_addr, add: 1, mask: 0 }
@@ -106,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_found_no_room_leave_without_being_reminded() {
+    fn answers_that_found_no_room_leave_without_further_input() {
         let mut pair = Pair::new();
         let region = pair.target(&memory(1 << 20));
         let mine = memory(1 << 20);
-        // After it the transmit buffer has room for some answers and not for all.
+        // After the read the transmit buffer has room for some answers, but not for all.
         let local = pair.local(&mine).slice(0, 4 * 65_512 + 3900);
         let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
         pair.post(1, Operation::Read { local, rkey, remote_addr });

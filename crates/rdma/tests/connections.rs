@@ -1,4 +1,4 @@
-//! How connections come, fail, and go.
+//! Connections: how they are established, fail, and end.
 
 #[cfg(test)]
 mod support;
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejection_brings_its_reason_over_ipv6_too() {
+    fn a_rejection_over_ipv6_carries_its_reason() {
         let (mut client, mut server) = (end(EngineConfig::default()), end(EngineConfig::default()));
         let addr = server.engine.listen("[::1]:0".parse().unwrap()).unwrap();
         client.engine.connect(addr, QpConfig::default(), b"let me in").unwrap();
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listening_is_told_at_once() {
+    fn a_dial_to_a_closed_port_fails_at_once() {
         let mut client = end(EngineConfig::default());
         let addr = {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_closes_is_dialled_in_every_way_and_then_given_up() {
+    fn a_peer_that_closes_is_dialled_in_every_form_of_start_up() {
         let mut client = end(EngineConfig::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_is_given_up_on_both_sides() {
+    fn a_handshake_with_a_silent_peer_ends_on_both_sides() {
         let short = EngineConfig {
             handshake_timeout: Duration::from_millis(30),
             polling: PollPolicy::Block,
@@ -110,7 +110,7 @@ mod tests {
         until(&mut client, &mut server, |_, _| matches!(mute.read(&mut [0]), Ok(0)).then_some(()));
     }
 
-    /// A server whose handshakes never run out of time and that takes `max` of them.
+    /// A server with room for `max` handshakes that never run out of time.
     fn crowded(max: u32) -> Pair {
         Pair::served(EngineConfig {
             handshakes_max: max,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn half_open_connections_are_bounded_and_served_ones_do_not_notice() {
+    fn half_open_connections_are_bounded_and_disturb_no_established_connection() {
         let mut pair = Pair::new();
         let medium = memory(4096);
         let region = pair.target(&medium);
@@ -138,7 +138,7 @@ mod tests {
         pair.until(|_, server| (server.engine.stats().handshakes_dropped >= dropped).then_some(()));
         pair.post(1, flush(region.rkey, region.remote_addr_base, 8));
         assert!(pair.completion().is_success());
-        // The oldest made room. The newest is welcome to speak, and is closed for what it says.
+        // The oldest made room. The newest may still send, and is closed for what it sends.
         pair.until(|_, _| mute[..400 - max].iter_mut().all(is_closed).then_some(()));
         assert!(!mute[400 - max..].iter_mut().any(is_closed));
         mute[399].write_all(b"GET / HTTP/1.1\r\n\r\n..").unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_is_let_in_while_every_place_is_taken_by_silence() {
+    fn a_connection_is_accepted_while_silent_ones_hold_every_place() {
         let mut pair = crowded(8);
         let mut mute = Vec::new();
         for round in 1..=20 {
@@ -154,13 +154,14 @@ mod tests {
             pair.until(|_, server| {
                 (server.engine.stats().handshakes_dropped >= 8 * (round - 1)).then_some(())
             });
-            // No deadline ever makes room here: without a place of its own it would wait for ever.
+            // No deadline ever makes room here: a new connection without a place would wait for
+            // ever.
             pair.another();
         }
     }
 
     #[test]
-    fn who_has_asked_is_spared_by_a_flood_of_silence() {
+    fn a_flood_of_silent_connections_drops_no_pending_request() {
         let mut pair = crowded(8);
         let client_qp = pair.client.engine.connect(pair.addr, QpConfig::default(), &[]).unwrap();
         let id = pair.until(|_, server| request(server));
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_requests_nobody_answers_leaves_half_of_the_places_to_others() {
+    fn a_flood_of_unanswered_requests_leaves_half_of_the_places() {
         let mut pair = crowded(8);
         let (mut asked, mut streams) = (Vec::new(), Vec::new());
         let mut ask = |pair: &mut Pair| {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_nobody_takes_over_is_closed() {
+    fn a_handed_over_request_that_is_dropped_is_closed() {
         let mut pair = Pair::new();
         let mut stream = TcpStream::connect(pair.addr).unwrap();
         stream.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").unwrap();
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_flushes_what_is_open_and_loses_nothing_that_was_sent() {
+    fn a_disconnect_flushes_open_requests_and_loses_no_sent_bytes() {
         let mut pair = Pair::new();
         let medium = memory(1 << 17);
         let region = pair.target(&medium);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_vanishes_takes_its_receives_along() {
+    fn the_end_of_a_peer_flushes_posted_receives() {
         let mut pair = Pair::new();
         let inbox = memory(64);
         let buffer = pair.target(&inbox);
@@ -294,7 +295,7 @@ mod tests {
             let local = local.slice(0, len);
             pair.post(wr_id, Operation::Read { local, rkey, remote_addr });
         }
-        // The client transmits and then never looks at what comes.
+        // The client transmits and then never reads its input.
         pair.client.engine.poll(&mut pair.client.events);
         let (other, _) = (pair.addr, ());
         let mut third = end(EngineConfig::default());
@@ -310,16 +311,16 @@ mod tests {
             until(&mut third, &mut pair.server, |third, _| third.completion());
             sent = pair.server.engine.stats().bytes_sent;
         }
-        // What TCP's own buffers take, and not one of eight times 64 MiB.
+        // TCP's own buffers hold some answers, but not one of eight times 64 MiB.
         assert!(sent < 32 << 20, "{sent} bytes were sent to a peer that does not read");
-        // And when it does read, all of it comes.
+        // Once the client reads, all the bytes arrive.
         for _ in 0..8 {
             assert!(pair.completion().is_success());
         }
     }
 
     #[test]
-    fn both_sides_reading_from_each_other_at_once_do_not_wait_for_each_other() {
+    fn two_sides_that_read_from_each_other_never_deadlock() {
         let mut pair = Pair::new();
         let (there, here) = (memory(8 << 20), memory(8 << 20));
         there.place(0, &pattern(1, 4 << 20)).unwrap();
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepting_side_may_queue_before_the_peer_has_spoken() {
+    fn an_accepting_side_may_post_before_the_first_frame_of_its_peer() {
         let plain = QpConfig { announce: false, ..QpConfig::default() };
         let mut pair = Pair::with(plain, plain);
         let inbox = memory(64);
@@ -361,7 +362,7 @@ mod tests {
             invalidate: None,
             solicited: false,
         };
-        // RFC 5044 §7.1.2: it may not be sent before the first frame of the peer's.
+        // RFC 5044 §7.1.2: the acceptor may not send before the peer's first frame.
         pair.server.post(server_qp, 5, send(b"welcome"));
         for _ in 0..100 {
             pair.server.engine.poll(&mut pair.server.events);

@@ -1,4 +1,5 @@
-//! Media that make one wait: order, group commit, and nobody else waits.
+//! Media whose operations block: operations keep their order, commits are shared, and no other
+//! connection waits.
 
 #[cfg(test)]
 mod support;
@@ -22,7 +23,7 @@ mod tests {
         pair.target(&medium)
     }
 
-    /// One more connection, and a region of `medium` for it.
+    /// One more connection, with a region of `medium`.
     fn another_target(pair: &mut Pair, medium: &Arc<dyn Medium>) -> (QpId, MemoryRegion) {
         let (client_qp, server_qp) = pair.another();
         let (medium, range) = (Arc::clone(medium), 0..medium.len());
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn more_waiting_connections_than_workers_delay_no_other_file_and_no_other_device() {
+    fn connections_that_wait_for_a_file_delay_no_other_file_or_device() {
         let mut pair = Pair::served(EngineConfig { workers_max: 4, ..EngineConfig::default() });
         let (hung, permit) = Slow::gated(4096, Blocks::PERSIST);
         let hung = hung.on(1, 1);
@@ -99,7 +100,7 @@ mod tests {
         for (wr_id, target) in (1..).zip(others) {
             post(&mut pair, wr_id, *target);
         }
-        // All of them have placed their bytes; a few may not be laid aside yet.
+        // All of the connections have placed their bytes; a few may not be laid aside yet.
         let all = usize::try_from(CONNECTIONS).unwrap();
         pair.until(|_, _| (slow.log().matches('w').count() == all).then_some(()));
         (0..CONNECTIONS).for_each(|_| permit.send(()).unwrap());
@@ -110,7 +111,7 @@ mod tests {
         assert!(commits <= 3, "{commits} commits for {CONNECTIONS} connections");
     }
 
-    /// Far more than there are workers.
+    /// Far more connections than there are workers.
     const CONNECTIONS: u64 = 200;
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn once_the_engine_is_gone_nothing_begins() {
+    fn no_operation_begins_after_its_engine_is_dropped() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
         let region = target(&mut pair, &slow);
@@ -163,7 +164,7 @@ mod tests {
         pair.until(|_, _| (slow.begun.load(Ordering::SeqCst) == 2).then_some(()));
         drop(pair);
         permit.send(()).unwrap();
-        // The worker lets go of the medium when it ends.
+        // The worker releases the medium when it ends.
         while Arc::strong_count(&slow) > 1 {
             std::thread::yield_now();
         }
@@ -184,7 +185,7 @@ mod tests {
         for i in 1..10 {
             post(&mut pair, i);
         }
-        // Nine writes and nine flushes have been received behind the one that runs.
+        // Nine writes and nine flushes have been received behind the flush that runs.
         pair.until(|_, server| (server.engine.stats().frames_received >= 20).then_some(()));
         permit.send(()).unwrap();
         permit.send(()).unwrap();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_may_block_and_still_happens_in_order() {
+    fn operations_happen_in_order_even_if_all_of_them_block() {
         let mut pair = Pair::new();
         let slow = Slow::new(1 << 20, Blocks::ALL);
         let region = target(&mut pair, &slow);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pair_with_too_much_deferred_is_parked_and_goes_on_later() {
+    fn a_queue_pair_with_too_much_deferred_work_is_parked_and_resumed() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4 << 20, Blocks::ALL);
         let region = target(&mut pair, &slow);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_ends_the_connection_and_nothing_behind_it_happens() {
+    fn a_failed_flush_ends_its_connection_and_everything_behind_it() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
         let region = target(&mut pair, &slow);
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_at_work_is_reported_gone_when_the_work_is_done() {
+    fn a_deregistered_region_is_reported_gone_when_its_work_ends() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
         let region = target(&mut pair, &slow);
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_not_begun_when_its_region_ended_never_happens() {
+    fn an_operation_not_begun_when_its_region_ended_never_begins() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
         let region = target(&mut pair, &slow);
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ends_waits_for_its_worker_before_it_says_so() {
+    fn the_end_of_a_connection_is_reported_after_its_worker_ends() {
         let mut pair = Pair::new();
         let (slow, permit) = Slow::gated(4096, Blocks::PERSIST);
         let region = target(&mut pair, &slow);

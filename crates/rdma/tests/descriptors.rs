@@ -1,4 +1,5 @@
-//! A host without descriptors. Alone in its file: the limit is the whole process's.
+//! A host without descriptors. The only test of its program: the limit applies to the whole
+//! process.
 
 #[cfg(test)]
 mod support;
@@ -24,7 +25,7 @@ mod tests {
         let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
         let mut server = End::open(&SoftProvider, blocks);
         let addr = server.engine.listen(address()).unwrap();
-        // The host completes the connection by itself; what lacks is a descriptor for it here.
+        // The host completes the connection by itself; only a descriptor for it is missing here.
         let dialled = TcpStream::connect(addr).unwrap();
         let limit = getrlimit(Resource::Nofile);
         let short = Rlimit { current: Some(256), maximum: limit.maximum };
@@ -35,7 +36,7 @@ mod tests {
         drop(taken);
         setrlimit(Resource::Nofile, limit).unwrap();
         assert!(wakes < WAKES_MAX, "{wakes} times awake for a connection it cannot take");
-        // Not a handshake: once it is accepted it is closed.
+        // The bytes are no handshake: the engine closes the connection as soon as it is accepted.
         (&dialled).write_all(&[0; 64]).unwrap();
         dialled.set_nonblocking(true).unwrap();
         let mut byte = [0];

@@ -1,4 +1,4 @@
-//! Operations on real files: what was flushed is in the file, whatever its class.
+//! Operations on real files: flushed bytes are in the file, whatever its class.
 
 #[cfg(test)]
 mod support;
@@ -19,7 +19,7 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    /// A file of zeroes in `folder`, as the best medium it can be.
+    /// A file of zeroes in `folder`, as a medium of the best class it can have.
     fn file(folder: &Path) -> (File, std::sync::Arc<dyn pmem::Medium>) {
         let file = tempfile::tempfile_in(folder).unwrap();
         (&file).write_all(&vec![0; usize::try_from(LEN).unwrap()]).unwrap();
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn a_file_on_disk_holds_what_was_flushed() {
-        // Wherever the target directory lives, it is not memory that forgets on the machines we
-        // build on; if it is, the promise is that of the next test.
+        // Build machines have their target directory on a disk; on one that has it in memory, the
+        // promise is that of the next test.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         std::fs::create_dir_all(folder).unwrap();
         write_flush_read(folder);

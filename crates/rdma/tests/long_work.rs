@@ -1,4 +1,4 @@
-//! Verifies of many bytes: they hold neither the end of a region, nor workers, nor the engine.
+//! Verifies of many bytes delay neither the end of a region, nor workers, nor the engine.
 
 #[cfg(test)]
 mod support;
@@ -24,7 +24,8 @@ mod tests {
         Operation::Verify { rkey, remote_addr, len, expected: None }
     }
 
-    /// A file of a device whose reads wait for permits, and a region of it on a connection of its own.
+    /// A file of a device whose reads wait for permits, and a region of the file on a connection of
+    /// its own.
     fn gated(pair: &mut Pair, file: u64) -> (Arc<Slow>, Sender<()>, QpId, QpId, MemoryRegion) {
         let slow = Slow::new(u64::from(LEN), Blocks::ALL).on(1, file);
         let permit = slow.gate_reads();
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_ends_without_the_rest_of_the_verifies_under_way_on_it() {
+    fn a_region_ends_without_the_rest_of_its_verifies() {
         let mut pair = Pair::new();
         let (slow, permit, client_qp, qp, region) = gated(&mut pair, 1);
         for wr_id in 0..4 {
@@ -49,7 +50,7 @@ mod tests {
         reading(&mut pair, &slow, 1);
         let outcome = pair.server.engine.deregister(qp, region.rkey).unwrap();
         assert_eq!(outcome, Deregistration::Pending);
-        // Only what had begun: one piece.
+        // Only the piece that had begun.
         permit.send(()).unwrap();
         let gone = Event::Deregistered { qp, rkey: region.rkey };
         pair.until(|_, server| server.take(|event| (*event == gone).then_some(())));
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_one_region_goes_on_while_another_of_the_connection_ends() {
+    fn the_end_of_a_region_stops_no_work_on_another_region() {
         let mut pair = Pair::new();
         let (slow, permit, client_qp, qp, region) = gated(&mut pair, 1);
         let (medium, range) = (memory(4096), 0..4096);
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_verify_lets_others_have_its_worker_in_between() {
+    fn a_long_verify_yields_its_worker_between_pieces() {
         let mut pair = Pair::served(EngineConfig { workers_max: 1, ..EngineConfig::default() });
         let (slow, permit, client_qp, _, region) = gated(&mut pair, 1);
         pair.client.post(client_qp, 1, verify(region, LEN));
@@ -101,7 +102,8 @@ mod tests {
         let theirs = pair.server.engine.register(served, quick, 0..4096, Access::all()).unwrap();
         pair.client.post(other, 2, flush(theirs.rkey, theirs.remote_addr_base, 8));
         pair.until(|_, server| (server.engine.stats().deferred_batches == 2).then_some(()));
-        // A piece of 128 KiB and one of 1 MiB, read in parts of 16 KiB: a turn after the first, a commit after the other.
+        // A piece of 128 KiB and another of 1 MiB, read in parts of 16 KiB: a turn after the first, a commit after the
+        // other.
         (0..72).for_each(|_| permit.send(()).unwrap());
         let completion = pair.completion();
         assert_eq!((completion.wr_id, completion.is_success()), (2, true));
@@ -118,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn verifies_of_many_files_leave_workers_to_placements_and_commits() {
+    fn verifies_of_many_files_leave_workers_for_placements_and_commits() {
         let mut pair = Pair::served(EngineConfig { workers_max: 4, ..EngineConfig::default() });
         let mut files = Vec::new();
         for file in 1..=6 {
             let (slow, permit, client_qp, _, region) = gated(&mut pair, file);
             pair.client.post(client_qp, file, verify(region, LEN));
-            // The first pieces are of a worker's usual work; the rest is long work.
+            // The first pieces are ordinary work of a worker; the rest is long work.
             (0..8).for_each(|_| permit.send(()).unwrap());
             files.push((slow, permit));
         }

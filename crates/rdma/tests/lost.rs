@@ -1,4 +1,5 @@
-//! Connections that are lost: what an engine takes no input of must not keep it awake.
+//! Lost connections: a connection whose input the engine does not take must not keep the engine
+//! awake.
 
 #[cfg(test)]
 mod support;
@@ -16,7 +17,7 @@ mod tests {
     use super::support::slow::{Blocks, Slow};
     use super::support::{End, Pair, flush, pattern, write};
 
-    /// For an engine that has nothing to do: how long it is watched, and how often it may get up.
+    /// For an idle engine: how long it is watched, and how often it may wake.
     const WATCHED: Duration = Duration::from_millis(200);
     const WAKES_MAX: u64 = 20;
 
@@ -45,7 +46,7 @@ mod tests {
         (pair, slow, permit)
     }
 
-    /// Closes the client's socket with bytes in it that nobody has read, which resets the connection.
+    /// Closes the client's socket while it holds unread bytes, which resets the connection.
     fn reset(pair: Pair) -> End {
         let Pair { client, mut server, server_qp, .. } = pair;
         let payload = Payload::Inline(b"unread");
@@ -65,7 +66,7 @@ mod tests {
         let mut server = reset(pair);
         let region =
             server.engine.register(qp, slow.clone(), 0..4096, Access::LOCAL_WRITE).unwrap();
-        // The worker is inside the file still: the queue pair is over all the same.
+        // The worker still reads the file: the queue pair ends all the same.
         loop {
             server.engine.wait(Some(Duration::from_millis(10)));
             server.engine.poll(&mut server.events);

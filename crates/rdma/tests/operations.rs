@@ -1,4 +1,4 @@
-//! Every operation over a real connection, with the bytes it has to move.
+//! Every operation over a real connection, with the bytes that it moves.
 
 #[cfg(test)]
 mod support;
@@ -9,7 +9,7 @@ mod tests {
     use rdma::{Operation, Payload, Placement, PostError, QpConfig, WcOpcode, WcStatus};
 
     #[test]
-    fn a_written_and_flushed_page_is_there_when_the_flush_completes() {
+    fn a_written_page_is_in_the_medium_when_its_flush_completes() {
         let mut pair = Pair::new();
         let medium = memory(1 << 20);
         let region = pair.target(&medium);
@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_brings_the_peers_bytes_in_segments_of_any_size() {
+    fn a_read_returns_the_bytes_in_segments_of_any_size() {
         for fpdu_max in [256, 1500, u16::MAX] {
             let small = QpConfig { fpdu_max, ..QpConfig::default() };
             let mut pair = Pair::with(small, small);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immediate_number_arrives_and_leaves_the_buffer_alone() {
+    fn an_immediate_number_arrives_and_leaves_the_receive_buffer_unchanged() {
         let mut pair = Pair::new();
         let inbox = memory(64);
         let buffer = pair.target(&inbox);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_return_what_was_there_before() {
+    fn atomics_return_the_word_before_the_operation() {
         let mut pair = Pair::new();
         let medium = memory(4096);
         let region = pair.target(&medium);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verify_returns_the_hash_of_what_is_there() {
+    fn a_verify_returns_the_hash_of_the_stored_bytes() {
         let mut pair = Pair::new();
         let medium = memory(1 << 20);
         medium.place(100, b"123456789").unwrap();
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(pair.completion().hash, expected);
         pair.post(2, Operation::Verify { rkey, remote_addr, len: 9, expected });
         assert!(pair.completion().is_success());
-        // A long one is worked out by a worker.
+        // A worker computes the hash of a long range.
         let remote_addr = region.remote_addr_base;
         pair.post(3, Operation::Verify { rkey, remote_addr, len: 1 << 20, expected: None });
         let whole =
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn more_requests_than_the_peer_takes_at_once_wait_their_turn() {
+    fn requests_beyond_the_limit_of_the_peer_wait_their_turn() {
         let narrow = QpConfig { ord: 2, ird: 2, ..QpConfig::default() };
         let mut pair = Pair::with(narrow, narrow);
         let medium = memory(1 << 16);

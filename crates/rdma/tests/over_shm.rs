@@ -1,4 +1,4 @@
-//! What every provider does, through shared memory.
+//! The tests of every provider, over provider `shm`.
 
 #[path = "every_provider/main.rs"]
 mod every_provider;

@@ -1,4 +1,4 @@
-//! What every provider does, over unix sockets.
+//! The tests of every provider, over provider `unix`.
 
 #[path = "every_provider/main.rs"]
 mod every_provider;

@@ -1,5 +1,5 @@
-//! What a peer must not do: each is answered as the specification says and costs only its own
-//! connection.
+//! Forbidden operations of a peer: each is answered as the specification says and ends only the
+//! connection of that peer.
 
 #[cfg(test)]
 mod support;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_reaches_beyond_its_region() {
+    fn no_operation_reaches_beyond_its_region() {
         ends_with((1, 1, 1), |pair, _| {
             let region = region(pair, pair.server_qp, Access::all());
             write_at(region.rkey, region.remote_addr_base + 4096 - 8)
@@ -93,7 +93,7 @@ mod tests {
             flush(region.rkey, region.remote_addr_base, 4097)
         });
         ends_with((0, 1, 1), |pair, _| {
-            // The second page of a medium: what lies before it is out of bounds as well.
+            // The second page of a medium: the bytes before the region are out of bounds as well.
             let qp = pair.server_qp;
             let medium = memory(8192);
             let region =
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_right_that_is_missing_is_missed() {
+    fn an_operation_without_its_right_ends_with_the_specified_code() {
         let all_but = |missing: Access| Access::all().difference(missing);
         ends_with((1, 1, 0), |pair, _| {
             let region = region(pair, pair.server_qp, all_but(Access::REMOTE_WRITE));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_of_no_use_after_it_was_deregistered() {
+    fn a_deregistered_region_is_refused() {
         ends_with((1, 1, 0), |pair, _| {
             let region = region(pair, pair.server_qp, Access::all());
             let gone = pair.server.engine.deregister(pair.server_qp, region.rkey).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_needs_a_receive_that_is_long_enough() {
+    fn a_message_longer_than_its_receive_ends_the_connection() {
         let payload = Payload::Inline(b"nobody asked for this");
         let send = Operation::Send { payload, invalidate: None, solicited: false };
         ends_with((1, 2, 2), |_, _| send);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verify_of_other_bytes_ends_the_connection_before_anything_later_happens() {
+    fn a_failed_verify_ends_the_connection_before_any_later_operation() {
         let mut pair = Pair::new();
         let (client_qp, qp) = (pair.client_qp, pair.server_qp);
         let medium = memory(4096);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_memory_that_forgets_is_refused() {
+    fn a_persistence_flush_of_volatile_memory_is_refused() {
         let mut pair = Pair::new();
         let qp = pair.server_qp;
         let medium = pmem::anonymous(4096).unwrap();

@@ -45,7 +45,7 @@ mod tests {
         ]
     }
 
-    /// One connection, and what its far memory has to look like when all is done.
+    /// One connection, and the expected content of its far memory at the end.
     struct Run {
         pair: Pair,
         region: MemoryRegion,
@@ -95,7 +95,7 @@ mod tests {
                 Act::Write { offset, len, seed, registered } => {
                     let bytes = pattern(seed, len);
                     let payload = if registered {
-                        // The bytes must lie still until the completion.
+                        // The bytes must not change until the completion.
                         self.drain();
                         self.source.0.place(0, &bytes).unwrap();
                         Payload::Registered(self.source.1.slice(0, u32::try_from(len).unwrap()))
@@ -107,7 +107,7 @@ mod tests {
                     self.model[start..start + len].copy_from_slice(&bytes);
                 }
                 Act::Read { offset, len } => {
-                    // A read may be overtaken by what is posted behind it: look at once.
+                    // A request posted behind a read may overtake it: look at once.
                     let local = self.sink.1.slice(0, len);
                     self.post(Operation::Read { local, rkey, remote_addr: base + offset });
                     self.drain();
@@ -117,7 +117,7 @@ mod tests {
                 }
                 Act::Flush { offset, len } => self.post(flush(rkey, base + offset, len)),
                 Act::AtomicWrite { word, value } => {
-                    // So may an atomic.
+                    // A request may overtake an atomic as well.
                     let remote_addr = base + 8 * word;
                     self.post(Operation::AtomicWrite { rkey, remote_addr, value });
                     self.drain();

@@ -1,4 +1,4 @@
-//! What goes to TCP in one call, by whether the peer knows our profile.
+//! The frames that go to TCP in one call, with and without our profile at the peer.
 
 #[cfg(test)]
 mod support;
@@ -14,7 +14,7 @@ mod tests {
 
     use super::support::{End, Pair, bytes_of, memory, pattern, write};
 
-    /// Keeps what each call handed over.
+    /// A hook that keeps the bytes of each call.
     #[derive(Debug, Default)]
     struct Calls(Mutex<Vec<Vec<u8>>>);
 
@@ -41,7 +41,7 @@ mod tests {
         lengths
     }
 
-    /// Posts eight small writes at once; the calls that carried them.
+    /// Posts eight small writes at once; returns the calls that carried them.
     fn calls(announce: bool) -> Vec<Vec<usize>> {
         let hook = Arc::new(Calls::default());
         let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_reads_that_came_together_leave_together() {
+    fn answers_to_reads_received_together_leave_in_one_call() {
         let hook = Arc::new(Calls::default());
         let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
         let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks };
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_our_own_kind_gets_what_was_posted_together_at_once() {
+    fn a_peer_with_our_profile_gets_all_queued_frames_in_one_call() {
         let calls = calls(true);
         assert!(calls.iter().any(|frames| frames.len() >= 8), "{calls:?}");
     }

@@ -1,11 +1,11 @@
-//! What siw and the common adapters are known to do at the start and at the end of a connection,
-//! by a peer that follows a script. Its bytes are typed from captures of siw of Linux 6.12 and
-//! from the specifications, none comes from our own `emit`.
+//! Known behaviour of siw and of common adapters at the start and at the end of a connection,
+//! played by a peer that follows a script. The bytes of the script are typed from captures of siw
+//! of Linux 6.12 and from the specifications; none comes from our own `emit`.
 //!
 //! ```text
-//!   start   which form of start-up comes after which, and what each peer makes of it
-//!   wake    siw as responder can miss the first frame: it needs a second one
-//!   end     siw's Terminate has its control word the other way round
+//!   start   the order of the forms of start-up, and how each kind of peer answers them
+//!   wake    siw as responder can miss the first frame: it needs a second frame
+//!   end     the control word of siw's Terminate has its halves swapped
 //! ```
 
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod tests {
 
     use super::support::{End, bytes_of, memory};
 
-    /// A peer that goes by a script, in a thread of its own.
+    /// A peer that follows a script, in a thread of its own.
     fn peer<T: Send + 'static>(
         script: impl FnOnce(Listener) -> T + Send + 'static,
     ) -> (SocketAddr, JoinHandle<T>) {
@@ -80,7 +80,7 @@ mod tests {
 
     const READY_WRITE: [u8; 14] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// Our end. No announcement: a peer that is none of ours.
+    /// Our end, without the announcement of our profile: the peer does not know it.
     struct Ours {
         end: End,
         qp: QpId,
@@ -118,7 +118,7 @@ mod tests {
             ours
         }
 
-        /// Says something and hears the answer.
+        /// Sends a message and receives the answer.
         fn converse(&mut self) {
             let access = rdma::Access::LOCAL_WRITE;
             let region =
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_revision_2_without_flag_a_is_not_dialled_again() {
+    fn a_peer_that_answers_revision_2_is_dialled_only_once() {
         let (addr, script) = peer(|listener| {
             let (mut stream, revision, word) = listener.asked();
             stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x01\x00\x01").unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_ours_behind_siw_answers_with_words_of_push_mode_alone() {
+    fn a_landfast_server_behind_siw_gets_no_extended_frames() {
         let (addr, script) = peer(|listener| {
             let (mut stream, _, private_data) = listener.asked();
             assert_eq!(private_data[4..8], *b"LFMP", "we announce ourselves");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drops_that_gets_flag_a_and_the_ready_message_it_chose_an_empty_write() {
+    fn a_peer_that_chooses_an_empty_write_gets_it_first() {
         let (addr, script) = peer(|listener| {
             let (_, revision, word) = listener.asked();
             assert_eq!((revision, word[0] & 0x80), (2, 0));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_chooses_an_empty_read_gets_one_and_answers_it() {
+    fn a_peer_that_chooses_an_empty_read_gets_it_first() {
         let (addr, script) = peer(|listener| {
             drop(listener.asked());
             let (mut stream, ..) = listener.asked();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drops_revision_2_in_both_forms_is_met_at_revision_1() {
+    fn a_peer_that_drops_both_forms_of_revision_2_gets_revision_1() {
         let (addr, script) = peer(|listener| {
             drop(listener.asked());
             drop(listener.asked());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rejects_is_not_asked_in_another_form() {
+    fn a_peer_that_rejects_is_not_dialled_in_another_form() {
         let (addr, script) = peer(|listener| {
             let (mut stream, ..) = listener.asked();
             // As siw rejects: R beside S, the depths zero.
@@ -261,11 +261,12 @@ mod tests {
             let (mut stream, ..) = listener.asked();
             stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x01\x00\x01").unwrap();
             assert_eq!(ulpdu(&mut stream)[18..], *b"hello");
-            // siw sleeps on, with the frame in its socket, until something else comes.
+            // siw sleeps, with the frame in its socket, until another frame comes.
             let kick = ulpdu(&mut stream);
             assert_eq!((kick.len(), &kick[..2]), (14, &[0xc1, 0x40][..]), "empty, and a Write");
             frame(&mut stream, &send(1));
-            // Once heard, it is left alone: what comes next was said by the owner.
+            // Once the peer was heard, no further empty write goes to it: the next frame is the
+            // owner's.
             loop {
                 let next = ulpdu(&mut stream);
                 if next.len() != 14 {
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(script.join().unwrap(), b"hello");
     }
 
-    /// A Terminate as it is sent, and what it means.
+    /// A Terminate as a peer sends it, and its meaning.
     struct Told {
         control: [u8; 4],
         /// Bytes of the request that are echoed behind the control word and a length.
@@ -300,22 +301,24 @@ mod tests {
         told([0x10, 0x00, 0x07, 0x00], 46, 0, 1, 0),
         // A Send without a receive, or longer than it.
         told([0x21, 0x02, 0x03, 0x00], 18, 1, 2, 2),
-        // A frame too short for its header, which has a meaning in RFC 5040's order only.
+        // A frame too short for its header, which only RFC 5040's order gives a meaning.
         told([0x02, 0x03, 0x00, 0x00], 0, 2, 0, 3),
-        // An unknown opcode: in RFC 5040's order a matter of the start-up, which is over.
+        // An unknown opcode: in RFC 5040's order this is a start-up error, and the start-up is
+        // over.
         told([0x20, 0x06, 0x00, 0x00], 0, 0, 2, 6),
-        // In RFC 5040's order, as adapters have it.
+        // In the order of RFC 5040, which adapters use.
         told([0x01, 0x00, 0xe0, 0x00], 46, 0, 1, 0),
     ];
 
     #[test]
-    fn a_terminate_with_its_halves_swapped_is_reported_as_what_it_means() {
+    fn a_terminate_with_swapped_halves_is_reported_with_its_meaning() {
         for Told { control, echoed, code } in TERMINATES {
             let (addr, script) = peer(move |listener| {
                 let (mut stream, ..) = listener.asked();
                 stream.write_all(b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x01\x00\x01").unwrap();
                 let request = ulpdu(&mut stream);
-                // A frame comes before it, as the order of some Terminates depends on that.
+                // A frame comes before the Terminate, because the order of some Terminates depends
+                // on that.
                 frame(&mut stream, &READY_WRITE);
                 let mut terminate =
                     vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -344,8 +347,9 @@ mod tests {
         }
     }
 
-    /// What siw of Linux 6.12.117 sent for `landfast serve --rdma-provider verbs`, captured in the guest:
-    /// its depths, 128 and 0, then the words of push mode, whose magic our announcement had once.
+    /// The answer of siw of Linux 6.12.117 for `landfast serve --rdma-provider verbs`, captured in the
+    /// guest: its depths, 128 and 0, then the private data of push mode, whose magic our announcement
+    /// once had.
     const PUSH_ACCEPTED: &[u8] = b"MPA ID Rep Frame\x50\x02\x00\x1c\x00\x80\x00\x00\
         LFPR\x01\0\x18\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
 

@@ -25,13 +25,13 @@ mod tests {
     }
 
     fn is_timed_out(reason: DisconnectReason) -> bool {
-        // ETIMEDOUT, or EHOSTUNREACH where the host knows why nothing comes back.
+        // ETIMEDOUT, or EHOSTUNREACH if the host knows why no answer comes.
         matches!(reason, DisconnectReason::HostIo { errno: 110 | 113 })
     }
 
     #[test]
-    fn both_ends_of_an_idle_connection_notice_that_the_other_has_vanished() {
-        alone("tests::both_ends_of_an_idle_connection_notice_that_the_other_has_vanished", |net| {
+    fn each_end_of_an_idle_connection_detects_the_loss_of_its_peer() {
+        alone("tests::each_end_of_an_idle_connection_detects_the_loss_of_its_peer", |net| {
             let mut pair = pair();
             let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
             net.cut();
@@ -43,8 +43,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_acknowledges_end_their_connection() {
-        alone("tests::bytes_that_nobody_acknowledges_end_their_connection", |net| {
+    fn unacknowledged_bytes_end_their_connection() {
+        alone("tests::unacknowledged_bytes_end_their_connection", |net| {
             let mut pair = pair();
             let medium = memory(4096);
             let range = 0..medium.len();

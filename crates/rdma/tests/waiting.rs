@@ -1,4 +1,4 @@
-//! Waiting: for events, for other threads, for time; and what it costs.
+//! Waiting for events, other threads and time, and its cost.
 
 #[cfg(test)]
 mod support;
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_serves_its_peers_inside_wait_and_wakes_its_owner_for_events_only() {
+    fn a_wait_serves_peers_and_ends_only_for_events() {
         let mut pair = Pair::new();
         let medium = memory(4096);
         let region = pair.target(&medium);
@@ -66,7 +66,7 @@ mod tests {
         let (stop, stopped) = (
             server.engine.waker(),
             thread::spawn(move || {
-                // No event comes until somebody calls.
+                // No event comes until a waker calls.
                 server.engine.wait(Some(Duration::from_secs(20)));
                 server.engine.poll(&mut server.events);
                 (server.events.len(), server.engine.stats())
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_posted_is_sent_before_a_wait_sleeps() {
+    fn a_posted_request_is_sent_before_a_wait_sleeps() {
         let mut pair = Pair::new();
         let medium = memory(4096);
         let region = pair.target(&medium);

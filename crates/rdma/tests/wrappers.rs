@@ -1,4 +1,4 @@
-//! Providers around a provider: what they show, break and write down.
+//! Providers around a provider: their logs, faults and captures.
 
 #[cfg(test)]
 mod support;
@@ -19,7 +19,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traced_engine_does_what_the_engine_does() {
+    fn a_traced_engine_behaves_like_the_engine() {
         let traced = Tracer::new(SoftProvider);
         let mut pair = pair(&traced, &traced);
         let medium = memory(4096);
@@ -31,7 +31,7 @@ mod tests {
         assert_eq!(traced.name(), "soft");
     }
 
-    /// Posts when there is room, unless the connection is over.
+    /// Posts as soon as there is room, unless the connection is over.
     fn post_or_end(pair: &mut Pair, wr_id: u64, operation: Operation<'_>) {
         let qp = pair.client_qp;
         let request = rdma::WorkRequest::unsignaled(wr_id, operation);
@@ -57,8 +57,8 @@ mod tests {
             }
             let crc = TerminateCode { layer: 2, etype: 0, code: 2 };
             let reason = pair.until(|_, server| server.disconnected(server_qp));
-            // A flipped length makes the next frame begin in the wrong place: also the CRC's
-            // catch, unless the longer frame never comes whole.
+            // A flipped length makes the next frame begin in the wrong place: the CRC detects that
+            // as well, unless the longer frame never arrives whole.
             assert_eq!(reason, DisconnectReason::PeerViolation(crc), "seed {seed}");
             let placed = bytes_of(&*medium, 0, 1 << 20);
             let wrong = placed.iter().any(|byte| *byte != 0 && *byte != 0x77);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_connection_ends_on_both_sides() {
+    fn a_connection_cut_by_faults_ends_on_both_sides() {
         let plan = FaultPlan { seed: 3, cut_after: 50_000, ..FaultPlan::default() };
         let faults = Faults::new(SoftProvider, plan);
         let mut pair = pair(&SoftProvider, &faults);
@@ -97,10 +97,10 @@ mod tests {
         assert_eq!(order, (0..50).collect::<Vec<_>>());
     }
 
-    /// The fields of each frame that tshark finds, or nothing where there is no tshark.
+    /// The fields of each frame that tshark finds; empty if the host has no tshark.
     fn tshark(file: &std::path::Path, arguments: &[&str]) -> Option<String> {
         let output = Command::new("tshark")
-            // Takes any message for the protocol it hopes for, and then finds it malformed.
+            // tshark takes any message for the protocol it hopes for, and then finds it malformed.
             .args(["--disable-protocol", "rpcordma", "-r"])
             .arg(file)
             .args(arguments)
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_is_its_owners_alone_to_read_whatever_was_there() {
+    fn a_capture_is_readable_by_its_owner_alone() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn tshark_reads_a_capture_down_to_the_operations() {
+    fn tshark_dissects_a_capture_down_to_the_operations() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rdma.pcap");
         {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_takes_two_engines_and_shows_extended_streams_as_well_formed_tcp() {
+    fn a_capture_of_two_engines_shows_extended_streams_as_tcp() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("two.pcap");
         {

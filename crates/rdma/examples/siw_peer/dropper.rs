@@ -1,18 +1,18 @@
-//! A relay that drops the first connections of each dial, as an end would that does not know their form of start-up, and
-//! that damages a byte on its way.
+//! A relay that drops the first connections of each dial, like a peer that does not know their form of start-up, and
+//! that damages a byte in transit.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-/// Which byte arrives changed, counted from the first of its end.
+/// The byte that arrives changed, counted from the first byte of its sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Damage {
     pub(crate) of_initiator: Option<usize>,
     pub(crate) of_responder: Option<usize>,
 }
 
-/// Starts it; returns where it listens.
+/// Starts the relay; returns the address where it listens.
 pub(crate) fn start(target: SocketAddr, forms: u32, damage: Damage) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -20,7 +20,8 @@ pub(crate) fn start(target: SocketAddr, forms: u32, damage: Damage) -> io::Resul
         loop {
             for _ in 0..forms {
                 let (mut dropped, _) = listener.accept()?;
-                // Its request is read first, so that it is closed and not reset.
+                // The relay reads the request first, so that the connection is closed and not
+                // reset.
                 dropped.read_exact(&mut [0; REQUEST_LEN])?;
                 dropped.shutdown(Shutdown::Both)?;
             }

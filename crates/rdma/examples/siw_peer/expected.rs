@@ -7,22 +7,22 @@ use crate::Asks;
 /// How a connection ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
-    /// Nothing, if it never began.
+    /// `None`, if the connection never began.
     pub(crate) reason: Option<DisconnectReason>,
     pub(crate) not_connected: Option<ConnectFailure>,
-    /// What went otherwise than the scenario says.
+    /// What happened that the scenario does not expect.
     pub(crate) fault: Option<String>,
-    /// Requests of ours that had not succeeded when it ended.
+    /// Our requests that had not succeeded when the connection ended.
     pub(crate) unfinished: usize,
 }
 
-/// What an end may do that the other answers with a Terminate.
+/// A forbidden operation, which the other end answers with a Terminate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Misdeed {
     pub(crate) name: &'static str,
-    /// What provider `soft` says of it (RFC 5040 §4.8, RFC 5041 §7.2).
+    /// The code with which provider `soft` answers it (RFC 5040 §4.8, RFC 5041 §7.2).
     ours: TerminateCode,
-    /// What siw says of it, but for [`PASSES`].
+    /// The code with which siw answers it, except for [`PASSES`].
     siws: TerminateCode,
 }
 
@@ -33,33 +33,33 @@ const fn misdeed(name: &'static str, ours: [u8; 3], siws: [u8; 3]) -> Misdeed {
     Misdeed { name, ours: of(ours), siws: of(siws) }
 }
 
-/// Each of them.
+/// Every misdeed.
 pub(crate) const MISDEEDS: [Misdeed; 9] = [
     misdeed("write-key", [1, 1, 0], [1, 1, 0]),
     misdeed("read-key", [0, 1, 0], [0, 1, 0]),
     misdeed("write-bounds", [1, 1, 1], [1, 1, 1]),
     misdeed("read-bounds", [0, 1, 1], [0, 1, 1]),
-    // RFC 5041 has no code for it; both say that there is no such region.
+    // RFC 5041 has no code for this fault; both ends report that there is no such region.
     misdeed("write-right", [1, 1, 0], [1, 1, 0]),
     misdeed("read-right", [0, 1, 2], [0, 1, 2]),
     // siw looks for a receive that is long enough and finds none.
     misdeed("send-long", [1, 2, 5], [1, 2, 2]),
     misdeed("send-none", [1, 2, 2], [1, 2, 2]),
-    // Nobody's deed: a byte of the first frame arrives changed.
+    // No end is to blame: a byte of the first frame arrives changed.
     misdeed("crc", [2, 0, 2], [2, 0, 2]),
 ];
 
-/// siw of 6.12 reads for its peer whatever it may read itself: it never looks whether the memory was
-/// registered for that.
+/// siw of Linux 6.12 lets its peer read every region that siw itself may read: it does not check
+/// whether the memory was registered for reads of the peer.
 pub(crate) const PASSES: &str = "read-right";
 
-/// Whether siw lets pass what we do here.
+/// Whether siw lets pass our misdeed.
 pub(crate) fn passes(name: &str, asks: Asks) -> bool {
     let acting = if asks == Asks::We { "i-" } else { "r-" };
     name.strip_prefix(acting) == Some(PASSES)
 }
 
-/// Whether a connection ended as it should.
+/// Whether a connection ended as its scenario requires.
 pub(crate) fn verdict(name: &str, asks: Asks, ended: &Ended) -> Result<(), String> {
     if let Some(fault) = &ended.fault {
         return Err(format!("{fault}, {:?}", ended.reason));
@@ -90,21 +90,22 @@ pub(crate) fn verdict(name: &str, asks: Asks, ended: &Ended) -> Result<(), Strin
     if as_due { Ok(()) } else { Err(format!("{ended:?}")) }
 }
 
-/// The peer was killed: its connection is closed or reset, and nothing succeeded that could not.
+/// The peer was killed: the connection must be closed or reset, and no request may have succeeded
+/// that could not.
 fn died(stage: &str, asks: Asks, ended: &Ended) -> bool {
     let gone = matches!(
         ended.reason,
         Some(DisconnectReason::PeerClosed | DisconnectReason::HostIo { .. })
     );
     match (stage, asks) {
-        // siw rejects what nobody can answer any more.
+        // siw rejects a request that its program can no longer answer.
         ("asked", Asks::We) => matches!(
             ended.not_connected,
             Some(ConnectFailure::PeerRejected | ConnectFailure::PeerClosed)
         ),
         // A request that is withdrawn never becomes a connection.
         ("asked", Asks::Peer) => ended.reason.is_none(),
-        // Of a Send or Write a peer that is slow to die has taken all.
+        // A peer that takes long to end has taken all of a Send or Write.
         ("h-read", _) => gone && ended.unfinished > 0,
         _ => gone,
     }

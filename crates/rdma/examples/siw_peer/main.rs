@@ -1,4 +1,4 @@
-//! What a verbs program over the kernel's siw and provider `soft` do to each other; the other half is
+//! Checks provider `soft` against a verbs program over the kernel's siw; the other half is
 //! `tests/guest/siw_peer.c`.
 //!
 //! ```text
@@ -18,12 +18,12 @@
 //! | `i-crc`, `r-crc` | a byte of the first frame of initiator or responder arrives changed |
 //! | `die-asked`, `die-replied`, `die-idle` | the verbs program is killed behind the request, behind the reply, after a conversation |
 //! | `die-g-…`, `die-h-…` | … in the middle of a `send`, `write` or `read` of its own (g) or of ours (h) |
-//! | `enough` | whoever answers, ends |
+//! | `enough` | the answering end exits |
 //!
-//! `siw_peer answer ADDR:PORT [nocrc]` says `listening` and answers one connection after the other;
-//! `siw_peer ask ADDR:PORT SCENARIO [COUNT] [nocrc] [forms=N]` dials. With `forms` each connection is dropped N times
-//! first, as an end would that does not know our first N forms of start-up. Each prints a line a check, `ok NAME` or
-//! `FAIL NAME: evidence`: that connections ended as they should, and that nothing of them is left in the engine.
+//! `siw_peer answer ADDR:PORT [nocrc]` prints `listening` and answers one connection after the other; `siw_peer ask
+//! ADDR:PORT SCENARIO [COUNT] [nocrc] [forms=N]` dials. With `forms` each connection is dropped N times first, as a
+//! peer would that does not know our first N forms of start-up. Each prints a line per check, `ok NAME` or `FAIL
+//! NAME: evidence`: that connections ended as required, and that nothing of them is left in the engine.
 
 mod dropper;
 mod expected;
@@ -81,13 +81,14 @@ impl Manner {
         Ok(manner)
     }
 
-    /// The verbs program gets its private data as they are: no announcement of ours before them.
+    /// The verbs program gets its private data without an announcement of ours before them.
     fn qp_config(&self) -> QpConfig {
         QpConfig { crc: self.crc, announce: false, ..QpConfig::default() }
     }
 }
 
-/// An engine with room for hardly more than one connection, so that one that is kept is missed soon.
+/// An engine with room for hardly more than one connection, so that a leaked connection is noticed
+/// soon.
 struct Host {
     engine: Box<dyn Engine>,
     events: Vec<Event>,
@@ -102,7 +103,7 @@ impl Host {
         Ok(Self { engine, events: Vec::new(), memory })
     }
 
-    /// Takes the first event that `wanted` likes, and waits for it.
+    /// Waits for the first event for which `wanted` returns a value, and takes it.
     fn wait_for<T>(
         &mut self,
         patience: Duration,
@@ -151,7 +152,7 @@ fn answer(address: SocketAddr, manner: &Manner) -> Result<(), Failure> {
     }
 }
 
-/// The peer dies while we think its request over.
+/// The peer dies before we answer its request.
 fn withdrawn(host: &mut Host, asked: ConnectionId) -> Ended {
     let gone = host.wait_for(PATIENCE, |event| {
         matches!(event, Event::ConnectRequestGone { id } if *id == asked).then_some(())
@@ -187,8 +188,8 @@ fn ask(address: SocketAddr, name: &str, manner: &Manner) -> Result<(), Failure> 
     if failed { Err("not as it should be".into()) } else { Ok(()) }
 }
 
-/// The byte that is to arrive changed: the payload of the first frame lies behind the start-up frame,
-/// with 20 bytes and depths and private data, and a header of 20.
+/// The byte that is to arrive changed, in the payload of the first frame: in front of it are the
+/// start-up frame, with 20 bytes and depths and private data, and a header of 20.
 fn damage(name: &str) -> Damage {
     match name {
         "i-crc" => Damage { of_initiator: Some(20 + 4 + name.len() + 20 + 8), of_responder: None },
@@ -217,12 +218,12 @@ enum Asks {
     Peer,
 }
 
-/// One connection to its end.
+/// Runs one connection to its end.
 fn run(host: &mut Host, qp: QpId, name: &str, asks: Asks) -> Ended {
     let mut ended = Ended::default();
     let mut session = match Session::new(host, qp) {
         Ok(session) => session,
-        // Who is killed behind its reply may be gone before anything is registered for it.
+        // A peer that is killed after its reply may be gone before any memory is registered for it.
         Err(failure) => {
             let is_gone = name == "die-replied";
             let reason = is_gone.then(|| disconnect(host, qp, false)).flatten();
@@ -231,7 +232,7 @@ fn run(host: &mut Host, qp: QpId, name: &str, asks: Asks) -> Ended {
         }
     };
     let stop = session.play(name, asks);
-    // After what siw lets pass nobody else ends the connection.
+    // siw does not end the connection after a misdeed that it lets pass.
     let leaves = asks == Asks::We || passes(name, asks);
     ended.unfinished = session.unfinished();
     let reason = match stop {
@@ -248,7 +249,7 @@ fn run(host: &mut Host, qp: QpId, name: &str, asks: Asks) -> Ended {
     ended
 }
 
-/// The initiator takes its leave, the responder waits for that.
+/// The initiator says farewell, the responder waits for that.
 fn disconnect(host: &mut Host, qp: QpId, leaves: bool) -> Option<DisconnectReason> {
     if leaves {
         host.engine.disconnect(qp);
@@ -259,7 +260,7 @@ fn disconnect(host: &mut Host, qp: QpId, leaves: bool) -> Option<DisconnectReaso
     })
 }
 
-/// Says how a check came out; what `passes` is nothing to be proud of.
+/// Prints the outcome of a check; an outcome in `passes` is a known fault of siw.
 fn report(name: &str, result: Result<(), String>, passes: bool) {
     match result {
         Ok(()) if passes => eprintln!("gap {name}: siw does not ask who may read"),
@@ -268,7 +269,7 @@ fn report(name: &str, result: Result<(), String>, passes: bool) {
     }
 }
 
-/// For one step of the other end, which is an emulated machine.
+/// How long one step of the other end, an emulated machine, may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For the next connection.
+/// How long the next connection may take.
 const LONG: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! One connection: what the scenario wants of our end.
+//! One connection: our part of a scenario.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use rdma::{
 use crate::expected::PASSES;
 use crate::{Asks, Failure, Host, PATIENCE};
 
-/// Why a scenario went no further.
+/// Why a scenario stopped.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The connection is over.
     Ended(DisconnectReason),
-    /// Something is not as it should be.
+    /// An end did not do what the scenario requires.
     Fault(String),
 }
 
@@ -96,12 +96,12 @@ pub(crate) struct Session<'h> {
     qp: QpId,
     /// All of our memory, open to the peer.
     region: MemoryRegion,
-    /// A part of it that is not.
+    /// A part of our memory that is not open to the peer.
     secret: MemoryRegion,
     theirs: Control,
     posted: usize,
     succeeded: usize,
-    /// A message that was here before the completion of what it answers.
+    /// A message that arrived before the completion of the request that it answers.
     early: Option<u32>,
 }
 
@@ -127,12 +127,12 @@ impl<'h> Session<'h> {
         Ok(session)
     }
 
-    /// Operations that were posted and did not succeed; receives do not count.
+    /// Posted operations that did not succeed; receives do not count.
     pub(crate) fn unfinished(&self) -> usize {
         self.posted - self.succeeded
     }
 
-    /// What the scenario says, up to the farewell.
+    /// Runs the scenario, up to the farewell.
     pub(crate) fn play(&mut self, name: &str, asks: Asks) -> Result<(), Stop> {
         let (acting, acting_there) = if asks == Asks::We { ("i-", "r-") } else { ("r-", "i-") };
         if name == "die-replied" {
@@ -182,8 +182,8 @@ impl<'h> Session<'h> {
         }
     }
 
-    /// Neither end says two things in a row: there is one receive. Where the responder acts first, the
-    /// initiator lets it.
+    /// Neither end sends two messages in a row, because each has one receive. Where the responder acts
+    /// first, the initiator gives it the turn.
     fn introduce(&mut self, asks: Asks, responder_first: bool) -> Result<(), Stop> {
         if asks == Asks::We {
             self.tell(Kind::Advert, 0)?;
@@ -228,7 +228,7 @@ impl<'h> Session<'h> {
         Ok(())
     }
 
-    /// Does what the other end needs for its operations, until it says `last`.
+    /// Serves the operations of the other end, until that end sends `last`.
     fn serve(&mut self, last: Kind) -> Result<(), Stop> {
         let mut seed = 0;
         loop {
@@ -258,7 +258,7 @@ impl<'h> Session<'h> {
         }
     }
 
-    /// Something long, in the middle of which the peer dies.
+    /// A long operation, in the middle of which the peer dies.
     fn act_at_length(&mut self, what: &str) -> Result<(), Stop> {
         let (rkey, remote_addr) = (self.theirs.key, self.theirs.addr);
         let all = self.slice(0, MEMORY_LEN);
@@ -369,7 +369,7 @@ impl<'h> Session<'h> {
         self.host.engine.post_send(self.qp, request).or_else(|error| self.gone(&error))
     }
 
-    /// What cannot be posted was too late, or is a mistake.
+    /// A request that cannot be posted came too late, or is a mistake.
     fn gone(&mut self, error: &dyn std::error::Error) -> Result<(), Stop> {
         let qp = self.qp;
         let ended = self.host.wait_for(Duration::from_secs(1), |event| match event {
@@ -391,7 +391,7 @@ impl<'h> Session<'h> {
         }
     }
 
-    /// Waits for a message; its length.
+    /// Waits for a message; returns its length.
     fn received(&mut self) -> Result<u32, Stop> {
         if let Some(len) = self.early.take() {
             return Ok(len);
@@ -402,7 +402,7 @@ impl<'h> Session<'h> {
         }
     }
 
-    /// The next success of this connection. Failures are followed by its end.
+    /// The next success of this connection. The end of the connection follows its failures.
     fn completion(&mut self) -> Result<(WcOpcode, u32), Stop> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -450,7 +450,8 @@ fn pattern(len: u64, seed: u8) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// What is moved: nothing, what fits a frame of an Ethernet and what does not, many frames.
+/// The sizes that are moved: nothing, a size that fits an Ethernet frame and one that does not,
+/// many frames.
 const SIZES: [u64; 7] = [0, 1, 1423, 1425, 5000, 65_539, (1 << 20) + 1];
 const CONTROL_LEN: usize = 40;
 const WRITE_AT: u64 = 0;
@@ -462,5 +463,5 @@ const CONTROL_AT: u64 = 10 << 20;
 const SECRET_AT: u64 = 12 << 20;
 const READ_LEN: u64 = (1 << 20) + 1;
 const READ_SEED: u8 = 77;
-/// More than TCP and an emulated network hold between them.
+/// More bytes than TCP and an emulated network hold between them.
 pub(crate) const MEMORY_LEN: u64 = 32 << 20;

@@ -1,4 +1,4 @@
-//! How the host is told to ask a silent peer whether it is still there, and when to give it up.
+//! Sets how the host probes a silent peer, and when the host ends the connection.
 //!
 //! ```text
 //!   last byte heard                 half of the time          all of it
@@ -7,9 +7,10 @@
 //!   bytes sent and never acknowledged, or a window that stays shut --> ended as well
 //! ```
 //!
-//! A peer whose machine lost its power, or its network, says nothing more; without a probe its connection
-//! stays, and with it all that the peer held. The peer's kernel answers probes: a program that is stopped
-//! or busy counts as there, as long as it does not leave bytes unread for all that time.
+//! A peer whose machine lost its power, or its network, sends nothing more; without probes its connection
+//! stays open, and the engine keeps all that the peer held. The kernel of the peer answers probes: a
+//! program that is stopped or busy counts as alive as long as it leaves no bytes unread for the whole
+//! time.
 //!
 //! Spec: RFC 9293 §3.8.4 (keep-alives), RFC 5482 and tcp(7) (`TCP_USER_TIMEOUT`).
 
@@ -19,8 +20,8 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// Ends the connection of `socket` when its peer has given no sign of life for `silence_max`; `None`: as the
-/// host is set up, which most often means never. Times are kept in whole seconds.
+/// Ends the connection of `socket` when its peer has given no sign of life for `silence_max`. `None` leaves
+/// the setting of the host, which is most often never. Times count in whole seconds.
 ///
 /// # Errors
 /// The host refuses; the connection then is as it was, or partly so.
@@ -31,17 +32,18 @@ pub fn watch_peer(socket: impl AsFd, silence_max: Option<Duration>) -> io::Resul
     sockopt::set_tcp_keepidle(socket, seconds(2).min(KEEPIDLE_MAX))?;
     sockopt::set_tcp_keepintvl(socket, seconds(2 * PROBES).min(KEEPIDLE_MAX))?;
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
-    // Probes find out about a connection with nothing under way; this is for bytes that were sent.
+    // Probes find a dead peer while nothing is under way; this option covers bytes that were sent
+    // and not acknowledged.
     let user_timeout = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(socket, user_timeout.min(USER_TIMEOUT_MAX))?;
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// Probes in the second half of the silence: one that is lost on the way ends nothing.
+/// Probes in the second half of the silence: the loss of a single probe ends nothing.
 const PROBES: u32 = 6;
-/// What Linux takes, `MAX_TCP_KEEPIDLE`.
+/// The longest time that Linux accepts, `MAX_TCP_KEEPIDLE`.
 const KEEPIDLE_MAX: Duration = Duration::from_secs(32_767);
-/// In milliseconds; Linux takes what a signed integer holds.
+/// In milliseconds; Linux stores the time in a signed integer.
 const USER_TIMEOUT_MAX: u32 = i32::MAX.unsigned_abs();
 
 #[cfg(test)]
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_and_the_longest_silence_are_taken_by_the_host() {
+    fn the_host_accepts_the_shortest_and_the_longest_silence() {
         for silence in [Duration::from_millis(1), Duration::from_secs(u64::from(u32::MAX))] {
             let (_listener, stream) = connection();
             watch_peer(&stream, Some(silence)).unwrap();
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_the_host_decides() {
+    fn without_a_bound_the_setting_of_the_host_stays() {
         let (_listener, stream) = connection();
         watch_peer(&stream, None).unwrap();
         assert!(!sockopt::socket_keepalive(&stream).unwrap());

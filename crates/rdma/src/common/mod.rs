@@ -1,4 +1,4 @@
-//! Tools that every provider of ours needs: where its things are, what is ready, when to sleep.
+//! Tools that every provider of this crate uses: tables, readiness of sockets, timers, polling.
 
 mod keep_alive;
 mod poll_window;

@@ -1,4 +1,5 @@
-//! How long to spin before sleeping: a window that grows and shrinks with what it catches.
+//! Decides how long an engine spins before it sleeps: the window grows after sleeps that were short
+//! and shrinks after long ones.
 //!
 //! ```text
 //!   event inside the window ............... keep
@@ -59,10 +60,10 @@ impl PollWindow {
         }
     }
 
-    /// Looks now and then whether this thread has to queue for its core.
+    /// Checks at intervals whether this thread has to queue for its core.
     pub(crate) fn look_around(&mut self, now: Instant) {
-        // A window that the guard would not cut is not worth the three system calls of a look: one
-        // that an early event among late ones has opened is closed again before the next.
+        // A look costs three system calls, and is left out for a window that the guard would not
+        // cut: a late event soon closes a window that an early event among late ones has opened.
         let can_be_cut = self.policy == PollPolicy::Adaptive && self.window > CROWDED;
         if can_be_cut && self.guard.is_due(now) {
             let queued = queued_for_core();
@@ -70,8 +71,8 @@ impl PollWindow {
         }
     }
 
-    /// A wait is over that slept: something came `waited` after it began, or (`came` false)
-    /// nothing did.
+    /// Records the end of a wait that slept: an event came `waited` after the wait began, or
+    /// (`came` false) none did.
     pub(crate) fn slept(&mut self, waited: Duration, came: bool) {
         if came && waited < LONGEST {
             self.window = (self.window * 2).clamp(FIRST, LONGEST);
@@ -84,8 +85,8 @@ impl PollWindow {
     }
 }
 
-/// Caps the window while other threads want our core: spinning would then only delay them, and
-/// with them often the very peer we wait for.
+/// Caps the window while other threads want the core of this thread: spinning would then only delay
+/// them, and often the peer that this engine waits for is one of them.
 #[derive(Debug)]
 struct CrowdGuard {
     cap: Duration,
@@ -106,7 +107,7 @@ impl CrowdGuard {
     /// `queued` is the time this thread has ever spent runnable without a core.
     fn observe(&mut self, now: Instant, queued: Option<Duration>) {
         let Some(queued) = queued else {
-            // No such file on this host, or a new thread: look again later.
+            // The host has no such file, or the thread is new: look again later.
             self.looked = Some((now, Duration::ZERO));
             return;
         };
@@ -132,10 +133,10 @@ fn queued_for_core() -> Option<Duration> {
 
 const FIRST: Duration = Duration::from_micros(10);
 const LONGEST: Duration = Duration::from_micros(200);
-/// The window among a crowd.
+/// The longest window on a crowded core.
 const CROWDED: Duration = FIRST;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Crowded means: queued for more than one part in this many.
+/// A core is crowded if the thread queued for more than one part in this many of its time.
 const CROWDED_PART: u32 = 8;
 
 #[cfg(test)]
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_policies_do_not_learn() {
+    fn the_window_of_the_other_policies_never_changes() {
         for (policy, spin) in [
             (PollPolicy::Spin, None),
             (PollPolicy::Block, Some(Duration::ZERO)),
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_core_caps_the_window_until_the_crowd_is_gone() {
+    fn a_crowded_core_caps_the_window_while_it_is_crowded() {
         let start = Instant::now();
         let mut guard = CrowdGuard::default();
         assert!(guard.is_due(start));
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_taken_only_for_a_window_that_it_can_cut() {
+    fn only_a_window_that_can_be_cut_costs_a_look() {
         let mut window = PollWindow::new(PollPolicy::Adaptive);
         let start = Instant::now();
         for (waited, looks) in [(10, true), (3000, false), (3000, false), (150, false), (150, true)]
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_tells_how_long_a_thread_was_queued() {
+    fn this_host_reports_how_long_a_thread_was_queued() {
         assert!(queued_for_core().is_some());
     }
 }

@@ -1,9 +1,9 @@
-//! Which of many sockets have something: epoll, level-triggered.
+//! Reports which of many sockets are ready: epoll, level-triggered.
 //!
-//! Level-triggered, so that a queue pair which got its share of a round and still has input is
-//! simply reported again in the next. What must not be reported (a parked queue pair) is taken
-//! out of the interest set. Errors and hang-ups cannot be: whoever takes no input has to act on
-//! [`Ready::broken`], or is told again at once.
+//! Level-triggered, so that a queue pair that had its share of a round and still has input is
+//! reported again in the next round. A queue pair that must not be reported (a parked one) leaves
+//! the interest set. The kernel reports errors and hang-ups in any case: a caller that takes no
+//! input has to act on [`Ready::broken`], or the next poll reports it again at once.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,13 +22,14 @@ pub(crate) struct Poller {
     ready: Vec<Ready>,
 }
 
-/// What a socket is good for.
+/// What a reported socket is ready for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The connection is lost; reported for as long as the socket is watched, whatever was asked for.
+    /// The connection is lost; epoll reports this for as long as the socket is watched, whatever the
+    /// interest.
     pub(crate) broken: bool,
 }
 
@@ -55,8 +56,8 @@ impl Interest {
 impl Poller {
     pub(crate) fn new() -> Result<Self, EngineError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(host_io("epoll_create"))?;
-        // A kernel before 5.11 refuses here, where it is an error and not an engine that never
-        // sleeps.
+        // A kernel before 5.11 lacks the call and refuses here, where that is an error; later the
+        // engine would never sleep.
         let mut none = [MaybeUninit::<epoll::Event>::uninit(); 1];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         epoll::wait(&epoll, &mut none[..], Some(&now)).map_err(host_io("epoll_pwait2"))?;
@@ -92,7 +93,7 @@ impl Poller {
         };
         for event in events.iter() {
             let flags = event.flags;
-            // Errors and hang-ups show up when reading.
+            // Reading from the socket shows errors and hang-ups.
             let broken = EventFlags::ERR | EventFlags::HUP;
             self.ready.push(Ready {
                 token: event.data.u64(),
@@ -104,16 +105,16 @@ impl Poller {
         self.ready.len()
     }
 
-    /// One of what the last [`Poller::poll`] found.
+    /// One of the sockets that the last [`Poller::poll`] found.
     pub(crate) fn ready(&self, index: usize) -> Option<Ready> {
         self.ready.get(index).copied()
     }
 }
 
-/// Names the call in which the host failed.
+/// Adds to an error the name of the call in which the host failed.
 pub(crate) fn host_io(call: &'static str) -> impl Fn(Errno) -> EngineError {
     move |errno| EngineError::HostIo { call, errno: errno.raw_os_error() }
 }
 
-/// Sockets served per round; the rest is reported in the next one.
+/// Sockets served per round; the next round reports the rest.
 const READY_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! A table whose places are reused, and whose keys of an earlier tenant are refused.
+//! A table that reuses its places and refuses the keys of earlier entries of a place.
 
 /// Place and tenancy of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,7 +78,7 @@ impl<T> Table<T> {
         if place.generation == key.generation { place.entry.as_mut() } else { None }
     }
 
-    /// The entry at `index` whoever it is, with its key.
+    /// The entry at `index`, of whatever generation, with its key.
     pub(crate) fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let place = self.places.get_mut(usize::try_from(index).ok()?)?;
         let key = Key { index, generation: place.generation };
@@ -92,7 +92,8 @@ impl<T> Table<T> {
             return None;
         }
         let entry = place.entry.take()?;
-        // After 2^32 tenants of one place an old key would fit again; nobody keeps one that long.
+        // After 2^32 entries in one place an old key would match again; no caller keeps a key that
+        // long.
         place.generation = place.generation.wrapping_add(1);
         self.free.push(key.index);
         Some(entry)
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_an_earlier_tenant_is_refused() {
+    fn a_key_of_an_earlier_entry_is_refused() {
         let mut table = Table::new(1);
         let old = table.insert_with(|_| 'a').unwrap();
         assert!(table.is_full());
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_made_takes_no_place() {
+    fn an_entry_that_could_not_be_made_takes_no_place() {
         let mut table = Table::<char>::new(1);
         assert_eq!(table.insert_if(|_| None), None);
         assert_eq!((table.len(), table.is_full()), (0, false));

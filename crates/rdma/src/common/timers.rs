@@ -1,8 +1,8 @@
-//! What has to happen later: deadlines in a heap, looked at only when one can be due.
+//! Deadlines of an engine in a heap, which is looked at only when a deadline can be due.
 //!
-//! A deadline that is no longer wanted stays until its time; whoever it was for then finds that
-//! there is nothing to do. Each connection has a few at most, and those of connections that are
-//! gone are swept out as they become many, so the heap is bounded with the connections.
+//! A deadline that is no longer wanted stays in the heap until its time, and then finds nothing to
+//! do. Each connection has a few deadlines at most, and the engine removes those of ended
+//! connections as they become many, so the connections bound the heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,18 +16,18 @@ pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, Due)>>,
 }
 
-/// What is due.
+/// A deadline that has come, by what it is for.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Due {
     /// An incoming handshake has to be over.
     Request { index: u32, generation: u32 },
     /// An outgoing handshake has to be over.
     Dial { index: u32, generation: u32 },
-    /// A queue pair that heard nothing yet may have to nudge its peer.
+    /// A queue pair that has received nothing yet may have to wake its peer.
     Kick { index: u32, generation: u32 },
     /// A listener is looked at again.
     Accept { index: u32 },
-    /// A connection that says goodbye has to be gone.
+    /// A connection that is closing gracefully has to be closed.
     Linger { index: u32, generation: u32 },
 }
 
@@ -58,7 +58,7 @@ impl Timers {
         self.heap.len()
     }
 
-    /// Forgets all but those that are meant.
+    /// Removes all deadlines but those for which `is_meant` holds.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(Due) -> bool) {
         self.heap.retain(|Reverse((_, due))| is_meant(*due));
     }
@@ -67,7 +67,7 @@ impl Timers {
         self.heap.push(Reverse((when, due)));
     }
 
-    /// The next thing that is due at `now`.
+    /// The next deadline that is due at `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Due> {
         let Reverse((when, due)) = *self.heap.peek()?;
         if when > now {
@@ -77,7 +77,7 @@ impl Timers {
         Some(due)
     }
 
-    /// How long to sleep: until something is due, and no longer than `left`.
+    /// How long to sleep: until the next deadline, and no longer than `left`.
     pub(crate) fn within(&self, left: Option<Duration>, now: Instant) -> Option<Duration> {
         let next = self.heap.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         match (left, next) {

@@ -9,14 +9,14 @@ pub(crate) trait Waiting {
     /// Does a round of work. `true`: something was done.
     fn work(&mut self) -> bool;
 
-    /// Whether there is an event for the owner, or a call of another thread's, which is taken.
+    /// Whether there is an event for the owner, or a call of another thread; the call is taken.
     fn has_news(&mut self) -> bool;
 
     /// How long to spin.
     fn window(&mut self) -> &mut PollWindow;
 
-    /// Sleeps until something comes, `left` is over or a deadline of the engine's is there. Returns
-    /// at once if work is queued.
+    /// Sleeps until an event comes, `left` is over or a deadline of the engine is due. Returns at
+    /// once if work is queued.
     fn sleep(&mut self, idle_since: Instant, left: Option<Duration>);
 }
 

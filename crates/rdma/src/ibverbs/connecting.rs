@@ -1,11 +1,11 @@
-//! Listening, dialling, answering; and what the connection manager tells.
+//! Listening, dialling and answering, and the events of the connection manager.
 //!
-//! The address a connection is dialled from decides which device it uses, and so it is looked up
-//! first, as the routing table has it, without asking anybody. Everything else of a dial is
-//! answered by events.
+//! The local address of a connection decides which device it uses. The engine looks that address up
+//! first, in the routing table, without a packet on the network. Events report the outcome of every
+//! later step of a dial.
 //!
-//! An answer leaves in the round after `accept`, so that what its owner posts right behind it is
-//! there before the peer can know.
+//! The engine sends an answer in the round after `accept`, so that what the owner posts right after
+//! `accept` is queued before the peer learns of the connection.
 //!
 //! Spec: rdma_cm(7); rdma_connect(3) for the limits of private data.
 
@@ -25,18 +25,18 @@ use crate::verbs::{
     IRD_ORD_MAX, PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, TerminateCode,
 };
 
-/// Whose an identifier is.
+/// The owner of a connection manager's identifier.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Whose {
     Qp(Key),
     Request(Key),
 }
 
-/// A peer that has asked and was not answered.
+/// A peer that has asked for a connection and was not answered.
 #[derive(Debug)]
 pub(super) struct Request {
     id: CmId,
-    /// What the peer answers, if it has greeted.
+    /// The operations that the peer answers, if it has sent a greeting.
     greeted: Option<Answers>,
     initiator_depth: u8,
 }
@@ -251,7 +251,7 @@ impl VerbsEngine {
         Some(ConnectionId { index, generation })
     }
 
-    /// Takes what the connection manager has to tell.
+    /// Takes the events of the connection manager.
     pub(super) fn take_happenings(&mut self) -> bool {
         let mut worked = false;
         for _ in 0..HAPPENINGS_PER_LOOK {
@@ -269,7 +269,7 @@ impl VerbsEngine {
         }
         match self.names.get(&of).copied() {
             Some(Whose::Qp(key)) => self.happened_to(key, what),
-            // Nothing but its end happens to a request that was not answered.
+            // A request that was not answered has one event only: its end.
             Some(Whose::Request(key)) => self.withdraw(key),
             None => self.happened_to_listener(of, &what),
         }
@@ -303,7 +303,7 @@ impl VerbsEngine {
         }
     }
 
-    /// Makes room for a newcomer.
+    /// Drops the oldest request to make room for another.
     fn drop_oldest(&mut self) {
         while let Some(key) = self.order.pop_front() {
             if let Some(request) = self.requests.get(key) {
@@ -396,7 +396,7 @@ impl VerbsEngine {
         }
     }
 
-    /// Something has become due.
+    /// Handles a deadline that has come.
     pub(super) fn fire(&mut self, due: Due) {
         match due {
             Due::Request { index, generation } => {
@@ -424,7 +424,7 @@ impl VerbsEngine {
                 let key = Key { index, generation };
                 let Some(connection) = self.qps.get(key) else { return };
                 let local = connection.closing.is_some();
-                // Nobody has said goodbye: the peer has done what it must not, or so it seems.
+                // Neither end has closed the connection: most likely the peer broke a rule.
                 let told = connection.told.unwrap_or(UNTOLD);
                 let reason = if local { DisconnectReason::Local } else { told };
                 self.end(key, reason);
@@ -434,13 +434,14 @@ impl VerbsEngine {
 }
 
 impl Connection {
-    /// What both ends can do, once both have spoken.
+    /// Settles what both ends can do, once each has said what it can.
     fn agree(&mut self, greeted: Option<Answers>, terms: &Terms) {
         let theirs = greeted.unwrap_or_default();
         let both = theirs & self.answers;
         self.capabilities.flush = both.contains(Answers::FLUSH);
         self.capabilities.atomic_write = both.contains(Answers::ATOMIC_WRITE);
-        // Drivers of iWARP disagree about whose number is whose, and keep to the lesser themselves.
+        // Drivers of iWARP disagree on which number belongs to which end, and use the lesser by
+        // themselves.
         if !self.is_iwarp {
             self.capabilities.ird = self.capabilities.ird.min(terms.responder_resources);
             self.capabilities.ord = self.capabilities.ord.min(terms.initiator_depth);
@@ -479,7 +480,8 @@ fn check(config: QpConfig) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The local address that packets to `addr` leave from. A datagram socket knows, and sends none.
+/// The local address that packets to `addr` leave from. A datagram socket finds that address and
+/// sends nothing.
 fn source_for(addr: SocketAddr) -> Result<SocketAddr, EngineError> {
     let failed = |error: std::io::Error| EngineError::HostIo {
         call: "looking for the way to the peer",
@@ -514,19 +516,19 @@ fn host(error: &EngineError) -> DisconnectReason {
     }
 }
 
-/// What a queue pair that broke by itself says of its peer: no adapter tells what it did.
+/// The reason for a queue pair that failed by itself: no adapter tells what the peer did.
 pub(super) const UNTOLD: DisconnectReason =
     DisconnectReason::PeerViolation(TerminateCode { layer: 0, etype: 1, code: 0xff });
-/// Requests that are gone and may still be in the order of their coming.
+/// Requests that are gone and may still stand in the order of arrival.
 const ORDER_LOOSE: usize = 16;
-/// Events of the connection manager taken in one look.
+/// Events of the connection manager that one look takes.
 const HAPPENINGS_PER_LOOK: u32 = 64;
 /// Private data of a request, an answer and a rejection over InfiniBand (rdma_connect(3),
 /// rdma_accept(3), rdma_reject(3)).
 const REQUEST_MAX: usize = 56;
 const ANSWER_MAX: usize = 196;
 const REJECTION_MAX: usize = 148 - greeting::HEADER_LEN;
-/// InfiniBand Architecture §12.6.7.2: nobody serves the port.
+/// InfiniBand Architecture §12.6.7.2: no process serves the port.
 const REJECTED_NO_LISTENER: i32 = 8;
 
 #[cfg(test)]

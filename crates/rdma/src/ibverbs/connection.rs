@@ -1,4 +1,4 @@
-//! One queue pair: its connection, its memory, and what is posted and has not ended.
+//! One queue pair: its connection, its memory, and its requests that have not ended.
 //!
 //! ```text
 //!   connect: Resolving --address--> Resolving --route--> Calling --------.
@@ -6,9 +6,9 @@
 //!   accept:  Answering --the next round--> Answered ---- established ----'
 //! ```
 //!
-//! A reliable connection carries out and completes its sends in posting order, so what is posted
-//! is a queue, and a completion tells of everything in front of it. Not every request asks the
-//! device for a completion: an unsignaled one is known to be over when a later one is.
+//! A reliable connection carries out and completes its sends in posting order, so the posted sends
+//! are a queue, and a completion also ends everything in front of it. Not every request asks the
+//! device for a completion: an unsignaled request has ended when a later one has.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(super) struct Connection {
     pub(super) capabilities: QpCapabilities,
     pub(super) is_initiator: bool,
     pub(super) is_iwarp: bool,
-    /// What our own device answers, for the greeting.
+    /// What our own device answers, to be sent in the greeting.
     pub(super) answers: Answers,
     /// Place of the device in the engine's list.
     pub(super) device: usize,
@@ -40,30 +40,32 @@ pub(super) struct Connection {
     pub(super) ring: Option<Ring>,
     /// By remote key.
     pub(super) regions: HashMap<u32, Region>,
-    /// Among the engine's busy ones.
+    /// Listed among the busy connections of the engine.
     pub(super) is_busy: bool,
-    /// Its completion queue announces the next completion.
+    /// The completion queue of this connection announces the next completion.
     pub(super) is_armed: bool,
-    /// The owner has asked for the end; sends may still leave until then.
+    /// The owner has asked for the end of the connection; sends may still leave until then.
     pub(super) closing: Option<Instant>,
-    /// Why it ends, if that is known before the connection manager tells.
+    /// Why the connection ends, if that is known before the connection manager reports it.
     pub(super) fault: Option<DisconnectReason>,
-    /// The device has given the queue pair up and not said why.
+    /// The device has put the queue pair into its error state without a reason.
     pub(super) is_broken: bool,
-    /// Why the device has given it up, as the device says; others may know better.
+    /// The reason that the device gave for the error state; a completion or the connection manager
+    /// may give a better one.
     pub(super) told: Option<DisconnectReason>,
 }
 
 /// How far a connection is.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The way to the peer is being looked for; what to say then.
+    /// The address or the route of the peer is being resolved; then the request is sent with these
+    /// terms.
     Resolving(Terms),
-    /// The peer has been asked.
+    /// The request has been sent to the peer.
     Calling,
-    /// The owner has said yes; what to answer.
+    /// The owner has accepted; the answer to send.
     Answering(Terms),
-    /// The peer has been answered.
+    /// The answer has been sent to the peer.
     Answered,
     /// Connected.
     Up,
@@ -82,10 +84,10 @@ pub(super) struct Region {
 pub(super) struct Sent {
     pub(super) wr_id: u64,
     pub(super) opcode: WcOpcode,
-    /// The owner wants to hear of its success.
+    /// The owner wants the completion of a success.
     pub(super) is_reported: bool,
     pub(super) len: u32,
-    /// What it took of the ring.
+    /// Bytes that the payload takes in the ring.
     pub(super) ring: u64,
 }
 
@@ -93,7 +95,7 @@ pub(super) struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Sends {
     queue: VecDeque<Sent>,
-    /// Number of the oldest in the queue.
+    /// Number of the oldest send in the queue.
     first: u64,
     /// Requests since the last one that asked for a completion, and their bytes in the ring.
     quiet: u32,
@@ -109,8 +111,8 @@ impl Sends {
         self.queue.is_empty()
     }
 
-    /// The number of the next one, and whether it has to ask the device for a completion: if its
-    /// owner wants one, or if room would otherwise never be known to be free.
+    /// The number of the next send, and whether that send has to ask the device for a completion:
+    /// if its owner wants one, or if the queue could otherwise never tell that there is room.
     pub(super) fn next(&self, depth: u16, is_reported: bool, ring: u64) -> (u64, bool) {
         let number = self.first + u64::try_from(self.queue.len()).expect("at most the depth");
         let often = (u32::from(depth) / QUIET_PART).max(1);
@@ -128,7 +130,7 @@ impl Sends {
         }
     }
 
-    /// The oldest one, if it is not newer than `number`; and whether it is that one.
+    /// The oldest send, if it is not newer than `number`; and whether it has that number.
     pub(super) fn pop_until(&mut self, number: u64) -> Option<(Sent, bool)> {
         if self.first > number {
             return None;
@@ -161,7 +163,7 @@ impl Receives {
         self.queue.is_empty()
     }
 
-    /// Number of the next one.
+    /// Number of the next receive.
     pub(super) fn next(&self) -> u64 {
         self.first + u64::try_from(self.queue.len()).expect("at most the depth")
     }
@@ -170,8 +172,8 @@ impl Receives {
         self.queue.push_back(wr_id);
     }
 
-    /// Takes out the one with this number, which has to be the oldest: a device fills them in the
-    /// order in which they were posted.
+    /// Removes the receive with this number, which has to be the oldest: a device fills receives in
+    /// posting order.
     pub(super) fn pop_named(&mut self, number: u64) -> Option<u64> {
         if number == self.first { self.pop() } else { None }
     }
@@ -184,12 +186,12 @@ impl Receives {
 }
 
 impl Connection {
-    /// Something is posted whose completion will come.
+    /// Whether a request is posted whose completion will come.
     pub(super) fn has_work(&self) -> bool {
         !self.sends.is_empty() || !self.receives.is_empty()
     }
 
-    /// Where a slice lies, if this connection may use it so.
+    /// The memory of a slice, if the rights of this connection allow the use.
     pub(super) fn locate(
         &self,
         slice: LocalSlice,
@@ -209,9 +211,9 @@ impl Connection {
     }
 }
 
-/// A completion is asked for at least once per this part of the queue's depth.
+/// At least one request in this part of the queue's depth asks for a completion.
 const QUIET_PART: u32 = 4;
-/// And per this part of the ring.
+/// The same for this part of the ring.
 const QUIET_RING_PART: u64 = 4;
 
 #[cfg(test)]
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_requests_are_over_when_a_later_one_is() {
+    fn unsignaled_requests_end_with_a_later_completion() {
         let mut sends = Sends::default();
         for wr_id in 10..13 {
             let (number, asks) = sends.next(256, wr_id == 12, 100);
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_is_complete_by_its_own_number_alone() {
+    fn a_receive_completes_only_by_its_own_number() {
         let mut receives = Receives::default();
         receives.push(10);
         receives.push(11);
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn room_never_waits_for_a_completion_that_nobody_asked_for() {
+    fn room_in_the_send_queue_never_depends_on_an_unrequested_completion() {
         let mut sends = Sends::default();
         let mut asked = 0;
         for wr_id in 0..8 {

@@ -27,18 +27,18 @@ use crate::verbs::{
     QpId, RegisterError, Rkey, WakeReceiver, Waker, WorkRequest,
 };
 
-/// See the module. Fields are dropped in order: what is on a channel before the channel.
+/// See the module. Fields are dropped in order: objects on a channel before the channel.
 #[derive(Debug)]
 pub(super) struct VerbsEngine {
     pub(super) config: EngineConfig,
     pub(super) qps: Table<Connection>,
     pub(super) requests: Table<Request>,
     pub(super) listeners: Vec<CmId>,
-    /// Requests, the oldest first, and some that are gone.
+    /// Requests, the oldest first; some entries are of requests that are gone.
     pub(super) order: VecDeque<Key>,
-    /// Whose each identifier of the connection manager is.
+    /// The owner of each identifier of the connection manager.
     pub(super) names: ByName<Whose>,
-    /// Queue pairs with something posted, and those to be answered in the next round.
+    /// Queue pairs with posted requests, and those whose answer is due in the next round.
     pub(super) busy: Vec<Key>,
     pub(super) answering: Vec<Key>,
     pub(super) devices: Vec<Known>,
@@ -52,7 +52,7 @@ pub(super) struct VerbsEngine {
     wake: WakeReceiver,
     window: PollWindow,
     looked: Instant,
-    /// When devices were last asked what they have to tell.
+    /// When the engine last asked the devices for events.
     pub(super) asked: Instant,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Known {
     pub(super) features: Features,
     pub(super) announcements: Arc<Announcements>,
     pub(super) news: Arc<Reader>,
-    /// It tells nothing any more.
+    /// The device reports no more events.
     pub(super) is_silent: bool,
 }
 
@@ -101,7 +101,7 @@ impl VerbsEngine {
         })
     }
 
-    /// What is known of a device; looked up when it is first met.
+    /// The engine's entry of a device; the first use of the device makes the entry.
     pub(super) fn known(&mut self, device: Device) -> Result<usize, EngineError> {
         if let Some(place) = self.devices.iter().position(|known| known.device == device) {
             return Ok(place);
@@ -119,7 +119,7 @@ impl VerbsEngine {
         Ok(self.devices.len() - 1)
     }
 
-    /// One look at everything that can have happened; `true` if something had.
+    /// Looks once at every source of events; `true` if one had an event.
     fn round(&mut self) -> bool {
         self.stats.polls += 1;
         let mut worked = self.answer_all();
@@ -132,7 +132,7 @@ impl VerbsEngine {
         worked
     }
 
-    /// What costs system calls: connections, and what has become due.
+    /// Looks at what costs system calls: connections, and deadlines.
     fn look(&mut self, now: Instant) -> bool {
         self.looked = now;
         self.stats.epoll_calls += 1;
@@ -155,7 +155,7 @@ impl VerbsEngine {
             if let Some(connection) = self.busy.get(at).and_then(|key| self.qps.get_mut(*key))
                 && !connection.is_armed
             {
-                // A queue that cannot be armed belongs to a device that is gone.
+                // Arming fails only on the queue of a device that is gone.
                 connection.is_armed = connection.queue.arm().is_ok();
             }
         }
@@ -185,7 +185,8 @@ impl VerbsEngine {
         let connection = self.qps.get(key_of(qp)).ok_or(RegisterError::UnknownQp(qp))?;
         let known = self.devices.get(connection.device).ok_or(RegisterError::UnknownQp(qp))?;
         let features = known.features;
-        // Drivers of iWARP take the address in this process for the name, whatever they are told.
+        // Drivers of iWARP use the address in this process as the remote address, whatever the call
+        // asks for.
         let named = (!features.is_iwarp).then_some(range.start);
         let wish = |flush| Wish { access, flush, on_demand: false, named };
         let domain = connection.queue.domain();
@@ -193,7 +194,7 @@ impl VerbsEngine {
         let (mut flush, mut outcome) = (None, Err(Refusal::NotMemory));
         for asked in flushes(features, medium.class(), access) {
             (flush, outcome) = (asked, register(wish(asked)));
-            // A device that cannot persist these pages says so by refusing.
+            // A device that cannot persist these pages refuses the registration.
             if !matches!(outcome, Err(Refusal::Host(libc::EINVAL | libc::EOPNOTSUPP))) {
                 break;
             }
@@ -217,7 +218,7 @@ impl VerbsEngine {
     }
 }
 
-/// Which access for flushes to ask for, the best one first.
+/// The access for flushes to ask for, the best one first.
 fn flushes(
     features: Features,
     class: DurabilityClass,
@@ -263,7 +264,7 @@ impl Waiting for VerbsEngine {
 
     fn sleep(&mut self, since: Instant, left: Option<Duration>) {
         self.arm_all();
-        // What came before its queue was armed is not announced.
+        // An armed queue does not announce completions that came before it was armed.
         if self.round() || !self.events.is_empty() || !self.may_sleep() {
             return;
         }
@@ -356,7 +357,7 @@ impl Engine for VerbsEngine {
         let connection = self.qps.get_mut(key_of(qp)).ok_or(RegisterError::UnknownQp(qp))?;
         let region = connection.regions.remove(&rkey.0);
         let region = region.ok_or(RegisterError::UnknownRegion(rkey))?;
-        // The device has let go of it when this returns.
+        // After this call returns, the device no longer reaches the region.
         drop(region);
         self.regions -= 1;
         Ok(Deregistration::Done)
@@ -406,7 +407,7 @@ impl Engine for VerbsEngine {
 }
 
 impl VerbsEngine {
-    /// Takes a connection out of every list.
+    /// Removes a connection from every list.
     pub(super) fn forget(&mut self, key: Key) -> Option<Connection> {
         let connection = self.qps.remove(key)?;
         self.names.remove(&connection.queue.id().name());
@@ -432,26 +433,26 @@ impl VerbsEngine {
 
 impl Drop for VerbsEngine {
     fn drop(&mut self) {
-        // Peers learn it now, not when their packets stay unanswered.
+        // The peers learn of the end now, and not from packets that nobody answers.
         for connection in self.qps.keys().filter_map(|key| self.qps.get(key)) {
             connection.queue.id().disconnect();
         }
     }
 }
 
-// What a report of the poller is about.
+// Tokens of the poller.
 const WAKER: u64 = 0;
 const CHANNEL: u64 = 1;
 const FIRST_DEVICE: u64 = 2;
-/// With a device's place: what it tells of itself.
+/// With the place of a device: the events of that device.
 const NEWS: u64 = 1 << 32;
-/// Connections and deadlines are looked at no more often than this while an engine spins: each
+/// The shortest time between two looks at connections and deadlines while an engine spins: each
 /// look is a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 /// Requests the kernel keeps until they are looked at.
 const BACKLOG: i32 = 256;
 const EVENTS_START: usize = 256;
-/// Deadlines that may be left of connections that are gone.
+/// Deadlines of ended connections that may stay in the heap.
 const TIMERS_LOOSE: usize = 64;
 
 #[cfg(test)]
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn persistence_is_asked_for_where_the_memory_has_it() {
+    fn persistence_is_asked_for_if_the_memory_has_it() {
         let ask = |class, access| flushes(features(), class, access).collect::<Vec<_>>();
         let (durable, visible) = (Some(FlushAccess::Persistence), Some(FlushAccess::Visibility));
         assert_eq!(ask(DurabilityClass::Pmem, Access::PUSH), [durable, visible, None]);

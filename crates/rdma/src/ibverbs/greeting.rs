@@ -1,4 +1,4 @@
-//! What both ends say about themselves at the front of the private data.
+//! The greeting of both ends at the front of the private data.
 //!
 //! ```text
 //!  0    1    2       3      4
@@ -8,21 +8,21 @@
 //! ```
 //!
 //! Over InfiniBand and RoCE the connection manager hands over a field of fixed length, filled up
-//! with zeros, so the length has to be said. The flags are what the speaker's device answers. An
-//! end that heard no greeting sends none: the field is then the peer's application's as it is.
-//! Over iWARP the length is known, and a `soft` peer speaks of itself in its own way
-//! ([`iwarp::mpa::Profile`]): its words are taken off, and not answered, which tells it to keep to
-//! the RFCs.
+//! with zeros, so the greeting carries the length. The flags say what the device of the sender
+//! answers. An end that received no greeting sends none: the whole field then belongs to the
+//! application of the peer. Over iWARP the length is known, and a `soft` peer announces its own
+//! profile ([`iwarp::mpa::Profile`]): this end removes that announcement and does not answer it,
+//! which tells the peer to keep to the RFCs.
 
 use bitflags::bitflags;
 
 use super::sys::device::Features;
 
 bitflags! {
-    /// What an end answers beyond writes and reads.
+    /// The operations that an end answers beyond writes and reads.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub(super) struct Answers: u8 {
-        /// Flushes, as far as the memory allows.
+        /// Flushes, if the memory allows them.
         const FLUSH = 1;
         /// Atomic writes.
         const ATOMIC_WRITE = 2;
@@ -30,7 +30,7 @@ bitflags! {
 }
 
 impl Answers {
-    /// What an end with such a device answers.
+    /// The operations that an end with such a device answers.
     pub(super) fn of(features: &Features) -> Self {
         let mut answers = Self::empty();
         answers.set(Self::FLUSH, features.flush);
@@ -39,7 +39,7 @@ impl Answers {
     }
 }
 
-/// Private data as it travels.
+/// The private data as it is sent.
 pub(super) fn emit(answers: Answers, data: &[u8]) -> Vec<u8> {
     let len = u8::try_from(data.len()).expect("checked against what fits");
     let mut out = Vec::with_capacity(HEADER_LEN + data.len());
@@ -49,7 +49,8 @@ pub(super) fn emit(answers: Answers, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the peer answers, if it greets, and what its application said.
+/// The operations that the peer answers, if it sent a greeting, and the private data of its
+/// application.
 pub(super) fn parse(field: &[u8], is_iwarp: bool) -> (Option<Answers>, &[u8]) {
     if is_iwarp {
         let ulp = iwarp::mpa::Profile::parse(field).map_or(field, |(_, ulp)| ulp);
@@ -65,7 +66,7 @@ pub(super) fn parse(field: &[u8], is_iwarp: bool) -> (Option<Answers>, &[u8]) {
 }
 
 const MAGIC: [u8; 2] = *b"LV";
-/// Bytes in front of the application's.
+/// Bytes in front of the private data of the application.
 pub(super) const HEADER_LEN: usize = 4;
 
 #[cfg(test)]
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_that_the_connection_manager_adds_are_not_the_applications() {
+    fn zeros_added_by_the_connection_manager_are_removed_from_private_data() {
         let mut field = emit(Answers::FLUSH, b"token\0");
         assert_eq!(field, b"LV\x01\x06token\0");
         field.resize(56, 0);
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_is_the_applications() {
+    fn private_data_without_a_greeting_goes_to_the_application_whole() {
         for field in [&b""[..], b"LV", b"LV\x00\x09short", &[0x20, 0, 0, 0, 1, 0, 0, 0]] {
             assert_eq!(parse(field, false), (None, field));
         }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_soft_says_of_itself_over_iwarp_is_taken_off() {
+    fn the_announcement_of_a_soft_peer_over_iwarp_is_removed() {
         let flags = iwarp::mpa::ProfileFlags::empty();
         let profile = iwarp::mpa::Profile::new(flags, u16::MAX.into(), &[]).unwrap();
         let mut field = Vec::new();

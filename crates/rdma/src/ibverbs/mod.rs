@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   engine          the owner's calls, and waiting
-//!   connecting      listening, dialling, answering; what the connection manager tells
-//!   connection      one queue pair: what is posted and not ended, its memory
+//!   connecting      listening, dialling, answering; the events of the connection manager
+//!   connection      one queue pair: its requests that have not ended, its memory
 //!   working         from work requests to the device's, and from its completions to ours
-//!   news            what devices tell of themselves
+//!   news            the events that devices report
 //!   ring            where inline payloads wait until the device has sent them
 //!   greeting        what both ends say in their private data
 //!   sys             the libraries: the only unsafe code
@@ -22,8 +22,9 @@
 //! | verify, fetch-and-add, compare-and-swap, immediate of 8 bytes | not there |
 //!
 //! What differs from `soft`: registering pins pages, so its cost grows with the length; the device
-//! places bytes by itself, so nobody here sees them come ([`crate::MemoryRegion::unseen`]); how a
-//! connection ended is known only as far as completions and the connection manager say.
+//! places bytes by itself, so no code of this process runs when they arrive
+//! ([`crate::MemoryRegion::unseen`]); the reason for the end of a connection is known only as far
+//! as completions and the connection manager report it.
 //!
 //! Spec: rdma_cm(7), verbs(7), ibv_wr_post(3) of rdma-core; InfiniBand Architecture 1.6 as those
 //! cite it.
@@ -48,7 +49,7 @@ impl VerbsProvider {
     ///
     /// # Errors
     ///
-    /// What is missing, and what to do.
+    /// The part that is missing, and what to do.
     pub fn check(self) -> Result<(), EngineError> {
         sys::device::check()
     }
@@ -76,8 +77,8 @@ mod tests {
     use crate::verbs::{WireHook, WireVerdict};
 
     #[test]
-    fn a_machine_without_an_adapter_is_told_what_to_do() {
-        // A machine that has one is served; `cargo xtask guest verbs` has two kinds.
+    fn the_error_without_an_adapter_says_what_to_do() {
+        // The provider opens on a machine with an adapter; `cargo xtask guest verbs` has two kinds.
         if let Err(error) = VerbsProvider.open_engine(EngineConfig::default()) {
             assert_eq!(VerbsProvider.check(), Err(error));
             let advice = error.to_string();
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_has_no_bytes_to_show() {
+    fn an_adapter_refuses_a_wire_hook() {
         let config = EngineConfig { wire_hook: Some(Arc::new(Deaf)), ..EngineConfig::default() };
         let refused = VerbsProvider.open_engine(config).err();
         assert_eq!(refused, Some(EngineError::ConfigWireHook));

@@ -1,13 +1,13 @@
-//! What devices tell of themselves, and what becomes of their connections.
+//! Asynchronous events of devices, and what they do to connections.
 //!
-//! | told | a connection |
+//! | event | what happens to a connection |
 //! |---|---|
-//! | a port is down, a device has failed or is being removed | ends at once, and says so |
-//! | its completion queue has failed | likewise |
-//! | its queue pair has failed | ends for the reason that completions or the connection manager give, or else for this one |
+//! | a port is down, a device has failed or is being removed | the connection ends at once, with that reason |
+//! | its completion queue has failed | the same |
+//! | its queue pair has failed | the connection ends for the reason that completions or the connection manager give, or else for this one |
 //!
-//! Nobody waits for any of it in a thread of its own: the descriptor is among those that a sleeping
-//! engine sleeps on, and an engine that spins looks at it every [`ASK_EVERY`].
+//! No thread waits for these events alone: a sleeping engine has the descriptor among those that it
+//! sleeps on, and a spinning engine looks at the descriptor every [`ASK_EVERY`].
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::common::timers::Due;
 use crate::verbs::{AdapterFault, ConnectFailure, DisconnectReason};
 
 impl VerbsEngine {
-    /// Asks every device, if that is due.
+    /// Asks every device for events, if that is due.
     pub(super) fn ask_devices(&mut self, now: Instant) {
         if now.duration_since(self.asked) >= ASK_EVERY {
             self.asked = now;
@@ -28,25 +28,26 @@ impl VerbsEngine {
         }
     }
 
-    /// Asks one device, which has something to tell or is to be looked after.
+    /// Asks one device, which has reported an event or whose turn it is.
     pub(super) fn ask_device(&mut self, place: usize) {
         let Some(known) = self.devices.get_mut(place).filter(|known| !known.is_silent) else {
             return;
         };
         if !known.news.ask() {
-            // Its descriptors stay readable for ever: nothing would sleep on them again.
+            // The descriptors of the device stay readable for ever, so the engine could not sleep
+            // on them any more.
             known.is_silent = true;
             self.poller.remove(&*known.news);
             self.poller.remove(&*known.announcements);
         }
     }
 
-    /// Whether some device has told something that was not looked at.
+    /// Whether a device has reported an event that was not looked at.
     pub(super) fn has_news_of_devices(&self) -> bool {
         self.devices.iter().any(|known| known.news.has_unread())
     }
 
-    /// Looks at what devices have told.
+    /// Handles the events that devices have reported.
     pub(super) fn take_news(&mut self) -> bool {
         if !self.has_news_of_devices() {
             return false;
@@ -103,7 +104,8 @@ impl VerbsEngine {
         }
     }
 
-    /// A queue pair has failed. Whoever else knows why says so within a moment.
+    /// A queue pair has failed. A completion or the connection manager may give a better reason
+    /// within a moment.
     fn doubt(&mut self, place: usize, number: u32, by_peer: bool) {
         let concerned = |key: &Key| {
             let connection = self.qps.get(*key);
@@ -122,5 +124,5 @@ impl VerbsEngine {
 
 /// How often an engine that does not sleep asks its devices: each time is a system call.
 const ASK_EVERY: Duration = Duration::from_millis(10);
-/// How long others may take to tell why a queue pair failed.
+/// How long completions and the connection manager may take to report why a queue pair failed.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -34,7 +34,8 @@ impl Ring {
         Some(Self { memory, medium, room: Room::default() })
     }
 
-    /// Copies a payload in; `None` when there is no room. With it comes what has to be given back.
+    /// Copies a payload in and returns its place and the bytes to give back; `None` if there is no
+    /// room.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Option<(Piece, u64)> {
         let len = u64::try_from(bytes.len()).ok()?;
         let (offset, taken) = self.room.take(len)?;
@@ -44,7 +45,8 @@ impl Ring {
         Some((piece, taken))
     }
 
-    /// The oldest payload has been sent; `taken` as it came with it.
+    /// Frees the oldest payload, which has been sent; `taken` is the number that [`Ring::put`]
+    /// returned.
     pub(super) fn give_back(&mut self, taken: u64) {
         self.room.used -= taken;
     }
@@ -57,7 +59,7 @@ struct Room {
 }
 
 impl Room {
-    /// A place, and how much it takes with what is skipped before it.
+    /// A place, and how many bytes it takes, skipped ones included.
     fn take(&mut self, len: u64) -> Option<(u64, u64)> {
         let to_end = RING_LEN - self.next;
         let skipped = if len > to_end { to_end } else { 0 };
@@ -74,7 +76,7 @@ impl Room {
 
 /// Longest inline payload: an SMB Direct message or a piece of a push write.
 pub(super) const INLINE_MAX: usize = 64 * 1024;
-/// Four of the longest: one is being sent, one waits, and two may be skipped over at the end.
+/// Room for four of the longest payloads: one being sent, one waiting, and two skipped at the end.
 pub(super) const RING_LEN: u64 = 4 * INLINE_MAX as u64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From work requests to the device's, and from its completions to ours.
+//! Translates work requests into the device's, and its completions into this crate's.
 //!
 //! A failed completion puts the device's queue pair into its error state: everything else that is
 //! posted comes back unfinished, and the connection ends.
@@ -85,7 +85,7 @@ impl VerbsEngine {
         }
     }
 
-    /// Takes what every busy queue pair has completed, each its share.
+    /// Takes the completions of every busy queue pair, each its share.
     pub(super) fn take_completions(&mut self) -> bool {
         let mut worked = false;
         let mut at = 0;
@@ -95,7 +95,7 @@ impl VerbsEngine {
                 connection.is_busy = connection.has_work();
                 connection.is_busy
             });
-            // An ended connection has taken itself out of the list.
+            // A connection that has ended is no longer in the list.
             match self.busy.get(at) {
                 Some(found) if *found == key && !stays => drop(self.busy.swap_remove(at)),
                 Some(found) if *found == key => at += 1,
@@ -105,15 +105,16 @@ impl VerbsEngine {
         worked
     }
 
-    /// Takes completions of one queue pair; ends it if one failed, or if it was only waiting for
-    /// them.
+    /// Takes completions of one queue pair; ends the queue pair if a request failed, or if the pair
+    /// only waited for its last completions.
     fn take_completions_of(&mut self, key: Key) -> bool {
         let worked = self.drain(key);
         let Some(connection) = self.qps.get_mut(key) else { return worked };
         if connection.fault.is_some() {
             self.end(key, DisconnectReason::PeerClosed);
         } else if std::mem::take(&mut connection.is_broken) {
-            // Mostly because the peer has left, which the connection manager is about to tell.
+            // Mostly because the peer has closed the connection, which the connection manager is
+            // about to report.
             self.timers.at(Instant::now() + BROKEN_PATIENCE, Due::linger(key));
             self.take_happenings();
         } else if connection.closing.is_some() && connection.sends.is_empty() {
@@ -141,12 +142,12 @@ impl VerbsEngine {
         worked
     }
 
-    /// The end of a connection: what has completed is told, what has not is flushed, then it is
-    /// gone. The known fault, if there is one, is the reason.
+    /// Ends a connection: reports what has completed, flushes what has not, then drops the
+    /// connection. A known fault is the reason.
     pub(super) fn end(&mut self, key: Key, reason: DisconnectReason) {
         let Some(connection) = self.qps.get(key) else { return };
         connection.queue.id().disconnect();
-        // What a broken queue pair still has to say is bounded by its depths.
+        // The depths of a broken queue pair bound the completions that it still reports.
         for _ in 0..DRAINS_MAX {
             if !self.drain(key) {
                 break;
@@ -158,7 +159,7 @@ impl VerbsEngine {
         self.events.push(Event::Disconnected { qp: qp_of(key), reason });
     }
 
-    /// The owner wants the end: at once, or when what is posted has left.
+    /// Ends the connection as the owner asked: at once, or when the posted sends have left.
     pub(super) fn say_goodbye(&mut self, key: Key) {
         let Some(connection) = self.qps.get_mut(key) else { return };
         if connection.closing.is_some() {
@@ -175,7 +176,7 @@ impl VerbsEngine {
 }
 
 impl Connection {
-    /// What the device is to do, and what that took of the ring.
+    /// The device's form of an operation, and the bytes that the payload took in the ring.
     fn work(&mut self, operation: &Operation<'_>) -> Result<(Work, u64), PostError> {
         let remote = |rkey: Rkey, address: u64, len: u64| {
             let end = address.checked_add(len);
@@ -230,7 +231,7 @@ impl Connection {
         if self.ring.is_none() {
             self.ring = Ring::new(self.queue.domain());
         }
-        // Without memory for a ring there is no room, now and later: the owner gives up in time.
+        // Without memory for a ring there never is room: the owner gives up in time.
         self.ring.as_mut().and_then(|ring| ring.put(bytes)).ok_or(PostError::QueueFull)
     }
 
@@ -240,11 +241,12 @@ impl Connection {
         }
     }
 
-    /// Tells of one completion, and of the unsignaled requests in front of it.
+    /// Reports one completion, and the unsignaled requests in front of it.
     fn ended(&mut self, one: Ended, qp: QpId, events: &mut Vec<Event>) {
         if one.id & RECEIVE != 0 {
             let Some(wr_id) = self.receives.pop_named(one.id & !RECEIVE) else {
-                // Nobody knows whose bytes came: nothing of the connection counts any more.
+                // No receive has this number, so the bytes cannot be credited: the whole connection
+                // ends.
                 self.fault.get_or_insert(DisconnectReason::HostIo { errno: libc::EIO });
                 return;
             };
@@ -268,13 +270,13 @@ impl Connection {
         }
     }
 
-    /// What a state of the device's means, and for the connection.
+    /// The status of a completion in our terms; a failure also sets the fault of the connection.
     fn judge(&mut self, status: i32, is_receive: bool) -> WcStatus {
         if status == SUCCESS {
             return WcStatus::Success;
         }
         let (status, fault) = meaning(status, is_receive);
-        // The first failure says why; what follows is only flushed.
+        // The first failure gives the reason; the requests behind it are only flushed.
         match fault {
             Some(fault) => drop(self.fault.get_or_insert(fault)),
             None => self.is_broken = true,
@@ -282,7 +284,7 @@ impl Connection {
         status
     }
 
-    /// Everything that is still posted ends unfinished.
+    /// Ends everything that is still posted as flushed.
     pub(super) fn flush(&mut self, qp: QpId, events: &mut Vec<Event>) {
         let flushed = |wr_id, opcode| {
             Event::Completion(WorkCompletion::new(qp, wr_id, opcode, WcStatus::Flushed, 0))
@@ -296,10 +298,11 @@ impl Connection {
     }
 }
 
-/// A state of a completion, in our words, and why the connection ends, if it says so.
+/// Our status for a completion status of the device, and the reason for the end of the connection,
+/// if the status gives one.
 fn meaning(status: i32, is_receive: bool) -> (WcStatus, Option<DisconnectReason>) {
     use DisconnectReason::{HostIo, LocalFault, PeerTerminated, PeerViolation};
-    // Which of its memory the peer meant, and what was wrong with it, no adapter tells.
+    // No adapter reports which of its memory the peer meant, or what was wrong with the request.
     let code = |layer, etype, code| TerminateCode { layer, etype, code };
     let (status, fault) = match status {
         LOCAL_LENGTH if is_receive => {
@@ -337,16 +340,16 @@ fn len_of(operation: &Operation<'_>) -> u32 {
 
 /// Set in the number of a receive.
 const RECEIVE: u64 = 1 << 63;
-/// Completions of one queue pair before the next has its turn, in batches.
+/// Batches of completions that one queue pair may take before the next has its turn.
 const BATCHES_PER_ROUND: u32 = 4;
-/// Shares of completions that a queue pair of the greatest depth can have.
+/// Shares of completions that a queue pair of the greatest depth can hold.
 const DRAINS_MAX: usize = 2 * QUEUE_DEPTH_MAX as usize / BATCH + 1;
-/// How long the connection manager may take to tell why a queue pair broke.
+/// How long the connection manager may take to report why a queue pair broke.
 const BROKEN_PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
 /// How long sends may still leave after the owner has asked for the end.
 const LINGER: std::time::Duration = std::time::Duration::from_secs(2);
 
-// States of a completion (ibv_poll_cq(3)).
+// Statuses of a completion (ibv_poll_cq(3)).
 const SUCCESS: i32 = 0;
 const LOCAL_LENGTH: i32 = 1;
 const LOCAL_OPERATION: i32 = 2;
@@ -359,7 +362,7 @@ const REMOTE_OPERATION: i32 = 11;
 const RETRIES_EXCEEDED: i32 = 12;
 const RECEIVER_NOT_READY: i32 = 13;
 
-// Codes of RFC 5040 §4.8 and RFC 5041 §8.2, for the nearest thing that an adapter tells.
+// Codes of RFC 5040 §4.8 and RFC 5041 §8.2 that are nearest to what an adapter reports.
 const UNSPECIFIED: u8 = 0xff;
 const NO_BUFFER: u8 = 2;
 const MESSAGE_TOO_LONG: u8 = 5;
@@ -369,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_of_a_completion_has_one_meaning() {
+    fn each_completion_status_has_one_meaning() {
         let status = |state, is_receive| meaning(state, is_receive).0;
         assert_eq!(status(REMOTE_ACCESS, false), WcStatus::RemoteAccess);
         assert_eq!(status(REMOTE_OPERATION, false), WcStatus::RemoteOperation);
@@ -380,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_says_nothing_of_why() {
+    fn a_flushed_completion_gives_no_reason() {
         assert_eq!(meaning(FLUSHED, true), (WcStatus::Flushed, None));
         let (_, refused) = meaning(REMOTE_ACCESS, false);
         assert!(matches!(refused, Some(DisconnectReason::PeerTerminated(_))));

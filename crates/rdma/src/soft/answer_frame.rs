@@ -1,4 +1,4 @@
-//! From an executed request to the frames of its answer.
+//! Frames the answers to executed requests.
 
 use std::convert::Infallible;
 
@@ -13,16 +13,16 @@ use super::responder::{Request, RequestKind};
 use super::scope::{Scope, Step};
 use crate::verbs::Access;
 
-/// What came of framing a part of a read.
+/// The outcome of framing a part of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Segment {
     /// A segment with so much payload.
     Framed { payload: usize, last: bool },
-    /// Nothing before TCP has taken what is queued.
+    /// No segment: no room before TCP has taken queued bytes.
     NoRoom,
-    /// Nothing now: another message is not complete.
+    /// No segment now: another message is not complete.
     Later,
-    /// Nothing: a worker has to fetch the bytes.
+    /// No segment: a worker has to fetch the bytes.
     WouldBlock,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn answer(scope: &mut Scope<'_>, request: &Request, result: u64) -> S
     if Planted::ForgetsAFullBuffer.is_here() && scope.transmit.room() < ANSWER_MAX {
         return Step::Rest;
     }
-    // Nobody but TCP makes room, so whoever waits for it has to be asked again after a send.
+    // Only TCP makes room, so an answer that found none has to be tried again after a send.
     let Some(out) = scope.transmit.room_of(ANSWER_MAX, copied) else { return Step::Full };
     let stream = &mut *scope.stream;
     let framed: Result<usize, FrameError<Infallible>> = match request.kind {
@@ -46,8 +46,9 @@ pub(super) fn answer(scope: &mut Scope<'_>, request: &Request, result: u64) -> S
             stream.frame_verify_response(out, &hash.to_be_bytes())
         }
     };
-    // Answers are framed in the order the stream machine saw the requests, and it is the front
-    // one's turn: what can be in the way is a message of ours that is not complete yet.
+    // Answers are framed in the order in which the stream machine saw the requests, and this is the
+    // answer to the front request: only a message of ours that is not complete yet can be in the
+    // way.
     match framed {
         Ok(size) => {
             scope.transmit.commit(size);
@@ -109,5 +110,5 @@ enum FillError {
     Medium(MediumError),
 }
 
-/// No answer but a read's is longer, markers included.
+/// An upper bound of every answer but a read's, markers included.
 const ANSWER_MAX: usize = 128;

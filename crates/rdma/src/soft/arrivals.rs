@@ -1,4 +1,4 @@
-//! Connections that come in, until their request is with the owner or with another engine.
+//! Incoming connections, until the owner or another engine has their request.
 //!
 //! ```text
 //!   accept(2) --> half open --> asked --> accept, reject        (`connections`)
@@ -6,7 +6,7 @@
 //!                                +----------> asked, at another engine
 //! ```
 //!
-//! Spec: RFC 5044 §7.1.2 (who dials speaks first).
+//! Spec: RFC 5044 §7.1.2 (the initiator speaks first).
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -37,7 +37,8 @@ impl SoftEngine {
                 }
                 Ok(None) => return,
                 Err(errno) => {
-                    // Out of descriptors, most likely: give those that close a chance.
+                    // Most likely the process has no descriptors left: wait until connections that
+                    // close give some back.
                     warn!(%errno, "cannot accept connections; raise the limit of open files");
                     self.watch_listener(index, Interest::NONE);
                     self.timers.at(Instant::now() + ACCEPT_PAUSE, Due::Accept { index });
@@ -47,7 +48,7 @@ impl SoftEngine {
         }
     }
 
-    /// Tells epoll whether to report what waits at a listener.
+    /// Tells epoll whether to report connections that wait at a listener.
     pub(super) fn watch_listener(&self, index: u32, interest: Interest) {
         let listener = usize::try_from(index).ok();
         let listener = listener.and_then(|index| self.connections.listeners.get(index));
@@ -66,7 +67,8 @@ impl SoftEngine {
         if let Some(hook) = &self.context.hook {
             hook.opened(number, local, peer, false);
         }
-        // Who dials speaks first, so its request may be here: then it is never half open.
+        // The initiator speaks first, so its request may have arrived: then the connection is never
+        // half open.
         self.advance_incoming(key.index);
     }
 
@@ -123,7 +125,7 @@ impl SoftEngine {
         }
     }
 
-    /// Forgets the deadlines of those that did not live to see them.
+    /// Removes the deadlines of connections that ended before them.
     fn sweep_timers(&mut self) {
         let Self { connections, qps, timers, .. } = self;
         let living = connections.incoming.len() + connections.lingering.len() + qps.len();
@@ -144,7 +146,7 @@ impl SoftEngine {
         });
     }
 
-    /// An incoming connection has something to say.
+    /// Reads from an incoming connection that is readable.
     pub(super) fn advance_incoming(&mut self, index: u32) -> bool {
         let Some((key, incoming)) = self.connections.incoming.at(index) else { return false };
         match incoming.advance(self.context.hook.as_deref()) {
@@ -174,9 +176,9 @@ impl SoftEngine {
 
 /// Connections taken off one listener in a round.
 const ACCEPTS_PER_ROUND: usize = 16;
-/// How long a listener rests from which the host cannot take a connection.
+/// How long a listener pauses after the host could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Deadlines that a living connection may have in the heap, and those of the dead beyond which
-/// they are swept out.
+/// Deadlines that an open connection may have in the heap; beyond as many, those of ended
+/// connections are removed.
 const TIMERS_PER_LIVING: usize = 4;
 const TIMERS_SPARE: usize = 1024;

@@ -10,9 +10,9 @@
 //!                first byte         next byte
 //! ```
 //!
-//! A long queue is pages of its own, which the host supplies when they are first touched and takes
-//! back when the connection ends. From the allocator they would come so only at first: memory that
-//! was used before it clears, and an idle connection would cost the whole of its queues.
+//! A long queue has pages of its own, which the host supplies when they are first touched and takes
+//! back when the connection ends. The allocator would do so only at first: it clears reused memory,
+//! and an idle connection would then hold the whole of its queues.
 //!
 //! Positions count all bytes that ever went through, so that a work request can remember where
 //! its last byte ends. When the room is too small the queued bytes move to the front; a drained
@@ -38,12 +38,13 @@ impl ByteQueue {
         Self { bytes: Bytes::zeroed(limit), limit, head: 0, tail: 0, head_position: 0 }
     }
 
-    /// The same, with room for `reserve` bytes more once [`ByteQueue::open_reserve`] is called.
+    /// A queue of at most `limit` bytes, with room for `reserve` more once
+    /// [`ByteQueue::open_reserve`] is called.
     pub(super) fn with_reserve(limit: usize, reserve: usize) -> Self {
         Self { limit, ..Self::new(limit + reserve) }
     }
 
-    /// Makes the reserve part of the room, for the last words of a connection.
+    /// Makes the reserve part of the room, for the last bytes of a connection.
     pub(super) fn open_reserve(&mut self) {
         self.limit = self.limit.max(self.bytes.len());
     }
@@ -150,7 +151,7 @@ impl Bytes {
         let mapped = (len >= MAPPED_FROM).then(|| MmapMut::map_anon(len));
         match mapped {
             Some(Ok(pages)) => Self::Mapped(pages),
-            // A process may have only so many mappings.
+            // The number of mappings of a process is limited.
             Some(Err(_)) | None => Self::Allocated(vec![0; len]),
         }
     }
@@ -176,7 +177,8 @@ impl DerefMut for Bytes {
     }
 }
 
-/// A queue of so many bytes is pages of its own: several pages, most of which stay untouched.
+/// A queue of at least this length has pages of its own: several pages, most of which stay
+/// untouched.
 const MAPPED_FROM: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_leave_in_the_order_they_came_whatever_moves() {
+    fn bytes_leave_a_byte_queue_in_the_order_they_entered() {
         let mut queue = ByteQueue::unallocated(7);
         let mut moved = 0;
         let (mut came, mut left) = (0_u8, 0_u8);

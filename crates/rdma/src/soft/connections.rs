@@ -1,4 +1,4 @@
-//! How connections come and go.
+//! Establishes and ends connections.
 //!
 //! ```text
 //!   listen, accept(2)          request            accept
@@ -35,7 +35,7 @@ use crate::verbs::{
     PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpConfig, QpId,
 };
 
-/// Everything that is not a queue pair yet, or no more.
+/// Connections that are not a queue pair yet, or no longer.
 #[derive(Debug)]
 pub(super) struct Connections {
     pub(super) network: Network,
@@ -74,7 +74,7 @@ impl Connections {
         Ok(addr)
     }
 
-    /// Whether something goes on that only epoll tells of.
+    /// Whether a connection is in a state that only epoll reports on.
     pub(super) fn are_busy(&self) -> bool {
         self.incoming.len() + self.lingering.len() + self.dialling > 0
     }
@@ -107,7 +107,7 @@ impl SoftEngine {
         self.insert_up(config, link)
     }
 
-    /// Makes an accepted connection a queue pair.
+    /// Makes a queue pair of an accepted connection.
     fn insert_up(&mut self, config: QpConfig, link: Link) -> Result<QpId, EngineError> {
         let max = self.config.qps_max;
         let phase = Phase::Up(Box::new(link));
@@ -164,7 +164,7 @@ impl SoftEngine {
         Ok(QpId { index: key.index, generation: key.generation })
     }
 
-    /// Puts the socket of a new attempt under watch.
+    /// Has epoll report the socket of a new attempt.
     fn watch_dial(&mut self, key: Key) {
         let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get(key) else { return };
         let token = Token::Qp(key.index);
@@ -176,7 +176,7 @@ impl SoftEngine {
         self.timers.at(dialing.deadline, Due::dial(key));
     }
 
-    /// A dialling connection has something to say.
+    /// Continues a dial whose socket is ready.
     pub(super) fn advance_dial(&mut self, key: Key) -> bool {
         let Some(Qp { phase: Phase::Dialing(dialing), .. }) = self.qps.get_mut(key) else {
             return false;
@@ -203,7 +203,7 @@ impl SoftEngine {
         true
     }
 
-    /// The peer has accepted.
+    /// The peer has accepted: the queue pair is established.
     fn dialled(&mut self, key: Key, agreement: Agreement, early: &[u8]) {
         let Some(qp) = self.qps.get_mut(key) else { return };
         let placeholder = Phase::Draining(DisconnectReason::Local);
@@ -211,8 +211,9 @@ impl SoftEngine {
         let private_data = dialing.peer_private_data();
         let mut link = Link::new(dialing.socket, dialing.number, agreement);
         link.residue.push(early, &mut self.context.stats.bytes_copied);
-        // RFC 5044 §7.1.2: the acceptor may not speak before it has heard us. A peer of our own
-        // kind hears us at once; others get what was agreed, or our first request.
+        // RFC 5044 §7.1.2: the acceptor may not send before it has received a frame of ours. A peer
+        // with our profile gets a frame at once; other peers get what was agreed, or our first
+        // request.
         if agreement.ready.is_some() || agreement.is_extended() {
             link.frame_kick(&mut self.context);
         }
@@ -235,7 +236,7 @@ impl SoftEngine {
         self.context.events.push(Event::ConnectFailed { qp, reason, private_data });
     }
 
-    /// Does what is due.
+    /// Handles the deadlines that have come.
     pub(super) fn fire_timers(&mut self) -> bool {
         let now = Instant::now();
         let mut worked = false;

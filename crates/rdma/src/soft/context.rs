@@ -1,4 +1,4 @@
-//! What all queue pairs of one engine share. One thread uses it: nothing here is locked.
+//! State that all queue pairs of an engine share. A single thread uses it: nothing here is locked.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ pub(super) struct Context {
     pub(super) regions: Regions,
     pub(super) workers: Workers,
     pub(super) poller: Poller,
-    /// Not yet given to the owner.
+    /// Events that the owner has not polled yet.
     pub(super) events: Vec<Event>,
     pub(super) stats: EngineStats,
     /// Where every socket is received into; stays in the processor's second-level cache.
     pub(super) bounce: Vec<u8>,
     pub(super) hook: Option<Arc<dyn WireHook>>,
-    /// How many rounds there were, and begins anew from zero.
+    /// Number of the current round; wraps to zero.
     pub(super) round: u32,
 }

@@ -1,4 +1,5 @@
-//! One queue pair's operations that may block: what a worker runs and what collects meanwhile.
+//! The operations of a queue pair that may block: the batch that a worker runs and the batch that
+//! collects meanwhile.
 //!
 //! ```text
 //!              push                  submit (engine, when no batch is running)
@@ -9,8 +10,8 @@
 //!                                      returned, nothing collecting
 //! ```
 //!
-//! Once anything is deferred, everything the peer sends later queues behind it, so that the
-//! order of operations is the peer's whatever medium they touch.
+//! Once an operation is deferred, everything the peer sends later queues behind it, so that
+//! operations keep the order of the peer whatever medium they touch.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub(super) struct Deferral {
     key: Key,
     collecting: Option<Box<Batch>>,
     spare: Option<Box<Batch>>,
-    /// What is taken back of the batch that a worker has.
+    /// Marks what is withdrawn of the batch that a worker has.
     running: Option<Arc<Withdrawn>>,
 }
 
@@ -80,7 +81,7 @@ impl Deferral {
         self.push(tag, medium, offset, len, work, after);
     }
 
-    /// Appends something that only keeps its place in the order.
+    /// Appends an entry that only keeps its place in the order.
     pub(super) fn push_mark(&mut self, after: After) {
         self.append(None, Work::Nothing, after);
     }
@@ -105,15 +106,15 @@ impl Deferral {
         Some(batch)
     }
 
-    /// A batch came back and was dealt with.
+    /// Takes back the memory of a batch whose results were applied.
     pub(super) fn returned(&mut self, mut batch: Box<Batch>) {
         self.running = None;
         batch.clear();
         self.spare = Some(batch);
     }
 
-    /// Drops the collected operations from the first that uses `tag` on; says whether there was
-    /// one. They had not begun, and now never will.
+    /// Drops the collected operations from the first that uses `tag` on; returns whether there was
+    /// one. These operations had not begun, and never will.
     pub(super) fn cut_at(&mut self, tag: u32) -> bool {
         let Some(batch) = &mut self.collecting else { return false };
         let uses = |deferred: &Deferred| deferred.target.as_ref().is_some_and(|t| t.tag == tag);
@@ -122,14 +123,14 @@ impl Deferral {
         true
     }
 
-    /// Nothing more begins on a region that a worker's batch works on.
+    /// Withdraws the operations on a region from the batch that a worker has.
     pub(super) fn withdraw(&self, tag: u32) {
         if let Some(running) = &self.running {
             running.region(tag);
         }
     }
 
-    /// Drops everything that has not begun, of what a worker has as well.
+    /// Drops everything that has not begun, also in the batch that a worker has.
     pub(super) fn forget(&mut self) {
         self.collecting = None;
         if let Some(running) = &self.running {

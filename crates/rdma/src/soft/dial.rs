@@ -1,4 +1,5 @@
-//! An outgoing connection until it is established: TCP, then MPA, in as many ways as it takes.
+//! An outgoing connection until it is established: TCP, then MPA, in one form of start-up after
+//! another.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use super::socket::{ByteStream as _, Network, Socket, Transfer};
 use crate::verbs::{ConnectFailure, QpConfig, WireHook};
 
-/// See the module. What is tried after what is for [`Dial`] to know.
+/// See the module. [`Dial`] decides the order of the attempts.
 #[derive(Debug)]
 pub(super) struct Dialing {
     route: Route,
@@ -23,7 +24,7 @@ pub(super) struct Dialing {
     pub(super) deadline: Instant,
 }
 
-/// Where to, and what is wanted of the connection.
+/// The address, and the wanted properties of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     pub(super) network: Network,
@@ -33,16 +34,17 @@ pub(super) struct Route {
     pub(super) silence_max: Option<Duration>,
 }
 
-/// What became of an attempt so far.
+/// The state of an attempt.
 #[derive(Debug)]
 pub(super) enum Dialled {
-    /// It goes on; epoll is to report readability instead of writability if `connected` is new.
+    /// The attempt goes on; epoll is to report readability instead of writability if `connected` is
+    /// new.
     Pending { just_connected: bool },
-    /// The connection is agreed on. `early` are bytes behind the answer.
+    /// Both ends agree. `early` are bytes behind the answer.
     Agreed { agreement: Agreement, early: Vec<u8> },
-    /// This attempt failed and another way is worth trying.
+    /// This attempt failed, and another form of start-up is worth trying.
     Again(Attempt),
-    /// All is over.
+    /// The dial has failed for good.
     Failed(ConnectFailure),
 }
 
@@ -80,12 +82,12 @@ impl Dialing {
         Ok(())
     }
 
-    /// The peer's private data, whatever it answered.
+    /// The private data of the peer, whatever its answer was.
     pub(super) fn peer_private_data(&self) -> Vec<u8> {
         self.machine.private_data().to_vec()
     }
 
-    /// The socket has something to say.
+    /// Continues the attempt when its socket is ready.
     pub(super) fn advance(&mut self, hook: Option<&dyn WireHook>) -> Dialled {
         if !self.connected {
             return match self.socket.error() {
@@ -118,13 +120,13 @@ impl Dialing {
         }
     }
 
-    /// Time is over, if it is.
+    /// The failure, if the time is over.
     pub(super) fn expire(&self, now: Instant) -> Option<ConnectFailure> {
         (now >= self.deadline).then_some(ConnectFailure::PeerSilent)
     }
 
     fn failed(&mut self, error: &MpaError, hook: Option<&dyn WireHook>) -> Dialled {
-        // A last word, if the machine has one.
+        // The state machine may have a last message to send.
         self.transmit(hook);
         match self.order.after(error) {
             Some(attempt) => Dialled::Again(attempt),
@@ -138,8 +140,8 @@ impl Dialing {
     }
 
     fn transmit(&mut self, hook: Option<&dyn WireHook>) {
-        // A fresh connection takes far more than one frame at once; if it is lost already,
-        // receiving will say so.
+        // A fresh connection takes far more than one frame at once; if the connection is lost
+        // already, the next receive reports that.
         if let Some(bytes) = self.machine.poll_transmit()
             && let Transfer::Bytes(len) = self.socket.send(&bytes, false)
             && let Some(hook) = hook
@@ -149,7 +151,7 @@ impl Dialing {
     }
 }
 
-/// What we want of a connection, in iwarp's words.
+/// Our wishes for a connection, in the terms of `iwarp`.
 pub(super) fn start_config(network: Network, config: &QpConfig, timeout: Duration) -> StartConfig {
     let flags = ProfileFlags::FLUSH
         | ProfileFlags::VERIFY
@@ -170,5 +172,5 @@ fn host_io(errno: Errno) -> ConnectFailure {
     ConnectFailure::HostIo { errno: errno.raw_os_error() }
 }
 
-/// A reply frame is shorter.
+/// Upper bound of a reply frame.
 const ANSWER_MAX: usize = 1024;

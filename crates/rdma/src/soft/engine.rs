@@ -32,7 +32,7 @@ use crate::verbs::{
 pub(super) struct SoftEngine {
     pub(super) config: EngineConfig,
     pub(super) qps: Table<Qp>,
-    /// Places of the queue pairs that are up.
+    /// Places of the established queue pairs.
     pub(super) active: Vec<u32>,
     /// Queue pairs that have something to transmit.
     pub(super) dirty: Vec<Key>,
@@ -172,8 +172,8 @@ impl Engine for SoftEngine {
             owner.deferral.withdraw(rkey.0);
         }
         if owner.deferral.cut_at(rkey.0) {
-            // What the peer had queued for the region will not happen, and neither will what
-            // came after it: the peer must not go on as if it had.
+            // Operations that the peer had queued for the region will not be carried out, nor will
+            // those behind them: the peer must not continue as if they had been.
             let refused = super::fault::Fault::RefusedLater(iwarp::Protection::PeerStag);
             self.end(key, End::Fault(refused));
         }

@@ -1,4 +1,5 @@
-//! How a connection ends: the peer is told, the owner gets everything back, the last bytes leave.
+//! Ends a connection: the peer gets a Terminate or the queued bytes, the owner gets every request
+//! back, the socket closes.
 //!
 //! ```text
 //!   Up --end--> flush: requests, receives --> (a worker's last batch) --> Disconnected
@@ -24,7 +25,7 @@ use crate::common::timers::Due;
 use crate::verbs::{DisconnectReason, Event, TerminateCode, WcStatus};
 
 impl SoftEngine {
-    /// Ends a connection for good: tells the peer, flushes, lets go.
+    /// Ends a connection for good: tells the peer, flushes, drops the link.
     pub(super) fn end(&mut self, key: Key, end: End) {
         let Some(qp) = self.qps.get_mut(key) else { return };
         let placeholder = Phase::Draining(DisconnectReason::Local);
@@ -70,7 +71,7 @@ impl SoftEngine {
         self.flush(key, reason, status);
     }
 
-    /// Completes everything, and the queue pair itself unless a worker is still at it.
+    /// Completes all requests, and the queue pair itself unless a worker still has its batch.
     fn flush(&mut self, key: Key, reason: DisconnectReason, status: WcStatus) {
         let Some(qp) = self.qps.get_mut(key) else { return };
         let id = qp.id();
@@ -84,7 +85,7 @@ impl SoftEngine {
         }
     }
 
-    /// The last batch of a queue pair that is over has come back, or there was none.
+    /// Reports the end of a queue pair whose last batch has come back, or that had none.
     pub(super) fn drained(&mut self, key: Key) {
         let Some(qp) = self.qps.remove(key) else { return };
         self.context.regions.drop_all(qp.id());
@@ -98,7 +99,7 @@ impl SoftEngine {
         socket.unwatch(&self.context.poller);
         let linger = Linger::new(socket, number, transmit);
         let Some(key) = self.connections.lingering.insert_with(|_| linger) else {
-            // Too many at once: this one is closed as it is.
+            // Too many connections are closing at once: this one is closed without its last bytes.
             self.closed(number);
             return;
         };
@@ -115,7 +116,7 @@ impl SoftEngine {
         self.timers.at(Instant::now() + LINGER_TIMEOUT, Due::linger(key));
     }
 
-    /// Sends and drops what goes; `false`: the connection is closed.
+    /// Sends, and drops input; `false`: the connection is closed.
     fn step_linger(&mut self, key: Key) -> bool {
         let Some(linger) = self.connections.lingering.get_mut(key) else { return false };
         let (hook, number) = (self.context.hook.clone(), linger.number);
@@ -161,7 +162,8 @@ fn status_of(code: TerminateCode) -> WcStatus {
     }
 }
 
-/// Connections that say goodbye at once; each keeps its socket and what it could not send yet.
+/// Connections that close gracefully at once; each keeps its socket and the bytes it could not send
+/// yet.
 pub(super) const LINGER_MAX: u32 = 256;
-/// How long a goodbye may take.
+/// How long a graceful close may take.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);

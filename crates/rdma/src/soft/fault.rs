@@ -1,4 +1,4 @@
-//! Why a queue pair ends from inside, and what the peer and the owner are told.
+//! The faults that end a queue pair from inside, and what the peer and the owner learn of them.
 //!
 //! Spec: RFC 5040 §4.8, RFC 5041 §7.2; draft-talpey-rdma-commit-01 adds no codes of its own.
 
@@ -15,18 +15,18 @@ use crate::verbs::{DisconnectReason, WcStatus};
 pub(super) enum Fault {
     /// The peer broke the protocol.
     Stream(StreamError),
-    /// The peer may not do what the frame at hand asks.
+    /// The peer has no right to what the frame at hand asks.
     Refused(Protection),
-    /// The peer may not do what it asked in an earlier frame.
+    /// The peer had no right to what an earlier frame asked.
     RefusedLater(Protection),
-    /// The peer may do it, and our medium failed.
+    /// The peer had the right, and our medium failed.
     Medium(MediumError),
     /// The memory of one of our own requests or receives is gone or failed.
     Local(WcStatus),
 }
 
 impl Fault {
-    /// What to tell the peer, and about which frame.
+    /// The cause to send to the peer, and the frame it concerns.
     pub(super) fn cause(&self, stream: &Stream) -> (Cause, SegmentContext) {
         match *self {
             Self::Stream(error) => (error.into(), stream.segment_context()),
@@ -37,7 +37,7 @@ impl Fault {
         }
     }
 
-    /// What to tell the owner, given the code the peer was told.
+    /// The reason for the owner, given the code that the peer gets.
     pub(super) fn reason(&self, code: crate::verbs::TerminateCode) -> DisconnectReason {
         match self {
             Self::Stream(_) | Self::Refused(_) | Self::RefusedLater(_) => {
@@ -81,7 +81,7 @@ impl From<Failure> for Fault {
             Failure::Medium(error) => Self::Medium(error),
             Failure::HashDiffers => Self::RefusedLater(Protection::PeerHashMismatch),
             Failure::Panicked => Self::Local(WcStatus::LocalMedia),
-            // The peer must not go on as if it had happened.
+            // The peer must not continue as if the operation had been carried out.
             Failure::Withdrawn => Self::RefusedLater(Protection::PeerStag),
             Failure::Stopped => Self::Local(WcStatus::Flushed),
         }

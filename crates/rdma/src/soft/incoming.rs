@@ -1,4 +1,4 @@
-//! An incoming connection until the owner has answered it. Little is spent on it.
+//! An incoming connection until the owner has answered its request. It costs little memory.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -17,21 +17,21 @@ pub(super) struct Incoming {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
     machine: Responder,
-    /// What came so far, at most one request frame: the answer is worked out from it with the
-    /// configuration that the owner gives when it accepts.
+    /// The bytes received so far, at most one request frame: the answer depends on the frame and on
+    /// the configuration that the owner gives when it accepts.
     request: Vec<u8>,
-    /// The owner was asked.
+    /// The owner has the request.
     pub(super) asked: bool,
 }
 
-/// What became of the request so far.
+/// The state of the request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Asked {
-    /// Nothing new.
+    /// No change.
     Pending,
-    /// The owner is to be asked; what the peer said.
+    /// The owner is to decide; the private data of the peer.
     Ask(Vec<u8>),
-    /// Close it.
+    /// The connection is to be closed.
     Over,
 }
 
@@ -43,7 +43,7 @@ impl Incoming {
         Some(Self { socket, number, local, peer, machine, request, asked: false })
     }
 
-    /// The socket has something to say.
+    /// Reads from the socket when it is ready.
     pub(super) fn advance(&mut self, hook: Option<&dyn WireHook>) -> Asked {
         let mut bytes = [0; REQUEST_MAX];
         match self.socket.receive_shown(&mut bytes, hook, self.number) {
@@ -64,13 +64,13 @@ impl Incoming {
         }
     }
 
-    /// Time is over, if it is.
+    /// Whether the time is over.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         self.machine.handle_timeout(now);
         self.machine.outcome().is_some()
     }
 
-    /// Says yes: the agreement and the reply to send.
+    /// Accepts: returns the agreement and the reply to send.
     pub(super) fn accept(
         &self,
         start: StartConfig,
@@ -82,9 +82,9 @@ impl Incoming {
         Ok((agreement, machine.poll_transmit().unwrap_or_default()))
     }
 
-    /// Says no.
+    /// Rejects the request.
     pub(super) fn reject(mut self, private_data: &[u8]) -> (Socket, u64, Vec<u8>) {
-        // A refusal whose reason is too long is still a refusal.
+        // A rejection whose private data is too long is still sent, without it.
         if self.machine.reject(private_data).is_err() {
             let _ = self.machine.reject(&[]);
         }

@@ -1,4 +1,4 @@
-//! Random steering tags: what a peer has not been told, it cannot guess.
+//! Random steering tags: a peer cannot guess a tag that it was not told.
 //!
 //! All 32 bits are random (RFC 5040 §8.1.1 asks for sparse and unpredictable tags). They are drawn
 //! from the host in batches, as a system call costs more than a whole registration.
@@ -24,7 +24,7 @@ impl KeySource {
             }
             let tag = self.drawn.get_mut(self.used..self.used + TAG_BYTES)?;
             let value = u32::from_be_bytes(<[u8; TAG_BYTES]>::try_from(&*tag).ok()?);
-            // A tag given out must not lie about in memory to be found there.
+            // A tag that was given out must not stay in memory, where an attacker could read it.
             tag.fill(0);
             self.used += TAG_BYTES;
             if value > RESERVED_MAX {

@@ -1,7 +1,8 @@
-//! A connection that says goodbye: the last bytes leave, then we wait for the peer to close.
+//! A connection that closes gracefully: the last bytes leave, then this end waits for the peer to
+//! close.
 //!
-//! Closing at once while bytes of the peer's are unread would make TCP reset the connection, and
-//! the reset could overtake our last words. So input is read and dropped for a bounded time.
+//! Closing at once while input is unread would make TCP reset the connection, and the reset could
+//! overtake our last bytes. So this end reads and drops input for a bounded time.
 
 use super::byte_queue::ByteQueue;
 use super::socket::{ByteStream as _, Socket, Transfer};
@@ -18,12 +19,12 @@ pub(super) struct Linger {
 
 impl Linger {
     pub(super) fn new(mut socket: Socket, number: u64, transmit: ByteQueue) -> Self {
-        // What is there already is looked for in the first step.
+        // The first step looks for input that is there already.
         socket.rest(Interest::READ);
         Self { socket, number, transmit, finished: false }
     }
 
-    /// Sends and drops what it can. `false`: over. `sent` sees what went.
+    /// Sends, and drops input. `false`: the connection is over. `sent` sees the bytes that left.
     pub(super) fn advance(&mut self, waste: &mut [u8], mut sent: impl FnMut(&[u8])) -> bool {
         while !self.transmit.is_empty() {
             let queued = self.transmit.queued();
@@ -40,11 +41,11 @@ impl Linger {
             self.socket.finish();
             self.finished = true;
         }
-        // One buffer per call: a peer that talks on gets no more of our time than others.
+        // One buffer per call: a peer that keeps sending gets no more of our time than others.
         matches!(self.socket.receive(waste), Transfer::Bytes(_) | Transfer::Blocked)
     }
 
-    /// Whether there are bytes that TCP did not take yet.
+    /// Whether bytes are left that TCP did not take yet.
     pub(super) fn is_sending(&self) -> bool {
         !self.transmit.is_empty()
     }

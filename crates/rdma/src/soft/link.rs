@@ -26,25 +26,27 @@ pub(super) struct Link {
     pub(super) stream: Stream,
     pub(super) transmit: ByteQueue,
     steps: Steps,
-    /// Bytes received and not taken yet: a frame's beginning, or what came while parked.
+    /// Bytes received and not parsed yet: the beginning of a frame, or input that came while the
+    /// queue pair was parked.
     pub(super) residue: ByteQueue,
     /// The owner knows that the connection is up.
     pub(super) announced: bool,
-    /// TCP takes nothing for now; epoll tells when it does.
+    /// TCP takes no bytes for now; epoll reports when it does.
     pub(super) blocked: bool,
-    /// No more input is taken until a worker has caught up.
+    /// The engine takes no more input of this queue pair until a worker has caught up.
     pub(super) parked: bool,
     kick: Kick,
 }
 
-/// siw, as responder, can miss the first frame after its reply: it then needs another to wake up.
+/// Wakes siw: as responder siw can miss the first frame after its reply, and needs another to go
+/// on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kick {
-    /// Not our part, or the peer was heard.
+    /// This end is not the initiator or needs no kick, or the peer was heard.
     Never,
-    /// We have sent nothing yet.
+    /// This end has sent nothing yet.
     Armed,
-    /// Sent; kick again when nothing was heard until then.
+    /// Sent; kick again if the peer was not heard by then.
     Due { at: Instant, interval: Duration },
 }
 
@@ -52,7 +54,7 @@ impl Link {
     pub(super) fn new(mut socket: Socket, number: u64, agreement: Agreement) -> Self {
         socket.rise();
         let initiator = agreement.role == Role::Initiator;
-        // A peer of our own kind misses nothing.
+        // A peer with our profile misses no frame.
         let needs_kick = initiator && !agreement.is_extended();
         let kick = if needs_kick { Kick::Armed } else { Kick::Never };
         let emss = socket.segment_size().unwrap_or(SEGMENT_DEFAULT);
@@ -64,7 +66,7 @@ impl Link {
             steps: Steps::of(&agreement),
             stream,
             transmit: ByteQueue::with_reserve(TRANSMIT_LEN, TERMINATE_ROOM),
-            // When TCP first cuts a frame in two is chance, and may be long after the start.
+            // A frame may first arrive in two pieces at any time, long after the start.
             residue: ByteQueue::new(RECEIVE_LEN),
             announced: initiator,
             blocked: false,
@@ -73,13 +75,13 @@ impl Link {
         }
     }
 
-    /// Queues the start-up reply, which goes before every frame.
+    /// Queues the start-up reply, which precedes every frame.
     pub(super) fn queue_reply(&mut self, reply: &[u8], copied: &mut u64) {
         self.transmit.push(reply, copied);
         self.steps.begin_with(reply.len());
     }
 
-    /// Hands TCP what it takes. `Ok(true)`: all went.
+    /// Hands bytes to TCP. `Ok(true)`: TCP took all of them.
     pub(super) fn send(&mut self, context: &mut Context) -> Result<bool, DisconnectReason> {
         while !self.transmit.is_empty() && !self.blocked {
             let queued = self.transmit.queued();
@@ -94,7 +96,7 @@ impl Link {
                     self.steps.took(len, piece.len());
                     self.transmit.consume(len);
                     context.stats.bytes_sent += as_u64(len);
-                    // A short send means that TCP is full: asking again would only say so.
+                    // A short send means that TCP is full: another call would only report the same.
                     self.blocked = !all;
                 }
                 Transfer::Blocked => self.blocked = true,
@@ -106,7 +108,7 @@ impl Link {
         Ok(self.transmit.is_empty())
     }
 
-    /// Receives into `room`. `Ok(None)`: nothing there.
+    /// Receives into `room`. `Ok(None)`: no input.
     pub(super) fn receive(
         &mut self,
         context: &mut Context,
@@ -128,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Why the connection is lost, which epoll has reported.
+    /// The reason for the loss of the connection, which epoll has reported.
     pub(super) fn lost(&self) -> DisconnectReason {
         self.socket.error().map_or_else(lost, |()| DisconnectReason::PeerClosed)
     }
@@ -142,18 +144,18 @@ impl Link {
         self.socket.rest(self.interest())
     }
 
-    /// Tells epoll what to report.
+    /// Tells epoll which readiness to report.
     pub(super) fn watch(&self, context: &Context, key: Key) {
         let interest = self.interest();
         self.socket.rewatch(&context.poller, Token::Qp(key.index), interest);
     }
 
-    /// The peer was heard: it needs no kick any more.
+    /// Notes that the peer was heard: it needs no kick any more.
     pub(super) fn heard(&mut self) {
         self.kick = Kick::Never;
     }
 
-    /// Something was sent: the peer should be heard soon.
+    /// Notes that a frame was sent: the peer should answer soon.
     pub(super) fn arm_kick(&mut self, key: Key, timers: &mut Timers) {
         if self.kick == Kick::Armed {
             self.schedule_kick(key, timers, KICK_FIRST);
@@ -180,8 +182,8 @@ impl Link {
         self.frame_kick(context)
     }
 
-    /// Frames the ready-to-receive message if one was agreed on and has not gone, else an empty
-    /// write: it names no memory and lets the peer know that we are there.
+    /// Frames the ready-to-receive message if one was agreed on and not sent, else an empty write:
+    /// an empty write names no memory, and shows the peer that this end is alive.
     pub(super) fn frame_kick(&mut self, context: &mut Context) -> bool {
         let moved = &mut context.stats.bytes_copied;
         let Some(room) = self.transmit.room_of(KICK_ROOM, moved) else { return false };
@@ -196,7 +198,7 @@ impl Link {
                 context.stats.frames_sent += 1;
                 true
             }
-            // In the middle of another message: that one will wake the peer.
+            // Another message is half framed: its rest will wake the peer.
             Err(_) => false,
         }
     }
@@ -208,14 +210,14 @@ impl Link {
         self.transmit.open_reserve();
         let moved = &mut context.stats.bytes_copied;
         let Some(room) = self.transmit.room_of(TERMINATE_ROOM, moved) else { return };
-        // Refused only before the peer's first frame: then closing has to say it.
+        // Refused only before the first frame of the peer: then closing has to do.
         if let Ok(size) = self.stream.frame_terminate(room, terminate) {
             self.transmit.commit(size);
             context.stats.frames_sent += 1;
         }
     }
 
-    /// What both sides can do.
+    /// The operations that both sides support.
     pub(super) fn capabilities(&self) -> QpCapabilities {
         let Agreement { crc, ird, ord, .. } = self.agreement;
         let offers = self.stream.peer_offers();
@@ -243,20 +245,21 @@ fn as_u64(len: usize) -> u64 {
     u64::try_from(len).expect("a buffer's length fits 64 bits")
 }
 
-// RFC 5044 §8: the stream beneath is lost, which is as near as its codes come.
+// RFC 5044 §8: the stream beneath is lost; no code of the RFC is nearer.
 const GARBLED: DisconnectReason =
     DisconnectReason::PeerViolation(TerminateCode { layer: 2, etype: 0, code: 1 });
-/// What a queue pair hands over in a round before others have a turn: four of the longest frames.
-/// Messages of 64 KiB, each a long frame and a short one, leave by four in a call so; with room
-/// for two, TCP cut a third packet of some 200 bytes from each pair. Touched only as far as used.
+/// Bytes that a queue pair hands over in a round before others have a turn: four of the longest
+/// frames. Four messages of 64 KiB, each a long frame and a short one, leave in a call so; with
+/// room for two, TCP cut a third packet of some 200 bytes from each pair. Pages are touched only as
+/// far as they are used.
 pub(super) const TRANSMIT_LEN: usize = 4 * 65_544 + 4096;
-/// The longest frame and a little: whatever a peer sends, it fits and can be parsed.
+/// The longest frame and a little more: every frame that a peer may send fits and can be parsed.
 pub(super) const RECEIVE_LEN: usize = 65_544 + 4088;
-/// Ethernet's 1500 less IPv4, TCP and timestamps, where the host does not tell.
+/// Ethernet's 1500 less IPv4, TCP and timestamps, for a host that does not report the segment size.
 const SEGMENT_DEFAULT: usize = 1448;
 const KICK_ROOM: usize = 128;
 /// A Terminate with everything it may quote, and markers.
 const TERMINATE_ROOM: usize = 128;
-// siw's series of stalled connections were all revived by one frame after 5 to 20 ms.
+// One frame revived every stalled connection of a series with siw, after 5 to 20 ms.
 const KICK_FIRST: Duration = Duration::from_millis(10);
 const KICK_LAST: Duration = Duration::from_millis(320);

@@ -5,7 +5,7 @@
 //!   engine          the owner's calls, and waiting
 //!   round           one round of work
 //!   connections     listening, dialling, answering: arrivals, newcomers, incoming, dial
-//!   farewell        ending, and saying goodbye: linger
+//!   farewell        ending connections, also gracefully: linger
 //!   qp              one queue pair: both halves and the connection
 //!     link          byte stream, iWARP machine, byte queues
 //!     receive       bytes -> frames -> operations
@@ -13,14 +13,14 @@
 //!     responder     the peer's operations     answer_frame -> frames
 //!     receive_queue posted receives
 //!     deferral      what may block, in order; batch, workers, lanes: where it blocks
-//!     serial        whose the result is
+//!     serial        which request a result belongs to
 //!   regions, keys   memory by steering tag
 //!   socket          the byte streams beneath, and the networks they come from
 //!   token, byte_queue, and those of `common`: the tools
 //! ```
 //!
-//! What happens to a 4 KiB write and its flush: one `recv` into the bounce buffer, CRC, one copy
-//! into the medium, a fence, 24 bytes framed, one `send`. No lock, no allocation.
+//! A 4 KiB write and its flush cost: one `recv` into the bounce buffer, CRC, one copy into the
+//! medium, a fence, 24 bytes framed, one `send`. No lock, no allocation.
 
 mod answer_frame;
 mod arrivals;
@@ -62,7 +62,7 @@ use socket::Network;
 
 use crate::verbs::{Engine, EngineConfig, EngineError, Provider};
 
-/// Software iWARP over TCP. Needs nothing of the machine.
+/// Software iWARP over TCP. Needs no special hardware, module or setting.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftProvider;
 
@@ -79,7 +79,7 @@ impl Provider for SoftProvider {
 /// Software iWARP over unix sockets, for two processes of one host that have no network in common.
 ///
 /// An address names a socket of the host and no port: ends of this provider find only each other, and only
-/// where both run as one user or the one that listens is root's.
+/// if both run as the same user or the listening end runs as root.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnixProvider;
 
@@ -95,8 +95,8 @@ impl Provider for UnixProvider {
 
 /// Software iWARP through memory that two processes of one host share.
 ///
-/// Addresses are as those of [`UnixProvider`]. No call of the system is made while both ends are awake, and
-/// no CRC is computed. A connection takes half a megabyte of memory once it has been used.
+/// Addresses are as those of [`UnixProvider`]. No system call is made while both ends are awake, and no CRC
+/// is computed. A connection takes half a megabyte of memory once it has been used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShmProvider;
 
@@ -110,5 +110,5 @@ impl Provider for ShmProvider {
     }
 }
 
-/// Longest inline payload: what the staging queue of a queue pair takes at once.
+/// Longest inline payload: the room of a queue pair's staging queue.
 const INLINE_MAX: usize = requester::STAGING_LEN;

@@ -1,4 +1,5 @@
-//! Incoming connections until they are answered: bounded, and who makes room for the next.
+//! Incoming connections until they are answered: their number is bounded, and this module chooses
+//! which is dropped for the next.
 //!
 //! ```text
 //!   accept(2) --> half open --whole request--> asked --owner's answer--> (gone from here)
@@ -8,14 +9,14 @@
 //!                   dropped                    dropped
 //! ```
 //!
-//! The oldest goes, not the newest. An honest peer's request is there a round trip after its
-//! connection, most often before the connection is even accepted; to drop it, a flood has to fill
-//! the whole table within that time. Were the newest refused, a table full of silence once per
-//! deadline would keep everybody out.
+//! The oldest is dropped, not the newest. The request of an honest peer arrives a round trip after
+//! its connection, most often before the connection is even accepted; to have it dropped, a flood
+//! must fill the whole table within that time. If the newest were refused, an attacker could keep
+//! everybody out by filling the table with silent connections once per deadline.
 //!
-//! Whoever has asked is about to be answered and is spared, up to half of the places: beyond that
-//! a flood of whole requests that the owner does not answer as fast would leave no place in which
-//! others can speak. Such a flood drops the oldest of those that asked.
+//! A connection that has asked is about to be answered and is spared, up to half of the places.
+//! Beyond that half, a flood of complete requests that the owner answers more slowly would leave no
+//! place in which others can ask. Such a flood drops the oldest of the connections that asked.
 
 use std::collections::VecDeque;
 
@@ -47,7 +48,7 @@ impl Newcomers {
         self.table.len()
     }
 
-    /// Takes one in; `None` when the table is full.
+    /// Inserts a connection; `None` when the table is full.
     pub(super) fn insert(&mut self, incoming: Incoming) -> Option<Key> {
         let key = self.table.insert_with(|_| incoming)?;
         let table = &self.table;
@@ -55,7 +56,7 @@ impl Newcomers {
         Some(key)
     }
 
-    /// Who has to go before another one comes; `None` while there is room.
+    /// The connection to drop before another comes; `None` while there is room.
     pub(super) fn in_the_way(&mut self) -> Option<Key> {
         if !self.table.is_full() {
             return None;
@@ -78,7 +79,7 @@ impl Newcomers {
         self.table.at(index)
     }
 
-    /// The owner is being asked about this one.
+    /// Notes that the owner is being asked about this connection.
     pub(super) fn asks(&mut self, key: Key) {
         let Some(incoming) = self.table.get_mut(key).filter(|incoming| !incoming.asked) else {
             return;
@@ -104,8 +105,8 @@ fn is_asked(table: &Table<Incoming>, key: Key) -> bool {
     table.get(key).is_some_and(|incoming| incoming.asked)
 }
 
-/// Keys in the order they came. One that is not meant any more stays until it is met, or until
-/// there are twice as many as the table has places: a few steps for each that came.
+/// Keys in the order of arrival. A key that is no longer wanted stays until it is met, or until
+/// there are twice as many keys as the table has places: a few steps for each arrival.
 #[derive(Debug, Default)]
 struct Ages {
     keys: VecDeque<Key>,
@@ -135,11 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_meant_any_more_does_not_pile_up() {
+    fn keys_of_dropped_connections_do_not_pile_up() {
         let mut ages = Ages::default();
         let key = |index| Key { index, generation: 0 };
         for index in 0..1000 {
-            // The first one stays, and everybody else is gone when the next comes.
+            // The first key stays wanted, and every other key is unwanted when the next comes.
             ages.note(key(index), 4, |key| key.index == 0);
             assert!(ages.keys.len() <= 8);
         }

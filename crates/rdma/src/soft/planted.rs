@@ -1,22 +1,22 @@
-//! Faults that a test plants, to see that it would find them.
+//! Faults that a test plants to check that it would find them.
 //!
-//! They hold for engines that the planting thread opens and drives.
+//! A planted fault applies to engines that the planting thread opens and drives.
 
 use std::cell::Cell;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Planted {
-    /// What a worker has done counts for the oldest request at work.
+    /// The result of a worker is credited to the oldest request at work.
     CreditsTheOldest,
-    /// Who finds no room for an answer is not asked again.
+    /// An answer that finds no room is not tried again.
     ForgetsAFullBuffer,
-    /// A commit counts for those too who were laid aside while it ran.
+    /// A commit also counts for batches that were laid aside while it ran.
     CommitsForLatecomers,
 }
 
 impl Planted {
-    /// Whether it is planted.
+    /// Whether the fault is planted in this thread.
     pub(super) fn is_here(self) -> bool {
         PLANTED.get() == Some(self)
     }

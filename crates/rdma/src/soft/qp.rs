@@ -35,23 +35,23 @@ pub(super) struct Qp {
     pub(super) dirty: bool,
 }
 
-/// Where the connection stands.
+/// The state of the connection.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// On its way.
+    /// The connection is being dialled.
     Dialing(Box<Dialing>),
-    /// There.
+    /// The connection is established.
     Up(Box<Link>),
-    /// Over, but a worker still has a batch.
+    /// The connection is over, but a worker still has a batch.
     Draining(DisconnectReason),
 }
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
-    /// For a reason found here, which the peer is to be told.
+    /// For a fault found here, which the peer is to be told.
     Fault(Fault),
-    /// For another.
+    /// For another reason.
     Reason(DisconnectReason),
 }
 
@@ -91,7 +91,7 @@ impl Qp {
         }
     }
 
-    /// The halves and what they work on, if the connection is there.
+    /// The halves and the state they work on, if the connection is established.
     pub(super) fn halves<'a>(&'a mut self, context: &'a mut Context) -> Option<Halves<'a>> {
         let id = self.id();
         let Phase::Up(link) = &mut self.phase else { return None };
@@ -109,8 +109,8 @@ impl Qp {
         Some(Halves { scope, receives, requester, responder: &mut self.responder })
     }
 
-    /// Frames what can be framed, hands TCP what it takes, and reports what is done. `true`: call
-    /// again, there is more than one round's share.
+    /// Frames what can be framed, hands bytes to TCP, and reports completions. `true`: call again,
+    /// there is more than the share of one round.
     pub(super) fn transmit(&mut self, context: &mut Context) -> Result<bool, End> {
         let Some(mut halves) = self.halves(context) else { return Ok(false) };
         let more = halves.frame()?;
@@ -128,7 +128,7 @@ impl Qp {
         Ok(more && !blocked)
     }
 
-    /// Gives a worker what has collected, unless it still has a batch.
+    /// Gives a worker the collected batch, unless the worker still has another.
     pub(super) fn submit(&mut self, context: &mut Context) -> Result<(), End> {
         let Some(batch) = self.deferral.take_to_submit() else { return Ok(()) };
         for operation in &batch.operations {
@@ -140,14 +140,14 @@ impl Qp {
         let count = u64::try_from(batch.operations.len()).expect("a batch is bounded");
         context.stats.deferred_operations += count;
         context.workers.submit(batch).map_err(|batch| {
-            // Not one thread could be started: nothing will ever carry this out.
+            // No thread could be started: the batch can never be carried out.
             release(&batch, context);
             self.deferral.returned(batch);
             End::Fault(Fault::Medium(pmem::MediumError::MediaIo(NO_THREAD)))
         })
     }
 
-    /// Deals with a batch that came back.
+    /// Applies the results of a batch that came back.
     pub(super) fn batch_returned(
         &mut self,
         batch: Box<Batch>,
@@ -174,7 +174,7 @@ impl Qp {
     }
 }
 
-/// The parts of an established queue pair, each in its own hand.
+/// The parts of an established queue pair, each borrowed separately.
 #[derive(Debug)]
 pub(super) struct Halves<'a> {
     pub(super) scope: Scope<'a>,
@@ -184,8 +184,8 @@ pub(super) struct Halves<'a> {
 }
 
 impl Halves<'_> {
-    /// Frames messages of both halves in turn while there is something to frame and room for it.
-    /// `true`: there is more, once TCP has taken this.
+    /// Frames messages of both halves in turn while there is a message and room for it. `true`:
+    /// there is more, once TCP has taken these.
     fn frame(&mut self) -> Result<bool, Fault> {
         loop {
             let answers = self.responder.advance(&mut self.scope)?;
@@ -196,7 +196,7 @@ impl Halves<'_> {
         }
     }
 
-    /// Does what has to follow the operations of a batch that succeeded.
+    /// Does what follows the operations of a batch that succeeded.
     fn apply(&mut self, batch: &Batch) -> Result<(), End> {
         for operation in batch.operations.iter().take(batch.succeeded) {
             match operation.after {
@@ -223,7 +223,7 @@ impl Halves<'_> {
     }
 }
 
-/// The operations of a batch have left their regions.
+/// Ends the use of the regions by the operations of a batch.
 fn release(batch: &Batch, context: &mut Context) {
     for operation in &batch.operations {
         if let Some(target) = &operation.target

@@ -1,4 +1,4 @@
-//! Posted receives: where the peer's messages go, in order.
+//! Posted receives: the buffers for the peer's messages, in order.
 //!
 //! Spec: RFC 5041 §5.3 (untagged buffers are consumed in the order of message numbers).
 
@@ -95,7 +95,7 @@ impl ReceiveQueue {
     }
 }
 
-/// What happens once the last segment is placed.
+/// Handles a message whose last segment is placed.
 fn received(scope: &Scope<'_>, posted: &Posted, segment: &SendSegment<'_>, len: u32) -> After {
     let (opcode, status) = (WcOpcode::Recv, WcStatus::Success);
     let completion = WorkCompletion {

@@ -1,4 +1,4 @@
-//! Every region of an engine by its steering tag, and the one check every access passes.
+//! The regions of an engine by steering tag, and the one check that every access passes.
 //!
 //! ```text
 //!             register               deregister, nothing at work
@@ -8,9 +8,8 @@
 //!                           +-------------------> closing -------------+
 //! ```
 //!
-//! A closing region is found by no access any more. Tags lie in a hash table because they are
-//! random; the table hashes by one multiplication, which is safe as no peer chooses a key that is
-//! put in.
+//! No access finds a closing region. Tags lie in a hash table because they are random; the table
+//! hashes by one multiplication, which is safe because no peer chooses a key that is inserted.
 //!
 //! Spec: RFC 5041 §7.2 and RFC 5040 §4.8 for what the errors become on the wire.
 
@@ -28,7 +27,7 @@ use crate::verbs::{Access, Lkey, MemoryRegion, PeerOperations, QpId, RegisterErr
 #[derive(Debug)]
 pub(super) struct Regions {
     registered: HashMap<u32, Region, BuildHasherDefault<TagHasher>>,
-    /// The tags of each queue pair, by its place, to be dropped with it.
+    /// The tags of each queue pair, by its place, to be dropped with the queue pair.
     owned: Vec<HashSet<u32>>,
     closing: Vec<Closing>,
     keys: KeySource,
@@ -40,8 +39,8 @@ pub(super) struct Regions {
 pub(super) struct Region {
     pub(super) medium: Arc<dyn Medium>,
     qp: QpId,
-    /// In the medium, and also in what the peer addresses: a tagged offset is a medium offset, so
-    /// that 8-aligned on the wire is 8-aligned in the medium.
+    /// The range in the medium, which the peer addresses as well: a tagged offset is a medium
+    /// offset, so that 8-aligned on the wire is 8-aligned in the medium.
     range: Range<u64>,
     access: Access,
     at_work: u32,
@@ -57,13 +56,13 @@ struct Closing {
 /// Why an access was refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AccessError {
-    /// No such tag.
+    /// No region has this tag.
     Tag,
     /// The tag belongs to another queue pair.
     Stream,
-    /// The region does not allow it.
+    /// The region does not allow the access.
     Rights,
-    /// Beyond the region.
+    /// The range goes beyond the region.
     Bounds,
     /// Offset and length do not fit 64 bits.
     Wrap,
@@ -104,7 +103,7 @@ impl Regions {
         Ok(MemoryRegion { rkey, lkey, remote_addr_base: start, len, offers, unseen: false })
     }
 
-    /// Ends a region; says how many operations workers still have on it.
+    /// Ends a region; returns how many operations workers still have on it.
     pub(super) fn deregister(&mut self, qp: QpId, rkey: Rkey) -> Result<u32, RegisterError> {
         let Rkey(tag) = rkey;
         if self.registered.get(&tag).is_none_or(|region| region.qp != qp) {
@@ -118,7 +117,7 @@ impl Regions {
         Ok(at_work)
     }
 
-    /// Ends all regions of a queue pair that nothing works on any more.
+    /// Ends all regions of a queue pair on which no operation is at work.
     pub(super) fn drop_all(&mut self, qp: QpId) {
         let tags = std::mem::take(self.owned_by(qp));
         for tag in tags {
@@ -134,7 +133,8 @@ impl Regions {
         &mut self.owned[index]
     }
 
-    /// Where in which medium `len` bytes at `offset` of region `tag` are, if `qp` may do `need`.
+    /// The medium, and the place in it, of `len` bytes at `offset` of region `tag`, if `qp` may do
+    /// `need`.
     pub(super) fn check(
         &self,
         qp: QpId,
@@ -157,8 +157,8 @@ impl Regions {
         Ok(region)
     }
 
-    /// The same for a local slice, whose offset counts from the beginning of the region. Returns
-    /// the offset in the medium as well.
+    /// The same for a local slice, whose offset counts from the beginning of the region. Also
+    /// returns the offset in the medium.
     pub(super) fn check_local(
         &self,
         qp: QpId,
@@ -172,15 +172,15 @@ impl Regions {
         Ok((self.check(qp, tag, offset, len, need)?, offset))
     }
 
-    /// A worker has been given an operation on the region.
+    /// Notes that a worker has been given an operation on the region.
     pub(super) fn work_begins(&mut self, tag: u32) {
         if let Some(region) = self.registered.get_mut(&tag) {
             region.at_work += 1;
         }
     }
 
-    /// A worker is done with an operation on the region; returns the region if it was closing and
-    /// this was the last.
+    /// Notes that a worker is done with an operation on the region; returns the region if it was
+    /// closing and this was its last operation.
     pub(super) fn work_ends(&mut self, tag: u32) -> Option<(QpId, Rkey)> {
         if let Some(region) = self.registered.get_mut(&tag) {
             region.at_work -= 1;
@@ -208,7 +208,7 @@ impl Hasher for TagHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Keys are u32; this is here for the trait only.
+        // Keys are u32, so this method is never called; the trait requires it.
         for byte in bytes {
             self.write_u32(u32::from(*byte));
         }

@@ -5,10 +5,10 @@
 //!             ^front        ^next_answer  ^next_frame                  ^back
 //! ```
 //!
-//! A request at the ORD limit waits here, and everything behind it with it: messages go out in
-//! posting order (RFC 5040 §5.5). Sends and writes are done when TCP has their last byte; reads,
-//! atomics and the placement operations when they are answered. Completions leave from the front
-//! only.
+//! A request at the ORD limit waits in the queue, and everything behind it waits as well: messages
+//! go out in posting order (RFC 5040 §5.5). Sends and writes are done when TCP has their last byte;
+//! reads, atomics and the placement operations when they are answered. Requests complete from the
+//! front only.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ pub(super) struct Entry {
     pub(super) signaled: bool,
     pub(super) opcode: WcOpcode,
     pub(super) len: u32,
-    /// Payload bytes framed, or for a read bytes that came back.
+    /// Payload bytes framed, or bytes received for a read.
     pub(super) done: u32,
     pub(super) work: work_frame::Work,
     stage: Stage,
@@ -65,17 +65,17 @@ enum Stage {
     Sent(u64),
     /// Waits for the peer's answer.
     Open,
-    /// Answered; the last bytes are on their way to our memory.
+    /// Answered; the last bytes are being placed into our memory.
     Placing,
     Done,
 }
 
-/// What an answer carries.
+/// The content of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Answer {
     /// Nothing.
     Empty,
-    /// The word before.
+    /// The word before the atomic.
     Word(u64),
     /// A hash.
     Hash(u32),
@@ -101,7 +101,7 @@ impl Requester {
         self.next_frame < self.queue.len()
     }
 
-    /// Takes a request; frames it at once when nothing is in its way.
+    /// Queues a request; frames it at once if no other is before it.
     pub(super) fn post(
         &mut self,
         scope: &mut Scope<'_>,
@@ -128,7 +128,7 @@ impl Requester {
         Ok(Ok(()))
     }
 
-    /// Copies the newest request's payload aside until its turn comes; `false`: no room.
+    /// Copies the payload of the newest request aside until its turn comes; `false`: no room.
     fn stage(&mut self, scope: &mut Scope<'_>, inline: &[u8]) -> bool {
         let positions = self.staging.push(inline, &mut scope.stats.bytes_copied);
         let (Some(positions), Some(entry)) = (positions, self.queue.back_mut()) else {
@@ -197,8 +197,8 @@ impl Requester {
         self.queue.get_mut(self.next_answer)
     }
 
-    /// The oldest unanswered request has its answer; that it is one of its kind was seen to by
-    /// the stream machine.
+    /// Records the answer to the oldest unanswered request; the stream machine has checked that the
+    /// answer is of the right kind.
     pub(super) fn answered(&mut self, result: Answer) {
         if let Some(entry) = self.open_front() {
             entry.stage = Stage::Done;
@@ -223,9 +223,9 @@ impl Requester {
         Ok(())
     }
 
-    /// A read whose bytes a worker was placing is complete.
+    /// Records that a worker has placed the last bytes of a read.
     pub(super) fn placed(&mut self, serial: Serial) {
-        // Sorted: an entry that could not be taken leaves a gap at most.
+        // The queue is sorted: a request that was refused leaves a gap at most.
         let place = self.queue.binary_search_by_key(&serial, |entry| entry.serial);
         let found = place.ok().and_then(|place| self.queue.get_mut(place));
         let Some(entry) = found.filter(|entry| entry.stage == Stage::Placing) else {
@@ -235,7 +235,8 @@ impl Requester {
         entry.stage = Stage::Done;
     }
 
-    /// Reports what is done, in order. `sent` is how far TCP has taken our bytes.
+    /// Reports finished requests, in order. `sent` is the position up to which TCP has taken our
+    /// bytes.
     pub(super) fn complete(&mut self, qp: QpId, sent: u64, events: &mut Vec<Event>) {
         while let Some(entry) = self.queue.front() {
             let done = match entry.stage {
@@ -297,7 +298,7 @@ impl Entry {
         !matches!(self.opcode, WcOpcode::Send | WcOpcode::Immediate | WcOpcode::Write)
     }
 
-    /// Whether the peer takes one more of these.
+    /// Whether the peer takes one more request of this kind.
     fn may_go(&self, scope: &Scope<'_>) -> bool {
         !self.is_answered() || scope.stream.ord_available() > 0
     }
@@ -313,7 +314,7 @@ impl Entry {
     }
 }
 
-/// Places bytes that answer a read; `false` when a worker is going to.
+/// Places bytes that answer a read; `false` if a worker will place them.
 fn place(
     scope: &mut Scope<'_>,
     tag: u32,

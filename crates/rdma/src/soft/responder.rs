@@ -5,13 +5,13 @@
 //!               ^front                          ^back
 //! ```
 //!
-//! Writes are placed as they arrive. A request (read, flush, verify, atomics) is carried out and
-//! answered at once when nothing is before it, which is the usual case and touches no queue.
-//! Otherwise it waits here: for the transmit buffer to drain, or for a worker, whose result names
-//! it: a read at the front may be at work for its next bytes while one behind it is done. The peer may have
-//! at most IRD of them open, so the queue is bounded; a peer that asks and does not drain its
-//! answers fills it and gets no further. Writes and answers of such a peer are still taken: two
-//! peers that read from each other would otherwise wait for each other for ever.
+//! Writes are placed as they arrive. A request (read, flush, verify, atomics) is carried out and answered
+//! at once when no request is before it, which is the usual case and touches no queue. Otherwise the
+//! request waits here: for the transmit buffer to drain, or for a worker, whose result names the request,
+//! since a read at the front may be at work for its next bytes while a request behind it is done. The peer
+//! may have at most IRD requests open, so the queue is bounded; a peer that asks and does not drain its
+//! answers fills the queue and gets no further. Writes and answers of such a peer are still taken:
+//! otherwise two peers that read from each other would wait for each other for ever.
 //!
 //! Spec: RFC 5040 §5.5, RFC 7306 §7 (order); draft-talpey-rdma-commit-01 §3.1.
 
@@ -35,14 +35,14 @@ use crate::verbs::Access;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Responder {
-    /// Numbered without gaps, so that a number says where in the queue its request is.
+    /// Numbered without gaps, so that the number of a request gives its place in the queue.
     pending: VecDeque<Pending>,
     next: Serial,
     fetched: Fetched,
     inline: Inline,
 }
 
-/// What is left of the work that the engine does itself for one connection in a round.
+/// The rest of the work that the engine may do itself for one connection in a round.
 #[derive(Clone, Copy, Debug)]
 struct Inline {
     round: u32,
@@ -52,10 +52,10 @@ struct Inline {
 /// Bytes that a worker read for the response in transmission.
 #[derive(Debug)]
 struct Fetched {
-    /// Whose they are.
+    /// The read they belong to.
     read: Option<Serial>,
     bytes: Vec<u8>,
-    /// How many were framed.
+    /// How many of the bytes were framed.
     used: usize,
 }
 
@@ -66,18 +66,18 @@ struct Pending {
     state: State,
 }
 
-/// Where a pending request stands.
+/// The state of a pending request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     /// Not begun.
     Waiting,
-    /// Handed to a worker, or queued for one.
+    /// Given to a worker, or queued for one.
     AtWork,
-    /// Carried out; a read may stream.
+    /// Carried out; a read may be in transmission.
     Ready(u64),
 }
 
-/// A request of the peer's, with memory still unchecked.
+/// A request of the peer; its memory is not checked yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Request {
     pub(super) tag: u32,
@@ -91,13 +91,13 @@ pub(super) struct Request {
 pub(super) enum RequestKind {
     /// Our bytes.
     Read,
-    /// Our bytes become visible (they are already) or durable.
+    /// That our bytes become visible (they are already) or durable.
     Flush { visibility: bool, persistence: bool },
     /// A hash of our bytes.
     Verify { expected: Option<u32> },
-    /// A word is stored.
+    /// That a word is stored.
     AtomicWrite { value: u64 },
-    /// A word is changed, and the word before returned.
+    /// That a word is changed; the word before is returned.
     Atomic(AtomicOp),
 }
 
@@ -139,12 +139,12 @@ impl Responder {
         Ok(())
     }
 
-    /// Takes a request: answers it at once, or queues it.
+    /// Answers a request at once, or queues it.
     pub(super) fn request(&mut self, scope: &mut Scope<'_>, request: Request) -> Result<(), Fault> {
-        // Refused while the frame it came in is at hand, to be quoted in the Terminate.
+        // Refused while the frame of the request is at hand, to be quoted in the Terminate.
         request.check(scope).map_err(Fault::Refused)?;
         if scope.deferral.is_active() {
-            // Behind one that waits for its turn, this one has to wait for its turn as well.
+            // A request behind one that waits for its turn has to wait as well.
             let waits = self.pending.iter().any(|pending| pending.state == State::Waiting);
             let serial = self.next.draw();
             let state = if waits { State::Waiting } else { request.defer(scope, serial)? };
@@ -217,7 +217,7 @@ impl Responder {
         Ok(step)
     }
 
-    /// A request that was at work is carried out.
+    /// Records the result of a request that was at work.
     pub(super) fn answer_ready(&mut self, serial: Serial, result: u64) {
         let Some(pending) = self.named(serial).filter(|found| found.state == State::AtWork) else {
             debug_assert!(false, "{serial:?} is not at work");
@@ -235,7 +235,7 @@ impl Responder {
         self.pending.get_mut(place)
     }
 
-    /// Bytes from a worker for a read in transmission.
+    /// Takes bytes from a worker for a read in transmission.
     pub(super) fn fetched(&mut self, read: Serial, bytes: &[u8]) {
         self.fetched.bytes.clear();
         self.fetched.bytes.extend_from_slice(bytes);
@@ -243,14 +243,14 @@ impl Responder {
         self.answer_ready(read, 0);
     }
 
-    /// Forgets everything: the connection is over.
+    /// Drops everything: the connection is over.
     pub(super) fn forget(&mut self) {
         self.pending.clear();
     }
 }
 
 impl Fetched {
-    /// The next bytes of a read, if they were fetched.
+    /// The next bytes of a read, if a worker fetched them.
     fn of(&self, read: Serial) -> &[u8] {
         let bytes = if self.read == Some(read) { self.bytes.get(self.used..) } else { None };
         bytes.unwrap_or_default()
@@ -258,7 +258,8 @@ impl Fetched {
 }
 
 impl Inline {
-    /// Whether the engine does work of `len` bytes itself, which costs as much as hashing `cost`.
+    /// Whether the engine itself does work of `len` bytes that costs as much as hashing `cost`
+    /// bytes.
     fn takes(&mut self, round: u32, len: u64, cost: u64) -> bool {
         if self.round != round {
             *self = Self { round, left: INLINE_PER_ROUND_MAX };
@@ -272,9 +273,9 @@ impl Inline {
 }
 
 impl Request {
-    /// Looks up the memory and the rights. A read or flush of nothing needs neither bounds nor,
-    /// for a read, memory (RFC 5040 §5.2.1; the draft leaves a flush of nothing open, we want a
-    /// valid tag).
+    /// Looks up the memory and the rights. An empty read or flush needs no bounds, and an empty
+    /// read no memory (RFC 5040 §5.2.1; the draft leaves the empty flush open, and this responder
+    /// requires a valid tag).
     fn check<'r>(&self, scope: &'r Scope<'_>) -> Result<Option<&'r Region>, Protection> {
         let need = match self.kind {
             RequestKind::Read if self.len == 0 => return Ok(None),
@@ -300,7 +301,7 @@ impl Request {
         Ok(Some(region))
     }
 
-    /// Carries it out on this thread if that needs no waiting, else hands it to a worker.
+    /// Carries out the request on this thread if that needs no waiting, else gives it to a worker.
     fn carry_out(
         &self,
         scope: &mut Scope<'_>,
@@ -315,7 +316,8 @@ impl Request {
         let mut persisted = 0;
         let outcome = match self.kind {
             RequestKind::Read | RequestKind::Flush { persistence: false, .. } => Ok(0),
-            // Walking the cache lines of a long range, or hashing one, would make others wait.
+            // Flushing the cache lines of a long range, or hashing it, would delay other
+            // connections.
             RequestKind::Flush { .. }
                 if len > FLUSH_UNCOUNTED_MAX
                     && medium.class() == DurabilityClass::Pmem
@@ -351,7 +353,7 @@ impl Request {
         }
     }
 
-    /// Queues it for a worker, behind everything queued already.
+    /// Queues the request for a worker, behind everything queued already.
     fn defer(&self, scope: &mut Scope<'_>, serial: Serial) -> Result<State, Fault> {
         let work = match self.kind {
             RequestKind::Read | RequestKind::Flush { persistence: false, .. } => {
@@ -388,7 +390,7 @@ impl Request {
         Ok(State::AtWork)
     }
 
-    /// Forgets the first bytes of a read, which are on their way.
+    /// Notes that the first bytes of a read have been framed.
     fn advance(&mut self, framed: usize) {
         let len = u32::try_from(framed).expect("a frame's length fits 32 bits");
         self.offset += u64::from(len);
@@ -415,13 +417,13 @@ fn hash_inline(region: &Region, offset: u64, len: u64) -> Result<u32, MediumErro
 /// at the measured write-back rate.
 const INLINE_WORK_MAX: u64 = 128 * 1024;
 /// Bytes that the engine hashes itself for one connection in a round, [`VERIFY_COST`] of each verify included:
-/// the frames of a round can ask for 7,000 hashes. What is beyond is a worker's.
+/// the frames of a round can ask for 7,000 hashes. A worker does the rest.
 const INLINE_PER_ROUND_MAX: u64 = INLINE_WORK_MAX + VERIFY_COST;
-/// What a verify costs beside its bytes, in bytes hashed: a system call where the file is on storage.
+/// The fixed cost of a verify, in bytes hashed: a system call where the file is on storage.
 const VERIFY_COST: u64 = 256;
-/// Bytes of a flush of persistent memory that cost as much as one that is hashed. So the flushes of all
-/// that a connection writes in a round are never too much.
+/// Bytes of a persistent-memory flush that cost as much as a hashed byte. So the flushes of everything
+/// that a connection writes in a round stay within the share.
 const FLUSHED_PER_HASHED: u64 = 4;
-/// Flushes of persistent memory up to here cost no more than the frame they came in.
+/// A flush of persistent memory up to this length costs no more than the frame it came in.
 const FLUSH_UNCOUNTED_MAX: u64 = 4096;
 const HASH_PIECE: usize = 4096;

@@ -1,15 +1,14 @@
 //! One round of work, fair between queue pairs.
 //!
 //! ```text
-//!   batches that came back -> what was posted -> input -> (now and then) epoll, timers
+//!   batches that came back -> posted requests -> input -> (every so many rounds) epoll, timers
 //! ```
 //!
-//! With one or two connections each round asks their sockets directly: a `recv` that finds
-//! nothing costs 0.17 us, and one that finds something needs no `epoll_wait` before it. With more,
-//! the round asks epoll. Memory that is shared with a peer is looked at in each round however many
-//! connections there are: that is a load for each. A round gives each queue pair one `send` for what was posted, one `recv` (four,
-//! shared by few connections, while they come back full) and one `send` for what follows from it, so
-//! that none can hold up the others.
+//! With one or two connections each round asks their sockets directly: a `recv` that finds nothing costs 0.17 us, and a `recv`
+//! that finds input needs no `epoll_wait` before it. With more connections, the round asks epoll. Memory shared with a peer is
+//! looked at in each round however many connections there are: a load for each. A round gives each queue pair one `send` for
+//! posted requests, one `recv` (four, shared by few connections, while they come back full) and one `send` for the answers, so
+//! that no queue pair can delay the others.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use super::token::Token;
 use crate::common::table::Key;
 
 impl SoftEngine {
-    /// One round of work. `true`: something was done.
+    /// Does one round of work. `true`: there was something to do.
     pub(super) fn round(&mut self) -> bool {
         self.context.stats.polls += 1;
         self.context.round = self.context.round.wrapping_add(1);
@@ -37,7 +36,7 @@ impl SoftEngine {
             while let Some(index) = self.active.get(place).copied() {
                 worked |= looked_at && self.unblock(index);
                 worked |= self.receive(index);
-                // Whoever ended made room for the last of the list.
+                // An ended queue pair was replaced in the list by the last of the list.
                 if self.active.get(place) == Some(&index) {
                     place += 1;
                 }
@@ -73,7 +72,8 @@ impl SoftEngine {
         self.qps.at(index).is_some_and(|(_, qp)| qp.link().is_some())
     }
 
-    /// Serves what epoll reported. `direct`: input of queue pairs was looked at already.
+    /// Serves the sockets that epoll reported. `direct`: this round has already received from the
+    /// queue pairs.
     pub(super) fn serve_ready(&mut self, count: usize, direct: bool) -> bool {
         let mut worked = false;
         for place in 0..count {
@@ -104,7 +104,7 @@ impl SoftEngine {
         worked
     }
 
-    /// One queue pair's share of input, and what follows from it.
+    /// Receives one queue pair's share of input, and sends the answers.
     fn receive(&mut self, index: u32) -> bool {
         let share = (RECEIVES_PER_ROUND / self.active.len().max(1)).max(1);
         let Some((key, qp)) = self.qps.at(index) else { return false };
@@ -124,9 +124,9 @@ impl SoftEngine {
         }
     }
 
-    /// Ends a queue pair whose connection is lost while it is parked; `false`: it is not parked, and whoever
-    /// reads from it finds out. What came before the loss and waits in the socket is not taken any more:
-    /// nobody was promised anything for it, and the peer's regions would stay until a worker has caught up.
+    /// Ends a queue pair whose connection is lost while it is parked; `false`: it is not parked, and its
+    /// next receive finds the loss. Input that came before the loss and waits in the socket is dropped: no
+    /// answer was promised for it, and the peer's regions would stay until a worker has caught up.
     fn end_parked(&mut self, index: u32) -> bool {
         let Some((key, qp)) = self.qps.at(index) else { return false };
         let Some(link) = qp.link().filter(|link| link.parked) else { return false };
@@ -135,7 +135,7 @@ impl SoftEngine {
         true
     }
 
-    /// Lets a connection go on to which nobody tells that there is room again.
+    /// Lets a connection send again that no event informs of room.
     fn unblock(&mut self, index: u32) -> bool {
         let link = self.qps.at(index).and_then(|(_, qp)| qp.link());
         let goes = link.is_some_and(|link| link.blocked && link.socket.takes_again());
@@ -148,7 +148,7 @@ impl SoftEngine {
         }
     }
 
-    /// Before the engine sleeps. `false`: a connection has something that nobody would tell.
+    /// Prepares for sleep. `false`: a connection has input or room that no event would report.
     pub(super) fn rest(&mut self) -> bool {
         !self.connections.network.is_looked_at()
             || self.active.iter().all(|index| {
@@ -156,7 +156,7 @@ impl SoftEngine {
             })
     }
 
-    /// After that.
+    /// Ends what [`Self::rest`] began, after the sleep.
     pub(super) fn rise(&mut self) {
         if !self.connections.network.is_looked_at() {
             return;
@@ -168,7 +168,7 @@ impl SoftEngine {
         }
     }
 
-    /// TCP takes bytes again, or a dialled connection is there.
+    /// Continues a connection whose socket is writable: TCP takes bytes again, or a dial has ended.
     fn writable(&mut self, index: u32) -> bool {
         let Some((key, qp)) = self.qps.at(index) else { return false };
         if matches!(qp.phase, Phase::Dialing(_)) {
@@ -184,7 +184,8 @@ impl SoftEngine {
         true
     }
 
-    /// Frames and sends what a queue pair has, and gives workers what it cannot do itself.
+    /// Frames and sends what a queue pair has queued, and gives workers the operations that may
+    /// block.
     pub(super) fn transmit(&mut self, key: Key) {
         let Some(qp) = self.qps.get_mut(key) else { return };
         let outcome = qp.transmit(&mut self.context).and_then(|more| {
@@ -217,7 +218,7 @@ impl SoftEngine {
 
     /// Transmits for those that posted since the last round.
     fn transmit_dirty(&mut self) -> bool {
-        // Whoever gets dirty meanwhile has its turn in the next round.
+        // A queue pair that gets dirty meanwhile has its turn in the next round.
         let count = self.dirty.len();
         for place in 0..count {
             let Some(key) = self.dirty.get(place).copied() else { break };
@@ -230,7 +231,7 @@ impl SoftEngine {
         count > 0
     }
 
-    /// Takes back what workers have done.
+    /// Takes back finished batches from the workers.
     fn collect_batches(&mut self) -> bool {
         let mut worked = false;
         while let Some(batch) = self.context.workers.collect() {
@@ -258,14 +259,14 @@ impl SoftEngine {
     }
 }
 
-/// Receives while each brings as much as there was room for, `share` times at most. `false`: there
-/// was nothing.
+/// Receives as long as each `recv` fills its room, `share` times at most. `false`: there was no
+/// input.
 fn take_input(qp: &mut Qp, share: usize, context: &mut Context) -> Result<bool, End> {
     for taken in 0..share {
         match qp.receive(context)? {
             Input::Nothing => return Ok(taken > 0),
             Input::All => return Ok(true),
-            // What is to wait for a worker should not wait for input as well.
+            // Operations that will wait for a worker should not wait for more input as well.
             Input::Full if qp.deferral.is_active() => return Ok(true),
             Input::Full => {}
         }
@@ -277,7 +278,7 @@ fn take_input(qp: &mut Qp, share: usize, context: &mut Context) -> Result<bool, 
 /// one, an owner of 64 KiB reads posts one more, which costs a call and a packet for 48 bytes;
 /// after four, four leave together and are answered together.
 const RECEIVES_PER_ROUND: usize = 4;
-/// Up to so many connections are asked directly.
+/// Up to this number of connections, each round asks the sockets directly.
 const DIRECT_MAX: usize = 2;
-/// Every so many rounds epoll and the timers are looked at in any case.
+/// In any case, the engine looks at epoll and the timers once in this many rounds.
 const LOOK_ROUNDS: u32 = 64;

@@ -1,4 +1,4 @@
-//! What the halves of a queue pair work on, borrowed for one step.
+//! The state that the halves of a queue pair work on, borrowed for one step.
 
 use iwarp::Stream;
 
@@ -21,19 +21,19 @@ pub(super) struct Scope<'a> {
     pub(super) round: u32,
 }
 
-/// How a step of transmission ended.
+/// The outcome of a step of transmission.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Step {
     /// A message, or as much of one as there was room for, was framed.
     Progress,
-    /// Nothing to do, or nothing that can be done now.
+    /// There is nothing to do, or nothing that can be done now.
     Rest,
-    /// Something to do, once TCP has taken what is queued.
+    /// There is more to do, once TCP has taken the queued bytes.
     Full,
 }
 
 impl Step {
-    /// A step that ended because there was no room for more.
+    /// The outcome of a step that ended for lack of room.
     pub(super) fn or_full(self) -> Self {
         if self == Self::Rest { Self::Full } else { self }
     }

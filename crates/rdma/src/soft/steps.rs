@@ -1,9 +1,9 @@
-//! How much of what is queued goes to TCP in one call.
+//! Decides how many queued bytes go to TCP in one call.
 //!
-//! Between ends that know our profile: everything. For any other peer: one frame at a time, each
-//! ended by MSG_EOR, so that TCP lets no frame begin in the segment where another ends (RFC 5044
-//! §5.1 asks for it where TCP allows it). siw of Linux 6.12 needs that: when pad and CRC of a frame
-//! reach it in two pieces, it reports a CRC error and closes; see docs/interop.md.
+//! To a peer with our profile all of them go at once. To any other peer one frame goes at a time,
+//! each ended by MSG_EOR, so that TCP lets no frame begin in the segment where another ends (RFC
+//! 5044 §5.1 asks for it where TCP allows it). siw of Linux 6.12 needs that: when pad and CRC of a
+//! frame reach siw in two pieces, it reports a CRC error and closes; see docs/interop.md.
 
 use iwarp::Agreement;
 use iwarp::mpa::fpdu_size;
@@ -11,15 +11,15 @@ use iwarp::mpa::fpdu_size;
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Steps {
-    /// Whatever is there.
+    /// All queued bytes.
     Free,
-    /// One frame at a time; of the one that was begun so many bytes are left.
+    /// One frame at a time; `left` bytes of the frame in progress are still to go.
     Frames { left: usize },
 }
 
 impl Steps {
-    /// For a connection that was agreed on so. Markers would be in the way of finding frames, and
-    /// a peer that asks for them can find them itself.
+    /// The rule for a connection with this agreement. With markers this end could not find the
+    /// frames, and a peer that asks for markers finds the frames itself.
     pub(super) fn of(agreement: &Agreement) -> Self {
         if agreement.is_extended() || agreement.markers {
             Self::Free
@@ -28,14 +28,14 @@ impl Steps {
         }
     }
 
-    /// What is queued first is no frame, but a start-up reply of this length.
+    /// Notes that the first queued bytes are no frame, but a start-up reply of this length.
     pub(super) fn begin_with(&mut self, reply_len: usize) {
         if let Self::Frames { left } = self {
             *left = reply_len;
         }
     }
 
-    /// How many of the `queued` bytes, which are there, belong to the next call.
+    /// How many of the `queued` bytes belong to the next call.
     pub(super) fn next(self, queued: &[u8]) -> usize {
         let wanted = match (self, queued) {
             (Self::Frames { left: 0 }, [high, low, ..]) => {
@@ -47,7 +47,7 @@ impl Steps {
         wanted.min(queued.len())
     }
 
-    /// TCP took `taken` of the `offered` bytes.
+    /// Notes that TCP took `taken` of the `offered` bytes.
     pub(super) fn took(&mut self, taken: usize, offered: usize) {
         if let Self::Frames { left } = self {
             *left = offered.saturating_sub(taken);
@@ -70,19 +70,19 @@ mod tests {
     const QUEUED: [u8; 20] = [0, 1, 9, 0, 7, 7, 7, 7, 0, 5, 1, 2, 3, 4, 5, 0, 8, 8, 8, 8];
 
     #[test]
-    fn a_peer_without_our_profile_gets_a_frame_at_a_time() {
+    fn a_peer_without_our_profile_gets_one_frame_per_call() {
         let mut steps = Steps::of(&Agreement::plain(Role::Responder, 1, 1));
         assert!(steps.ends_segment());
         assert_eq!(steps.next(&QUEUED), 8);
         steps.took(8, 8);
         assert_eq!(steps.next(&QUEUED[8..]), 12);
-        // A short send: the rest of the frame is not taken for the beginning of one.
+        // After a short send the rest of the frame is not taken for the beginning of a frame.
         steps.took(5, 12);
         assert_eq!(steps.next(&QUEUED[13..]), 7);
     }
 
     #[test]
-    fn a_start_up_reply_is_no_frame() {
+    fn a_start_up_reply_is_not_parsed_as_a_frame() {
         let mut steps = Steps::of(&Agreement::plain(Role::Responder, 1, 1));
         steps.begin_with(20);
         assert_eq!(steps.next(&[b'M'; 28]), 20);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_leave_the_stream_as_it_is() {
+    fn a_stream_with_markers_is_sent_without_steps() {
         let agreement = Agreement { markers: true, ..Agreement::plain(Role::Initiator, 1, 1) };
         let steps = Steps::of(&agreement);
         assert_eq!((steps.next(&QUEUED), steps.ends_segment()), (20, false));

@@ -1,7 +1,8 @@
-//! What an epoll report is about, as one number.
+//! Encodes the object of an epoll report as a number.
 
-/// See the module. Places only, no generations: a socket leaves epoll with its tenant, and a
-/// report from the same round that meets the next tenant costs it an empty look.
+/// See the module. Tokens have no generation: a socket leaves epoll before its place is reused, and
+/// a report of the same round that meets the next socket in the place costs that socket an empty
+/// look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Token {
     Waker,

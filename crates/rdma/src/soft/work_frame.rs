@@ -1,4 +1,4 @@
-//! From a work request to frames.
+//! Frames work requests.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::verbs::{
     Access, Lkey, LocalSlice, Operation, Payload, Placement, PostError, QpId, WcStatus,
 };
 
-/// A work request as it waits in the queue: addresses as the wire has them.
+/// A work request as it waits in the queue, with addresses in wire form.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     Send { source: Source, kind: SendKind },
@@ -35,10 +35,10 @@ pub(super) enum Work {
     Atomic(AtomicRequestRepr),
 }
 
-/// Where a payload comes from.
+/// The source of a payload.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Source {
-    /// The poster's own bytes, framed before `post_send` returns.
+    /// The bytes of the poster, framed before `post_send` returns.
     Inline,
     /// The staging queue, from this position on.
     Staged(u64),
@@ -46,7 +46,7 @@ pub(super) enum Source {
     Region { tag: u32, offset: u64 },
 }
 
-/// What payloads are taken from.
+/// The memory that payloads are taken from.
 #[derive(Debug)]
 pub(super) struct Bytes<'a> {
     pub(super) inline: &'a [u8],
@@ -55,23 +55,23 @@ pub(super) struct Bytes<'a> {
     pub(super) fetching: &'a mut bool,
 }
 
-/// What came of framing.
+/// The outcome of framing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Framing {
     /// A segment that is not the last.
     Segment,
     /// The last segment.
     Message,
-    /// Nothing before TCP has taken what is queued.
+    /// No segment: no room before TCP has taken queued bytes.
     NoRoom,
-    /// Nothing now: another message is not complete, or none may go yet.
+    /// No segment now: another message is not complete, or no message may be sent yet.
     Later,
-    /// Nothing: a worker has to fetch the bytes.
+    /// No segment: a worker has to fetch the bytes.
     Fetching,
 }
 
 impl Work {
-    /// Checks what can be checked before anything is sent. `serial` names the request.
+    /// Checks a request as far as possible before any of it is sent. `serial` names the request.
     pub(super) fn of(
         scope: &Scope<'_>,
         operation: &Operation<'_>,
@@ -203,7 +203,7 @@ fn check_aligned(offset: u64) -> Result<(), PostError> {
     if offset.is_multiple_of(8) { Ok(()) } else { Err(PostError::ConfigMisaligned(offset)) }
 }
 
-/// Most bytes the whole message can take on the wire.
+/// Upper bound of the bytes of the whole message on the wire.
 pub(super) fn size_bound(stream: &Stream, entry: &Entry) -> usize {
     if !matches!(entry.work, Work::Send { .. } | Work::Write { .. }) {
         return SMALL_FRAME_MAX;
@@ -211,7 +211,7 @@ pub(super) fn size_bound(stream: &Stream, entry: &Entry) -> usize {
     let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
     let share = usize::from(stream.mulpdu()).saturating_sub(UntaggedRepr::LEN).max(1);
     if len <= share {
-        // One frame, exactly as long as it has to be; markers, if any, take one part in 128.
+        // One frame: the payload, the other fields, and markers, which take one part in 128.
         return len + len / 64 + SMALL_FRAME_MAX;
     }
     len.div_ceil(share).saturating_mul(stream.frame_size_max())
@@ -285,7 +285,7 @@ fn committed(
     if framed.last { Framing::Message } else { Framing::Segment }
 }
 
-/// Sorts out why nothing was framed.
+/// Decides what a refusal to frame means.
 fn refused(
     scope: &mut Scope<'_>,
     entry: &Entry,
@@ -321,12 +321,13 @@ fn refused(
         }
         FrameError::Fill(FillError::Gone) => Err(Fault::Local(WcStatus::LocalProtection)),
         FrameError::Fill(FillError::Medium) => Err(Fault::Local(WcStatus::LocalMedia)),
-        // Checked when posted (NotOffered, OffsetWrap, HashTooLong), or not asked for here.
+        // Post has checked these (NotOffered, OffsetWrap, HashTooLong), or this end did not ask for
+        // them.
         _ => Err(Fault::Local(WcStatus::Flushed)),
     }
 }
 
-/// Bytes to fetch so that they are whole segments, or the end of the message.
+/// Bytes to fetch so that they fill whole segments, or reach the end of the message.
 pub(super) fn fetch_len(left: u64, mulpdu: u16, header: usize) -> u64 {
     let header = u16::try_from(header).expect("DDP headers are short");
     let share = u64::from(mulpdu - header);
@@ -399,7 +400,7 @@ impl<'a> Fill<'a> {
     }
 }
 
-/// The same refusal where no payload was involved.
+/// The same error with the type of a call that fills a payload.
 fn widen(error: FrameError) -> FrameError<FillError> {
     match error {
         FrameError::NoRoom { need } => FrameError::NoRoom { need },
@@ -407,10 +408,10 @@ fn widen(error: FrameError) -> FrameError<FillError> {
         FrameError::NotReady => FrameError::NotReady,
         FrameError::ReadyFirst => FrameError::ReadyFirst,
         FrameError::MessageOpen => FrameError::MessageOpen,
-        // All others are final: which one it was has been said to nobody yet and need not be.
+        // The other errors are final; neither the owner nor the peer learns which of them it was.
         _ => FrameError::Ended,
     }
 }
 
-/// No frame without payload is longer, markers included.
+/// Upper bound of a frame without payload, markers included.
 const SMALL_FRAME_MAX: usize = 128;

@@ -1,4 +1,4 @@
-//! Threads that carry out batches which may block, so that the engine never does.
+//! Threads that carry out batches which may block, so that the engine never blocks.
 //!
 //! ```text
 //!   engine --submit--> [lanes] --> workers of device 1 --\
@@ -6,11 +6,11 @@
 //!                                                         \-- waker.nudge() --^
 //! ```
 //!
-//! A queue pair has at most one batch here, so all queues are bounded by the number of queue
-//! pairs. Each device has workers of its own, so that one which hangs takes none from another;
-//! among the files of a device `lanes` shares them out. Threads start when there is something to
-//! do for them, up to the configured number for each device. Locks are held for a push or a look
-//! over the lanes, one at a time, and never while a medium works.
+//! A queue pair has at most one batch here, so the number of queue pairs bounds all queues. Each
+//! device has workers of its own, so that a device which hangs takes no worker from another;
+//! `lanes` divides the workers of a device among its files. Threads start when there is work for
+//! them, up to the configured number for each device. Locks are held for a push or a look over the
+//! lanes, one at a time, and never while a medium works.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,7 @@ struct State {
     idle: usize,
 }
 
-/// What all pools share.
+/// State that all pools share.
 #[derive(Debug)]
 struct Done {
     batches: Mutex<VecDeque<Box<Batch>>>,
@@ -65,7 +65,7 @@ struct Done {
 }
 
 impl Workers {
-    /// At most `max` for each device.
+    /// Workers, at most `max` for each device.
     pub(super) fn new(max: u16, waker: Waker) -> Self {
         let done = Done {
             batches: Mutex::new(VecDeque::with_capacity(QUEUE_START)),
@@ -100,14 +100,14 @@ impl Workers {
         if pool.started > 0 {
             return Ok(());
         }
-        // Nobody else takes it: it is alone there.
+        // No other thread takes the batch: none is running there.
         let mut state = lock(&pool.jobs.state);
         match state.lanes.take() {
             Some((lane, Job::Run(batch, _))) => {
                 state.lanes.done(lane);
                 Err(batch)
             }
-            // Nothing was laid aside without a worker.
+            // Without a worker no batch was laid aside.
             Some((_, Job::Commit(_))) | None => Ok(()),
         }
     }
@@ -129,7 +129,7 @@ impl Workers {
             if batch.goes_on().is_none() {
                 return Some(batch);
             }
-            // The rest is another device's.
+            // The rest of the batch concerns another device.
             if let Err(mut batch) = self.submit(batch) {
                 batch.fail(NO_THREAD);
                 return Some(batch);
@@ -149,7 +149,7 @@ fn pool_of(pools: &mut Vec<Pool>, device: u64, max: usize) -> Option<&mut Pool> 
             pools.push(Pool { device, jobs: Arc::new(jobs), started: 0 });
             pools.len() - 1
         }
-        // So many devices share workers.
+        // Beyond so many devices, devices share workers.
         None => usize::try_from(device % DEVICES).expect("a small number"),
     };
     pools.get_mut(index)
@@ -166,8 +166,8 @@ impl Pool {
 }
 
 impl Drop for Workers {
-    /// Tells the threads to begin nothing more. Nobody waits for what they have begun: a medium
-    /// that hangs must not hang whoever drops the engine.
+    /// Tells the threads to begin nothing more, and does not wait for them: a medium that hangs
+    /// must not block the thread that drops the engine.
     fn drop(&mut self) {
         self.done.stop.store(true, Ordering::Release);
         for pool in &self.pools {
@@ -189,7 +189,7 @@ fn work(jobs: &Jobs, done: &Done) {
         let is_more = state.idle > 0 && state.lanes.wanted() > state.lanes.at_work();
         drop(state);
         if is_more {
-            // A batch that is done may let more than one begin.
+            // A finished batch may let more than one other begin.
             jobs.available.notify_one();
         }
         state = match job {
@@ -200,7 +200,7 @@ fn work(jobs: &Jobs, done: &Done) {
     }
 }
 
-/// Carries out a batch, up to a commit if it needs one, or to the end of its turn.
+/// Carries out a batch up to the commit it needs, or to the end of its turn.
 fn run<'a>(
     mut batch: Box<Batch>,
     pace: Pace,
@@ -225,8 +225,8 @@ fn run<'a>(
     }
 }
 
-/// Commits a file for all batches that were laid aside for it before. None of them is carried on
-/// with here: the others would wait for it.
+/// Commits a file for all batches that were laid aside for it before. This worker continues none of
+/// the batches: the others would wait for it.
 #[expect(clippy::vec_box, reason = "a batch moves from queue to queue, and is large")]
 fn commit<'a>(
     mut group: Vec<Box<Batch>>,
@@ -262,7 +262,7 @@ impl Done {
     }
 }
 
-/// Nothing under these locks can panic half way, so a poisoned one is as good as any.
+/// No code under these locks can panic half way, so the state behind a poisoned lock is sound.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

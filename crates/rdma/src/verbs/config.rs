@@ -1,4 +1,4 @@
-//! What an engine and a queue pair are made with, and the bounds on it.
+//! The configuration of an engine and of a queue pair, and the bounds of its values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,31 +6,32 @@ use std::time::Duration;
 use super::wire_hook::WireHook;
 use super::work::Operation;
 
-/// How to open an engine. Every number is a bound on what peers can make us spend.
+/// How to open an engine. Every number bounds what peers can make the engine spend.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// What `wait` does when there is nothing to do.
+    /// What `wait` does while there is no event.
     pub polling: PollPolicy,
     /// Queue pairs at once.
     pub qps_max: u32,
-    /// Accepted TCP connections that have not finished their handshake, or whose request the
-    /// owner has not answered. For one more the oldest is closed; those whose request the owner
-    /// has are spared while they are no more than half. Each costs its socket and at most
+    /// Accepted TCP connections that have not finished their handshake, or whose request the owner
+    /// has not answered. One more closes the oldest; connections whose request the owner has are
+    /// spared while they are at most half. Each costs its socket and at most
     /// [`HANDSHAKE_BYTES_MAX`] bytes.
     pub handshakes_max: u32,
     /// Registered regions at once, over all queue pairs.
     pub regions_max: u32,
-    /// Threads for operations that may block, for each device. Started when first needed. A file
-    /// gets one only while more are free than it has, so a slow one has half of them at most;
-    /// its commits take one, whoever waits for them.
+    /// Threads for operations that may block, for each device, started when first needed. A file
+    /// gets a further thread only while more are free than it has, so a slow file has at most half
+    /// of them; a commit of a file takes one, however many wait for it.
     pub workers_max: u16,
     /// How long a peer may take for its half of a handshake, and the owner to answer a request.
     pub handshake_timeout: Duration,
-    /// How long a peer's machine may give no sign of life, not even an answer to a probe of TCP, before
-    /// its connections end; `None`: as the host is set up. A provider whose connections the adapter
-    /// keeps does without: the adapter gives up what it sends in vain.
+    /// How long a peer's machine may give no sign of life, not even an answer to a TCP probe, before
+    /// its connections end; `None`: the setting of the host. A provider whose connections an adapter
+    /// keeps ignores this: the adapter itself gives up when its packets stay unanswered.
     pub silence_max: Option<Duration>,
-    /// Sees every byte of every stream; for captures and fault injection. A provider that has no
+    /// A hook that sees every byte of every stream; for captures and fault injection. A provider
+    /// that cannot show bytes refuses to open.
     /// bytes to show refuses to open.
     pub wire_hook: Option<Arc<dyn WireHook>>,
 }
@@ -50,8 +51,8 @@ impl Default for EngineConfig {
     }
 }
 
-/// How long a peer's machine may be silent, where nobody says otherwise: long enough for a switch that
-/// restarts, and two to six times what clients wait before they dial anew.
+/// How long a peer's machine may be silent by default: long enough for a switch that restarts, and two
+/// to six times as long as clients wait before they dial anew.
 pub const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Most memory a connection costs before it is accepted, beside its socket: one request frame.
@@ -61,12 +62,12 @@ pub const HANDSHAKE_BYTES_MAX: usize = 1024;
 /// adds fields of its own, some adapters add bytes; our profile announcement takes another part.
 pub const PRIVATE_DATA_MAX: usize = 180;
 
-/// What `Engine::wait` does when nothing is there yet.
+/// What `Engine::wait` does while there is no event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PollPolicy {
     /// Spins a window that grows and shrinks with what it catches (0 to 200 µs), then sleeps.
     Adaptive,
-    /// Never sleeps. Fastest, and takes a whole core.
+    /// Never sleeps. Fastest, and uses a whole core.
     Spin,
     /// Sleeps at once.
     Block,
@@ -83,13 +84,15 @@ pub struct QpConfig {
     pub recv_depth: u16,
     /// Reads, atomics, flushes and verifies the peer may have open with us, 0 to [`IRD_ORD_MAX`].
     pub ird: u8,
-    /// The same of ours with the peer. Posting more is fine: they wait in the send queue.
+    /// The same operations of ours that may be open with the peer. More can be posted: they wait in
+    /// the send queue.
     pub ord: u8,
-    /// Whether we ask for CRC-32C. It is on if either side asks.
+    /// Whether this end asks for CRC-32C, which is on if either end asks.
     pub crc: bool,
-    /// Whether we announce the placement extensions (flush, verify, atomic write, long FPDUs).
+    /// Whether this end announces the placement extensions (flush, verify, atomic write, long
+    /// FPDUs).
     pub announce: bool,
-    /// Longest FPDU we want to receive from a peer that knows our profile, in bytes.
+    /// Longest FPDU that this end wants to receive from a peer that knows our profile, in bytes.
     pub fpdu_max: u16,
 }
 
@@ -122,16 +125,16 @@ pub struct QpCapabilities {
     pub atomic_write: bool,
     /// The peer answers verifies, with [`super::work::HASH_CRC32C`].
     pub verify: bool,
-    /// The peer takes fetch-and-add, compare-and-swap and immediate messages (RFC 7306). Nothing
-    /// in the start-up says so for peers without our profile, and siw does not.
+    /// The peer takes fetch-and-add, compare-and-swap and immediate messages (RFC 7306). A peer
+    /// without our profile cannot announce these in the start-up, and siw does not have them.
     pub rfc7306: bool,
     /// Longest ULPDU we send, in bytes.
     pub fpdu_max: u16,
     /// Every frame carries a checked CRC-32C.
     pub crc: bool,
-    /// Reads and the like the peer may have open with us.
+    /// Reads, atomics, flushes and verifies that the peer may have open with this end.
     pub ird: u8,
-    /// Reads and the like we may have open with the peer.
+    /// Reads, atomics, flushes and verifies that this end may have open with the peer.
     pub ord: u8,
 }
 

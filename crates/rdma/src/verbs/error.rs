@@ -1,4 +1,4 @@
-//! Why a call was refused. What peers do wrong arrives as events instead.
+//! The errors of refused calls. Faults of peers arrive as events instead.
 
 use std::net::SocketAddr;
 
@@ -24,13 +24,13 @@ pub enum EngineError {
          apt-get install libibverbs1 librdmacm1 ibverbs-providers"
     )]
     HostNoLibrary {
-        /// Its file name.
+        /// The file name of the library.
         library: &'static str,
     },
     /// A library lacks a function that the provider calls.
     #[error("{library} is too old: rdma-core 24 or later is needed")]
     HostOldLibrary {
-        /// Its file name.
+        /// The file name of the library.
         library: &'static str,
     },
     /// The machine has no RDMA device, or its driver is not loaded.
@@ -39,7 +39,7 @@ pub enum EngineError {
          for example with `rdma link add rxe0 type rxe netdev eth0`"
     )]
     HostNoDevice,
-    /// No RDMA device has the address, so nothing can be heard or dialled there.
+    /// No RDMA device has the address, so no engine can listen or dial there.
     #[error("no RDMA device has the address {}: see `rdma link` and `ip address`", .0.ip())]
     ConfigNoDeviceAt(SocketAddr),
     /// The configuration asks for a capture or for faults, and this provider shows no bytes.
@@ -48,7 +48,7 @@ pub enum EngineError {
     /// A queue depth is zero or above its limit.
     #[error("queue depth {depth} is not between 1 and {max}")]
     ConfigQueueDepth {
-        /// What was asked.
+        /// The depth that was asked for.
         depth: u16,
         /// The limit.
         max: u16,
@@ -56,23 +56,24 @@ pub enum EngineError {
     /// A read limit is above what the wire can say.
     #[error("{asked} reads at once are above the limit of {max}")]
     ConfigReadLimit {
-        /// What was asked.
+        /// The limit that was asked for.
         asked: u8,
         /// The limit.
         max: u8,
     },
-    /// The wanted FPDU is below what the specification requires everybody to take.
+    /// The wanted FPDU is shorter than the shortest that the specification requires every end to
+    /// take.
     #[error("an FPDU of {asked} bytes is below the least allowed, {min}")]
     ConfigFpdu {
-        /// What was asked.
+        /// The length that was asked for.
         asked: u16,
-        /// The least.
+        /// The shortest allowed length.
         min: u16,
     },
     /// The application's private data does not fit.
     #[error("{len} bytes of private data, at most {max} fit")]
     ConfigPrivateData {
-        /// What was given.
+        /// The length of the data.
         len: usize,
         /// The limit.
         max: usize,
@@ -83,10 +84,10 @@ pub enum EngineError {
         /// The limit.
         max: u32,
     },
-    /// The connection request does not exist, any more or at all.
+    /// The connection request does not exist, or no longer.
     #[error("no such request: {0}")]
     UnknownConnection(ConnectionId),
-    /// The queue pair does not exist, any more or at all.
+    /// The queue pair does not exist, or no longer.
     #[error("no such queue pair: {0}")]
     UnknownQp(QpId),
 }
@@ -95,7 +96,7 @@ pub enum EngineError {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The queue pair does not exist, any more or at all.
+    /// The queue pair does not exist, or no longer.
     #[error("no such queue pair: {0}")]
     UnknownQp(QpId),
     /// The range is empty or reaches beyond the medium.
@@ -135,13 +136,13 @@ pub enum RegisterError {
     },
 }
 
-/// What is left of a region that was deregistered.
+/// The state of a region after its deregistration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub enum Deregistration {
-    /// Nothing touches it any more.
+    /// No operation touches the region any more.
     Done,
-    /// Operations that had begun on a worker still touch it: `Event::Deregistered` follows.
+    /// Operations that a worker had begun still touch the region: `Event::Deregistered` follows.
     Pending,
 }
 
@@ -152,7 +153,7 @@ pub enum PostError {
     /// The queue or its buffer is full: poll, then post again. Ordinary back-pressure.
     #[error("the queue is full")]
     QueueFull,
-    /// The queue pair does not exist, any more or at all.
+    /// The queue pair does not exist, or no longer.
     #[error("no such queue pair: {0}")]
     UnknownQp(QpId),
     /// The queue pair is not established, or is closing.
@@ -161,7 +162,7 @@ pub enum PostError {
     /// An inline payload is too long.
     #[error("{len} inline bytes, at most {max} are taken")]
     ConfigInline {
-        /// What was given.
+        /// The length of the payload.
         len: usize,
         /// The limit.
         max: usize,
@@ -175,7 +176,7 @@ pub enum PostError {
     /// The region may not be written locally.
     #[error("{0} may not be written by receives and reads")]
     ConfigLocalAccess(Lkey),
-    /// The peer never said that it can do this, or allows no reads at all.
+    /// The peer never announced this operation, or allows no reads at all.
     #[error("the peer does not support this operation")]
     PeerUnsupported,
     /// The remote range passes the end of 64 bits.
@@ -187,7 +188,7 @@ pub enum PostError {
 }
 
 impl RegisterError {
-    /// Whether the provider never registers such memory, however much it has to give.
+    /// Whether the provider never registers such memory, however much memory the host can pin.
     pub fn is_for_good(&self) -> bool {
         match *self {
             Self::MediumNotMemory => true,
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_cannot_be_pinned_is_told_from_too_much_of_it() {
+    fn memory_that_can_never_be_pinned_is_distinguished_from_too_much_memory() {
         let dax = RegisterError::HostPin { errno: libc::EOPNOTSUPP };
         assert!(dax.is_for_good() && dax.to_string().contains("devdax"), "{dax}");
         let locked = RegisterError::HostPin { errno: libc::ENOMEM };

@@ -1,4 +1,4 @@
-//! What an engine tells its owner.
+//! The events that an engine reports to its owner.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,18 +6,18 @@ use std::net::SocketAddr;
 use super::ids::{ConnectionId, QpId, Rkey};
 use super::work::WorkCompletion;
 
-/// Something happened. Connections carry small vectors; completions allocate nothing.
+/// An event. Connection events hold small vectors; completions allocate nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
     /// A peer asks for a connection: answer with `accept` or `reject` before its deadline.
     ConnectRequest {
-        /// What to answer to.
+        /// The request to answer.
         id: ConnectionId,
         /// The peer's address.
         peer: SocketAddr,
         /// The address it dialled.
         local: SocketAddr,
-        /// What the peer said with its request.
+        /// The private data of the request.
         private_data: Vec<u8>,
     },
     /// A request was withdrawn or ran out of time before it was answered.
@@ -25,20 +25,21 @@ pub enum Event {
         /// The request, no longer valid.
         id: ConnectionId,
     },
-    /// A queue pair may be used. On the accepting side: the peer has spoken, so it may be sent to.
+    /// A queue pair may be used. On the accepting side the peer has sent its first frame, so sends
+    /// may leave.
     Established {
         /// The queue pair.
         qp: QpId,
-        /// What the acceptor said with its answer; empty on the accepting side.
+        /// The private data of the acceptor's answer; empty on the accepting side.
         private_data: Vec<u8>,
     },
     /// A `connect` ended without a connection.
     ConnectFailed {
         /// The queue pair, no longer valid.
         qp: QpId,
-        /// Why.
+        /// The reason.
         reason: ConnectFailure,
-        /// What the peer said with its rejection.
+        /// The private data of the peer's rejection.
         private_data: Vec<u8>,
     },
     /// A work request ended.
@@ -54,7 +55,7 @@ pub enum Event {
     Disconnected {
         /// The queue pair, no longer valid.
         qp: QpId,
-        /// Why.
+        /// The reason.
         reason: DisconnectReason,
     },
 }
@@ -67,13 +68,13 @@ pub enum ConnectFailure {
         /// The error number of the host.
         errno: i32,
     },
-    /// The peer said no; its reason may be in the private data.
+    /// The peer rejected the request; its private data may hold the reason.
     PeerRejected,
-    /// The peer closed without an answer in every way of dialling.
+    /// The peer closed without an answer in every form of start-up.
     PeerClosed,
     /// The peer did not answer in time.
     PeerSilent,
-    /// The peer's answer was not MPA, or asked for what we cannot do.
+    /// The peer's answer was not MPA, or asked for something that this end cannot do.
     PeerHandshake,
 }
 
@@ -84,20 +85,20 @@ pub enum DisconnectReason {
     Local,
     /// The peer closed.
     PeerClosed,
-    /// The peer reported an error of ours.
+    /// The peer reported an error of this end.
     PeerTerminated(TerminateCode),
-    /// We reported an error of the peer's.
+    /// This end reported an error of the peer.
     PeerViolation(TerminateCode),
-    /// One of our media failed under the peer's operation; the peer was told.
+    /// A medium of this end failed under the peer's operation; the peer got a Terminate.
     MediaFailed(TerminateCode),
-    /// Memory of our own requests or receives was gone or failed; the peer was told.
+    /// Memory of our own requests or receives was gone or failed; the peer got a Terminate.
     LocalFault(TerminateCode),
     /// The host lost the connection.
     HostIo {
         /// The error number of the host.
         errno: i32,
     },
-    /// The host's adapter failed beneath it.
+    /// The adapter beneath the connection failed.
     HostAdapter(AdapterFault),
 }
 
@@ -122,7 +123,7 @@ impl fmt::Display for DisconnectReason {
     }
 }
 
-/// What an adapter said that ended a connection.
+/// The fault of an adapter that ended a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AdapterFault {
     /// The port has lost its link.

@@ -1,4 +1,5 @@
-//! Names of things an engine owns: generational, so that a stale one is refused, never confused.
+//! Names of the objects an engine owns, with a generation: a stale name is refused, and never names
+//! another object.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The seam between those who use RDMA and those who provide it.
+//! The seam between the users of RDMA and its providers.
 //!
 //! ```text
 //!   owner thread                       engine                        peer
@@ -37,8 +37,8 @@ pub trait Provider: Debug + Send + Sync {
     /// A short name for logs and reports.
     fn name(&self) -> &'static str;
 
-    /// Whether a device reaches memory by itself: then only media that are memory can be
-    /// registered ([`Medium::direct`]), and only those that the host pins.
+    /// Whether a device reaches memory by itself: then only media that are memory can be registered
+    /// ([`Medium::direct`]), and only memory that the host pins.
     fn is_device(&self) -> bool {
         false
     }
@@ -47,7 +47,7 @@ pub trait Provider: Debug + Send + Sync {
     fn open_engine(&self, config: EngineConfig) -> Result<Box<dyn Engine>, EngineError>;
 }
 
-/// A request on its way from one engine to another. Dropped, it is closed.
+/// A request on its way from one engine to another. A dropped request is closed.
 #[derive(Debug)]
 pub struct Handover(pub(crate) Box<dyn Any + Send>);
 
@@ -64,8 +64,8 @@ pub trait Engine: Debug + Send {
         private_data: &[u8],
     ) -> Result<QpId, EngineError>;
 
-    /// Answers a request with yes. Memory may be registered and receives posted at once, before
-    /// the peer can know; sending waits for `Event::Established`, as the peer speaks first.
+    /// Accepts a request. The owner may register memory and post receives at once, before the peer
+    /// learns of the answer; sends wait for `Event::Established`, because the peer speaks first.
     fn accept(
         &mut self,
         request: ConnectionId,
@@ -73,16 +73,17 @@ pub trait Engine: Debug + Send {
         private_data: &[u8],
     ) -> Result<QpId, EngineError>;
 
-    /// Answers a request with no. A request that is gone is nothing to complain about.
+    /// Rejects a request. A request that is gone is no error.
     fn reject(&mut self, request: ConnectionId, private_data: &[u8]);
 
-    /// Lets a request go that was not answered, for another engine of the same provider to take.
-    /// `None`, and nothing has happened, if it is gone, or if a wire hook watches the engine: a
-    /// hook sees its streams whole.
+    /// Releases an unanswered request for another engine of the same provider to take. `None`,
+    /// without effect, if the request is gone, or if a wire hook watches the engine: a hook sees
+    /// its streams whole.
     fn hand_over(&mut self, request: ConnectionId) -> Option<Handover>;
 
-    /// Takes a request that another engine let go. It has another name here, and the time that
-    /// this engine gives; no event tells of it. `None`: there is no room, and it is closed.
+    /// Takes a request that another engine released. The request gets another name, and the
+    /// handshake time of this engine; no event reports it. `None`: there is no room, and the
+    /// request is closed.
     fn take_over(&mut self, handover: Handover) -> Option<ConnectionId>;
 
     /// Lets `qp` use a range of a medium. Constant time for any length.
@@ -94,30 +95,30 @@ pub trait Engine: Debug + Send {
         access: Access,
     ) -> Result<MemoryRegion, RegisterError>;
 
-    /// Ends a region. After the call no operation on it begins; a peer's later use of it, and
-    /// what of the peer's was still queued for it, ends the peer's connection.
+    /// Ends a region. No operation on the region begins after the call; a later use by the peer,
+    /// and the peer's operations that were still queued for it, end the peer's connection.
     fn deregister(&mut self, qp: QpId, rkey: Rkey) -> Result<Deregistration, RegisterError>;
 
     /// Queues an operation. Nothing is transmitted before the next `poll` or `wait`, so that
     /// requests posted together travel together.
     fn post_send(&mut self, qp: QpId, request: WorkRequest<'_>) -> Result<(), PostError>;
 
-    /// Queues a buffer for a message of the peer's. Its region needs `Access::LOCAL_WRITE`.
+    /// Queues a buffer for a message of the peer. Its region needs `Access::LOCAL_WRITE`.
     fn post_recv(&mut self, qp: QpId, wr_id: u64, buffer: LocalSlice) -> Result<(), PostError>;
 
-    /// Ends a connection: what TCP can still take leaves, what is not answered is flushed, then
-    /// `Event::Disconnected` comes. Nothing happens if it is gone already.
+    /// Ends a connection: bytes that TCP still takes leave, unanswered requests are flushed, then
+    /// `Event::Disconnected` comes. No effect if the connection is gone already.
     fn disconnect(&mut self, qp: QpId);
 
-    /// Does a bounded amount of work, fair between queue pairs, without blocking. Appends what
-    /// happened to `events` and returns how much that was.
+    /// Does a bounded amount of work, fair between queue pairs, without blocking. Appends the
+    /// events to `events` and returns their number.
     fn poll(&mut self, events: &mut Vec<Event>) -> usize;
 
     /// Works until there is an event to poll, a [`Waker`] calls or `timeout` is over; spins or
-    /// sleeps meanwhile, as [`super::PollPolicy`] says. Never sleeps while work is queued.
+    /// sleeps in the meantime, as [`super::PollPolicy`] says. Never sleeps while work is queued.
     fn wait(&mut self, timeout: Option<Duration>);
 
-    /// Something that ends a `wait` from another thread.
+    /// A handle that ends a `wait` from another thread.
     fn waker(&self) -> Waker;
 
     /// What an established connection can do; `None` before that.
@@ -126,6 +127,6 @@ pub trait Engine: Debug + Send {
     /// Longest inline payload, in bytes.
     fn inline_max(&self) -> usize;
 
-    /// What the engine did so far.
+    /// Counters of the engine.
     fn stats(&self) -> EngineStats;
 }

@@ -1,4 +1,4 @@
-//! Registered memory: what a region may be used for and how it is named.
+//! Registered memory: the permitted uses of a region, and its names.
 //!
 //! A region belongs to exactly one queue pair. It is a range of a [`pmem::Medium`]; registering it
 //! costs the same for a page and for a terabyte.
@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use super::ids::{Lkey, Rkey};
 
 bitflags! {
-    /// What may be done to a region. Nothing that is not listed is allowed.
+    /// The permitted operations on a region. An operation that is not listed is refused.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub struct Access: u8 {
         /// Our own receives and the answers to our own reads may be placed here.
@@ -27,7 +27,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What the peer's requests on a region will be answered, beyond writes and reads.
+    /// The operations on a region that this end answers, beyond writes and reads.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub struct PeerOperations: u8 {
         /// Flushes for persistence.
@@ -42,7 +42,7 @@ bitflags! {
 }
 
 impl Access {
-    /// What a push-mode region that is open for writing carries.
+    /// The rights of a push-mode region that is open for writing.
     pub const PUSH: Self = Self::REMOTE_READ
         .union(Self::REMOTE_WRITE)
         .union(Self::FLUSH_VISIBILITY)
@@ -52,24 +52,24 @@ impl Access {
 /// A registration as both sides need it: the peer gets `rkey`, `remote_addr_base` and `len`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MemoryRegion {
-    /// What the peer names the region by.
+    /// The name of the region in the peer's requests.
     pub rkey: Rkey,
-    /// What local work requests name it by.
+    /// The name of the region in local work requests.
     pub lkey: Lkey,
     /// Address of the region's first byte as the peer must give it. Opaque to the peer.
     pub remote_addr_base: u64,
     /// Length in bytes.
     pub len: u64,
-    /// What this end answers on the region, as far as `Access` allows it.
+    /// The operations that this end answers on the region, as far as `Access` allows them.
     pub offers: PeerOperations,
     /// A device places the peer's bytes by itself: no method of the medium is called when they
-    /// come, and `Medium::persist_foreign` is what makes them durable.
+    /// arrive, and `Medium::persist_foreign` makes them durable.
     pub unseen: bool,
 }
 
 impl MemoryRegion {
-    /// The slice `offset..offset + len` of this region, for a local work request. Bounds are
-    /// checked when it is posted.
+    /// The slice `offset..offset + len` of this region, for a local work request. The bounds are
+    /// checked when the request is posted.
     pub fn slice(&self, offset: u64, len: u32) -> LocalSlice {
         LocalSlice { lkey: self.lkey, offset, len }
     }

@@ -1,4 +1,4 @@
-//! What an engine did, in numbers a bench can divide by operations.
+//! Counters of an engine, for benches that divide them by operations.
 
 use std::ops::Sub;
 
@@ -9,7 +9,7 @@ pub struct EngineStats {
     pub polls: u64,
     /// Times `wait` went to sleep.
     pub sleeps: u64,
-    /// Times a sleep ended because something came, not because its time was over.
+    /// Times a sleep ended because of an event, not because its time was over.
     pub wakes: u64,
     /// `epoll_wait` calls that did not sleep.
     pub epoll_calls: u64,
@@ -37,15 +37,15 @@ pub struct EngineStats {
     pub persists: u64,
     /// Connections closed in their handshake to make room for later ones.
     pub handshakes_dropped: u64,
-    /// Times a queue pair stopped reading because its peer did not drain its answers, or because
-    /// as much work as it may have was waiting for a worker.
+    /// Times a queue pair stopped reading because its peer did not drain its answers, or because a
+    /// worker had as much queued work of it as it may have.
     pub parks: u64,
 }
 
 impl Sub for EngineStats {
     type Output = Self;
 
-    /// What happened between two readings.
+    /// The difference of two readings.
     fn sub(self, earlier: Self) -> Self {
         Self {
             polls: self.polls - earlier.polls,

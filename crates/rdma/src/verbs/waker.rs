@@ -8,10 +8,11 @@
 //!   if asleep: write the eventfd       if called: do not sleep
 //! ```
 //!
-//! Each side writes its own flag before it reads the other's. In a total order of the four one of
-//! the two writes comes first, so at least one side sees the other: a call is never lost. Without
-//! the fences both could read stale values, as a store may pass a later load on every machine.
-//! An awake engine finds `called` by looking at it between two looks at its sockets.
+//! Each side writes its own flag before it reads the flag of the other side. In a total order of
+//! the four accesses one of the two writes comes first, so at least one side sees the other's flag:
+//! no call is lost. Without the fences both could read stale values, as a store may pass a later
+//! load on every machine. An awake engine finds `called` by looking at it between two looks at its
+//! sockets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -34,16 +35,16 @@ impl Waker {
         self.nudge();
     }
 
-    /// Gets the engine up to look at something of its own, which the caller has stored before;
-    /// its owner stays in `wait`. The engine looks at the same thing in
-    /// [`WakeReceiver::may_sleep`].
+    /// Wakes the engine, which then looks at something that the caller has stored before; its owner
+    /// stays in `wait`. The engine looks at the same thing in [`WakeReceiver::may_sleep`].
     pub fn nudge(&self) {
         let shared = &self.shared;
         fence(Ordering::SeqCst);
         // One of several callers writes; the sleeper clears `asleep` itself when it gets up.
         if shared.asleep.load(Ordering::Acquire) && shared.asleep.swap(false, Ordering::AcqRel) {
             shared.system_calls.fetch_add(1, Ordering::Relaxed);
-            // An eventfd refuses only when its counter is full: then it is readable anyway.
+            // A write to an eventfd is refused only when its counter is full: then the eventfd is
+            // readable anyway.
             #[expect(clippy::host_endian_bytes, reason = "eventfd(2) counts in host order")]
             let _ = rustix::io::write(&shared.eventfd, &1_u64.to_ne_bytes());
         }
@@ -62,7 +63,7 @@ pub struct WakeReceiver {
 }
 
 impl WakeReceiver {
-    /// Makes a pair of ends; wakers are cloned from it.
+    /// Makes a receiver and its first waker; other wakers are cloned from it.
     pub fn new() -> Result<Self, EngineError> {
         let eventfd =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
@@ -77,19 +78,19 @@ impl WakeReceiver {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Another end for another thread.
+    /// Another waker for another thread.
     pub fn waker(&self) -> Waker {
         Waker { shared: Arc::clone(&self.shared) }
     }
 
-    /// Whether a waker has called since this was last asked. Costs a load while nobody has.
+    /// Whether a waker has called since the last time this was asked. Costs a load while none has.
     pub fn take_call(&self) -> bool {
         self.shared.called.load(Ordering::Relaxed)
             && self.shared.called.swap(false, Ordering::AcqRel)
     }
 
-    /// Announces sleep. `false`: a waker has called, or `has_work` found what a nudge was for;
-    /// stay up.
+    /// Announces sleep. `false`: a waker has called, or `has_work` found work that a nudge
+    /// announced; stay awake.
     pub fn may_sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.shared.asleep.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -105,7 +106,7 @@ impl WakeReceiver {
         self.shared.asleep.store(false, Ordering::Release);
         if readable {
             let mut count = [0; 8];
-            // Non-blocking; empty is fine.
+            // Non-blocking; an empty eventfd is no error.
             let _ = rustix::io::read(&self.shared.eventfd, &mut count);
         }
     }
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn waking_an_engine_that_is_up_makes_no_system_call() {
+    fn a_call_to_an_awake_engine_makes_no_system_call() {
         let receiver = WakeReceiver::new().unwrap();
         let waker = receiver.waker();
         waker.wake();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_before_sleep_forbids_it() {
+    fn a_call_before_sleep_forbids_the_sleep() {
         let receiver = WakeReceiver::new().unwrap();
         receiver.waker().wake();
         assert!(!receiver.may_sleep(|| false));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nudge_gets_the_engine_up_and_is_no_call() {
+    fn a_nudge_wakes_the_engine_and_does_not_count_as_call() {
         let receiver = WakeReceiver::new().unwrap();
         assert!(!receiver.may_sleep(|| true), "the work was stored before");
         assert!(receiver.may_sleep(|| false));
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_during_sleep_makes_one_system_call_however_many_call() {
+    fn many_calls_during_a_sleep_make_one_system_call() {
         let receiver = WakeReceiver::new().unwrap();
         let waker = receiver.waker();
         assert!(receiver.may_sleep(|| false));
@@ -190,7 +191,8 @@ mod tests {
         let heard = Arc::new(AtomicU64::new(0));
         let heard_by_caller = Arc::clone(&heard);
         let rounds = 20_000;
-        // The caller calls again only once it was heard, so one lost call stops the test's clock.
+        // The caller calls again only once its call was received, so a lost call stops the test's
+        // clock.
         let caller = std::thread::spawn(move || {
             for round in 0..rounds {
                 waker.wake();

@@ -25,7 +25,7 @@ impl<'a> WorkRequest<'a> {
         Self { wr_id, signaled: true, operation }
     }
 
-    /// A request that is only heard of when it fails.
+    /// A request that only reports its failure.
     pub fn unsignaled(wr_id: u64, operation: Operation<'a>) -> Self {
         Self { wr_id, signaled: false, operation }
     }
@@ -40,14 +40,14 @@ pub enum Operation<'a> {
         payload: Payload<'a>,
         /// A region of the peer that ends with this message.
         invalidate: Option<Rkey>,
-        /// Asks the peer to wake whoever waits.
+        /// Asks the peer to wake its waiting owner.
         solicited: bool,
     },
     /// Eight bytes that consume the peer's next posted receive without touching its buffer.
     Immediate {
         /// The bytes, as a number.
         data: u64,
-        /// Asks the peer to wake whoever waits.
+        /// Asks the peer to wake its waiting owner.
         solicited: bool,
     },
     /// Bytes into the peer's memory. Completes when handed to TCP; promises nothing else.
@@ -61,7 +61,7 @@ pub enum Operation<'a> {
     },
     /// Bytes out of the peer's memory, `local.len` of them.
     Read {
-        /// Where they go. Its region needs `Access::LOCAL_WRITE`.
+        /// The target of the bytes. Its region needs `Access::LOCAL_WRITE`.
         local: LocalSlice,
         /// The peer's region.
         rkey: Rkey,
@@ -133,7 +133,7 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Whether the peer answers it: such operations count against ORD.
+    /// Whether the peer answers the operation: answered operations count against ORD.
     pub fn is_answered(&self) -> bool {
         !matches!(self, Self::Send { .. } | Self::Immediate { .. } | Self::Write { .. })
     }
@@ -184,8 +184,8 @@ impl Payload<'_> {
     }
 }
 
-/// What a flush asks for. Not the bits of any wire: InfiniBand and the iWARP draft number these
-/// the other way round.
+/// The state that a flush asks for. These are not the bits of any wire: InfiniBand and the iWARP
+/// draft number them in opposite orders.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Placement {
     /// Any reader on the peer sees the bytes.
@@ -199,15 +199,15 @@ pub enum Placement {
 pub struct WorkCompletion {
     /// The queue pair it was posted to.
     pub qp: QpId,
-    /// What the poster called it.
+    /// The id that the poster gave the request.
     pub wr_id: u64,
-    /// What it was.
+    /// The kind of the request.
     pub opcode: WcOpcode,
-    /// How it ended. The fields below mean something only on success.
+    /// The outcome. The fields below mean something only on success.
     pub status: WcStatus,
     /// Bytes sent, read or received.
     pub len: u32,
-    /// Receives: whether the sender asked to wake whoever waits.
+    /// Receives: whether the sender asked to wake the waiting owner.
     pub solicited: bool,
     /// Receives: the number of an immediate message.
     pub immediate: Option<u64>,
@@ -242,7 +242,7 @@ impl WorkCompletion {
     }
 }
 
-/// What kind of request completed.
+/// The kind of a completed request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum WcOpcode {
     /// A send was handed over.
@@ -272,13 +272,13 @@ pub enum WcOpcode {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum WcStatus {
-    /// As asked.
+    /// Success.
     Success,
     /// Never carried out, or not known to be: the connection ended first.
     Flushed,
     /// The peer refused to touch the memory named. Given to the oldest unanswered request.
     RemoteAccess,
-    /// The peer could not do it. Given to the oldest unanswered request.
+    /// The peer could not carry out the operation. Given to the oldest unanswered request.
     RemoteOperation,
     /// Our own memory, named by the request, is no longer registered or is too small.
     LocalProtection,

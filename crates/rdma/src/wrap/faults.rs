@@ -1,11 +1,11 @@
-//! A provider that breaks things on purpose, the same things for the same seed.
+//! A provider that injects faults, the same faults for the same seed.
 //!
 //! - bytes that arrive are flipped: the CRC must catch every one;
 //! - connections are cut in the middle of a frame;
 //! - events are held back for some polls, in their order.
 //!
-//! Bytes are not dropped from the middle of a stream: TCP does not do that, and to MPA it looks
-//! the same as a flipped length.
+//! No bytes are dropped from the middle of a stream: TCP never loses bytes, and MPA would see no
+//! difference from a flipped length.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::verbs::{
     RegisterError, Rkey, Waker, WireHook, WireVerdict, WorkRequest,
 };
 
-/// What goes wrong, and how often. All zero: nothing.
+/// The kinds of faults, and how often they occur. All zero: none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FaultPlan {
     /// Where the random numbers begin.
@@ -44,7 +44,7 @@ pub struct Faults<P> {
 }
 
 impl<P: Provider> Faults<P> {
-    /// Breaks the engines of `inner` as `plan` says; each engine differently.
+    /// Injects faults into the engines of `inner` as `plan` says; each engine gets different ones.
     pub fn new(inner: P, plan: FaultPlan) -> Self {
         Self { inner, plan, engines: AtomicU64::new(0) }
     }
@@ -74,7 +74,7 @@ impl<P: Provider> Provider for Faults<P> {
     }
 }
 
-/// The byte level.
+/// Injects faults into the bytes.
 #[derive(Debug)]
 struct FaultHook {
     plan: FaultPlan,
@@ -110,7 +110,7 @@ impl WireHook for FaultHook {
     }
 
     fn received(&self, stream: u64, bytes: &mut [u8]) -> WireVerdict {
-        // A capture shows what arrived, before it was broken.
+        // A capture shows the bytes that arrived, before the fault.
         if let Some(next) = &self.next
             && next.received(stream, bytes) == WireVerdict::Cut
         {
@@ -153,7 +153,7 @@ impl StreamFaults {
     }
 }
 
-/// The event level.
+/// Delays the events.
 #[derive(Debug)]
 struct FaultyEngine {
     inner: Box<dyn Engine>,
@@ -249,7 +249,7 @@ impl Engine for FaultyEngine {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
-        // Whoever polls again releases what is held; sleeping on it would hold it for ever.
+        // The next poll releases the held events; a sleep would hold them for ever.
         if self.held.is_empty() {
             self.inner.wait(timeout);
         }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_breaks_the_same_bits_however_the_stream_is_cut_up() {
+    fn a_seed_flips_the_same_bits_however_the_stream_is_cut() {
         let bytes = broken(7, 10_000);
         assert_eq!(bytes, broken(7, 13));
         assert_ne!(bytes, broken(8, 13));

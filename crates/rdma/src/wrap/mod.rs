@@ -1,4 +1,4 @@
-//! Providers around a provider: each is itself what it wraps.
+//! Providers that wrap a provider, and are providers themselves.
 
 mod faults;
 mod packet;

@@ -1,4 +1,4 @@
-//! Packets that never were: the Ethernet, IP and TCP headers a capture needs around a stream.
+//! Invented packets: the Ethernet, IP and TCP headers that a capture needs around a stream.
 //!
 //! ```text
 //!   0          14                34 / 54         54 / 74
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_finds_every_checksum_right() {
+    fn the_receiver_of_a_packet_verifies_its_checksums() {
         for (from, to) in [("10.0.0.1:99", "10.0.0.2:5445"), ("[::1]:99", "[::1]:5445")] {
             let (source, destination) = (from.parse().unwrap(), to.parse().unwrap());
             let repr =

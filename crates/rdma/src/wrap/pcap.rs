@@ -1,4 +1,4 @@
-//! Writes what an engine's connections say into a pcap file that tshark and Wireshark open.
+//! Writes the bytes of an engine's connections into a pcap file that tshark and Wireshark open.
 //!
 //! ```text
 //!   file header, 24 bytes: magic a1b23c4d | 2.4 | 0 | 0 | snaplen | link type 1 (Ethernet)
@@ -33,13 +33,14 @@ pub struct Pcap<P> {
 }
 
 impl<P: Provider> Pcap<P> {
-    /// Captures the engines of `inner` into a new file at `path`, which its owner alone may read:
-    /// everything that is said in the clear is in it.
+    /// Captures the engines of `inner` into a new file at `path`, which only its owner may read:
+    /// the file holds everything that is sent unencrypted.
     pub fn create(inner: P, path: &Path) -> Result<Self, PcapError> {
         let mut options = OpenOptions::new();
         options.create(true).write(true).truncate(true).mode(OWNER_ALONE);
         let file = options.open(path)?;
-        // What was there before may be others' to read. A pipe has its owner's rights.
+        // A file that existed may be readable by others. A pipe has the rights that its owner gave
+        // it.
         if file.metadata()?.is_file() {
             file.set_permissions(Permissions::from_mode(OWNER_ALONE))?;
         }
@@ -74,7 +75,7 @@ impl<P: Provider> Provider for Pcap<P> {
 #[error("cannot write the capture: {0}")]
 pub struct PcapError(#[from] std::io::Error);
 
-/// The file, shared by the engines that write into it. A capture is for looking, not for speed:
+/// The file, shared by the engines that write into it. A capture serves diagnosis, not speed:
 /// engines may wait for each other here.
 #[derive(Debug)]
 struct Capture {
@@ -88,14 +89,14 @@ impl Capture {
             return;
         }
         if let Err(error) = write(&mut writer) {
-            // The streams must go on; the capture ends where the disk did.
+            // The streams must go on; the capture ends where the disk is full.
             tracing::warn!(%error, "the capture stops here");
             writer.failed = true;
         }
     }
 }
 
-/// One engine's hook: the capture and whatever hook was there before. Stream numbers are per
+/// The hook of one engine: the capture, and the hook that was there before. Stream numbers are per
 /// engine, so engines are numbered too.
 #[derive(Debug)]
 struct Chained {
@@ -224,7 +225,7 @@ impl Writer {
     }
 }
 
-/// Whoever serves.
+/// Readable and writable by the owner of the file alone.
 const OWNER_ALONE: u32 = 0o600;
 const FILE_HEADER: [u8; 24] =
     [0xa1, 0xb2, 0x3c, 0x4d, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1];

@@ -1,4 +1,4 @@
-//! A provider that tells `tracing` what goes through it.
+//! A provider that reports its calls and events to `tracing`.
 //!
 //! Control calls and connection events at `debug`, work requests and completions at `trace`,
 //! refusals at `debug`. With no subscriber interested the cost is a load per call.
@@ -65,7 +65,7 @@ impl Engine for TracedEngine {
         private_data: &[u8],
     ) -> Result<QpId, EngineError> {
         let result = self.inner.connect(addr, config, private_data);
-        // Private data may hold a token: its length is all a log may have.
+        // Private data may hold a token: a log may have only its length.
         debug!(%addr, ?config, private_len = private_data.len(), ?result, "connect");
         result
     }
@@ -107,7 +107,7 @@ impl Engine for TracedEngine {
     ) -> Result<MemoryRegion, RegisterError> {
         let class = medium.class();
         let result = self.inner.register(qp, medium, range.clone(), access);
-        // The key is a secret between two peers: a log has no business with it.
+        // The key is a secret between two peers and does not belong in a log.
         debug!(%qp, ?range, ?access, %class, ok = result.is_ok(), "register");
         result
     }

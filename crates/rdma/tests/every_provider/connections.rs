@@ -1,4 +1,4 @@
-//! How connections come, fail, and go.
+//! Connections: how they are established, fail, and end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::support::{
 use super::{barrier, end, failed, same, target};
 
 #[test]
-fn a_rejection_brings_its_reason() {
+fn a_rejection_carries_its_reason() {
     let (mut client, mut server) = (end(EngineConfig::default()), end(EngineConfig::default()));
     let addr = server.engine.listen(address()).unwrap();
     client.engine.connect(addr, QpConfig::default(), b"let me in").unwrap();
@@ -26,7 +26,7 @@ fn a_rejection_brings_its_reason() {
 fn the_longest_private_data_of_push_mode_arrives_whole() {
     let (mut client, mut server) = (end(EngineConfig::default()), end(EngineConfig::default()));
     let addr = server.engine.listen(address()).unwrap();
-    // Zeros at its end are its own.
+    // Zeros at the end of the private data belong to it.
     let mut token = pattern(9, 48);
     token[47] = 0;
     let qp = client.engine.connect(addr, QpConfig::default(), &token).unwrap();
@@ -45,7 +45,7 @@ fn the_longest_private_data_of_push_mode_arrives_whole() {
 }
 
 #[test]
-fn a_request_the_owner_does_not_answer_goes_away() {
+fn a_request_that_its_owner_does_not_answer_ends() {
     let short =
         EngineConfig { handshake_timeout: Duration::from_millis(300), ..EngineConfig::default() };
     let (mut client, mut server) = (end(EngineConfig::default()), end(short));
@@ -78,7 +78,7 @@ fn nobody_listening_is_told() {
 }
 
 #[test]
-fn a_goodbye_ends_both_sides_and_flushes_what_is_posted() {
+fn a_disconnect_ends_both_sides_and_flushes_posted_requests() {
     let mut pair = Pair::of_any();
     let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
     let inbox = memory(4096);
@@ -100,7 +100,7 @@ fn a_goodbye_ends_both_sides_and_flushes_what_is_posted() {
         Err(PostError::UnknownQp(server_qp))
     );
     assert!(engine.capabilities(server_qp).is_none());
-    // An end that is gone already is nothing to complain about.
+    // Ending a connection that is gone already is no error.
     engine.disconnect(server_qp);
 }
 

@@ -1,4 +1,4 @@
-//! Flush and atomic write, where the device has them, and persistent memory.
+//! Flush and atomic write, if the device has them, and persistent memory.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::support::{Pair, bytes_of, flush, memory, pattern, write};
 use super::{barrier, read, same};
 
 #[test]
-fn flush_and_atomic_write_do_what_they_are_offered_for() {
+fn offered_flush_and_atomic_write_work() {
     let mut pair = Pair::of_any();
     let can = pair.client.engine.capabilities(pair.client_qp).unwrap();
     let medium = memory(4096);
@@ -50,7 +50,7 @@ fn flush_and_atomic_write_do_what_they_are_offered_for() {
 }
 
 #[test]
-fn a_write_a_flush_and_a_read_of_it_are_posted_at_once_and_done_in_order() {
+fn a_write_its_flush_and_its_read_are_done_in_order() {
     let mut pair = Pair::of_any();
     let can = pair.client.engine.capabilities(pair.client_qp).unwrap();
     let (there, here) = (memory(1 << 16), memory(1 << 16));
@@ -72,7 +72,7 @@ fn a_write_a_flush_and_a_read_of_it_are_posted_at_once_and_done_in_order() {
     same(&bytes_of(&*there, 512, 4096), bytes);
 }
 
-/// A device of persistent memory, where the guest has one.
+/// A device of persistent memory, if the guest has one.
 fn persistent_memory() -> Option<Arc<dyn Medium>> {
     let path = std::env::var_os("LANDFAST_RDMA_DAX")?;
     let device = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -82,7 +82,7 @@ fn persistent_memory() -> Option<Arc<dyn Medium>> {
 }
 
 #[test]
-fn persistent_memory_is_registered_as_it_is_and_flushed_by_whoever_can() {
+fn persistent_memory_is_registered_and_flushed_by_device_or_server() {
     let medium = persistent_memory().unwrap_or_else(|| memory(2 << 20));
     let mut pair = Pair::of_any();
     let can = pair.client.engine.capabilities(pair.client_qp).unwrap();
@@ -93,7 +93,8 @@ fn persistent_memory_is_registered_as_it_is_and_flushed_by_whoever_can() {
     if can.flush && medium.class() == pmem::DurabilityClass::Pmem {
         assert!(offered, "a device that flushes does so on persistent memory");
     }
-    // The guest says what its devices can do, so that nothing is left out in silence.
+    // The guest says which operations its devices have, so that no operation is left untested in
+    // silence.
     if std::env::var("LANDFAST_RDMA_FLUSH").is_ok_and(|how| how == "native") {
         assert!(can.flush && medium.class() == pmem::DurabilityClass::Pmem);
     }

@@ -1,7 +1,7 @@
-//! What every provider does, whichever it is: run here over `soft`, again by `tests/over_*.rs` over the
-//! provider that is in their name, and in the guest over the kernel's rxe and siw (`cargo xtask guest verbs`).
+//! Tests that every provider passes: run here over `soft`, again by `tests/over_*.rs` over the provider in the
+//! name of the file, and in the guest over the kernel's rxe and siw (`cargo xtask guest verbs`).
 //!
-//! What is not asked here: by which code a refusal is named, and what only `soft` can do.
+//! Not tested here: the code by which a refusal is reported, and operations that only `soft` has.
 #![expect(clippy::tests_outside_test_module, reason = "the whole file is a test")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn end(config: EngineConfig) -> End {
     End::open(&*provider(), config)
 }
 
-/// Says where bytes differ, and not all of them.
+/// Reports the first bytes that differ, and not all of them.
 fn same(found: &[u8], expected: impl AsRef<[u8]>) {
     let expected = expected.as_ref();
     assert_eq!(found.len(), expected.len());
@@ -57,8 +57,8 @@ fn read(local: LocalSlice, region: MemoryRegion, offset: u64) -> Operation<'stat
     Operation::Read { local, rkey: region.rkey, remote_addr }
 }
 
-/// Everything written before is placed when this returns: the answer to a read says so
-/// (RFC 5040 §5.5; InfiniBand orders reads behind writes).
+/// Returns when everything written before is placed: the answer to a read shows that (RFC 5040
+/// §5.5; InfiniBand orders reads behind writes).
 fn barrier(pair: &mut Pair, region: MemoryRegion) {
     let local = pair.local(&memory(4096)).slice(0, 1);
     pair.post(u64::MAX, read(local, region, 0));
@@ -66,7 +66,7 @@ fn barrier(pair: &mut Pair, region: MemoryRegion) {
 }
 
 #[test]
-fn the_provider_is_the_one_that_was_asked_for() {
+fn the_provider_is_the_requested_one() {
     let asked = std::env::var("LANDFAST_RDMA_PROVIDER").unwrap_or_else(|_| "soft".into());
     let binary = env!("CARGO_CRATE_NAME");
     assert_eq!(provider().name(), binary.strip_prefix("over_").unwrap_or(&asked));

@@ -6,7 +6,7 @@ use super::support::{Pair, bytes_of, memory, pattern, write};
 use super::{barrier, read, same, target};
 
 #[test]
-fn written_bytes_are_there_when_a_later_read_is_answered_and_nowhere_else() {
+fn a_read_finds_the_bytes_written_before_only_in_their_range() {
     let mut pair = Pair::of_any();
     let medium = memory(1 << 20);
     let region = target(&mut pair, &medium);
@@ -24,7 +24,7 @@ fn written_bytes_are_there_when_a_later_read_is_answered_and_nowhere_else() {
 }
 
 #[test]
-fn a_region_begins_where_it_was_said_to() {
+fn the_first_byte_of_a_region_is_that_of_its_range() {
     let mut pair = Pair::of_any();
     let medium = memory(1 << 16);
     let (qp, access) = (pair.server_qp, Access::REMOTE_READ | Access::REMOTE_WRITE);
@@ -39,7 +39,7 @@ fn a_region_begins_where_it_was_said_to() {
 }
 
 #[test]
-fn a_long_read_brings_every_byte() {
+fn a_long_read_returns_every_byte() {
     let mut pair = Pair::of_any();
     let (there, here) = (memory(1 << 20), memory(1 << 20));
     let bytes = pattern(7, 700_001);
@@ -54,7 +54,7 @@ fn a_long_read_brings_every_byte() {
 }
 
 #[test]
-fn bytes_come_from_registered_memory_too() {
+fn writes_and_sends_take_bytes_from_registered_memory() {
     let mut pair = Pair::of_any();
     let (here, there) = (memory(1 << 20), memory(1 << 20));
     let bytes = pattern(3, 300_000);
@@ -101,7 +101,7 @@ fn both_ends_send() {
     let (qp, access) = (pair.client_qp, Access::LOCAL_WRITE);
     let buffer = pair.client.engine.register(qp, inbox.clone(), 0..4096, access).unwrap();
     pair.client.engine.post_recv(qp, 5, buffer.slice(0, 4096)).unwrap();
-    // The acceptor may speak once the dialling end has.
+    // The acceptor may send once the initiator has sent.
     let medium = memory(4096);
     let region = target(&mut pair, &medium);
     barrier(&mut pair, region);

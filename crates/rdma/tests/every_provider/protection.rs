@@ -1,11 +1,11 @@
-//! What a peer must not do costs its own connection, and no other.
+//! A forbidden operation of a peer ends the connection of that peer, and no other.
 
 use rdma::{Access, DisconnectReason, MemoryRegion, Operation, Payload, QpId, Rkey, WcStatus};
 
 use super::support::{Pair, bytes_of, memory, write};
 use super::{has_gap, read, same};
 
-/// Posts `operation` and sees both ends of its connection end, and no other connection.
+/// Posts `operation` and checks that both ends of its connection end, and no other connection.
 fn costs_its_connection(operation: impl FnOnce(&mut Pair, QpId) -> Operation<'static>) {
     let mut pair = Pair::of_any();
     let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
@@ -19,7 +19,7 @@ fn costs_its_connection(operation: impl FnOnce(&mut Pair, QpId) -> Operation<'st
     pair.until(|client, _| client.disconnected(client_qp));
     let status = pair.client.completion().map(|completion| completion.status);
     if operation.is_answered() {
-        // siw ends the stream and does not say which request was to blame.
+        // siw ends the stream and does not report which request was to blame.
         let told = [Some(WcStatus::RemoteAccess), Some(WcStatus::Flushed)];
         assert!(told.contains(&status), "{operation:?}: {status:?}");
     }
@@ -62,7 +62,7 @@ fn a_key_of_another_connection_is_refused() {
 }
 
 #[test]
-fn nothing_reaches_beyond_its_region() {
+fn no_operation_reaches_beyond_its_region() {
     costs_its_connection(|pair, _| {
         let region = of_page(pair, pair.server_qp, Access::REMOTE_WRITE);
         write_at(region.rkey, region.remote_addr_base + 4096 - 8)
@@ -75,7 +75,7 @@ fn nothing_reaches_beyond_its_region() {
 }
 
 #[test]
-fn a_missing_right_is_missed() {
+fn an_operation_without_its_right_is_refused() {
     costs_its_connection(|pair, _| {
         let region = of_page(pair, pair.server_qp, Access::REMOTE_READ);
         write_at(region.rkey, region.remote_addr_base)
@@ -97,7 +97,7 @@ fn a_missing_right_is_missed() {
 }
 
 #[test]
-fn a_region_is_of_no_use_after_it_was_deregistered() {
+fn a_deregistered_region_is_refused() {
     costs_its_connection(|pair, _| {
         let region = of_page(pair, pair.server_qp, Access::REMOTE_WRITE);
         let gone = pair.server.engine.deregister(pair.server_qp, region.rkey).unwrap();

@@ -1,4 +1,4 @@
-//! Work queues: their order, their bounds, and what they do not take.
+//! Work queues: their order, their bounds, and the requests they refuse.
 
 use rdma::{Access, LocalSlice, Operation, Payload, PostError, QpConfig, QpId, WorkRequest};
 
@@ -30,7 +30,7 @@ fn completions_come_in_posting_order_and_unsignaled_requests_are_silent() {
 }
 
 #[test]
-fn more_bytes_than_an_engine_keeps_are_refused_and_taken_later() {
+fn more_inline_bytes_than_the_queue_holds_are_refused_until_it_drains() {
     let mut pair = Pair::of_any();
     let medium = memory(1 << 20);
     let region = target(&mut pair, &medium);
@@ -53,7 +53,7 @@ fn more_bytes_than_an_engine_keeps_are_refused_and_taken_later() {
 }
 
 #[test]
-fn more_reads_than_the_peer_answers_at_once_wait_their_turn() {
+fn reads_beyond_the_limit_of_the_peer_wait_their_turn() {
     let narrow = QpConfig { ord: 2, ird: 2, ..QpConfig::default() };
     let provider = provider();
     let mut pair = Pair::of(&*provider, &*provider, narrow, narrow);
@@ -70,7 +70,7 @@ fn more_reads_than_the_peer_answers_at_once_wait_their_turn() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
+fn a_full_queue_refuses_requests_until_it_has_drained() {
     let shallow = QpConfig { send_depth: 2, ..QpConfig::default() };
     let provider = provider();
     let mut pair = Pair::of(&*provider, &*provider, shallow, shallow);
@@ -89,7 +89,7 @@ fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
 }
 
 #[test]
-fn local_mistakes_are_refused_when_posting() {
+fn invalid_local_slices_are_refused_when_posting() {
     let mut pair = Pair::of_any();
     let medium = memory(4096);
     let region = target(&mut pair, &medium);

@@ -1,4 +1,4 @@
-//! Engines that sleep, and what wakes them.
+//! Engines that sleep, and the events that wake them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::support::{End, Pair, bytes_of, memory, provider, write};
 use super::{barrier, same, target};
 
 #[test]
-fn a_sleeping_engine_gets_up_for_its_peer_and_for_a_waker() {
+fn a_sleeping_engine_wakes_for_its_peer_and_for_a_waker() {
     let mut pair = Pair::of_any();
     let inbox = memory(4096);
     let qp = pair.server_qp;
@@ -27,7 +27,7 @@ fn a_sleeping_engine_gets_up_for_its_peer_and_for_a_waker() {
                 break;
             }
         }
-        // PollPolicy::Block sleeps at once, and only the waker ends this.
+        // PollPolicy::Block sleeps at once, and only the waker ends this wait.
         server.engine.wait(None);
         server.engine.stats()
     });
@@ -49,7 +49,7 @@ fn a_sleeping_engine_gets_up_for_its_peer_and_for_a_waker() {
 }
 
 #[test]
-fn every_policy_of_polling_serves() {
+fn an_engine_serves_under_every_polling_policy() {
     for polling in [PollPolicy::Adaptive, PollPolicy::Block, PollPolicy::Fixed(20)] {
         let config = EngineConfig { polling, ..EngineConfig::default() };
         let (plain, provider) = (QpConfig::default(), provider());

@@ -1,4 +1,4 @@
-//! Storage whose bytes are cached from a moment on that the test chooses.
+//! Storage whose bytes are cached from a moment that the test chooses.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 
-/// A file on storage of which the second half is not cached at first.
+/// A file on storage whose second half is not cached at first.
 #[derive(Debug)]
 pub(crate) struct Cold {
     inner: Arc<dyn Medium>,
-    /// From now on all of it is cached.
+    /// From now on the whole file is cached.
     pub(crate) warm: AtomicBool,
     /// Reads that would have blocked.
     pub(crate) misses: AtomicU64,
@@ -21,7 +21,7 @@ pub(crate) struct Cold {
     fetches: Mutex<Receiver<()>>,
 }
 
-/// What lets things end: persists and atomics, and reads by workers.
+/// Permits that let operations end: persists and atomics, and reads by workers.
 #[derive(Debug)]
 pub(crate) struct Permits {
     pub(crate) store: Sender<()>,

@@ -34,13 +34,13 @@ pub(crate) fn provider() -> Box<dyn Provider> {
     }
 }
 
-/// Where it can be dialled, at a port of its choice.
+/// The address where the provider can be dialled; the provider chooses the port.
 pub(crate) fn address() -> SocketAddr {
     let ip = std::env::var("LANDFAST_RDMA_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
     SocketAddr::new(ip.parse().unwrap(), 0)
 }
 
-/// One end: an engine and what it said.
+/// One end: an engine and its events.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) engine: Box<dyn Engine>,
@@ -52,7 +52,7 @@ impl End {
         Self { engine: provider.open_engine(config).unwrap(), events: Vec::new() }
     }
 
-    /// Takes the first event that `pick` likes.
+    /// Takes the first event for which `pick` returns a value.
     pub(crate) fn take<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let index = self.events.iter().position(|event| pick(event).is_some())?;
         let event = self.events.remove(index);
@@ -158,7 +158,7 @@ impl Pair {
         (client_qp, server_qp)
     }
 
-    /// Runs both ends until `done` says something.
+    /// Runs both ends until `done` returns a value.
     pub(crate) fn until<T>(&mut self, done: impl FnMut(&mut End, &mut End) -> Option<T>) -> T {
         until(&mut self.client, &mut self.server, done)
     }
@@ -187,7 +187,7 @@ impl Pair {
     }
 }
 
-/// Runs two engines until `done` says something; fails after some seconds.
+/// Runs two engines until `done` returns a value; fails after some seconds.
 pub(crate) fn until<T>(
     client: &mut End,
     server: &mut End,

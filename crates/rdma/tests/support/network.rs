@@ -1,8 +1,8 @@
-//! A network of the test's own, which it can cut: peers on it vanish without a last word.
+//! A private network that a test can cut: peers on it vanish without a last packet.
 //!
 //! The test runs again as the only test of another process, in a network namespace whose one link it
-//! takes down. Where the host allows none the test is left out, and says so past libtest's capture:
-//! `cargo xtask test` counts those lines.
+//! takes down. If the host allows no namespace the test is left out, and prints a line past
+//! libtest's capture: `cargo xtask test` counts those lines.
 
 use std::env;
 use std::process::Command;
@@ -13,7 +13,7 @@ use skipped::skip;
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;
 
-/// Runs `work` in a network of its own. `test` is the test's name, with its modules.
+/// Runs `work` in a network of its own. `test` is the name of the test, with its modules.
 pub(crate) fn alone(test: &str, work: impl FnOnce(&Network)) {
     if env::var_os(INSIDE).is_some() {
         return work(&Network(()));
@@ -45,12 +45,12 @@ pub(crate) fn alone(test: &str, work: impl FnOnce(&Network)) {
 pub(crate) struct Network(());
 
 impl Network {
-    /// From now on nothing arrives anywhere.
+    /// Cuts the network: no packet arrives any more.
     pub(crate) fn cut(&self) {
         Self::set("down");
     }
 
-    /// It works again.
+    /// Restores the network.
     pub(crate) fn mend(&self) {
         Self::set("up");
     }

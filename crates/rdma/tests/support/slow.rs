@@ -1,4 +1,4 @@
-//! Media that behave badly on purpose.
+//! Media that block or fail on purpose.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use pmem::{AtomicOp, Backing, DurabilityClass, Medium, MediumError, StoreGranularity};
 
-/// A medium on which some things cannot be done without waiting.
+/// A medium on which some operations have to wait.
 #[derive(Debug)]
 pub(crate) struct Slow {
     inner: Arc<dyn Medium>,
-    /// Which of the `try_` forms say that they would block.
+    /// The `try_` forms that report that they would block.
     pub(crate) blocks: Blocks,
-    /// Where it says that it lies.
+    /// The place that the medium reports.
     pub(crate) backing: OnceLock<Backing>,
     /// Each persist takes one permit and waits for it.
     gate: Option<Mutex<Receiver<()>>>,
@@ -22,11 +22,11 @@ pub(crate) struct Slow {
     read_gate: OnceLock<Mutex<Receiver<()>>>,
     /// Reads that began behind the gate.
     pub(crate) reads_begun: AtomicU64,
-    /// Everything fails from now on.
+    /// Every operation fails from now on.
     pub(crate) broken: AtomicBool,
-    /// Everything panics from now on.
+    /// Every operation panics from now on.
     pub(crate) panics: AtomicBool,
-    /// What was carried out, in order: 'w' place, 'p' persist, 'a' atomic, 'r' read.
+    /// The operations carried out, in order: 'w' place, 'p' persist, 'a' atomic, 'r' read.
     pub(crate) log: Mutex<String>,
 }
 

@@ -3,7 +3,7 @@
 //! Part of what a program does with an adapter is inline code in the C headers: it follows
 //! pointers through these structures and calls what it finds there. Their layout is therefore the
 //! libraries' public ABI; it has only ever grown at the end (`VerbsContext` grows at the front).
-//! Fields that nobody here uses are there for their room.
+//! Fields that this program does not use keep the offsets of the others.
 //!
 //! Spec: verbs(7), ibv_post_send(3), ibv_wr_post(3), rdma_cm(7) of rdma-core 56; offsets below
 //! measured with its headers on x86-64.
@@ -94,7 +94,7 @@ pub(super) struct DeviceAttr {
     ends: [u8; 8],
 }
 
-/// The same and more.
+/// What a device can do, with the extended attributes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct DeviceAttrEx {
@@ -304,7 +304,7 @@ pub(super) struct ConnParam {
     pub(super) qp_num: u32,
 }
 
-/// Something happened to a connection. `conn` is the first member of a union.
+/// An event of a connection. `conn` is the first member of a union.
 #[repr(C)]
 pub(super) struct CmEvent {
     pub(super) id: *mut CmId,
@@ -315,14 +315,14 @@ pub(super) struct CmEvent {
     others: [u64; 4],
 }
 
-/// Something a device tells of itself.
+/// An asynchronous event of a device.
 #[repr(C)]
 pub(super) struct AsyncEvent {
     pub(super) element: EventElement,
     pub(super) event_type: c_int,
 }
 
-/// What it is about; which of these, its type says.
+/// The object of the event; the type of the event says which field holds it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) union EventElement {
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layouts_of_queues_and_requests_are_too() {
+    fn the_layouts_of_queues_and_requests_are_those_of_the_c_headers() {
         assert_eq!(size_of::<Pd>(), 16);
         assert_eq!((size_of::<Mr>(), offset_of!(Mr, lkey), offset_of!(Mr, rkey)), (48, 36, 40));
         assert_eq!((size_of::<CompChannel>(), offset_of!(CompChannel, fd)), (16, 8));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layouts_of_connections_are_too() {
+    fn the_layouts_of_connections_are_those_of_the_c_headers() {
         assert_eq!(size_of::<EventChannel>(), 4);
         assert_eq!(size_of::<CmId>(), 416);
         assert_eq!((offset_of!(CmId, verbs), offset_of!(CmId, qp)), (0, 24));

@@ -12,7 +12,7 @@ use super::library::{Functions, functions};
 use super::{abi, checked, last_error};
 use crate::verbs::EngineError;
 
-/// Where connections announce what happens to them. Does not block.
+/// The channel on which the connection manager reports events. Calls on it do not block.
 #[derive(Debug)]
 pub(in crate::ibverbs) struct Channel {
     raw: NonNull<abi::EventChannel>,
@@ -24,11 +24,11 @@ unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// Opens one.
+    /// Opens a channel.
     ///
     /// # Errors
     ///
-    /// The libraries are not there, there is no device, or the host refuses.
+    /// The libraries are missing, the machine has no device, or the host refuses.
     pub(in crate::ibverbs) fn open() -> Result<Self, EngineError> {
         let functions = functions()?;
         super::device::check_any(functions)?;
@@ -47,7 +47,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub(in crate::ibverbs) fn next(self: &Arc<Self>) -> Option<Happened> {
         let functions = loaded();
         let mut event = std::ptr::null_mut();
@@ -78,7 +78,7 @@ impl Channel {
             EVENT_ADDR_ERROR | EVENT_ROUTE_ERROR | EVENT_CONNECT_ERROR | EVENT_UNREACHABLE => {
                 What::Failed { status: event.status }
             }
-            // A connection's time of rest, other addresses of a bond: nothing to do.
+            // The end of a connection's time-wait state, other addresses of a bond: nothing to do.
             _ => return None,
         };
         Some(Happened { of, what })
@@ -102,14 +102,14 @@ impl Drop for Channel {
     }
 }
 
-/// Something that happened to the identifier `of` (see [`CmId::name`]).
+/// An event of the identifier `of` (see [`CmId::name`]).
 #[derive(Debug)]
 pub(in crate::ibverbs) struct Happened {
     pub(in crate::ibverbs) of: usize,
     pub(in crate::ibverbs) what: What,
 }
 
-/// What happened.
+/// What happened to the identifier.
 #[derive(Debug)]
 pub(in crate::ibverbs) enum What {
     AddressResolved,
@@ -122,7 +122,7 @@ pub(in crate::ibverbs) enum What {
     Failed { status: i32 },
 }
 
-/// What the peer said, and how many reads may be open, as this end sees it.
+/// The private data of the peer, and how many reads may be open, seen from this end.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ibverbs) struct Terms {
     pub(in crate::ibverbs) private_data: Vec<u8>,
@@ -157,7 +157,8 @@ pub(in crate::ibverbs) struct CmId {
 unsafe impl Send for CmId {}
 
 impl CmId {
-    /// A new one, bound to a local address, and by it to a device unless it is unspecified.
+    /// A new identifier, bound to a local address, and by that address to a device unless the
+    /// address is unspecified.
     pub(in crate::ibverbs) fn bound(
         channel: &Arc<Channel>,
         address: SocketAddr,
@@ -184,7 +185,7 @@ impl CmId {
         Ok(id)
     }
 
-    /// Tells it from others in [`Happened`], as long as it lives.
+    /// The name by which [`Happened`] tells this identifier from others, as long as it lives.
     pub(in crate::ibverbs) fn name(&self) -> usize {
         self.raw.addr().get()
     }
@@ -194,7 +195,7 @@ impl CmId {
         checked("rdma_listen", unsafe { (loaded().listen)(self.raw.as_ptr(), backlog) })
     }
 
-    /// The device it is bound to.
+    /// The device that the identifier is bound to.
     pub(in crate::ibverbs) fn device(&self) -> Option<Device> {
         // SAFETY: the identifier is ours, so its structure is valid.
         let context = unsafe { (*self.raw.as_ptr()).verbs };
@@ -217,7 +218,7 @@ impl CmId {
         from_storage(unsafe { &(*self.raw.as_ptr()).dst_addr })
     }
 
-    /// Looks for the way to an address: the route to its next hop.
+    /// Resolves an address into the route to its next hop.
     pub(in crate::ibverbs) fn resolve_address(
         &self,
         address: SocketAddr,
@@ -263,7 +264,7 @@ impl CmId {
         let _ = unsafe { (loaded().disconnect)(self.raw.as_ptr()) };
     }
 
-    /// Announces itself on another channel from now on.
+    /// Reports the events of this identifier on another channel from now on.
     pub(in crate::ibverbs) fn migrate(
         &mut self,
         channel: &Arc<Channel>,
@@ -307,18 +308,19 @@ fn param(terms: &Terms) -> abi::ConnParam {
     }
 }
 
-/// The functions, where a handle proves that the libraries are open.
+/// The functions of the libraries, which the existence of a handle proves to be open.
 pub(super) fn loaded() -> &'static Functions {
     functions().expect("a handle exists, so the libraries are open")
 }
 
-/// Things by the name of their identifier.
+/// Entries by the name of their identifier.
 pub(in crate::ibverbs) type ByName<T> = HashMap<usize, T>;
 
-/// Transmissions of a packet before the connection is given up; the most there can be.
+/// Transmissions of a packet before the device gives the connection up; the greatest value there
+/// is.
 const RETRIES: u8 = 7;
-/// How often a message waits for a receive to be posted (7 is for ever). Whoever sends against
-/// the rules of credits loses the connection, as it would over iWARP.
+/// How often a message waits for a receive to be posted (7 is for ever). A sender that breaks the
+/// rules of credits loses the connection, as it would over iWARP.
 const RETRIES_NOT_READY: u8 = 3;
 
 // Numbers of events (rdma_get_cm_event(3)).

@@ -26,13 +26,13 @@ pub(in crate::ibverbs) struct Features {
     pub(in crate::ibverbs) is_iwarp: bool,
     /// Work requests a queue takes.
     pub(in crate::ibverbs) depth_max: u32,
-    /// Reads and the like a queue pair answers at once.
+    /// Reads, atomics and flushes that a queue pair answers at once.
     pub(in crate::ibverbs) responder_max: u8,
-    /// The same it may have open with its peer.
+    /// Reads, atomics and flushes that a queue pair may have open with its peer.
     pub(in crate::ibverbs) initiator_max: u8,
-    /// Flushes for visibility, and for persistence; the library knows how to ask for them.
+    /// The device has flushes for visibility and for persistence, and the library can ask for them.
     pub(in crate::ibverbs) flush: bool,
-    /// Atomic writes; likewise.
+    /// The device has atomic writes, and the library can ask for them.
     pub(in crate::ibverbs) atomic_write: bool,
     /// Memory that is not pinned can be registered for writes and reads of the peer.
     pub(in crate::ibverbs) on_demand: bool,
@@ -151,13 +151,13 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: what was made in it held it alive, so it is empty. If memory had to be leaked
-        // the domain refuses, and is leaked with it.
+        // SAFETY: what was made in the domain held it alive, so it is empty. If memory had to be leaked the
+        // driver refuses, and the domain is leaked as well.
         let _ = unsafe { (super::cm::loaded().dealloc_pd)(self.raw.as_ptr()) };
     }
 }
 
-/// Whether there is any device at all: librdmacm's own errors do not say.
+/// Whether the machine has any device: the errors of librdmacm do not say.
 pub(super) fn check_any(functions: &Functions) -> Result<(), EngineError> {
     let mut count = 0;
     // SAFETY: the library writes how many devices there are.

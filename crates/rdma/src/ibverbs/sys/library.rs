@@ -1,7 +1,7 @@
 //! libibverbs and librdmacm, opened when they are first needed.
 //!
-//! Nothing of this machine has to have them: without them there is an error that says what to
-//! install. Once open they stay open, as they keep threads and files of their own.
+//! A machine need not have the libraries: without them the provider returns an error that says what
+//! to install. Open libraries stay open, because they keep threads and files of their own.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_the_libraries_is_told_what_to_install() {
+    fn the_error_without_the_libraries_says_what_to_install() {
         let error = open("libibverbs-that-nobody-has.so.1", CM_NAME).err().unwrap();
         assert_eq!(
             error.to_string(),

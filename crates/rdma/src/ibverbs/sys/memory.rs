@@ -15,7 +15,7 @@ use crate::verbs::Access;
 #[derive(Debug)]
 pub(in crate::ibverbs) struct Memory {
     raw: NonNull<abi::Mr>,
-    /// What both ends call the first byte.
+    /// The address that both ends use for the first byte.
     address: u64,
     keys: (u32, u32),
     /// Dropped after the registration.
@@ -39,13 +39,13 @@ pub(in crate::ibverbs) struct Wish {
     pub(in crate::ibverbs) access: Access,
     /// The peer may flush.
     pub(in crate::ibverbs) flush: Option<FlushAccess>,
-    /// Pages are not pinned but fetched when they are reached.
+    /// The device does not pin the pages, but fetches them when it reaches them.
     pub(in crate::ibverbs) on_demand: bool,
-    /// What both ends call the first byte; its address in this process if nothing is said.
+    /// The address that both ends use for the first byte; `None`: its address in this process.
     pub(in crate::ibverbs) named: Option<u64>,
 }
 
-/// What a peer may ask a flush for.
+/// The kinds of flush that a peer may ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::ibverbs) enum FlushAccess {
     Visibility,
@@ -94,7 +94,7 @@ impl Memory {
         Ok(Self { raw: made, address, keys: (inner.lkey, inner.rkey), kept: Some(kept) })
     }
 
-    /// What both ends call the first byte, in work requests.
+    /// The address that both ends use for the first byte, in work requests.
     pub(in crate::ibverbs) fn address(&self) -> u64 {
         self.address
     }
@@ -113,7 +113,7 @@ impl Drop for Memory {
         // SAFETY: ours, and given back once.
         let outcome = unsafe { (loaded().dereg_mr)(self.raw.as_ptr()) };
         if outcome != 0 {
-            // The device may still write there: the mapping must never become somebody else's.
+            // The device may still write there, so the mapping must never be reused.
             tracing::error!(errno = outcome, "the device does not let go of memory; leaked");
             std::mem::forget(self.kept.take());
         }

@@ -6,7 +6,7 @@
 //!   back. A handle keeps alive (by `Arc`) what its pointer depends on.
 //! - Contexts of devices belong to librdmacm, which never closes them while it is loaded, and it
 //!   is never unloaded.
-//! - Events are copied and acknowledged before anybody sees them, so that giving a handle back
+//! - Events are copied and acknowledged before any other code sees them, so that giving a handle back
 //!   never waits for an acknowledgement.
 //! - Work requests name memory by key; the device checks key and bounds and reaches nothing that
 //!   is not registered. What is registered is kept mapped ([`memory::Memory`] holds its medium), and
@@ -27,7 +27,7 @@ pub(super) mod queue;
 
 use crate::verbs::EngineError;
 
-/// What the last call of a library in this thread says why it failed.
+/// The error of the last library call in this thread.
 fn last_error(call: &'static str) -> EngineError {
     let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     EngineError::HostIo { call, errno }

@@ -1,11 +1,12 @@
-//! What a device tells of itself: queue pairs and ports that fail, its own end.
+//! Asynchronous events of a device: queue pairs and ports that fail, the end of the device itself.
 //!
 //! ```text
 //!   device --> one descriptor of the process --> whoever looks first --> a reader for each engine
 //! ```
 //!
-//! librdmacm opens a device once for a whole process, and the kernel tells each thing once. So
-//! whoever takes it hands it to every engine that has the device, and gets those up that sleep.
+//! librdmacm opens a device once for a whole process, and the kernel reports each event once. So
+//! the engine that takes an event hands it to every engine that uses the device, and wakes those
+//! that sleep.
 //!
 //! Spec: ibv_get_async_event(3).
 
@@ -20,20 +21,21 @@ use super::device::Device;
 use crate::common::poller::host_io;
 use crate::verbs::{EngineError, Waker};
 
-/// Something that a device told.
+/// An asynchronous event of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::ibverbs) enum News {
-    /// A queue pair of this number has failed; `by_peer`: the peer asked for what it must not.
+    /// The queue pair of this number has failed; `by_peer`: the peer asked for an operation that it
+    /// may not do.
     QueuePair { number: u32, by_peer: bool },
     /// A completion queue has failed ([`super::queue::QueuePair::completions_name`]).
     Completions { name: usize },
     /// A port has lost its link.
     PortDown { port: c_int },
-    /// The device has failed, or it has ended.
+    /// The device has failed, or is gone.
     Device,
 }
 
-/// One engine's share of what a device tells.
+/// One engine's reader of the events of a device.
 #[derive(Debug)]
 pub(in crate::ibverbs) struct Reader {
     hub: &'static Hub,
@@ -43,7 +45,7 @@ pub(in crate::ibverbs) struct Reader {
 }
 
 impl Reader {
-    /// Reads what `device` tells from now on; `waker` gets the reader's owner up.
+    /// Reads the events of `device` from now on; `waker` wakes the owner of the reader.
     pub(in crate::ibverbs) fn open(device: Device, waker: Waker) -> Result<Arc<Self>, EngineError> {
         let hub = Hub::of(device)?;
         let (unread, has_unread) = (Mutex::default(), AtomicBool::new(false));
@@ -54,17 +56,17 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Asks the device, for all its readers. `false`: it will tell no more.
+    /// Asks the device for events, for all its readers. `false`: it will report no more.
     pub(in crate::ibverbs) fn ask(&self) -> bool {
         self.hub.ask()
     }
 
-    /// Whether there is something unread. Costs a load.
+    /// Whether an event is unread. Costs a load.
     pub(in crate::ibverbs) fn has_unread(&self) -> bool {
         self.has_unread.load(Ordering::Acquire)
     }
 
-    /// What was not read yet, oldest first.
+    /// The unread events, oldest first.
     pub(in crate::ibverbs) fn take(&self) -> Vec<News> {
         let mut unread = locked(&self.unread);
         self.has_unread.store(false, Ordering::Release);
@@ -78,16 +80,16 @@ impl AsFd for Reader {
     }
 }
 
-/// A device and its readers, as long as the process.
+/// A device and its readers; lives as long as the process.
 #[derive(Debug)]
 struct Hub {
     device: Device,
-    /// Locked while the device is asked: what it tells reaches every reader in the same order.
+    /// Locked while the device is asked, so that its events reach every reader in the same order.
     readers: Mutex<Vec<Weak<Reader>>>,
 }
 
 impl Hub {
-    /// The one of this device. There are as many as the machine has devices.
+    /// The hub of this device. There are as many hubs as the machine has devices.
     fn of(device: Device) -> Result<&'static Self, EngineError> {
         static HUBS: Mutex<Vec<&'static Hub>> = Mutex::new(Vec::new());
         let mut hubs = locked(&HUBS);
@@ -130,8 +132,8 @@ impl Hub {
             return if again { Next::Nothing } else { Next::End };
         }
         let news = read(&event);
-        // SAFETY: handed out a moment ago and acknowledged once. What it names was there until now,
-        // because whoever gives it back waits for this.
+        // SAFETY: handed out a moment ago and acknowledged once. The object that the event names existed
+        // until now, because the call that destroys the object waits for this acknowledgement.
         unsafe { (loaded().ack_async_event)(&raw mut event) };
         news.map_or(Next::Irrelevant, Next::News)
     }
@@ -149,7 +151,7 @@ impl AsFd for Hub {
 impl Reader {
     fn tell(&self, news: News) {
         let mut unread = locked(&self.unread);
-        // Whoever reads so little has what matters: the first ones say why.
+        // A reader with so much unread has the events that matter: the first ones give the reason.
         if unread.len() < UNREAD_MAX {
             unread.push(news);
         }
@@ -161,15 +163,15 @@ impl Reader {
 
 enum Next {
     News(News),
-    /// Something that nobody here has to know.
+    /// An event that no engine uses.
     Irrelevant,
-    /// Not now.
+    /// No event for now.
     Nothing,
-    /// Never again.
+    /// No event any more.
     End,
 }
 
-/// What an event that was not acknowledged yet means.
+/// The meaning of an event that is not acknowledged yet.
 fn read(event: &abi::AsyncEvent) -> Option<News> {
     let queue_pair = |by_peer| {
         // SAFETY: an event of this type names a queue pair.
@@ -195,7 +197,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// News that are kept for an engine that does not read.
+/// Unread events that are kept for an engine that does not read.
 const UNREAD_MAX: usize = 4096;
 
 // Types of events (ibv_get_async_event(3)).
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_goes_down_and_a_device_that_fails_are_news_and_a_port_that_is_back_is_none() {
+    fn port_down_and_device_fatal_are_reported() {
         assert_eq!(read(&event(EVENT_PORT_ERROR, 2)), Some(News::PortDown { port: 2 }));
         assert_eq!(read(&event(EVENT_DEVICE_FATAL, 0)), Some(News::Device));
         // PORT_ACTIVE, SQ_DRAINED, GID_CHANGE.

@@ -11,7 +11,7 @@ use super::device::{Device, Domain, Features};
 use super::{abi, checked, direct, last_error};
 use crate::verbs::EngineError;
 
-/// Where completion queues announce that they have something. Does not block.
+/// The channel on which completion queues announce completions. Calls on it do not block.
 #[derive(Debug)]
 pub(in crate::ibverbs) struct Announcements {
     raw: NonNull<abi::CompChannel>,
@@ -42,7 +42,8 @@ impl Announcements {
         if outcome != 0 {
             return None;
         }
-        // SAFETY: the library names a queue that exists, and waits for this before it goes.
+        // SAFETY: the library names a queue that exists; destroying the queue waits for this
+        // acknowledgement.
         unsafe { (loaded().ack_cq_events)(queue, 1) };
         u64::try_from(name.addr()).ok()
     }
@@ -104,7 +105,7 @@ impl Drop for Completions {
     }
 }
 
-/// One end of a connection that can be posted to. Dropped in this order: queue pair and
+/// One end of a connection, to which requests can be posted. Dropped in this order: queue pair and
 /// identifier, completion queue, domain.
 #[derive(Debug)]
 pub(in crate::ibverbs) struct QueuePair {
@@ -130,12 +131,12 @@ struct Extended {
     atomic_write: Option<abi::WrAtomicWrite>,
 }
 
-/// How deep, and what for.
+/// The depths and the purpose of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ibverbs) struct Shape {
     pub(in crate::ibverbs) send_depth: u32,
     pub(in crate::ibverbs) recv_depth: u32,
-    /// What its completion queue is announced as.
+    /// The name under which its completion queue is announced.
     pub(in crate::ibverbs) name: u64,
 }
 
@@ -154,7 +155,7 @@ pub(in crate::ibverbs) struct Remote {
     pub(in crate::ibverbs) rkey: u32,
 }
 
-/// What to do.
+/// One operation of a work request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::ibverbs) enum Work {
     Send { piece: Piece, invalidate: Option<u32>, solicited: bool },
@@ -168,7 +169,7 @@ pub(in crate::ibverbs) enum Work {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::ibverbs) struct Ended {
     pub(in crate::ibverbs) id: u64,
-    /// 0, or why not (ibv_wc_status).
+    /// 0, or the reason of a failure (ibv_wc_status).
     pub(in crate::ibverbs) status: i32,
     pub(in crate::ibverbs) len: u32,
     pub(in crate::ibverbs) invalidated: Option<u32>,
@@ -194,7 +195,7 @@ impl QueuePair {
             operations |= if features.atomic_write { abi::WITH_ATOMIC_WRITE } else { 0 };
         }
         let comp_mask = match operations {
-            // siw refuses queue pairs that name any, even plain ones.
+            // siw refuses queue pairs that name any extended operation, even RDMA Write.
             0 => abi::INIT_ATTR_PD,
             _ => abi::INIT_ATTR_PD | abi::INIT_ATTR_SEND_OPS,
         };
@@ -248,7 +249,7 @@ impl QueuePair {
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Tells its completion queue from others in [`super::news::News`].
+    /// Tells this completion queue from others in [`super::news::News`].
     pub(in crate::ibverbs) fn completions_name(&self) -> usize {
         self.completions.raw.addr().get()
     }
@@ -420,7 +421,7 @@ fn sge(Piece { address, len, lkey }: Piece) -> abi::Sge {
     abi::Sge { addr: address, length: len, lkey }
 }
 
-/// A queue pair without extended operations; capabilities are checked before it comes to this.
+/// The error of a queue pair without extended operations; callers check capabilities first.
 const UNSUPPORTED: EngineError =
     EngineError::HostIo { call: "ibv_wr_start", errno: libc::EOPNOTSUPP };
 

@@ -8,7 +8,7 @@ use pmem::{DurabilityClass, Medium};
 
 use super::{Failure, Site, Target, Turn, site_of_medium};
 
-/// Ranges that were asked to be durable and are not yet known to be.
+/// Ranges that the peer asked to be durable and that are not yet known to be durable.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     ranges: VecDeque<Flush>,
@@ -23,7 +23,7 @@ pub(super) struct Flush {
     pub(super) end: u64,
 }
 
-/// How far flushes are settled.
+/// How many of the flushes are settled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Settled {
     /// All of them.
@@ -75,9 +75,9 @@ impl Flushes {
         self.ranges.pop_front()
     }
 
-    /// Makes them durable, up to the first of a file on storage or the end of the turn. A failure
-    /// counts against the first flush that needed the range, and ends the others unflushed: after
-    /// it nothing is flushed into success.
+    /// Makes the ranges durable, up to the first range in a file on storage or the end of the turn.
+    /// A failure counts against the first flush that needed the range, and ends the others
+    /// unflushed: after a failure nothing is flushed into success.
     pub(super) fn settle(
         &mut self,
         persists: &mut u64,

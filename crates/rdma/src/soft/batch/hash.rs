@@ -12,7 +12,7 @@ pub(super) struct Hashing {
 }
 
 impl Hashing {
-    /// Hashes on; `None`: the turn is over before the target is. Blocks.
+    /// Continues the hash; `None`: the turn ended before the target did. Blocks.
     pub(super) fn go_on(
         &mut self,
         target: &Target,

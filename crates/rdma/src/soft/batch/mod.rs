@@ -12,15 +12,16 @@
 //! atomic, a verify, or the end of the batch. A failed operation ends the batch: nothing behind
 //! it is carried out or answered.
 //!
-//! A flush of storage is one of the whole file, whoever asks. So the batch is laid aside for it
-//! ([`Pause::Commit`]) and holds no worker while it waits: one worker flushes for all that are.
+//! A flush of storage flushes the whole file, whichever queue pair asks. So the worker lays the
+//! batch aside ([`Pause::Commit`]), and the batch holds no worker while it waits: one worker
+//! flushes the file for all batches laid aside.
 //!
-//! Long work, which is hashes and flushes by CPU instructions, is done in pieces: after each the
-//! batch goes back to the end of its lane ([`Pause::Turn`]), and before each operation and each piece the worker
-//! looks whether the region or the connection has ended ([`Withdrawn`]).
+//! Long work, which is hashes and flushes by CPU instructions, is done in pieces: after each piece the batch
+//! goes back to the end of its lane ([`Pause::Turn`]), and before each operation and each piece the worker
+//! checks whether the region or the connection has ended ([`Withdrawn`]).
 //!
-//! Each device has workers of its own. Where the next operation of a batch is another device's,
-//! this one's workers are done with the batch and those of the other go on with it.
+//! Each device has workers of its own. Where the next operation of a batch concerns another device,
+//! the workers of that device continue the batch.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,17 +51,17 @@ pub(super) struct Batch {
     pub(super) operations: Vec<Deferred>,
     /// What [`Work::Place`] places, and behind it what [`Work::Fetch`] fetched.
     pub(super) payload: Vec<u8>,
-    /// The first operation that nobody has looked at yet.
+    /// The first operation that no worker has looked at yet.
     next: usize,
     /// How the operations before it ended, while flushes of theirs are open.
     ran: Option<Result<Stop, (usize, Failure)>>,
     /// How many operations succeeded, counted from the first.
     pub(super) succeeded: usize,
-    /// Why the next one did not.
+    /// Why the operation behind those did not succeed.
     pub(super) failure: Option<Failure>,
     pub(super) persists: u64,
     flushes: Flushes,
-    /// How far the hash is that the next operation asks for, if it has begun.
+    /// The state of the hash that the next operation asks for, if the hash has begun.
     hashing: Option<Hashing>,
     withdrawn: Arc<Withdrawn>,
 }
@@ -104,19 +105,19 @@ pub(super) enum Work {
 /// What the engine does when the operation has succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum After {
-    /// Nothing.
+    /// Nothing follows.
     Nothing,
-    /// This request of the peer's gets its answer.
+    /// The engine answers this request of the peer.
     Answer(Serial),
     /// A posted receive is complete.
     Received(WorkCompletion),
     /// A posted receive is complete and ends a region.
     ReceivedAndInvalidates(WorkCompletion),
-    /// This read of ours, whose last bytes were being placed, is complete.
+    /// This read of ours is complete: its last bytes were being placed.
     ReadPlaced(Serial),
-    /// This read of the peer's, in transmission, goes on with what was fetched.
+    /// This read of the peer, in transmission, goes on with the fetched bytes.
     FetchedForResponse(Serial),
-    /// This work request, in transmission, goes on with what was fetched.
+    /// This work request, in transmission, goes on with the fetched bytes.
     FetchedForRequest(Serial),
 }
 
@@ -127,35 +128,35 @@ pub(super) enum Failure {
     Medium(MediumError),
     /// A verify found another hash.
     HashDiffers,
-    /// The medium panicked: nobody knows how far it came, so nothing of the batch counts.
+    /// The medium panicked: how far it came is unknown, so no operation of the batch counts.
     Panicked,
-    /// The engine is gone, and nothing begins any more.
+    /// The engine is gone, and no operation begins any more.
     Stopped,
-    /// The region or the connection has ended meanwhile.
+    /// The region or the connection has ended in the meantime.
     Withdrawn,
 }
 
-/// Why a worker is done with a batch for now.
+/// Why a worker stops working on a batch for now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pause {
-    /// There is nothing left, or the rest is another device's.
+    /// Nothing is left, or the rest concerns another device.
     Over,
     /// A file has to be flushed before anything else of the batch happens.
     Commit(Site),
-    /// It has had its turn, and there is long work left: others first.
+    /// The batch has had its turn, and long work is left: other batches come first.
     Turn(Site),
 }
 
 /// How much long work, hashes above all, a batch may do in one turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pace {
-    /// As much as others never notice.
+    /// As much as delays no other batch noticeably.
     Short,
     /// A piece.
     Long,
 }
 
-/// What bounds a turn.
+/// The bounds of a turn.
 #[derive(Debug)]
 struct Turn<'a> {
     stop: &'a AtomicBool,
@@ -167,7 +168,7 @@ struct Turn<'a> {
 enum Stop {
     /// At the end, or at an operation of another device.
     End,
-    /// At one that waits for the flushes before it.
+    /// At an operation that waits for the flushes before it.
     Barrier,
     /// In a hash, at the end of the turn.
     Turn,
@@ -176,7 +177,7 @@ enum Stop {
 /// Where an operation may have to wait.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Site {
-    /// The device; 0 for all that is no device.
+    /// The device; 0 for every medium that is on none.
     pub(super) device: u64,
     /// The file on it, or the medium where there is no file.
     pub(super) file: u64,
@@ -213,7 +214,7 @@ impl Batch {
         self.withdrawn.clear();
     }
 
-    /// What the engine takes back while a worker has the batch.
+    /// Marks what the engine withdraws while a worker has the batch.
     pub(super) fn withdrawn(&self) -> &Arc<Withdrawn> {
         &self.withdrawn
     }
@@ -223,7 +224,8 @@ impl Batch {
         self.operations.len() >= OPERATIONS_MAX || self.payload.len() >= PAYLOAD_MAX
     }
 
-    /// Where the rest of the batch has to go on; `None` when there is none, or nobody to do it.
+    /// Where the rest of the batch has to continue; `None` if there is no rest, or no worker for
+    /// it.
     pub(super) fn goes_on(&self) -> Option<Site> {
         let is_over = self.failure.is_some() || self.next >= self.operations.len();
         (!is_over).then(|| self.site())
@@ -261,8 +263,8 @@ impl Batch {
         Pause::Over
     }
 
-    /// Flushes the file that the batch waits for. Blocks. It counts for every batch that was laid
-    /// aside for the same file before the call.
+    /// Flushes the file that the batch waits for. Blocks. The flush counts for every batch that was
+    /// laid aside for the same file before the call.
     pub(super) fn commit(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
         let Some(Flush { medium, start, end, .. }) = self.flushes.first() else { return Ok(()) };
         if stop.load(Ordering::Relaxed) {
@@ -277,9 +279,9 @@ impl Batch {
         }
     }
 
-    /// The file that the batch waits for is flushed, or not. A failure counts against the first
-    /// flush that needed it, and ends the others unflushed: after it nothing is flushed into
-    /// success.
+    /// Records the outcome of the flush that the batch waited for. A failure counts against the
+    /// first flush that needed it, and ends the others unflushed: after a failure nothing is
+    /// flushed into success.
     pub(super) fn committed(&mut self, outcome: Result<(), Failure>) {
         let Some(Flush { first_index, .. }) = self.flushes.take_first() else { return };
         if let Err(failure) = outcome {
@@ -289,7 +291,8 @@ impl Batch {
         }
     }
 
-    /// Ends a batch that was committed if no operation of it is left here; `false`: one is.
+    /// Ends a batch that was committed if no operation is left for this device; `false`: one is
+    /// left.
     pub(super) fn ends(&mut self, stop: &AtomicBool) -> bool {
         if self.failure.is_none() && self.flushes.is_empty() && self.ran != Some(Ok(Stop::Barrier))
         {
@@ -306,7 +309,8 @@ impl Batch {
         self.payload.get(start..end).unwrap_or_default()
     }
 
-    /// Whose fault the failure is: a receive or read of ours, or an operation of the peer's.
+    /// The fault of the connection for a failure: of a receive or read of ours, or of an operation
+    /// of the peer.
     pub(super) fn fault(&self, failure: Failure) -> Fault {
         let failed = self.operations.get(self.succeeded).map(|operation| operation.after);
         match failed {
@@ -320,8 +324,8 @@ impl Batch {
         }
     }
 
-    /// A flush ahead of a failed operation succeeded only if it is settled. Behind a failed flush
-    /// none is left to settle, so that none is ever tried again.
+    /// A flush ahead of a failed operation succeeds only if it was settled. Behind a failed flush
+    /// none is left to settle, so none is ever tried again.
     fn run_and_settle(&mut self, turn: &mut Turn<'_>) -> Result<Pause, (usize, Failure)> {
         loop {
             let ran = match self.ran.take() {
@@ -412,7 +416,7 @@ fn site_of(target: &Target) -> Site {
     site_of_medium(&target.medium)
 }
 
-/// Two media on storage that have a site in common are one file: a flush of either is of both.
+/// Two media on storage that share a site are the same file: a flush of either flushes both.
 fn site_of_medium(medium: &Arc<dyn Medium>) -> Site {
     match medium.backing() {
         Some(Backing { device, file }) => Site { device, file },
@@ -425,14 +429,14 @@ fn site_of_medium(medium: &Arc<dyn Medium>) -> Site {
 
 /// Operations one batch collects before the queue pair stops reading.
 pub(super) const OPERATIONS_MAX: usize = 512;
-/// Bytes one batch collects before the queue pair stops reading; one more frame may come on top.
+/// Bytes one batch collects before the queue pair stops reading; one frame more may be added.
 pub(super) const PAYLOAD_MAX: usize = 256 * 1024;
 /// Most bytes of one [`Work::Fetch`].
 pub(super) const FETCH_MAX: u64 = 64 * 1024;
 /// Bytes hashed, or flushed by CPU instructions, in a turn of [`Pace::Short`]: as many as an engine does
 /// itself in a round.
 const SHORT_TURN_BYTES: u64 = 128 * 1024;
-/// The same of [`Pace::Long`]: some 100 us where the bytes lie in memory.
+/// Bytes of a turn of [`Pace::Long`]: some 100 us where the bytes lie in memory.
 const LONG_TURN_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

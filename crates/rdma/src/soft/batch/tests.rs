@@ -1,4 +1,4 @@
-//! What counts as done when a batch fails half way.
+//! Tests of which operations count as done when a batch fails half way.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use pmem::{DurabilityClass, StoreGranularity};
 
 use super::*;
 
-/// Memory whose flushes end as they are told, and that is shorter than it says.
+/// Memory whose flushes end as the test says, and that is shorter than its length claims.
 #[derive(Debug)]
 struct Scripted {
     persists: Mutex<Vec<Result<(), MediumError>>>,
@@ -18,7 +18,7 @@ const SHRUNK: Failure = Failure::Medium(MediumError::Truncated);
 const LOST: Failure = Failure::Medium(MediumError::MediaIo(5));
 
 impl Scripted {
-    /// Flushes end like this, the first one first; those after it well.
+    /// The first flushes end as in the list, in its order; those after it succeed.
     fn new(persists: &[Result<(), MediumError>]) -> Arc<Self> {
         let persists = Mutex::new(persists.iter().rev().copied().collect());
         Arc::new(Self { persists, persisted: Mutex::default() })
@@ -100,7 +100,7 @@ fn ran(operations: &[(&Arc<Scripted>, u64, Work)]) -> Batch {
 }
 
 #[test]
-fn a_flush_ahead_of_an_operation_that_fails_is_done_before_it_counts() {
+fn a_flush_ahead_of_a_failed_operation_succeeds_only_when_carried_out() {
     let medium = Scripted::new(&[]);
     let batch = ran(&[(&medium, 8, Work::Persist), (&medium, LEN, Work::Place(0..8))]);
     assert_eq!((batch.succeeded, batch.failure), (1, Some(SHRUNK)));
@@ -109,7 +109,7 @@ fn a_flush_ahead_of_an_operation_that_fails_is_done_before_it_counts() {
 }
 
 #[test]
-fn a_flush_that_fails_is_the_failure_although_a_later_operation_failed_first() {
+fn a_failed_flush_counts_before_a_later_operation_that_failed_first() {
     let medium = Scripted::new(&[Err(MediumError::MediaIo(5))]);
     let flush = (&medium, 8, Work::Persist);
     let batch = ran(&[(&medium, 0, Work::Place(0..8)), flush, (&medium, LEN, Work::Place(0..8))]);
@@ -118,7 +118,7 @@ fn a_flush_that_fails_is_the_failure_although_a_later_operation_failed_first() {
 }
 
 #[test]
-fn after_a_failed_flush_nothing_is_flushed_and_nothing_is_tried_again() {
+fn after_a_failed_flush_no_flush_is_tried_or_repeated() {
     let broken = Scripted::new(&[Err(MediumError::MediaIo(5))]);
     let store = Work::Atomic(AtomicOp::Store(1));
     // The second range is not next to the first, so that it is a flush of its own.

@@ -1,6 +1,7 @@
-//! What an engine takes back of a batch that a worker has: the operations on a region that ended, or all.
+//! Marks which operations of a worker's batch an engine withdraws: those on a region that ended, or all.
 //!
-//! A worker looks before each operation and within long ones, which is a load while nothing was taken back.
+//! A worker checks the marks before each operation and within long ones; the check is a load while nothing
+//! was withdrawn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,24 +16,24 @@ pub(in super::super) struct Withdrawn {
 #[derive(Debug, Default)]
 struct What {
     all: bool,
-    /// Of the regions that ended; a batch knows [`super::OPERATIONS_MAX`] at most.
+    /// Tags of the regions that ended; a batch refers to [`super::OPERATIONS_MAX`] at most.
     tags: Vec<u32>,
 }
 
 impl Withdrawn {
-    /// The region has ended, and nothing more begins on it.
+    /// The region has ended, and no further operation on it begins.
     pub(in super::super) fn region(&self, tag: u32) {
         self.lock().tags.push(tag);
         self.is_any.store(true, Ordering::Release);
     }
 
-    /// The connection has ended, and nothing more begins.
+    /// The connection has ended, and no further operation begins.
     pub(in super::super) fn all(&self) {
         self.lock().all = true;
         self.is_any.store(true, Ordering::Release);
     }
 
-    /// Whether operations on the region begin no more.
+    /// Whether an operation on the region must not begin.
     pub(super) fn covers(&self, tag: u32) -> bool {
         if !self.is_any.load(Ordering::Acquire) {
             return false;
@@ -41,7 +42,7 @@ impl Withdrawn {
         what.all || what.tags.contains(&tag)
     }
 
-    /// For the next batch.
+    /// Clears the marks for the next batch.
     pub(super) fn clear(&self) {
         if self.is_any.swap(false, Ordering::Relaxed) {
             let mut what = self.lock();

@@ -1,4 +1,4 @@
-//! Whose turn it is for a worker: batches of one device, in a lane for each file.
+//! Decides which batch the next free worker takes: batches of one device, in a lane for each file.
 //!
 //! ```text
 //!   file A   [batch batch batch batch ...]   8 at work       lanes have their turns one after
@@ -8,17 +8,18 @@
 //!   laid aside for a commit   [batch batch batch ...]   one worker commits for all of one file
 //! ```
 //!
-//! A batch that waits for a commit waits without a worker. The commit begins when all that waited
-//! for a worker as the first was laid aside have had one: they have their part in it. While it runs
-//! others are laid aside for the next, which alone counts for them: it begins after they came.
+//! A batch that waits for a commit holds no worker. The commit begins when every batch that waited
+//! for a worker as the first was laid aside has had one: the commit counts for those too. Batches
+//! that are laid aside while a commit runs wait for the next, and only the next counts for them,
+//! because it begins after they were laid aside.
 //!
-//! So a file that hangs gets half of the workers at most, the next one half of what is left, and
-//! so on: however many connections wait for a slow file, there is a worker for another one.
+//! So a file that hangs gets half of the workers at most, the next such file half of the rest, and
+//! so on: however many connections wait for a slow file, there is a worker for another file.
 //!
-//! A batch with long work, verifies above all, has it done in pieces, a turn each, and waits for a turn
-//! in a queue of its own. Half of the workers at most do long work: the others are there for
-//! placements and commits, whoever has how many files verified. Long work waits for the other work of its
-//! lane, but for [`PASSED_MAX`] jobs of it at most: then its turn is the lane's next one.
+//! A batch with long work, verifies above all, has it done in pieces, one piece a turn, and waits for its
+//! turns in a queue of its own. At most half of the workers do long work, however many files are
+//! verified: the others remain for placements and commits. Long work waits for the other work of its
+//! lane, but for [`PASSED_MAX`] jobs at most: then its turn is the next of the lane.
 //!
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
 //! Switches" (1998), with workers in the place of buffers.
@@ -42,26 +43,26 @@ pub(super) struct Lanes<B> {
 struct Lane<B> {
     file: u64,
     waiting: VecDeque<B>,
-    /// Wait for a turn of long work.
+    /// Batches that wait for a turn of long work.
     long: VecDeque<B>,
     at_work: usize,
-    /// Wait for a commit of the file that is named.
+    /// Batches that wait for a commit of the named file.
     aside: VecDeque<(Site, B)>,
     is_committing: bool,
-    /// Memory for those of the next commit.
+    /// Memory for the batches of the next commit.
     spare: Vec<B>,
-    /// How many of those waiting still have their part in the next commit.
+    /// How many of the waiting batches the next commit will still count for.
     ahead: usize,
     /// Other jobs that were taken while long work waited, since its last turn.
     passed: usize,
 }
 
-/// What there is to do for a worker.
+/// A job for a worker.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Job<B> {
     /// A batch is to be carried out.
     Run(B, Pace),
-    /// A file is to be committed for all these, which are one at least.
+    /// A file is to be committed for all these batches, at least one.
     Commit(Vec<B>),
 }
 
@@ -87,7 +88,7 @@ impl<B> Lane<B> {
         }
     }
 
-    /// Long work has waited for as many other jobs as it has to.
+    /// Whether long work has waited for as many other jobs as it has to.
     fn is_long_due(&self) -> bool {
         self.passed >= PASSED_MAX && !self.long.is_empty()
     }
@@ -127,7 +128,7 @@ impl<B> Lane<B> {
             let mut group = mem::take(&mut self.spare);
             for _ in 0..self.aside.len() {
                 let Some((of, batch)) = self.aside.pop_front() else { break };
-                // Of another file that shares the lane a commit says nothing.
+                // A commit of one file does not count for another file in the same lane.
                 if of == site {
                     group.push(batch);
                 } else {
@@ -145,7 +146,7 @@ impl<B> Lane<B> {
     }
 }
 
-/// A lane that a batch was taken from, to be given back when the batch is done.
+/// The lane that a batch was taken from, to be returned when the batch is done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct LaneIndex {
     index: usize,
@@ -192,7 +193,7 @@ impl<B> Lanes<B> {
                 self.lanes.push(Lane::new(file));
                 self.lanes.len() - 1
             }
-            // So many files at once share lanes, and with them the share of a lane.
+            // Beyond so many files at once, files share a lane and the workers of that lane.
             None => usize::try_from(file % LANES).expect("a small number"),
         };
         let lane = self.lanes.get_mut(index)?;
@@ -203,7 +204,7 @@ impl<B> Lanes<B> {
         Some(lane)
     }
 
-    /// What is to be done next; `None` while nobody may have a turn.
+    /// The next job; `None` while no batch may have a turn.
     pub(super) fn take(&mut self) -> Option<(LaneIndex, Job<B>)> {
         let free = self.workers_max.saturating_sub(self.at_work);
         let may_be_long = self.long_left() > 0;
@@ -225,8 +226,8 @@ impl<B> Lanes<B> {
         None
     }
 
-    /// The lane whose long work has waited longest of those where it is due: in the order of their turns, long work
-    /// of the others would take the place that it needs.
+    /// Of the lanes whose long work is due, the lane whose long work has waited longest. In the order of the turns,
+    /// long work of other lanes would take the place.
     fn eldest_long(&self, free: usize) -> Option<usize> {
         let may_be_long = self.long_left() > 0;
         let lanes = self.lanes.iter().enumerate().filter(|_| may_be_long);
@@ -239,7 +240,8 @@ impl<B> Lanes<B> {
         (self.workers_max / 2).max(1).saturating_sub(self.long_at_work)
     }
 
-    /// A commit that was taken has ended, and `group` is empty. [`Lanes::done`] is still to be told.
+    /// Takes back a `group`, now empty, whose commit has ended. The caller still has to call
+    /// [`Lanes::done`].
     pub(super) fn committed(&mut self, LaneIndex { index, .. }: LaneIndex, group: Vec<B>) {
         debug_assert!(group.is_empty(), "what was committed for has gone on");
         if let Some(lane) = self.lanes.get_mut(index) {
@@ -249,7 +251,7 @@ impl<B> Lanes<B> {
         }
     }
 
-    /// Who was laid aside while a commit ran, for the fault that counts them in.
+    /// The batches laid aside while a commit ran, for the planted fault that counts them in.
     #[cfg(test)]
     pub(super) fn latecomers(&mut self, LaneIndex { index, .. }: LaneIndex, group: &mut Vec<B>) {
         if let Some(lane) = self.lanes.get_mut(index) {
@@ -280,7 +282,7 @@ impl<B> Lanes<B> {
         self.at_work + jobs + long.min(self.long_left())
     }
 
-    /// Forgets what waits.
+    /// Removes all waiting batches.
     pub(super) fn clear(&mut self) {
         for lane in &mut self.lanes {
             lane.waiting.clear();

@@ -1,4 +1,4 @@
-//! Turns of batches.
+//! Tests of the order in which batches have their turns.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn batch_of(job: Job<u64>) -> u64 {
 const A: Site = Site { device: 1, file: 7 };
 
 #[test]
-fn all_who_arrive_during_a_commit_share_the_next() {
+fn batches_that_arrive_during_a_commit_share_the_next() {
     let mut lanes = Lanes::new(16);
     lanes.lay_aside(A, 0);
     let (lane, job) = lanes.take().unwrap();
@@ -26,7 +26,7 @@ fn all_who_arrive_during_a_commit_share_the_next() {
 }
 
 #[test]
-fn those_waiting_for_a_worker_have_their_part_in_a_commit_and_no_more_than_they() {
+fn a_commit_waits_for_the_batches_queued_before_it_and_no_others() {
     let mut lanes = Lanes::new(1);
     (0..5).for_each(|batch| lanes.push(A.file, batch));
     let mut aside = 0;
@@ -38,7 +38,7 @@ fn those_waiting_for_a_worker_have_their_part_in_a_commit_and_no_more_than_they(
             Job::Commit(group) => break group,
         }
         aside += 1;
-        // A stream of others puts the commit off no further.
+        // A stream of further batches does not delay the commit.
         lanes.push(A.file, 100 + aside);
     };
     assert_eq!(group.len(), 5);
@@ -57,7 +57,7 @@ fn files_that_share_a_lane_share_no_commit() {
     assert_eq!(lanes.take().unwrap().1, Job::Commit(vec![2]));
 }
 
-/// Takes what may be taken; the files it came from.
+/// Takes all jobs that may be taken; returns the files they came from.
 fn taken(lanes: &mut Lanes<u64>) -> Vec<u64> {
     std::iter::from_fn(|| lanes.take().map(|(_, job)| batch_of(job))).collect()
 }
@@ -79,7 +79,7 @@ fn a_file_that_hangs_leaves_workers_to_every_other() {
 }
 
 #[test]
-fn long_work_leaves_half_of_the_workers_to_the_rest_of_all_files() {
+fn long_work_takes_at_most_half_of_the_workers() {
     let mut lanes = Lanes::new(16);
     for file in 1..=9 {
         (0..100).for_each(|_| lanes.push_long(file, file));
@@ -94,7 +94,7 @@ fn long_work_leaves_half_of_the_workers_to_the_rest_of_all_files() {
 }
 
 #[test]
-fn a_single_worker_does_long_work_between_the_rest() {
+fn a_single_worker_alternates_long_work_with_other_work() {
     let mut lanes = Lanes::new(1);
     lanes.push_long(1, 1);
     lanes.push(2, 2);
@@ -109,7 +109,7 @@ fn a_single_worker_does_long_work_between_the_rest() {
 }
 
 #[test]
-fn long_work_ends_though_short_work_of_its_lane_never_does() {
+fn long_work_ends_under_endless_short_work_of_its_lane() {
     let mut lanes = Lanes::new(4);
     lanes.push_long(1, 100);
     (0..4).for_each(|_| lanes.push(1, 1));
@@ -126,10 +126,10 @@ fn long_work_ends_though_short_work_of_its_lane_never_does() {
 }
 
 #[test]
-fn long_work_of_other_files_does_not_take_the_place_of_long_work_that_has_waited() {
+fn long_work_that_has_waited_precedes_long_work_of_other_files() {
     let mut lanes = Lanes::new(4);
     (0..2).for_each(|_| lanes.push_long(1, 1));
-    // Half of the workers, which file 1 wants again whenever there is room.
+    // Half of the workers, which file 1 asks for again whenever there is room.
     let mut of_long: VecDeque<_> = (0..2).map(|_| lanes.take().unwrap().0).collect();
     lanes.push_long(2, 200);
     lanes.push(2, 2);
@@ -150,7 +150,7 @@ fn long_work_of_other_files_does_not_take_the_place_of_long_work_that_has_waited
 }
 
 #[test]
-fn files_have_their_turns_of_short_work_while_long_work_of_one_is_due() {
+fn short_work_of_files_has_turns_while_long_work_is_due() {
     let mut lanes = Lanes::new(4);
     (0..2).for_each(|_| lanes.push_long(1, 100));
     let of_long = [lanes.take().unwrap().0, lanes.take().unwrap().0];
@@ -174,7 +174,7 @@ fn files_have_their_turns_of_short_work_while_long_work_of_one_is_due() {
 }
 
 #[test]
-fn one_worker_is_enough_to_go_on_and_files_have_their_turns() {
+fn one_worker_serves_all_files_in_turn() {
     let mut lanes = Lanes::new(1);
     for batch in [1, 1, 1, 2, 3] {
         lanes.push(batch, batch);
@@ -189,7 +189,7 @@ fn one_worker_is_enough_to_go_on_and_files_have_their_turns() {
 }
 
 #[test]
-fn lanes_are_used_again_and_bounded() {
+fn lanes_are_reused_and_bounded() {
     let mut lanes = Lanes::new(4);
     for file in 0..1000 {
         lanes.push(file, file);

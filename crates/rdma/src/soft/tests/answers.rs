@@ -1,5 +1,5 @@
-//! Whatever waits for whatever, each request gets its own answer; and a responder that mixes them
-//! up, or forgets one, is found out.
+//! Each request gets its own answer, whatever has to wait; and these tests detect a responder that
+//! mixes up answers, or forgets one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// What is asked, and what its answer has to be.
+/// A request, and the answer it must get.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
     Read { offset: u64, len: u32 },
@@ -123,7 +123,7 @@ fn wishes_that_fill_the_buffer() -> Vec<Wish> {
     [read].into_iter().chain([Wish::Flush; 10]).collect()
 }
 
-/// Asks for all of it without waiting for answers, at once or `paced`, and checks what comes.
+/// Sends all requests without waiting for answers, at once or `paced`, and checks the answers.
 fn check(wishes: &[Wish], medium: &Arc<dyn Medium>, paced: bool) -> Result<(), String> {
     let mut pair = Pair::new();
     let region = pair.target(medium);
@@ -150,7 +150,7 @@ fn check(wishes: &[Wish], medium: &Arc<dyn Medium>, paced: bool) -> Result<(), S
         }
         expected.insert(id, (*wish, offset, before));
         if paced {
-            // What is asked for meets what is under way.
+            // So a request meets earlier ones that are still at work.
             pair.client.engine.poll(&mut pair.client.events);
             pair.server.engine.poll(&mut pair.server.events);
         }
@@ -194,12 +194,12 @@ fn check_all(seeds: u64) -> Result<(), String> {
 }
 
 #[test]
-fn each_request_gets_its_own_answer_whatever_waits() {
+fn each_request_gets_its_own_answer_whichever_requests_wait() {
     check_all(20).unwrap();
 }
 
 #[test]
-fn a_responder_that_mixes_up_or_forgets_answers_is_found_out() {
+fn a_responder_that_mixes_up_or_forgets_answers_is_detected() {
     for fault in [Planted::CreditsTheOldest, Planted::ForgetsAFullBuffer] {
         let found = fault.during(|| check_all(100));
         assert!(found.is_err(), "{fault:?} went unnoticed");
@@ -207,9 +207,9 @@ fn a_responder_that_mixes_up_or_forgets_answers_is_found_out() {
 }
 
 const LEN: u64 = 4 << 20;
-/// A word that is added to, and bytes that are written; reads come no nearer than these.
+/// A word that atomics add to, and bytes that are written; reads keep this distance from both.
 const WORD: u64 = LEN - 4096;
 const SCRATCH: u64 = LEN - 2048;
 const WISHES: u64 = 12;
-/// How long an answer may take on a machine with much to do.
+/// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,4 +1,5 @@
-//! Many connections that commit one file share its flushes, and no crash loses what any was told.
+//! Many connections that commit one file share its flushes, and no crash loses an acknowledged
+//! commit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::super::planted::Planted;
 use super::support::{Pair, flush, write};
 use crate::{Access, WorkRequest};
 
-/// A recorded file whose flushes take until another connection has placed something, if one is
+/// A recorded file; each flush takes until another connection has placed bytes, if a connection is
 /// about to.
 #[derive(Debug)]
 struct Busy {
@@ -79,14 +80,14 @@ impl Medium for Busy {
     }
 }
 
-/// One acknowledged commit: whose page holds which byte.
+/// One acknowledged commit: its page and its byte.
 #[derive(Clone, Copy, Debug)]
 struct Committed {
     page: usize,
     byte: u8,
 }
 
-/// Each connection commits its page again and again, two commits open.
+/// Each connection commits its page again and again, with two commits open.
 fn stream(medium: &Arc<Busy>) -> (AckLog<Committed>, u64) {
     let mut pair = Pair::new();
     let file: Arc<dyn Medium> = Arc::clone(medium) as _;
@@ -120,7 +121,7 @@ fn stream(medium: &Arc<Busy>) -> (AckLog<Committed>, u64) {
     (acks, pair.server.engine.stats().persists)
 }
 
-/// Each sector of a page is that of its last acknowledged commit, or of a later one.
+/// Each sector of a page has the bytes of the last acknowledged commit, or of a later commit.
 fn nothing_is_lost(state: &CrashState<'_, Committed>) -> Result<(), String> {
     let mut promised = [0; CONNECTIONS];
     for (_, Committed { page, byte }) in state.acknowledged {
@@ -150,7 +151,7 @@ fn no_crash_loses_a_commit_that_shared_a_flush() {
 }
 
 #[test]
-fn a_flush_that_counts_for_latecomers_is_found_out() {
+fn a_flush_that_counts_for_later_placements_is_detected() {
     let recorder = Recorder::storage(CONNECTIONS * PAGE);
     let found = Planted::CommitsForLatecomers.during(|| crash_everywhere(recorder));
     assert!(found.is_err(), "it went unnoticed");
@@ -161,5 +162,5 @@ fn a_flush_that_counts_for_latecomers_is_found_out() {
 const CONNECTIONS: usize = 12;
 const PAGE: usize = 4096;
 const COMMITS: u8 = 30;
-/// How long a flush waits for company.
+/// How long a flush waits for another connection.
 const YIELDS: usize = 2000;

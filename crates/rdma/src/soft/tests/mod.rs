@@ -1,4 +1,4 @@
-//! What an engine promises whatever waits, and faults planted in it that are found.
+//! Promises of an engine under waiting work, and planted faults that the tests detect.
 
 mod answers;
 mod commits;

@@ -1,4 +1,4 @@
-//! Engines whose peers on this host write what they want into the memory of a connection.
+//! Engines whose peers on this host write arbitrary values into the shared memory of a connection.
 
 use super::super::engine::SoftEngine;
 use super::super::socket::{ByteStream as _, Network, Socket, Transfer};
@@ -13,7 +13,7 @@ fn blocking() -> EngineConfig {
 }
 
 #[test]
-fn a_peer_with_an_impossible_position_loses_its_connection_and_no_other() {
+fn a_peer_with_an_impossible_position_loses_only_its_own_connection() {
     let qp = QpConfig::default();
     let mut pair = Pair::of(&ShmProvider, &ShmProvider, qp, qp);
     let mut liar = SoftEngine::open(Network::Shm, blocking()).unwrap();
@@ -43,7 +43,7 @@ fn a_peer_with_an_impossible_position_loses_its_connection_and_no_other() {
 }
 
 #[test]
-fn a_peer_that_lies_before_it_has_asked_is_dropped_unheard() {
+fn a_peer_with_impossible_positions_before_its_request_is_dropped() {
     let mut server = End::open(&ShmProvider, blocking());
     let addr = server.engine.listen(address()).unwrap();
     let mut liar = Network::Shm.dial(addr, None).unwrap();
