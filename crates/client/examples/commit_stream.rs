@@ -1,17 +1,18 @@
-//! A stream of pushed commits for servers that are to be killed, and the check of what is left.
+//! A stream of pushed commits for servers that are to be killed, and the check of the file
+//! afterwards.
 //!
 //! `commit_stream stream URL FIRST [PROVIDER]` writes and commits block after block of a file of
-//! [`BLOCKS`] blocks and one more, says on standard output how far it got, and ends when the server
-//! does, with `acknowledged N sent M`. `commit_stream check URL N M` reads the file from a server
-//! that was started again and holds each word against that.
+//! [`BLOCKS`] blocks and one more, prints how far it got, and ends when the server ends, with
+//! `acknowledged N sent M`. `commit_stream check URL N M` reads the file from a server that was
+//! started again and checks each word against those numbers.
 //!
 //! Write number `n` goes to block `n % BLOCKS` and fills it with words made of `n` and their place.
-//! After a crash a block may hold, word by word, its last acknowledged write or a later one that was
-//! on its way.
+//! After a crash each word of a block may be of the last acknowledged write of the block or of a
+//! later write that was in flight.
 //!
 //! The block behind them begins with a pointer to the last write that was published. Where the server
-//! keeps the order, write `n`, its commit and the atomic write of `n` to the pointer are posted in
-//! one go, without waiting: what the pointer names is durable, acknowledged or not.
+//! keeps the order, write `n`, its commit and the atomic write of `n` to the pointer are posted
+//! together, without waiting: the write that the pointer names is durable, acknowledged or not.
 
 use client::blocking::Client;
 use client::{ConnectOptions, OpenOptions, Path, Region, RegionSettings, SmbUrl};
@@ -43,7 +44,7 @@ fn stream(url: &SmbUrl, first: u64, provider: ProviderChoice) -> Result<(), Fail
         regions_max: 1,
     };
     let client = Client::connect(url, &ConnectOptions::default())?;
-    // A pointer is posted behind the last that may be open, and needs a place too.
+    // A pointer is posted behind the last write that may be open, and needs a place too.
     let outstanding_max = OUTSTANDING + 1;
     let settings = RegionSettings { provider, outstanding_max, ..RegionSettings::default() };
     let options = OpenOptions::read_write().with_push(push);
@@ -71,7 +72,7 @@ fn stream(url: &SmbUrl, first: u64, provider: ProviderChoice) -> Result<(), Fail
             }
             acknowledged += 1;
             if acknowledged % 64 == 0 {
-                // What is never committed, the region keeps to itself for ever.
+                // A region keeps a write that is never committed for ever.
                 if publishes && region.commit(POINTER, 8).is_err() {
                     break;
                 }
@@ -79,7 +80,7 @@ fn stream(url: &SmbUrl, first: u64, provider: ProviderChoice) -> Result<(), Fail
             }
         }
     }
-    // One more than was submitted may have left: a failed submission says nothing.
+    // One write more than was submitted may have left: a failed submission may have been sent.
     eprintln!("it went by {}", region.path());
     println!("ended acknowledged {acknowledged} sent {}", sent + 1);
     Ok(())
@@ -140,7 +141,7 @@ fn content(number: u64) -> Vec<u8> {
     words.flatten().collect()
 }
 
-/// The pointer, and words by which whoever looks through a medium knows it.
+/// The pointer, and words that identify the pointer block in an image of the medium.
 fn pointer_block(published: u64) -> Vec<u8> {
     [&published.to_le_bytes()[..], &b"pointer!".repeat(BLOCK / 8 - 1)].concat()
 }

@@ -1,11 +1,12 @@
-//! How long it takes to find a file of a large directory: as it is spelled, in another case, and one
-//! that is not there. `cargo xtask lookup` makes the directory and runs this.
+//! Measures how long it takes to find a file of a large directory: by its exact name, by its name in
+//! another case, and by a name that does not exist. `cargo xtask lookup` makes the directory and
+//! runs this.
 //!
 //! ```sh
 //! cargo run --release -p landfast-client --example lookup -- smb://USER:PASSWORD@HOST:PORT/SHARE large 100000
 //! ```
 //!
-//! Files are named `File number N.dat`. Prints microseconds of the middle one of each kind.
+//! Files are named `File number N.dat`. Prints the median of each kind in microseconds.
 
 use std::error::Error;
 use std::time::Instant;
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let count: usize = count.parse()?;
     let client = Client::connect(&url.parse()?, &ConnectOptions::default())?;
-    // A step that meets all parts of the directory.
+    // A stride that visits all parts of the directory.
     let numbers: Vec<usize> = (0..SAMPLES).map(|sample| sample * 7919 % count).collect();
     let first = Instant::now();
     let _ = client.stat(&format!("{directory}/FILE NUMBER 0.DAT"))?;

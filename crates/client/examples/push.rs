@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     push(&url, &name).map(drop)
 }
 
-/// Writes a record and a pointer to it, reads the record back, and says which way it went.
+/// Writes a record and a pointer to it, reads the record back, and returns the path that the
+/// operations took.
 pub(crate) fn push(url: &str, name: &str) -> Result<client::Path, Box<dyn Error>> {
     let client = Client::connect(&url.parse()?, &ConnectOptions::default())?;
 

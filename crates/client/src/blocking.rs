@@ -1,7 +1,7 @@
 //! The client for programs that do not use tokio.
 //!
-//! A runtime with one thread of its own keeps the connection alive between calls: breaks of
-//! leases and echoes are answered while the caller does something else.
+//! A runtime with one thread of its own keeps the connection alive between calls: it answers breaks
+//! of leases and echoes while the caller is busy.
 
 use std::io;
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl Client {
     /// See [`crate::Client::echo`].
     ///
     /// # Errors
-    /// The server is not there.
+    /// The connection is lost.
     pub fn echo(&self) -> Result<(), ClientError> {
         self.runtime.block_on(self.inner.echo())
     }
@@ -60,12 +60,12 @@ impl Client {
         Ok(File { inner, runtime: Arc::clone(&self.runtime) })
     }
 
-    /// Opens a file and maps `range` of it. Where the server does not push, the region works over
-    /// SMB and [`Region::path`] says why.
+    /// Opens a file and maps `range` of it. If the server does not push, the region works over SMB
+    /// and [`Region::path`] says why.
     ///
     /// # Errors
-    /// [`ClientError::ConfigRegion`] says which setting cannot be kept, that the range is empty,
-    /// or that the file is shorter than the range's end; else the server's status to the open.
+    /// [`ClientError::ConfigRegion`] says which setting is out of bounds, that the range is empty,
+    /// or that the file is shorter than the range's end; else the server's status for the open.
     pub fn map(
         &self,
         path: &str,

@@ -27,11 +27,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the share of `url`; its path is not looked at. A URL without a user is a guest's,
-    /// who has no key: `options` must not insist on signing.
+    /// Connects to the share of `url`; the path of the URL is ignored. A URL without a user connects
+    /// as a guest, who has no key: `options` must not require signing.
     ///
     /// # Errors
-    /// The host's network, the server's refusal, or a policy of `options` that cannot be kept.
+    /// The host's network, the server's refusal, or a policy of `options` that the connection
+    /// cannot meet.
     pub async fn connect(url: &SmbUrl, options: &ConnectOptions) -> Result<Self, ClientError> {
         let SmbUrl { host, port, share, .. } = url;
         let connecting = async {
@@ -43,7 +44,7 @@ impl Client {
         timeout(options.connect_timeout, connecting).await.unwrap_or(Err(silent))
     }
 
-    /// Connects over a transport that is up, with any authentication.
+    /// Connects over an established transport, with any authentication.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -62,7 +63,7 @@ impl Client {
         Ok(Self { tree: Arc::new(tree) })
     }
 
-    /// What was negotiated.
+    /// The outcome of the negotiation.
     pub fn negotiated(&self) -> &Negotiated {
         self.tree.connection().negotiated()
     }
@@ -77,10 +78,10 @@ impl Client {
         self.tree.is_encrypted()
     }
 
-    /// Asks the server whether it is there.
+    /// Checks that the server answers.
     ///
     /// # Errors
-    /// It is not.
+    /// The connection is lost.
     pub async fn echo(&self) -> Result<(), ClientError> {
         let request = Request::new(Command::ECHO).session(self.tree.session());
         let response = self.tree.connection().call(request, |out| Empty.emit(out)).await?;
@@ -95,8 +96,8 @@ impl Client {
         File::open(Arc::clone(&self.tree), path, options).await
     }
 
-    /// Makes a file that goes with this open, however that ends, until it is [kept](File::keep_as). It takes the
-    /// right to delete, and others may ask for that right too.
+    /// Makes a file that is removed when this open ends, for whatever reason, until the file is
+    /// [kept](File::keep_as). The open has the right to delete, and lets others ask for that right.
     ///
     /// # Errors
     /// The server's status; `OBJECT_NAME_COLLISION` if it exists.
@@ -169,12 +170,12 @@ fn for_delete() -> OpenOptions {
     }
 }
 
-/// A path as SMB writes it: backslashes, none in front.
+/// A path in SMB form: backslashes, none in front.
 pub(crate) fn share_path(path: &str) -> Result<Name, ClientError> {
     Ok(Name::new(path.replace('/', "\\").trim_matches('\\'))?)
 }
 
-/// A path as POSIX writes it: slashes, none in front.
+/// A path in POSIX form: slashes, none in front.
 pub(crate) fn posix_path(path: &str) -> Result<Name, ClientError> {
     Ok(Name::new(path.replace('\\', "/").trim_matches('/'))?)
 }
@@ -208,5 +209,6 @@ async fn dial(host: &str, port: u16) -> Result<Transport, ClientError> {
     Err(last.into())
 }
 
-/// The name of who gives none: no account of ours, and what Windows and Samba call theirs.
+/// The name of a user who gives none: no account of this server, and the name of the guest account
+/// of Windows and Samba.
 const GUEST: &str = "guest";

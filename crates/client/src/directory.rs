@@ -44,5 +44,5 @@ pub(crate) async fn list(tree: &Tree, file_id: FileId) -> Result<Vec<DirectoryEn
 }
 
 const CLASS: FileInfoClass = FileInfoClass::ID_FULL_DIRECTORY;
-/// A page of some thousand entries.
+/// An answer of this size holds some thousand entries.
 const ANSWER_MAX: u32 = 1024 * 1024;

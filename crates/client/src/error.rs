@@ -1,4 +1,4 @@
-//! What can go wrong for a client, and whose fault it is.
+//! The errors of a client, and who is to blame for each.
 //!
 //! A [`ConnectionError`] ends the connection and everything on it; all other errors end one
 //! operation.
@@ -18,18 +18,18 @@ use crate::url::UrlError;
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The server said no.
+    /// The server refused.
     #[error("the server answered {command} with {status}")]
     PeerStatus {
-        /// What was asked.
+        /// The command of the request.
         command: Command,
-        /// Its answer.
+        /// The status of the answer.
         status: NtStatus,
     },
-    /// The server's answer is not what its command says.
+    /// The server's answer is malformed for its command.
     #[error("the server's answer to {command} is malformed: {error}")]
     PeerMalformed {
-        /// What was asked.
+        /// The command of the request.
         command: Command,
         /// What is wrong with the answer.
         error: ParseError,
@@ -37,21 +37,21 @@ pub enum ClientError {
     /// The server took less of a write than it was given.
     #[error("the server took {taken} of {given} bytes")]
     PeerShortWrite {
-        /// Bytes it says it has.
+        /// Bytes the server says it has written.
         taken: u32,
-        /// Bytes it was given.
+        /// Bytes of the request.
         given: u32,
     },
     /// The server chose a dialect that was not offered.
     #[error("the server chose {0}, which was not offered")]
     PeerDialect(Dialect),
-    /// The server changed the negotiation, or someone in between did.
+    /// The server changed the negotiation, or an attacker in between did.
     #[error("the negotiation was tampered with")]
     PeerNegotiation,
-    /// The server did not sign what it has to sign.
+    /// The server did not sign a message that must be signed.
     #[error("the server did not prove itself: {0}")]
     PeerUnproven(VerifyError),
-    /// The authentication failed before the server said so.
+    /// The authentication failed on the client's side.
     #[error(transparent)]
     Authentication(#[from] InitiateError),
     /// The connection is gone.
@@ -63,16 +63,16 @@ pub enum ClientError {
     /// A name is too long for the protocol.
     #[error(transparent)]
     ConfigName(#[from] NameTooLong),
-    /// Signing was required, but the session has no key: the server let us in as a guest.
+    /// Signing was required, but the session has no key: the server admitted us as a guest.
     #[error("signing is required, but the server let us in as a guest")]
     ConfigSigning,
-    /// Encryption was required, but server or dialect have none.
+    /// Encryption was required, but the server or the dialect does not support it.
     #[error("encryption is required, but was not agreed on")]
     ConfigEncryption,
-    /// The region asked for cannot be had.
+    /// The region cannot be mapped as asked.
     #[error(transparent)]
     ConfigRegion(#[from] RegionConfigError),
-    /// No random numbers.
+    /// The host gave no random numbers.
     #[error("the host has no random numbers")]
     HostRandom,
 }
@@ -87,71 +87,71 @@ impl ClientError {
     }
 }
 
-/// The connection is gone, and why.
+/// The connection is lost, for this reason.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The host's network failed.
     #[error("network: {}", io::Error::from(*.0))]
     HostIo(io::ErrorKind),
-    /// No address is known of the server's name.
+    /// The server's name has no address.
     #[error("the host's name has no address")]
     HostName,
-    /// The server closed.
+    /// The server closed the connection.
     #[error("the server closed the connection")]
     PeerClosed,
-    /// We closed.
+    /// This client closed the connection.
     #[error("the connection was closed")]
     Closed,
     /// The server sent something that is not SMB.
     #[error("the server broke the protocol: {0}")]
     PeerProtocol(#[from] ParseError),
-    /// The server sent a frame whose session does not open it.
+    /// The server sent a sealed frame that the keys of its session do not open.
     #[error(transparent)]
     PeerSeal(#[from] OpenError),
     /// The server sent a wrong signature, or none.
     #[error(transparent)]
     PeerSignature(#[from] VerifyError),
-    /// The server sent in the clear what has to be encrypted.
+    /// The server sent unencrypted what must be encrypted.
     #[error("the server answered in the clear on an encrypted session")]
     PeerUnencrypted,
-    /// The server named a session we do not have.
+    /// The server named a session that this client does not have.
     #[error("the server named session {:#x}, which is not ours", .0.0)]
     PeerSession(SessionId),
-    /// The server answered what nobody asked.
+    /// The server answered a request that is not open.
     #[error("the server answered message {:#x}, which is not open", .0.0)]
     PeerMessage(MessageId),
-    /// The server answered a request as if it had been another one.
+    /// The server answered a request with another command.
     #[error("the server answered message {:#x}, {asked:?}, as if it were {command:?}", .message_id.0)]
     PeerCommand {
         /// The request.
         message_id: MessageId,
         /// Its command.
         asked: Command,
-        /// That of the answer.
+        /// The command of the answer.
         command: Command,
     },
-    /// The server answered a request by another route than it said it would.
+    /// The server answered a request under another async id than it announced.
     #[error("the server answered message {:#x} not by the async id it had said", .0.0)]
     PeerRoute(MessageId),
-    /// The server ended a request with the status that says it has only begun.
+    /// The server ended a request with the status of an interim answer.
     #[error("the server answered message {:#x} for good with STATUS_PENDING", .0.0)]
     PeerInterim(MessageId),
-    /// The server took our last credit: nothing could ever be asked again.
+    /// The server took the last credit: no request could ever be sent again.
     #[error("the server left us no credit")]
     PeerCredits,
-    /// The server said nothing for as long as [`crate::ConnectOptions::answer_timeout`] allows.
+    /// The server was silent for as long as [`crate::ConnectOptions::answer_timeout`] allows.
     #[error("the server owes an answer and says nothing")]
     PeerSilent,
-    /// Our own key is used up.
+    /// The client's own key is used up.
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The server sent a longer frame than it may.
     #[error("the server sent a frame of {len} bytes, {len_max} were agreed")]
     PeerFrame {
-        /// Its length.
+        /// The length of the frame.
         len: usize,
-        /// The most it may be.
+        /// The greatest length allowed.
         len_max: usize,
     },
     /// The RDMA connection could not be made.
@@ -163,19 +163,19 @@ pub enum ConnectionError {
     /// An RDMA operation failed, and the connection with it.
     #[error("RDMA operation: {0:?}")]
     RdmaWork(rdma::WcStatus),
-    /// The RDMA engine refused us.
+    /// The RDMA engine refused a call.
     #[error(transparent)]
     RdmaEngine(#[from] rdma::EngineError),
-    /// The RDMA engine refused our memory.
+    /// The RDMA engine did not register our memory.
     #[error(transparent)]
     RdmaRegister(#[from] rdma::RegisterError),
     /// The RDMA engine refused an operation.
     #[error(transparent)]
     RdmaPost(#[from] rdma::PostError),
-    /// SMB Direct ended, its reason says by whose fault.
+    /// SMB Direct ended; the reason says who is to blame.
     #[error(transparent)]
     Direct(#[from] smbdirect::CloseReason),
-    /// The limits configured for SMB Direct cannot be kept.
+    /// The configured limits of SMB Direct are invalid.
     #[error(transparent)]
     ConfigDirect(#[from] smbdirect::ConfigError),
     /// SMB Direct did not take a frame.
@@ -184,7 +184,7 @@ pub enum ConnectionError {
     /// The host has no memory to register.
     #[error(transparent)]
     HostMemory(#[from] pmem::MapError),
-    /// Registered memory could not be reached.
+    /// The host could not access registered memory.
     #[error(transparent)]
     HostMedium(#[from] pmem::MediumError),
 }

@@ -1,4 +1,4 @@
-//! What a client wants of a connection.
+//! The client's requirements for a connection.
 
 use std::time::Duration;
 
@@ -17,14 +17,13 @@ pub struct ConnectOptions {
     pub ciphers: Vec<smb::crypto::Cipher>,
     /// Signing algorithms to offer, best first.
     pub signing_algorithms: Vec<smb::crypto::SigningAlgorithm>,
-    /// Tell a server of 3.1.1 that modes and owners are understood: where it knows the POSIX extensions
-    /// too, security descriptors carry them.
+    /// Tells a server of 3.1.1 that the client understands modes and owners: if the server knows the
+    /// POSIX extensions, security descriptors carry them.
     pub posix: bool,
     /// How long connecting and authenticating may take.
     pub connect_timeout: Duration,
-    /// How long the server may say nothing at all while it owes an answer, before the connection
-    /// is given up. A server that said a request may take long is asked by ECHO whether it is
-    /// still there.
+    /// How long the server may be silent while it owes an answer before the connection fails. ECHO
+    /// checks a server that said that a request may take long.
     pub answer_timeout: Duration,
 }
 
@@ -52,8 +51,8 @@ impl Default for ConnectOptions {
 /// When messages are protected.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Protection {
-    /// When the server wants it.
+    /// If the server requires it.
     IfRequired,
-    /// Always; without it there is no session.
+    /// Always; a session without it fails.
     Required,
 }

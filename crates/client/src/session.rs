@@ -30,7 +30,7 @@ pub(crate) async fn set_up(
     let mut from_server: Option<Vec<u8>> = None;
     loop {
         let Initiate::Send(token) = initiator.step(from_server.as_deref())? else {
-            // The server wants more although there is nothing left to say.
+            // The server asks for more although the authentication has no more to send.
             return Err(ClientError::PeerNegotiation);
         };
         let request = SessionSetupRequest {
@@ -88,8 +88,8 @@ fn finish(
     }
     let sign = options.signing == Protection::Required || negotiated.server_requires_signing;
     let session = SessionSecurity::new(id, (keys, connection.lane()), sign, encrypt);
-    // MS-SMB2 §3.2.5.3.1: in 3.x the last answer is signed, whatever else is. With 3.1.1 this is
-    // what proves that nobody touched the negotiation.
+    // MS-SMB2 §3.2.5.3.1: in 3.x the last answer is signed in any case. With 3.1.1 its signature
+    // proves that the negotiation was not changed.
     if negotiated.dialect >= Dialect::SMB_3_0 || sign {
         session.verify_final(response.pdu()).map_err(ClientError::PeerUnproven)?;
     }

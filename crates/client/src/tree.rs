@@ -1,4 +1,4 @@
-//! TREE_CONNECT from the client's side, and the check that nobody changed the negotiation.
+//! TREE_CONNECT from the client's side, and the check that the negotiation was not changed.
 //!
 //! Spec: MS-SMB2 §3.2.4.2.4, §3.2.5.5.
 
@@ -14,7 +14,7 @@ use crate::connection::validate_input;
 use crate::connection::{Connection, Half, PendingResponse, Request, Response, SessionSecurity};
 use crate::error::{ClientError, ConnectionError};
 
-/// A share we are in. Left when the last clone is dropped.
+/// A share that the client has entered. The client leaves it when the last clone is dropped.
 #[derive(Debug)]
 pub(crate) struct Tree {
     connection: Connection,
@@ -88,7 +88,7 @@ impl Tree {
         self.connection.try_submit(self.request(command, 0), body)
     }
 
-    /// Sends a request and waits for its answer, which must say success.
+    /// Sends a request and waits for its answer, which must report success.
     pub(crate) async fn call(
         &self,
         command: Command,
@@ -98,8 +98,8 @@ impl Tree {
         self.connection.call(self.request(command, payload), body).await
     }
 
-    /// Sends two requests in one frame, the second of which goes on with the file of the first, and waits for
-    /// both answers, whatever they say.
+    /// Sends two requests in one frame, the second of which uses the file of the first, and waits for both
+    /// answers, of whatever status.
     pub(crate) async fn call_pair(
         &self,
         halves: [Half<'_>; 2],
@@ -120,8 +120,8 @@ impl Tree {
         self.connection.exchange(self.request(command, payload), body).await?.accept(also)
     }
 
-    /// MS-SMB2 §3.2.5.5: below 3.1.1 a signed question tells whether the server heard what we
-    /// said in NEGOTIATE, also where nothing else is signed. Without a key nobody can answer it.
+    /// MS-SMB2 §3.2.5.5: below 3.1.1 a signed request checks whether the server received the
+    /// client's NEGOTIATE unchanged, even if nothing else is signed. The answer needs a key.
     async fn validate(&self) -> Result<(), ClientError> {
         let negotiated = self.connection.negotiated();
         if negotiated.is_3_1_1() || !self.session.can_sign() {
@@ -136,9 +136,9 @@ impl Tree {
             output_response_max: 24,
             is_fsctl: true,
         };
-        // MS-SMB2 §3.2.5.14.12 lets every proven error pass but one. Servers of 2.x do not know the question
-        // and say so in one of these; those of 3.x all know it (§3.3.5.15.12), so nothing but the
-        // right answer passes.
+        // MS-SMB2 §3.2.5.14.12 accepts every signed error but one. Servers of 2.x do not know the request
+        // and answer with one of these errors; all servers of 3.x know it (§3.3.5.15.12), so from them only
+        // the right answer is accepted.
         let unknown: &[_] = match negotiated.dialect < Dialect::SMB_3_0 {
             true => {
                 &[NtStatus::INVALID_DEVICE_REQUEST, NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED]

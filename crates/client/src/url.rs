@@ -12,12 +12,12 @@ use std::str::FromStr;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// Where a share is and who wants in.
+/// The address of a share, and the user.
 #[derive(Clone, Eq, PartialEq)]
 pub struct SmbUrl {
     /// Domain of the user; mostly empty.
     pub domain: String,
-    /// User name; empty for nobody, who logs on by the name "guest".
+    /// User name; empty for no user, who logs on as "guest".
     pub user: String,
     /// Password.
     pub password: Zeroizing<String>,
@@ -29,7 +29,7 @@ pub struct SmbUrl {
     pub share: String,
     /// Path below the share, with slashes, without one at either end.
     pub path: String,
-    /// It was written with a slash at its end, as a directory is.
+    /// The URL was written with a slash at its end, as for a directory.
     pub is_directory: bool,
 }
 
@@ -39,7 +39,7 @@ impl FromStr for SmbUrl {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let rest = text.strip_prefix("smb://").ok_or(UrlError::ConfigScheme)?;
         let (authority, path) = rest.split_once('/').ok_or(UrlError::ConfigShare)?;
-        // The last @: a password may contain one.
+        // The last @, because a password may contain the character.
         let (credentials, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
         let (domain, user) = user.split_once(';').unwrap_or(("", user));
@@ -71,7 +71,7 @@ impl fmt::Debug for SmbUrl {
     }
 }
 
-/// Without the password.
+/// Prints the URL without the password.
 impl fmt::Display for SmbUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { user, host, port, share, path, .. } = self;
@@ -115,7 +115,7 @@ fn decode(text: &str) -> Result<String, UrlError> {
     String::from_utf8(out).map_err(|_| UrlError::ConfigEscape)
 }
 
-/// Why text is not an address.
+/// Why a text is not an address.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_left_out_may_be_left_out() {
+    fn optional_parts_of_a_url_may_be_omitted() {
         let url: SmbUrl = "smb://host/share".parse().unwrap();
         assert_eq!((url.user.as_str(), url.port, url.path.as_str()), ("", 445, ""));
     }
 
     #[test]
-    fn what_may_not_be_left_out_is_missed() {
+    fn a_url_without_a_required_part_is_refused() {
         for (text, error) in [
             ("http://host/share", UrlError::ConfigScheme),
             ("smb:///share", UrlError::ConfigHost),

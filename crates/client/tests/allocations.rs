@@ -1,6 +1,6 @@
-//! A pushed write with its commit, and a pushed read, allocate nothing in the long run: neither in
-//! the thread that drives the region nor in the server's engine thread. Our server and our client,
-//! real sockets, one process; every thread is counted on its own.
+//! A pushed write with its commit, and a pushed read, allocate nothing in the long run, neither in
+//! the thread that drives the region nor in the server's engine thread. Landfast's server and
+//! client, real sockets, one process; every thread is counted on its own.
 //!
 //! # Safety rules of this module
 //!
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 /// Counts allocations of each thread.
 struct Counting;
 
-/// What one thread has allocated so far.
+/// The number of allocations of one thread.
 struct Lane {
     thread: AtomicI32,
     allocations: AtomicU64,
@@ -30,11 +30,11 @@ static LANES: [Lane; 256] =
 static LANES_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    // Constant and without a destructor: looking at it allocates nothing.
+    // Constant and without a destructor: access to it allocates nothing.
     static LANE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// One more allocation of this thread.
+/// Counts one more allocation of this thread.
 fn count() {
     let lane = LANE.get();
     if let Some(lane) = LANES.get(lane) {
@@ -100,7 +100,7 @@ mod tests {
         found[0].file_name().to_str().unwrap().parse().unwrap()
     }
 
-    /// What one kind of operation does to both ends.
+    /// Allocations of one kind of operation at both ends.
     fn counted(
         region: &mut Region,
         engine: i32,

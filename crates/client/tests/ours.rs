@@ -1,4 +1,4 @@
-//! The client against our own server, both in this process, over real sockets.
+//! The client against Landfast's server, both in this process, over real sockets.
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
@@ -48,7 +48,7 @@ fn every_dialect_works_signed_and_encrypted() {
 }
 
 #[test]
-fn every_dialect_works_where_nobody_has_to_sign() {
+fn every_dialect_works_without_required_signing() {
     let fixture = Fixture::start("/dev/shm", |config| config.signing = SigningPolicy::WhenAsked);
     fixture.runtime.block_on(async {
         for dialect in DIALECTS {
@@ -75,7 +75,7 @@ fn a_second_client_breaks_the_lease_of_the_first() {
 }
 
 #[test]
-fn large_files_go_there_and_back_in_many_requests_at_once() {
+fn large_files_are_written_and_read_in_many_parallel_requests() {
     with_server(async |fixture| {
         let client = connect(fixture, &ConnectOptions::default()).await;
         let file = client.open("large", &OpenOptions::create()).await.unwrap();
@@ -89,7 +89,7 @@ fn large_files_go_there_and_back_in_many_requests_at_once() {
 }
 
 #[test]
-fn who_names_nobody_is_a_guest_unless_everything_is_to_be_signed() {
+fn a_url_without_a_user_connects_as_guest_unless_signing_is_required() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.shares[0].guests = Admission::Reading;
     });

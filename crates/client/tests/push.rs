@@ -1,4 +1,4 @@
-//! Push mode end to end: our client, our server, real sockets, real files.
+//! Push mode end to end: Landfast's client and server, real sockets, real files.
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
@@ -27,7 +27,7 @@ fn pushes_and_commits(parent: &str) {
     let client = fixture.client();
     let mut region = client.map("region", &pushing(), 4096..(1 << 20), settings()).unwrap();
     let Path::Push { has_flush, .. } = region.path() else { panic!("{}", region.path()) };
-    // No adapter persists these pages itself; there the commit is a message.
+    // No adapter persists these pages itself; with adapters the commit is a message.
     assert_eq!(*has_flush, both_are_soft());
     region.write_commit(0, &[7; 4096]).unwrap();
     assert_eq!(bytes_at(&path, 4096, 4096), [7; 4096]);
@@ -58,7 +58,7 @@ fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
     }
 }
 
-/// A device reaches memory, and there is none behind a file that system calls write.
+/// A device reaches only memory, and a file that is written by system calls has none.
 fn is_not_pushed_and_says_so(parent: &str) {
     let fixture = Fixture::start(parent, |_| {});
     let path = fixture.file(1 << 20);
@@ -70,7 +70,7 @@ fn is_not_pushed_and_says_so(parent: &str) {
     assert_eq!(bytes_at(&path, 0, 4096), [7; 4096]);
 }
 
-/// A node in the share for the guest's device of persistent memory, and the device's own bytes.
+/// A node in the share for the guest's device of persistent memory, and the bytes of the device.
 fn persistent_memory(share: &std::path::Path) -> Option<Arc<dyn pmem::Medium>> {
     let path = std::env::var_os("LANDFAST_RDMA_DAX")?;
     let copied = Command::new("cp").arg("-a").arg(&path).arg(share.join("region")).status();
@@ -80,7 +80,7 @@ fn persistent_memory(share: &std::path::Path) -> Option<Arc<dyn pmem::Medium>> {
 }
 
 #[test]
-fn records_and_the_pointer_behind_them_are_made_durable_by_whoever_has_the_memory() {
+fn records_and_their_pointer_are_durable_in_persistent_memory() {
     let devices = std::env::var_os("LANDFAST_RDMA_DAX").into_iter().map(Into::into);
     let fixture = Fixture::start("/dev/shm", |config| config.shares[0].devices = devices.collect());
     let device = persistent_memory(fixture.share.path());
@@ -95,7 +95,7 @@ fn records_and_the_pointer_behind_them_are_made_durable_by_whoever_has_the_memor
         panic!("{}", region.path())
     };
     println!("{}", region.path());
-    // The device's memory is what it is; an adapter that flushes is told to by RDMA Flush.
+    // The class follows the device's memory; an adapter that can flush gets an RDMA Flush.
     assert_eq!((class == DurabilityClass::Pmem, is_emulated), (is_device, !is_device));
     let is_native =
         is_device && std::env::var("LANDFAST_RDMA_FLUSH").is_ok_and(|how| how == "native");
@@ -115,7 +115,7 @@ fn records_and_the_pointer_behind_them_are_made_durable_by_whoever_has_the_memor
 }
 
 #[test]
-fn a_region_that_cannot_be_had_is_refused_with_what_to_do() {
+fn an_invalid_region_is_refused_with_advice() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     fixture.file(8192);
     let client = fixture.client();
@@ -134,13 +134,13 @@ fn a_region_that_cannot_be_had_is_refused_with_what_to_do() {
     #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
     refused(8192..4096, settings());
     refused(0..8192, RegionSettings { journal_bytes: 0, ..settings() });
-    // None of them has left anything behind.
+    // None of the refused requests left anything behind.
     let region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
     assert!(matches!(region.path(), Path::Push { .. }), "{}", region.path());
 }
 
 #[test]
-fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
+fn another_client_gets_the_file_after_a_recall_without_loss() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.push.grace = Duration::from_millis(500);
     });
@@ -149,8 +149,8 @@ fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
     let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     region.write_commit(0, &[1; 4096]).unwrap();
     assert!(matches!(region.path(), Path::Push { .. }), "{:?}", region.path());
-    // The other opens while the holder goes on: the lease is broken, the region given back or
-    // taken, and the holder continues over SMB.
+    // The other client opens the file while the holder goes on: the lease is broken, the region
+    // returned or taken, and the holder continues over SMB.
     let other = fixture.client();
     let opening = std::thread::spawn(move || {
         let file = other.open("region", &OpenOptions::read_write()).unwrap();
@@ -159,7 +159,7 @@ fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
         (other, file, out)
     });
     let mut last = 1;
-    // Well before the server gives up on the holder: it has to answer the break.
+    // Well before the server's timeout for the holder, which has to answer the break.
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !opening.is_finished() {
         assert!(std::time::Instant::now() < deadline, "the break is acknowledged");
@@ -176,7 +176,7 @@ fn another_client_gets_the_file_after_a_recall_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_region_that_is_not_mapped_keeps_nobody_waiting_for_its_lease() {
+fn an_unmapped_region_delays_no_client_that_waits_for_its_lease() {
     let fixture = Fixture::start("/dev/shm", |config| config.rdma_listen = None);
     fixture.file(1 << 20);
     let holder = fixture.client();
@@ -190,7 +190,7 @@ fn a_region_that_is_not_mapped_keeps_nobody_waiting_for_its_lease() {
 }
 
 #[test]
-fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
+fn a_client_that_ignores_a_recall_loses_its_region_to_smb() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.push.grace = Duration::from_millis(100);
         config.limits.break_timeout = Duration::from_millis(200);
@@ -199,7 +199,7 @@ fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
     let holder = fixture.client();
     let mut region = holder.map("region", &pushing(), 0..8192, settings()).unwrap();
     region.write_commit(0, &[1; 4096]).unwrap();
-    // The holder's thread is busy elsewhere: it neither unmaps nor acknowledges.
+    // The holder's thread is busy: it neither unmaps nor acknowledges.
     let other = fixture.client();
     let file = other.open("region", &OpenOptions::read_write()).unwrap();
     file.write_at(4096, &[2; 4096]).unwrap();
@@ -210,7 +210,7 @@ fn a_client_that_does_not_let_go_loses_its_region_and_goes_on_over_smb() {
 }
 
 #[test]
-fn what_an_idle_holder_did_not_commit_undoes_nothing_of_the_next() {
+fn uncommitted_bytes_of_an_idle_holder_overwrite_nothing_of_the_next() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.push.grace = Duration::from_millis(100);
     });
@@ -218,7 +218,7 @@ fn what_an_idle_holder_did_not_commit_undoes_nothing_of_the_next() {
     let holder = fixture.client();
     let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     region.write(0, b"the holder's older bytes").unwrap();
-    // Its answer says that the bytes are in the file.
+    // The answer to this read shows that the bytes are in the file.
     region.read(0, &mut [0; 8]).unwrap();
     let other = fixture.client();
     let file = other.open("region", &OpenOptions::read_write()).unwrap();
@@ -229,7 +229,7 @@ fn what_an_idle_holder_did_not_commit_undoes_nothing_of_the_next() {
     assert!(matches!(elsewhere, Err(RegionError::Broken)), "{elsewhere:?}");
     assert_eq!(bytes_at(&path, 0, 24), b"the other's newer bytes!");
     assert_eq!(region.lost().first(), Some(&(0..24)));
-    // Whoever opens the file anew goes on.
+    // A new open of the file works again.
     drop(region);
     let mut region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     region.write_commit(8192, b"elsewhere").unwrap();
@@ -237,7 +237,7 @@ fn what_an_idle_holder_did_not_commit_undoes_nothing_of_the_next() {
 }
 
 #[test]
-fn a_file_that_was_renamed_is_not_made_anew_by_mapping_it_again() {
+fn mapping_a_renamed_file_again_creates_no_new_file() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let path = fixture.file(8192);
     let holder = fixture.client();
@@ -257,7 +257,7 @@ fn a_file_that_was_renamed_is_not_made_anew_by_mapping_it_again() {
 }
 
 #[test]
-fn a_file_somebody_maps_is_deleted_after_the_region_is_gone() {
+fn a_mapped_file_is_deleted_after_its_region_has_ended() {
     let fixture = Fixture::start("/dev/shm", |config| {
         config.push.grace = Duration::from_millis(100);
         config.limits.break_timeout = Duration::from_millis(200);
@@ -279,7 +279,7 @@ fn a_file_somebody_maps_is_deleted_after_the_region_is_gone() {
 }
 
 #[test]
-fn a_share_that_requires_encryption_is_not_pushed_and_says_so() {
+fn a_share_that_requires_encryption_is_not_pushed_with_reason() {
     let fixture = Fixture::start("/dev/shm", |config| config.shares[0].encrypt_required = true);
     fixture.file(8192);
     let client = fixture.client();
@@ -310,7 +310,7 @@ fn a_client_that_vanishes_leaves_no_region_behind() {
 }
 
 #[test]
-fn a_region_ends_when_its_share_comes_to_require_encryption() {
+fn a_region_ends_when_its_share_starts_to_require_encryption() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let path = fixture.file(8192);
     let client = fixture.client();

@@ -1,4 +1,4 @@
-//! The sample of README.md is the example `push`, and that does what it says.
+//! The sample of README.md is the example `push`, and this example works.
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
@@ -11,7 +11,7 @@ mod sample;
 use client::Path;
 use fixture::{Fixture, bytes_at};
 
-/// The lines of a text without their indentation, without empty ones.
+/// The lines of a text without indentation and without empty lines.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }

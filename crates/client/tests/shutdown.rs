@@ -10,7 +10,7 @@ use client::{Path, RegionSettings};
 use fixture::{Fixture, bytes_at, pushing};
 
 const LEN: u64 = 64 * 1024;
-/// Long enough that waiting for it to end is a failure.
+/// Long enough that a test which waited for its end would fail.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,6 +1,7 @@
-//! The client against Samba's smbd, started here on a free port with a configuration of its own.
+//! The client against Samba's smbd, which the test starts on a free port with a configuration of
+//! its own.
 //!
-//! Needs smbd and root; says so and passes where they are missing.
+//! Needs smbd and root; without them the tests say so and pass.
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
@@ -21,7 +22,7 @@ use smb::create::CreateDisposition;
 use smb::negotiate::Dialect;
 use support::{break_a_lease, exercise, exercise_every_algorithm, pattern};
 
-/// A running smbd. Ends with the test.
+/// A running smbd, which ends with the test.
 struct Smbd {
     process: Child,
     port: u16,
@@ -29,7 +30,7 @@ struct Smbd {
 }
 
 impl Smbd {
-    /// Starts one with further lines for the `[global]` section.
+    /// Starts an smbd with further lines for the `[global]` section.
     fn start(global: &str) -> Option<Self> {
         if !Path::new("/usr/sbin/smbd").exists() || !is_root() {
             skipped::skip("needs smbd and root (apt-get install samba)");
@@ -71,7 +72,8 @@ impl Smbd {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ending, smbd signals its whole group: that must not be ours.
+            // When smbd ends, it signals its whole process group: that must not be the group of the
+            // test.
             .process_group(0)
             .spawn()
             .unwrap();
@@ -94,7 +96,7 @@ impl Smbd {
 
 impl Drop for Smbd {
     fn drop(&mut self) {
-        // smbd ends its children when told to, not when killed.
+        // smbd ends its children on SIGTERM, but not when it is killed.
         let id = self.process.id().to_string();
         let _ = Command::new("kill").arg(id).status();
         let _ = self.process.wait();
@@ -146,7 +148,7 @@ async fn every_cipher_and_every_signing_algorithm_of_3_1_1_works() {
 }
 
 #[tokio::test]
-async fn a_server_that_insists_is_obeyed() {
+async fn a_client_signs_or_encrypts_if_the_server_requires_it() {
     for global in ["smb encrypt = required", "server signing = mandatory"] {
         let Some(smbd) = Smbd::start(global) else { return };
         let signing = Protection::IfRequired;
@@ -164,7 +166,7 @@ async fn a_wrong_password_is_a_logon_failure() {
 }
 
 #[tokio::test]
-async fn a_guest_is_not_taken_for_a_signed_session() {
+async fn a_guest_logon_fails_where_signing_is_required() {
     let Some(smbd) = Smbd::start("map to guest = bad user\nguest account = root") else { return };
     let url = format!("smb://nobody-known:x@127.0.0.1:{}/share", smbd.port).parse().unwrap();
     let error = Client::connect(&url, &ConnectOptions::default()).await.unwrap_err();
@@ -206,11 +208,11 @@ async fn a_second_client_breaks_the_lease_of_the_first() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_does_no_harm() {
+async fn an_abandoned_request_does_no_harm() {
     let Some(smbd) = Smbd::start("") else { return };
     let client = smbd.client(&ConnectOptions::default()).await;
     for _ in 0..200 {
-        // Dropped at its first await, mostly with the request on its way.
+        // Dropped at its first await, mostly with the request in flight.
         let opening = client.stat("share");
         let _ = tokio::time::timeout(Duration::ZERO, opening).await;
     }
@@ -218,7 +220,7 @@ async fn what_nobody_waits_for_any_more_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_fails_what_is_open_and_what_comes_later() {
+async fn the_end_of_a_server_fails_open_and_later_requests() {
     let Some(smbd) = Smbd::start("") else { return };
     let client = smbd.client(&ConnectOptions::default()).await;
     let file = client.open("file", &OpenOptions::create()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A push client whose machine is gone: the server takes its regions back.
+//! A push client whose machine is gone: the server ends its regions.
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 

@@ -1,4 +1,4 @@
-//! The requests of the model, as they go on the wire.
+//! The requests of the model in their wire form.
 
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
@@ -13,7 +13,7 @@ use smb::{
 
 use crate::public::Range;
 
-/// How a handle outlives its connection.
+/// Whether and how an open outlives its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Plain,
@@ -50,13 +50,13 @@ impl Wish {
         request
     }
 
-    /// Whether the file has no content, and no streams, from then on.
+    /// Whether the CREATE leaves the file without content and without streams.
     pub(crate) fn empties(&self) -> bool {
         use CreateDisposition as D;
         matches!(self.disposition, D::OVERWRITE | D::OVERWRITE_IF | D::SUPERSEDE)
     }
 
-    /// The CREATE that takes the open back after its connection was lost.
+    /// The CREATE that reclaims the open after the loss of its connection.
     pub(crate) fn back(&self, file_id: FileId, path: &str) -> CreateRequest<'static> {
         let mut request = create(path, OWNER_ACCESS, SHARES_ALL, CreateDisposition::OPEN);
         request.oplock_level = self.oplock;
@@ -90,7 +90,7 @@ pub(crate) fn create(
     }
 }
 
-/// A path as SMB writes it.
+/// A path with the separators of SMB.
 pub(crate) fn on_the_wire(path: &str) -> String {
     path.trim_end_matches('/').replace('/', "\\")
 }
@@ -100,11 +100,12 @@ pub(crate) fn lease(key: [u8; 16], state: LeaseState) -> Lease {
     Lease { key: LeaseKey(key), state, break_in_progress: false, version }
 }
 
-/// What a request says. The data of READ and WRITE goes one way or another with each connection.
+/// The body of a request. The data of READ and WRITE travels in the message or by RDMA, depending
+/// on the connection.
 #[derive(Debug)]
 pub(crate) enum Body<'a> {
     Plain(Vec<u8>),
-    /// Everything a file here can have.
+    /// Reads as much as a file of the model can have.
     Read(FileId),
     Write {
         id: FileId,
@@ -121,7 +122,7 @@ impl Body<'_> {
         Self::Plain(bytes.split_off(Header::LEN))
     }
 
-    /// How much memory it takes to move its data by RDMA.
+    /// How much memory the request needs to move its data by RDMA.
     pub(crate) fn data_len(&self) -> Option<u32> {
         match self {
             Self::Plain(_) => None,
@@ -130,7 +131,8 @@ impl Body<'_> {
         }
     }
 
-    /// Appends it. `memory` describes where the data is or goes; the message itself if there is none.
+    /// Appends the body. `memory` describes where the data is or goes; without it the data is in the
+    /// message.
     pub(crate) fn emit(&self, memory: Option<&[u8]>, out: &mut Vec<u8>) {
         let channel = if memory.is_some() { Channel::RDMA_V1 } else { Channel::NONE };
         let channel_info = memory.unwrap_or_default();
@@ -161,7 +163,7 @@ impl Body<'_> {
     }
 }
 
-/// Takes a range at once or not at all; `None` gives it back.
+/// Takes a lock on a range at once or fails; `take` false releases the range.
 pub(crate) fn lock(id: FileId, sequence: u32, range: Range, take: bool) -> LockRequest {
     let kind = if range.exclusive { LockFlags::EXCLUSIVE } else { LockFlags::SHARED };
     let flags = if take { kind | LockFlags::FAIL_IMMEDIATELY } else { LockFlags::UNLOCK };
@@ -183,12 +185,12 @@ pub(crate) fn wide(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
-/// What owners open with: nothing that keeps visitors out.
+/// The rights that owners ask for: none of them excludes visitors.
 pub(crate) const OWNER_ACCESS: AccessMask =
     AccessMask::FILE_GENERIC_READ.union(AccessMask::FILE_GENERIC_WRITE);
 pub(crate) const SHARES_ALL: ShareAccess =
     ShareAccess::READ.union(ShareAccess::WRITE).union(ShareAccess::DELETE);
-/// Longest file, and what one credit reads.
+/// Length of the longest file, and the bytes that one credit pays for.
 pub(crate) const LENGTH_MAX: u32 = 64 * 1024;
-/// Longer than any run of kills keeps a client away.
+/// Longer than any series of kills keeps a client away.
 const TIMEOUT_MS: u32 = 120_000;

@@ -1,14 +1,16 @@
-//! The connections of a client: one that has logged on, and others that have joined its session.
+//! The connections of a client: one that has set up the session, and others that have joined the
+//! session.
 //!
 //! ```text
-//!  all there      a request goes over any of them; breaks come over any of them
-//!  one is lost    what it was asked is asked again over another, as a copy (MS-SMB2 §3.2.4.1.2: the
+//!   all are up     a request goes over any of them; breaks come over any of them
+//!   one is lost    its open requests are sent again over another, as copies (MS-SMB2 §3.2.4.1.2: the
 //!                 channel sequence counts up, and the request has the flag of a replay)
 //!  all are lost   recovery.rs
 //! ```
 //!
-//! Each is over TCP or SMB Direct; a copy may go the other way than the request went, and its data too.
-//! What cannot be asked twice without harm is not: then the client gives up the whole session.
+//! Each connection is over TCP or SMB Direct; a copy, and its data, may travel over the other kind. A
+//! request that would do harm if it were carried out twice is not sent again: then the client gives up
+//! the whole session.
 
 use std::time::{Duration, Instant};
 
@@ -24,14 +26,15 @@ use crate::wire::{Answer, Joinable, Wire};
 pub(crate) struct Channels {
     wires: Vec<Wire>,
     joinable: Option<Joinable>,
-    /// How often one of several was lost.
+    /// How often a channel was lost while others remained.
     sequence: u16,
-    /// A connection from before, if the server was not told that it is of no use any more.
+    /// A connection of an earlier session, if the server was not told that the client has given it
+    /// up.
     silent: Option<Wire>,
 }
 
 impl Client<'_> {
-    /// Asks; one request in some [`CUT`] is the last of its connection.
+    /// Sends a request; one request in [`CUT`] is the last of its connection.
     pub(crate) fn ask(
         &mut self,
         command: Command,
@@ -41,7 +44,7 @@ impl Client<'_> {
         self.ask_body(command, flags, &Body::of(body))
     }
 
-    /// The same for what may have its data beside it.
+    /// The same for a request whose data may travel by RDMA.
     pub(crate) fn ask_body(
         &mut self,
         command: Command,
@@ -51,7 +54,8 @@ impl Client<'_> {
         self.ask_repeatedly(command, flags, REPEATED.contains(&command), body)
     }
 
-    /// The same; says whether the request may be sent again when the channel is lost, and others are there.
+    /// The same; also returns whether the request may be sent again when its channel is lost and others are
+    /// up.
     pub(crate) fn ask_repeatedly(
         &mut self,
         command: Command,
@@ -72,7 +76,7 @@ impl Client<'_> {
                     is_copy = true;
                     flags |= HeaderFlags::REPLAY;
                 }
-                // MS-SMB2 §3.3.5.2.10: the first copy is still under way.
+                // MS-SMB2 §3.3.5.2.10: the server is still at work on the first copy.
                 Ok((header, _))
                     if is_copy
                         && header.status == NtStatus::FILE_NOT_AVAILABLE
@@ -85,7 +89,7 @@ impl Client<'_> {
         }
     }
 
-    // Over one of the channels, which is gone if the connection is lost.
+    // Over one of the channels, which is removed if its connection is lost.
     fn ask_once(
         &mut self,
         command: Command,
@@ -121,7 +125,7 @@ impl Client<'_> {
         self.await_answer(at, id)
     }
 
-    // Breaks come over any channel, and are acknowledged over the same.
+    // Breaks come over any channel, and are acknowledged over the same channel.
     fn await_answer(&mut self, mut at: usize, id: u64) -> Result<Answer, Lost> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -142,7 +146,7 @@ impl Client<'_> {
         }
     }
 
-    // From here on whatever comes over it is from before.
+    // From here on, frames that come over this connection are of an earlier session.
     fn lose_channel(&mut self, at: usize) {
         let wire = self.channels.wires.remove(at);
         self.counts.breaks += wire.breaks;
@@ -153,7 +157,7 @@ impl Client<'_> {
         }
     }
 
-    /// One more channel, or one less.
+    /// Adds a channel, or removes one.
     pub(crate) fn change_channels(&mut self) -> Result<(), Lost> {
         let count = self.channels.wires.len();
         if count > 1 && self.random.one_in(2) {
@@ -173,7 +177,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    // A third of the clients have TCP alone, a third SMB Direct alone, a third both.
+    // A third of the clients use TCP alone, a third SMB Direct alone, a third both.
     fn way(&mut self) -> Way {
         let place = self.machine.place;
         let is_direct = match self.number % 3 {
@@ -190,7 +194,7 @@ impl Client<'_> {
         }
     }
 
-    /// A connection that has entered the share.
+    /// Makes a connection and enters the share.
     pub(crate) fn connect(&mut self) -> Result<(), Lost> {
         self.disconnect();
         let way = self.way();
@@ -210,9 +214,9 @@ impl Client<'_> {
         }
     }
 
-    /// Ends the session, and with it all connections.
+    /// Ends the session, and with it all its connections.
     pub(crate) fn log_off(&mut self) -> Result<(), Lost> {
-        // Whoever else is there hears of it by the end of the connection.
+        // The end of a connection tells the other clients.
         self.channels.wires.truncate(1);
         let status = self.channels.wires.first_mut().ok_or(Lost::Connection)?.log_off()?;
         if status != NtStatus::SUCCESS {
@@ -224,9 +228,9 @@ impl Client<'_> {
     }
 }
 
-/// What may be asked again without harm: the same bytes at the same place, the same size, the same
-/// name, a lock by its number. A CLOSE may not: the answer to its copy, that the file is closed, may
-/// come before it is.
+/// Commands that may be sent again without harm: the same bytes at the same place, the same size,
+/// the same name, a lock by its number. A CLOSE may not: the answer to the copy, that the file is
+/// closed, may come before the file is closed.
 const REPEATED: [Command; 6] = [
     Command::READ,
     Command::WRITE,
@@ -235,7 +239,7 @@ const REPEATED: [Command; 6] = [
     Command::LOCK,
     Command::QUERY_INFO,
 ];
-/// One connection is cut for so many requests.
+/// One connection is cut per this many requests.
 const CUT: usize = 150;
 /// Connections of a client.
 const CHANNELS_MAX: usize = 3;

@@ -1,11 +1,12 @@
-//! One client: a directory of its own that it knows byte by byte, and visits to those of others.
+//! One client: it knows every byte of a directory of its own, and visits the directories of other
+//! clients.
 //!
-//! Everything it does goes through [`Client::ask`], which now and then ends the connection with the
-//! request on its way: cut, or silent for good and still standing, as behind a cable that was pulled.
-//! If its session has another connection the request goes on over that.
-//! What an answer would have said is then found out as an application would: it logs on in the place
-//! of the session it had, durable opens are taken back, CREATE and LOCK are sent again, and the rest
-//! is looked at. From then on nothing of before happens any more: what it saw is what there is.
+//! Every request goes through [`Client::ask`], which at random ends the connection while the request
+//! is in flight: the connection is cut, or stays open and silent for good, as with a network cable
+//! that was pulled. If the session has another connection, the request goes on over that. The client
+//! finds out the result of an unanswered request as an application would: it logs on in the place of
+//! its earlier session, reclaims durable opens, sends CREATE and LOCK again, and reads the rest. From
+//! then on no earlier request takes effect any more: the files are as the client saw them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -24,19 +25,19 @@ use crate::random::Random;
 use crate::wire::Machine;
 use crate::worlds::{Change, Tree, Worlds};
 
-/// An open that a client keeps.
+/// An open that a client keeps between steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     pub(crate) id: FileId,
     pub(crate) wish: Wish,
     pub(crate) locks: Vec<Range>,
-    /// LOCK requests so far.
+    /// LOCK requests sent so far.
     pub(crate) requests: u32,
 }
 
 impl Handle {
-    /// The locks that others find taken whatever becomes of the connection and the server: of the
-    /// end of either this client hears later than they may.
+    /// The locks that other clients find taken whatever happens to the connection and the server:
+    /// this client learns of the end of either later than others may.
     pub(crate) fn certain_locks(&self) -> Vec<Range> {
         if self.wish.kind == Kind::Persistent { self.locks.clone() } else { Vec::new() }
     }
@@ -48,7 +49,7 @@ impl Handle {
     }
 }
 
-/// How often what happened.
+/// Counters of the steps and their outcomes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,
@@ -104,13 +105,13 @@ pub(crate) struct Client<'a> {
     pub(crate) random: Random,
     pub(crate) public: &'a Public,
     pub(crate) counts: Counts,
-    /// What should not be.
+    /// Violations that the client found.
     pub(crate) faults: Vec<String>,
-    /// What it did last, and when.
+    /// The last steps of the client, with their times.
     history: VecDeque<String>,
     pub(crate) worlds: Worlds,
     pub(crate) handles: BTreeMap<String, Handle>,
-    /// Removed when a connection that was lost is, or already.
+    /// Files that are removed when a lost connection ends, or that are removed already.
     pub(crate) dying: BTreeSet<String>,
     /// A rename that was not answered.
     pub(crate) moving: Option<(String, String)>,
@@ -118,14 +119,14 @@ pub(crate) struct Client<'a> {
     pub(crate) opening: Option<Wish>,
     /// A CLOSE that was not answered.
     pub(crate) closing: Option<String>,
-    /// A LOCK that was not answered: of which handle, its sequence, the range, take or give back.
+    /// A LOCK that was not answered: its handle, its sequence, the range, take or release.
     pub(crate) locking: Option<(String, u32, Range, bool)>,
-    /// What could not be looked at last, and why.
+    /// The file that could not be looked at last, and the status.
     pub(crate) in_the_way: Option<(String, NtStatus)>,
     /// Connections are cut on purpose.
     pub(crate) cuts: bool,
     pub(crate) machine: Machine<'a>,
-    /// The session that its requests were sent in last.
+    /// The session of the latest requests.
     pub(crate) session: u64,
     pub(crate) channels: Channels,
 }
@@ -161,7 +162,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Works until `end`, then gives everything back. What its directory holds then.
+    /// Works until `end`, then closes and releases everything. Returns the content of its
+    /// directory.
     pub(crate) fn run(mut self, end: Instant) -> (Self, Tree) {
         let mut goes_on = self.recover();
         while goes_on && Instant::now() < end && self.faults.len() < FAULTS_MAX {
@@ -180,7 +182,7 @@ impl<'a> Client<'a> {
         (self, tree)
     }
 
-    /// For whoever has to find out how a fault came about.
+    /// Records a step, for the analysis of a violation.
     pub(crate) fn note(&mut self, what: fmt::Arguments<'_>) {
         if self.history.len() == HISTORY {
             self.history.pop_front();
@@ -198,12 +200,12 @@ impl<'a> Client<'a> {
         self.faults.push(fault);
     }
 
-    /// A file.
+    /// A file, drawn at random.
     pub(crate) fn some_file(&mut self) -> String {
         self.random.pick_of(names::files(self.number))
     }
 
-    /// A file or a stream.
+    /// A file or a stream, drawn at random.
     pub(crate) fn some_path(&mut self) -> String {
         let file = self.some_file();
         if self.has_streams() && self.random.one_in(4) { names::stream(&file) } else { file }
@@ -213,12 +215,12 @@ impl<'a> Client<'a> {
         self.machine.place.streams
     }
 
-    /// Whether there is a place for a path.
+    /// Whether the directory of a path exists.
     pub(crate) fn has_parent(&self, path: &str) -> bool {
         names::parent(path).is_none_or(|parent| self.worlds.tree().contains_key(parent))
     }
 
-    /// What a change of these paths may reach.
+    /// The paths that a change of these paths may affect.
     pub(crate) fn reached(&self, by: &[&str]) -> Vec<String> {
         let mut all = names::contents(self.number);
         all.retain(|path| {
@@ -232,7 +234,7 @@ impl<'a> Client<'a> {
         self.handles.iter().nth(at).map(|(path, handle)| (path.clone(), handle.clone()))
     }
 
-    /// Asks for a change of files, and follows it in the worlds.
+    /// Sends a change of files, and applies it to the worlds.
     pub(crate) fn change(
         &mut self,
         change: &Change,
@@ -255,7 +257,8 @@ impl<'a> Client<'a> {
                     self.counts.changes += 1;
                     self.worlds.apply(change);
                 } else if self.counts.repeated > repeated {
-                    // A visitor may have come between: what the copy was refused the first one may have done.
+                    // A visitor may have come in between: the server may have carried out the first copy and
+                    // refused the second.
                     self.worlds.may_have(change);
                     self.settle()?;
                 }
@@ -286,7 +289,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends the CREATE of a wish, and takes what comes of it.
+    /// Sends the CREATE of a wish, and handles the answer.
     pub(crate) fn open(&mut self, wish: &Wish, again: bool) -> Result<NtStatus, Lost> {
         let flags = if again { HeaderFlags::REPLAY } else { HeaderFlags::empty() };
         let exists = self.worlds.tree().contains_key(&wish.path);
@@ -299,7 +302,7 @@ impl<'a> Client<'a> {
         self.opening = Some(wish.clone());
         self.note(format_args!("{wish:?}, again: {again}"));
         let request = wish.request();
-        // Of what does not last the server knows no copy.
+        // The server knows no copy of a CREATE that is not durable.
         let repeats = wish.kind == Kind::Persistent && !names::is_stream(&wish.path);
         let body = Body::of(|out| request.emit(out));
         let asked = self.ask_repeatedly(Command::CREATE, flags, repeats, &body);
@@ -366,7 +369,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Closes what is open of the streams of a file.
+    /// Closes the open streams of a file.
     pub(crate) fn close_streams(&mut self, file: &str) -> Result<(), Lost> {
         if names::is_stream(file) { Ok(()) } else { self.close(&names::stream(file)) }
     }
@@ -380,7 +383,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a CREATE comes to, or why not.
+/// The action that a CREATE must report, or the status that it must fail with.
 fn expected(disposition: CreateDisposition, exists: bool) -> Result<CreateAction, NtStatus> {
     use CreateDisposition as D;
     match (disposition, exists) {
@@ -403,9 +406,9 @@ const DISPOSITIONS: [CreateDisposition; 8] = [
     CreateDisposition::OVERWRITE_IF,
     CreateDisposition::SUPERSEDE,
 ];
-/// Enough to see a file from one look at it to the next.
+/// Enough steps to show a file from one look to the next.
 const HISTORY: usize = 400;
-/// Visitors may stand in the way of anything.
+/// The statuses of a refusal for which a visitor may be the cause.
 const MAY_REFUSE: [NtStatus; 2] = [NtStatus::SHARING_VIOLATION, NtStatus::FILE_LOCK_CONFLICT];
-/// What is found after these is a consequence, most likely.
+/// Further violations are most likely consequences of these.
 const FAULTS_MAX: usize = 3;

@@ -1,4 +1,5 @@
-//! What a client does to its directories: they are made, renamed with what is in them, removed, listed.
+//! The directory operations of a client: it makes directories, renames them with their content, removes
+//! and lists them.
 
 use smb::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
 use smb::info::{
@@ -16,7 +17,7 @@ use crate::link::Lost;
 use crate::names;
 use crate::worlds::Change;
 
-/// Paths and lengths; of directories 0.
+/// Paths and lengths; the length of a directory is 0.
 pub(crate) type Listing = Vec<(String, u64)>;
 
 impl Client<'_> {
@@ -86,7 +87,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    // Whoever has something open in it keeps it where it is.
+    // A client with an open file in the directory keeps the directory where it is.
     fn rename_directory(&mut self, from: String, to: String) -> Result<(), Lost> {
         if self.random.one_in(2) {
             let inside: Vec<_> =
@@ -105,7 +106,7 @@ impl Client<'_> {
         Rename { flags, name }.emit(&mut buffer);
         let request = ask::set(id, FileInfoClass::RENAME, &buffer);
         let status = if is_kept || is_taken {
-            // It cannot happen, answered or not.
+            // The server must refuse this rename, whether or not the client gets the answer.
             self.ask(Command::SET_INFO, HeaderFlags::empty(), |out| request.emit(out))?.0.status
         } else {
             let change = Change::Rename { from: from.clone(), to: to.clone() };
@@ -118,14 +119,14 @@ impl Client<'_> {
             }
             NtStatus::SUCCESS => self.counts.moved_directories += 1,
             NtStatus::OBJECT_NAME_COLLISION if is_taken && !replaces => {}
-            // Also of visitors.
+            // Visitors may cause these statuses as well.
             NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION => {}
             status => self.fault(format!("{from} to {to}: {status:?}")),
         }
         self.close_id(id).map(drop)
     }
 
-    // One that is there, to be renamed or removed.
+    // Opens a directory that exists, to rename or remove it.
     fn open_directory(&mut self, path: &str) -> Result<Option<FileId>, Lost> {
         let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES;
         match self.create(&directory(path, access))? {
@@ -137,7 +138,7 @@ impl Client<'_> {
         }
     }
 
-    /// Lists everything, and compares.
+    /// Lists the whole directory tree of the client, and compares.
     pub(crate) fn list(&mut self) -> Result<(), Lost> {
         let Some(seen) = self.listing()? else { return Ok(()) };
         let listed = self.worlds.tree().iter().filter(|(path, _)| !names::is_stream(path));
@@ -150,7 +151,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Paths and lengths in the own directory and those below it.
+    /// Paths and lengths in the client's directory and those below it.
     pub(crate) fn listing(&mut self) -> Result<Option<Listing>, Lost> {
         let home = format!("{}/", names::home(self.number));
         let Some(mut seen) = self.list_one(&home)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What the server left on its disk, as docs/files.md says that it does.
+//! Reads what the server left on its disk, in the format of docs/files.md.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::names;
 use crate::worlds::Tree;
 
-/// Whether files can have streams there: that takes extended attributes.
+/// Whether files can have streams on this disk: streams take extended attributes.
 pub(crate) fn keeps_streams(root: &Path) -> Result<bool, Errno> {
     match setxattr(root, PROBE, b"?", XattrFlags::empty()) {
         Ok(()) => removexattr(root, PROBE).map(|()| true),
@@ -19,7 +19,7 @@ pub(crate) fn keeps_streams(root: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// Everything that the clients have there.
+/// All files of the clients on this disk.
 pub(crate) fn tree(root: &Path, clients: usize) -> Result<Tree, Box<dyn Error>> {
     let mut tree = Tree::new();
     for number in 0..clients {
@@ -44,7 +44,7 @@ fn add(root: &Path, directory: &str, tree: &mut Tree) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-// The file's attribute has the number of the directory of its streams behind 16 bytes.
+// Behind 16 bytes, the attribute of the file holds the number of the directory of its streams.
 fn add_streams(root: &Path, path: &str, tree: &mut Tree) -> Result<(), Box<dyn Error>> {
     let mut binding = [0; 32];
     let id = match fgetxattr(File::open(root.join(path))?, BINDING, &mut binding) {

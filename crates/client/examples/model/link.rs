@@ -1,4 +1,4 @@
-//! One connection of either kind, for a thread that waits for what it has asked: the library's transports,
+//! One connection of either kind, for a thread that waits for its answers: the transports of the library,
 //! and over SMB Direct memory that is lent to the server for the data of a READ or WRITE.
 
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use crate::random::Random;
 
-/// How to reach the server.
+/// The transport to the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Tcp(SocketAddr),
@@ -26,17 +26,17 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// SMB Direct with messages as other clients have them.
+    /// SMB Direct with the message sizes of other clients.
     pub(crate) fn direct(address: SocketAddr, random: &mut Random) -> Self {
         let default = smbdirect::Config::default();
         let limits = random.pick(&[
-            // Few and large; more credits would only cost memory.
+            // Few large messages; more credits would only cost memory.
             smbdirect::Config {
                 receive_credit_max: 32,
                 fragmented_receive_size_max: smbdirect::FRAGMENTED_SIZE_FLOOR,
                 ..default
             },
-            // As Linux has them: 48 for the longest answer here.
+            // The sizes of Linux: 48 messages for the longest answer here.
             smbdirect::Config {
                 send_size_max: 1364,
                 receive_size_max: 1364,
@@ -51,12 +51,12 @@ impl Way {
     }
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum Lost {
     /// The connection ended, or never began.
     Connection,
-    /// The server has said nothing for [`PATIENCE`], or something nobody understands.
+    /// The server was silent for [`PATIENCE`], or sent a frame that cannot be parsed.
     Fault(String),
 }
 
@@ -85,7 +85,8 @@ impl Link {
         self.transport.sender.send(frame).map_err(lost)
     }
 
-    /// Waits until something comes over one of several, or one of them ends. Says which.
+    /// Waits until a frame comes over one of several connections, or one of them ends. Returns
+    /// which.
     pub(crate) fn next_of<'a>(
         links: impl Iterator<Item = &'a mut Self>,
         deadline: Instant,
@@ -105,20 +106,20 @@ impl Link {
         runtime.block_on(next).map_err(|_| silent())
     }
 
-    /// Memory that the server can reach, if it can reach any.
+    /// Memory that the server can reach, if the connection has any.
     pub(crate) fn lend(&self, len: u32) -> Option<Slots> {
         self.transport.pool.as_ref()?.try_take(len)
     }
 
-    /// Cuts the connection without a word.
+    /// Cuts the connection without notice to the server.
     pub(crate) fn cut(self) {
         drop(self.transport);
-        // TCP's end is the work of a task.
+        // A task ends the TCP connection.
         self.runtime.block_on(tokio::task::yield_now());
     }
 }
 
-/// Clients are many and cores few: the engine of each sleeps when it has nothing to do.
+/// There are many clients and few cores: the engine of each sleeps while it is idle.
 #[derive(Debug)]
 struct Sleeper;
 
@@ -136,7 +137,7 @@ fn silent() -> Lost {
     Lost::Fault(format!("no answer for {} s", PATIENCE.as_secs()))
 }
 
-// Ends are expected; what the server is to blame for, or we, is not.
+// Connections end by design; an error that the server or this client caused is a fault.
 fn lost(error: ConnectionError) -> Lost {
     use ConnectionError as E;
     match error {
@@ -154,9 +155,10 @@ fn lost(error: ConnectionError) -> Lost {
     }
 }
 
-/// Shorter than the 35 s a holder of a lease has to answer: all here do, as soon as they are asked.
+/// Shorter than the 35 s that the holder of a lease has to answer a break: all clients here answer
+/// at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// More than any answer here has.
+/// Longer than any answer here.
 const FRAME_MAX: usize = 1 << 20;
-/// Lent to one request at a time: the longest one.
+/// One request at a time borrows this memory: the longest one needs all of it.
 const POOL_LEN: u32 = crate::ask::LENGTH_MAX;

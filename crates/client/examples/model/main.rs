@@ -1,17 +1,18 @@
-//! Clients that do anything to their files, and to each other's, while their connections are cut and
-//! their server is killed; each knows what its files hold, and whatever differs is a fault.
+//! Clients that make random requests on their own files and on each other's, while their connections
+//! are cut and their server is killed. Each client knows the content of its files, and a difference
+//! is a fault.
 //!
 //! ```text
 //! model ADDRESS SHARE DIRECTORY --user NAME:PASSWORD --clients N --seconds S --seed N [--direct ADDRESS]
 //! ```
 //!
-//! `model idle ADDRESS SHARE NAME:PASSWORD COUNT` keeps so many sessions with a file open each, says
-//! `idle`, and waits for the end of its input.
+//! `model idle ADDRESS SHARE NAME:PASSWORD COUNT` keeps that many sessions with a file open each,
+//! prints `idle`, and waits for the end of its input.
 //!
-//! With an address for SMB Direct a third of the clients have only that, and a third both.
-//! DIRECTORY is what the server serves as SHARE, which keeps persistent opens. Whoever starts this
-//! kills the server and starts it again meanwhile: `cargo xtask model`. At the end the directory has
-//! to hold what the clients know. Exit status 1 if anything was not as it should be.
+//! With an address for SMB Direct a third of the clients use only that, and a third both. DIRECTORY
+//! is what the server serves as SHARE, which keeps persistent opens. The program that starts this
+//! one kills the server and starts it again in the meantime: `cargo xtask model`. At the end the
+//! directory must hold what the clients know. Exit status 1 if there was any fault.
 
 mod ask;
 mod channels;
@@ -90,7 +91,7 @@ fn place(address: &str, share: &str, user: &str) -> Result<Place, Box<dyn Error>
     })
 }
 
-/// Sessions with a file open each that do nothing more until this process is ended.
+/// Sessions with a file open each that stay idle until this process is ended.
 fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
     let mut held = Vec::with_capacity(count);
     let protection = Protection::Cmac;
@@ -113,7 +114,7 @@ fn idle(place: &Place, count: usize) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-// Of one thread: nothing goes on while that does something else.
+// A runtime of one thread: no task runs while that thread is busy.
 fn runtime() -> std::io::Result<Arc<Runtime>> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map(Arc::new)
 }

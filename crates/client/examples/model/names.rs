@@ -1,10 +1,10 @@
 //! The names that clients use.
 //!
 //! ```text
-//!  c07/            of client 7
-//!      f0 .. f3    files, each with a stream :s now and then
+//!   c07/            the directory of client 7
+//!       f0 .. f3    files, some with a stream :s
 //!      d0/ d1/     directories
-//!          f0 f1   files, likewise
+//!           f0 f1   files, some with a stream :s
 //! ```
 
 /// The directory of a client.
@@ -12,12 +12,12 @@ pub(crate) fn home(client: usize) -> String {
     format!("c{client:02}")
 }
 
-/// Directories in it that are there or not.
+/// Directories that the client makes and removes in it.
 pub(crate) fn directories(client: usize) -> [String; 2] {
     [0, 1].map(|directory| format!("{}/d{directory}/", home(client)))
 }
 
-/// Files that are there or not.
+/// Files that the client makes and removes.
 pub(crate) fn files(client: usize) -> Vec<String> {
     let on_top = (0..4).map(|file| format!("{}/f{file}", home(client)));
     let inside = |directory: String| [0, 1].map(|file| format!("{directory}f{file}"));
@@ -44,14 +44,15 @@ pub(crate) fn is_directory(path: &str) -> bool {
     path.ends_with('/')
 }
 
-/// The directory that a path lies in, unless that is a client's own.
+/// The directory of a path, unless that is a client's own directory.
 pub(crate) fn parent(path: &str) -> Option<&str> {
     let name = path.trim_end_matches('/');
     let end = name.rfind('/')? + 1;
     (name.matches('/').count() > 1).then_some(&name[..end])
 }
 
-/// Whether `other` goes with `path`: the file's streams, what is in the directory, or the path itself.
+/// Whether a change of `path` takes `other` along: the streams of a file, the content of a directory,
+/// or the path itself.
 pub(crate) fn goes_with(path: &str, other: &str) -> bool {
     let behind = |rest: &str| rest.is_empty() || rest.starts_with(':') || is_directory(path);
     other.strip_prefix(path).is_some_and(behind)

@@ -1,4 +1,5 @@
-//! What all clients may know of each other's files: what is certain, and whether it still is.
+//! What all clients may know of each other's files: the facts that are certain, and whether they
+//! still are.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +24,14 @@ impl Range {
     }
 }
 
-/// What is certain of a file.
+/// The facts about a file that are certain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Known {
-    /// Counts changes: what has not moved was certain all the time.
+    /// Counts changes: while the count stays, the facts were certain all the time.
     pub(crate) turn: u64,
     /// `None` while its owner changes it.
     pub(crate) content: Option<Arc<Vec<u8>>>,
-    /// Locks that its owner holds for certain, also while it has no connection.
+    /// Locks that the owner certainly holds, also while it has no connection.
     pub(crate) locks: Vec<Range>,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers that one seed repeats.
+//! Reproducible random numbers: the same seed gives the same sequence.
 
 /// `SplitMix64`.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// Below `bound`, which is not 0.
+    /// A number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         usize::try_from(self.next() % bound).unwrap_or(0)

@@ -1,8 +1,10 @@
-//! What a client does once its connection is gone: it comes back, and finds out what happened.
+//! What a client does after the loss of its connection: it logs on again, and finds out what
+//! happened.
 //!
-//! It names the session it had when it logs on. MS-SMB2 §3.3.5.5.3 ends that one first, so once there
-//! is an answer each request that went unanswered has happened or never will, opens that may be taken
-//! back wait for it, and those that may not are in nobody's way. Nothing of that is waited for here.
+//! The logon names the earlier session of the client. MS-SMB2 §3.3.5.5.3 ends that session first, so
+//! once the logon is answered, each unanswered request has taken effect or never will, opens that may
+//! be reclaimed wait for the client, and those that may not block nobody. The client waits for none
+//! of this.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ use crate::names;
 use crate::worlds::Tree;
 
 impl Client<'_> {
-    /// Notes why; false if there is no use in going on.
+    /// Records the loss; false if the client cannot go on.
     pub(crate) fn lost(&mut self, lost: Lost) -> bool {
         match lost {
             Lost::Connection => {
@@ -32,13 +34,13 @@ impl Client<'_> {
         }
     }
 
-    /// Comes back. False if that cannot be.
+    /// Reconnects; false if that is impossible.
     pub(crate) fn recover(&mut self) -> bool {
         self.disconnect();
         let patience = Instant::now() + PATIENCE;
         let cuts = self.cuts;
         for attempt in 0.. {
-            // Cut off while it comes back as well, but not for ever.
+            // The connection is cut during recovery as well, but not for ever.
             self.cuts = cuts && attempt < CUT_ATTEMPTS;
             let recovered = self.try_recover();
             self.cuts = cuts;
@@ -137,7 +139,7 @@ impl Client<'_> {
             {
                 handle.id = response.file_id;
             }
-            // A lease comes back under the file's own name only.
+            // A lease is reclaimed under the file's own name only.
             if status != NtStatus::INVALID_PARAMETER {
                 break;
             }
@@ -145,8 +147,8 @@ impl Client<'_> {
         Ok(status)
     }
 
-    /// Looks at everything, as soon as no visitor is in the way. It is as one of the worlds has it,
-    /// and that is the world then.
+    /// Looks at all files, as soon as no visitor is in the way. They must look as in one of the
+    /// worlds, which is the world from then on.
     pub(crate) fn settle(&mut self) -> Result<(), Lost> {
         let patience = Instant::now() + PATIENCE_WITH_VISITORS;
         let seen = loop {
@@ -175,7 +177,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    // `None`: somebody is in the way.
+    // `None`: a visitor is in the way.
     fn look_around(&mut self) -> Result<Option<Tree>, Lost> {
         let mut tree = Tree::new();
         let Some(listing) = self.listing()? else { return Ok(None) };
@@ -189,9 +191,10 @@ impl Client<'_> {
         Ok(Some(tree))
     }
 
-    // A file and its streams, or a stream. False: somebody is in the way.
+    // A file and its streams, or a stream. False: a visitor is in the way.
     fn look_at(&mut self, path: &str, listing: &Listing, tree: &mut Tree) -> Result<bool, Lost> {
-        // A handle has moved with its file; a file that was to be replaced and is there still has none.
+        // A handle has moved with its file; a file that was to be replaced and still exists has no
+        // handle any more.
         let is_there = |name: &String| listing.iter().any(|(path, _)| path == name);
         let moving = self.moving.clone().filter(|(from, to)| to == path && !is_there(from));
         let key = moving.map_or_else(|| path.to_owned(), |(from, _)| from);
@@ -200,7 +203,8 @@ impl Client<'_> {
         let id = match kept {
             Some(id) => id,
             None => {
-                // Whoever still has it open without sharing decides whether it goes.
+                // A client that still has the file open without sharing decides whether the file
+                // goes.
                 let is_dying = self.dying.contains(path);
                 let shares = if is_dying { ShareAccess::empty() } else { SHARES_ALL };
                 let access = AccessMask::FILE_GENERIC_READ;
@@ -248,8 +252,9 @@ pub(crate) fn granted(response: &CreateResponse<'_>) -> Kind {
 
 /// How long a server may take to start again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long visitors of a file may be in the way: of one who is gone the server may not know.
+/// How long visitors of a file may be in the way: the server may not know yet that a visitor is
+/// gone.
 const PATIENCE_WITH_VISITORS: Duration = Duration::from_secs(60);
-/// How often it is cut off again while it comes back.
+/// How often the connection is cut again during recovery.
 const CUT_ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,7 +1,8 @@
-//! How a client protects what it says, and what it sees of its server's nonces: no key uses one twice.
+//! How a client protects its messages, and checks the nonces of its server: no key uses a nonce twice.
 //!
-//! Under AES-GMAC a nonce is the message id of the answer, whichever connection it comes over; a sealed
-//! frame says its own. AES-CMAC has no nonce, and a session's key signs every answer to a bind.
+//! Under AES-GMAC the nonce is the message id of the answer, whichever connection carries it; a sealed
+//! frame carries its own nonce. AES-CMAC has no nonce, and a session's key signs every answer to a
+//! bind.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -15,17 +16,17 @@ use smb::{Header, HeaderFlags, NtStatus, Protocol, SessionId, TransformHeader};
 
 use crate::link::Lost;
 
-/// What a machine negotiates.
+/// The protection that a machine negotiates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protection {
     Cmac,
     Gmac,
-    /// Everything behind the logon is sealed. Then nothing goes by RDMA.
+    /// Every message after the logon is sealed. Then no data travels by RDMA.
     Sealed,
 }
 
 impl Protection {
-    /// Of those that have TCP alone some seal.
+    /// Of the machines that use TCP alone, some seal.
     pub(crate) fn of(number: usize) -> Self {
         match (number % 3, number / 3 % 3) {
             (0, 0) => Self::Sealed,
@@ -70,7 +71,7 @@ impl Secret {
         let _ = self.keys.signing.sign_unguarded(pdu);
     }
 
-    /// Whether the server has signed this with these keys.
+    /// Whether the server has signed this message with these keys.
     pub(crate) fn has_signed(&self, pdu: &[u8]) -> Result<bool, Lost> {
         if self.keys.signing.verify(&mut pdu.to_vec()).is_err() {
             return Ok(false);
@@ -104,7 +105,7 @@ impl Secret {
         frame
     }
 
-    /// What a sealed frame holds.
+    /// The message in a sealed frame.
     pub(crate) fn open(&self, frame: &[u8]) -> Result<Vec<u8>, Lost> {
         let fault = |why: String| Lost::Fault(format!("a sealed frame: {why}"));
         let (header, _) =
@@ -127,8 +128,8 @@ fn note<N: Debug + Eq + Hash>(nonces: &Mutex<HashSet<N>>, nonce: N) -> Result<()
     }
 }
 
-/// What a frame holds, checked as far as there are keys: those of the connection, and those of the
-/// session, which other connections may have set up.
+/// The message in a frame, checked with the keys there are: those of the connection, and those of
+/// the session, which another connection may have set up.
 pub(crate) fn open(
     frame: &[u8],
     own: Option<&Secret>,
@@ -147,7 +148,8 @@ pub(crate) fn open(
         for secret in own.into_iter().chain(session) {
             is_known = is_known || secret.has_signed(frame)?;
         }
-        // Of a session that is not there the server has no key: it gives back what it was sent.
+        // The server has no key of a session that does not exist: it returns the signature of the
+        // request.
         if !is_known && own.is_some() && header.status != NtStatus::USER_SESSION_DELETED {
             return fault(format!("{:?} is signed by nobody's key", header.command));
         }

@@ -1,4 +1,4 @@
-//! What a client does, one thing at a time.
+//! The steps of a client: each does one thing.
 
 use smb::create::{AccessMask, CreateDisposition, CreateOptions, LeaseState, OplockLevel};
 use smb::create::{CreateRequestContext, ShareAccess};
@@ -16,7 +16,7 @@ use crate::public::Range;
 use crate::worlds::{Change, compare};
 
 impl Client<'_> {
-    /// Does something.
+    /// Does one random step.
     pub(crate) fn step(&mut self) -> Result<(), Lost> {
         match self.random.below(100) {
             0..15 => {
@@ -26,7 +26,7 @@ impl Client<'_> {
                 }
                 let wish = self.wish(path);
                 if wish.empties() {
-                    // Its streams go with that, open or not.
+                    // The streams go with the file, open or not.
                     self.close_streams(&wish.path)?;
                 }
                 self.open(&wish, false).map(drop)
@@ -86,7 +86,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// What is in a file; `None` if somebody has locked it.
+    /// The content of a file; `None` if another client has locked it.
     pub(crate) fn content(&mut self, id: FileId, path: &str) -> Result<Option<Vec<u8>>, Lost> {
         let (header, pdu) = self.ask_body(Command::READ, HeaderFlags::empty(), &Body::Read(id))?;
         Ok(match header.status {
@@ -156,7 +156,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sends LOCK for a range of a handle, and takes what comes of it.
+    /// Sends LOCK for a range of a handle, and handles the answer.
     pub(crate) fn lock_or_unlock(
         &mut self,
         path: &str,
@@ -175,7 +175,7 @@ impl Client<'_> {
         let Some(handle) = self.handles.get_mut(&path) else { return Ok(NtStatus::SUCCESS) };
         let request = ask::lock(handle.id, sequence, range, take);
         if !take {
-            // From here on it may be gone.
+            // From here on the server may have released the lock.
             handle.locks.retain(|held| *held != range);
             let locks = handle.certain_locks();
             self.public.change(&path, |known| known.locks = locks);
@@ -215,7 +215,7 @@ impl Client<'_> {
         Ok(header.status)
     }
 
-    // The same file once more under the same lease, with more caching: then both have it.
+    // The same file once more under the same lease, with more caching: then both opens have it.
     fn open_twice(&mut self, path: &str) -> Result<(), Lost> {
         let lease = self.handles.get(path).and_then(|handle| handle.wish.lease);
         let access = AccessMask::FILE_GENERIC_READ;
@@ -235,7 +235,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// A CREATE of which only the id counts.
+    /// A CREATE whose caller needs only the id.
     pub(crate) fn create(
         &mut self,
         request: &smb::CreateRequest<'_>,
@@ -248,7 +248,7 @@ impl Client<'_> {
         })
     }
 
-    // Through a handle of its own, which keeps visitors out while it is there.
+    // Through a handle of its own, which excludes visitors while it is open.
     fn remove(&mut self) -> Result<(), Lost> {
         let path = self.some_path();
         self.close(&path)?;
@@ -338,15 +338,16 @@ impl Client<'_> {
         let request = ask::set(id, FileInfoClass::RENAME, &buffer);
         let change = Change::Rename { from: from.clone(), to: to.clone() };
         self.moving = Some((from.clone(), to.clone()));
-        // With its stream open it stays too, unless the session ends under both and the stream goes first.
+        // With its stream open the target stays too, unless the session ends under both and the stream
+        // goes first.
         let cannot_be = is_taken && !replaces || !has_place;
         let status = if cannot_be {
-            // It cannot happen, answered or not.
+            // The server must refuse this rename, whether or not the client gets the answer.
             let (header, _) =
                 self.ask(Command::SET_INFO, HeaderFlags::empty(), |out| request.emit(out))?;
             header.status
         } else {
-            // The handle moves with its file: nothing is certain of either path meanwhile.
+            // The handle moves with its file: neither path is certain meanwhile.
             self.change(&change, Command::SET_INFO, &Body::of(|out| request.emit(out)))?
         };
         self.moving = None;
@@ -361,7 +362,7 @@ impl Client<'_> {
             }
             NtStatus::OBJECT_PATH_NOT_FOUND if !has_place => {}
             NtStatus::OBJECT_NAME_COLLISION if is_taken && !replaces => {}
-            // Visitors of the one that is there, or in the directory.
+            // Visitors of the target, or in the directory.
             NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION => {}
             status => self.fault(format!("{from} to {to}: {status:?}")),
         }
@@ -377,7 +378,7 @@ impl Client<'_> {
         }
     }
 
-    // Looks into somebody else's file, which takes caching from its owner.
+    // Looks into the file of another client, which takes caching from its owner.
     fn visit(&mut self) -> Result<(), Lost> {
         let host = self.random.below(self.clients);
         if host == self.number {

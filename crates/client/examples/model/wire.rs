@@ -1,4 +1,4 @@
-//! One connection: a logon, or the joining of a session that there is, then requests.
+//! One connection: a logon, or the binding to an existing session, then requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::ask::{Body, LENGTH_MAX};
 use crate::link::{Link, Lost, PATIENCE, Way};
 use crate::secrecy::{self, Protection, Secret};
 
-/// Where the share is, and who asks.
+/// The address of the share, and the user.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) tcp: SocketAddr,
-    /// Where the server speaks SMB Direct.
+    /// The address of the server's SMB Direct listener.
     pub(crate) direct: Option<SocketAddr>,
     pub(crate) share: String,
     pub(crate) user: String,
     pub(crate) password: String,
-    /// Files have streams there.
+    /// Whether files on the share can have streams.
     pub(crate) streams: bool,
-    /// When all began.
+    /// The start of the run.
     pub(crate) began: Instant,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) place: &'a Place,
     pub(crate) guid: [u8; 16],
     pub(crate) protection: Protection,
-    /// Where its one thread waits.
+    /// The runtime on whose one thread the machine waits.
     pub(crate) runtime: Arc<Runtime>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) type Answer = (Header, Vec<u8>);
 #[derive(Debug)]
 pub(crate) struct Wire {
     link: Link,
-    /// What the request under way may have the server read or write.
+    /// Memory that the server may read or write for the request in flight.
     lent: Option<Slots>,
     next_id: u64,
     pub(crate) session: u64,
@@ -62,11 +62,11 @@ pub(crate) struct Wire {
     protection: Protection,
     /// The keys of this connection.
     own: Option<Arc<Secret>>,
-    /// Those of the session, of the connection that has set it up.
+    /// The keys of the session, which the connection that set it up made.
     shared: Option<Arc<Secret>>,
     /// How often the client has lost a channel of its session.
     pub(crate) sequence: u16,
-    /// Breaks that came.
+    /// Breaks received.
     pub(crate) breaks: u64,
 }
 
@@ -98,7 +98,8 @@ impl Wire {
         }
     }
 
-    /// Connects, and becomes one more channel of the session that `first` has, or had.
+    /// Connects, and becomes one more channel of the session that `first` belongs to, or belonged
+    /// to.
     pub(crate) fn join(machine: &Machine<'_>, way: &Way, first: &Joinable) -> Result<Self, Lost> {
         let mut wire = Self::dial(machine, way)?;
         let preauth = wire.negotiate(machine.guid)?;
@@ -111,7 +112,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// What it takes to join the session.
+    /// What another connection needs to join the session.
     pub(crate) fn joinable(&self) -> Option<Joinable> {
         let shared = Arc::clone(self.shared.as_ref()?);
         Some(Joinable { session: self.session, tree: self.tree, shared })
@@ -124,8 +125,9 @@ impl Wire {
         Ok(Self { link, lent, next_id, session, tree, protection, own, shared, sequence, breaks })
     }
 
-    // Requests of a session that this connection has not joined, as somebody replays them who has
-    // seen them elsewhere: whatever signs the answers, it repeats no nonce.
+    // Requests of a session that this connection has not joined, as an attacker would replay them
+    // who has seen them on another connection: whatever key signs the answers, no nonce is
+    // repeated.
     fn stray(&mut self, shared: &Secret) -> Result<(), Lost> {
         for _ in 0..STRAYS {
             let mut pdu = self.pdu(Command::ECHO, HeaderFlags::empty(), |out| Empty.emit(out));
@@ -164,7 +166,7 @@ impl Wire {
         Ok(hash)
     }
 
-    // Bound, and signed with the session's keys, if there is one to join.
+    // Bound to a session and signed with its keys, if there is a session to join.
     fn log_on(
         &mut self,
         place: &Place,
@@ -226,7 +228,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     pub(crate) fn ask(
         &mut self,
         command: Command,
@@ -241,7 +243,8 @@ impl Wire {
         }
     }
 
-    /// Waits until something comes over one of several, or one of them ends. Says which.
+    /// Waits until a frame comes over one of several connections, or one of them ends. Returns
+    /// which.
     pub(crate) fn next_of(
         wires: &mut [Self],
         deadline: Instant,
@@ -249,8 +252,8 @@ impl Wire {
         Link::next_of(wires.iter_mut().map(|wire| &mut wire.link), deadline)
     }
 
-    /// The answer, if what has come is the one to this. A break is acknowledged, with everything
-    /// given back as it is asked for.
+    /// The answer, if the frame holds the answer to request `id`. A break is acknowledged, and all
+    /// the rights it asks for are given up.
     pub(crate) fn take(&mut self, frame: &[u8], id: Option<u64>) -> Result<Option<Answer>, Lost> {
         let frame = &*self.open(frame)?;
         let header = Header::parse(frame).map_err(|error| Lost::Fault(error.to_string()))?;
@@ -267,7 +270,8 @@ impl Wire {
         Ok(None)
     }
 
-    /// Asks without waiting; moves data by RDMA if asked to and it can. The id of the request.
+    /// Sends a request without waiting; moves data by RDMA if asked to and possible. Returns the id
+    /// of the request.
     pub(crate) fn start(
         &mut self,
         command: Command,
@@ -282,13 +286,14 @@ impl Wire {
             let fault = |error: pmem::MediumError| Lost::Fault(error.to_string());
             match body {
                 Body::Write { data, .. } => slots.fill(data).map_err(fault)?,
-                // What an earlier request left there must not pass for what this one brings.
+                // Bytes that an earlier request left there must not pass for the bytes of this
+                // READ.
                 _ => slots.fill(&STALE).map_err(fault)?,
             }
         }
         let memory = lent.as_ref().map(Slots::channel_info);
         let mut pdu = self.pdu(command, flags, |out| body.emit(memory.as_deref(), out));
-        // A break may be acknowledged while the data of a request is under way.
+        // A break may be acknowledged while the data of a request is in flight.
         self.lent = lent.or_else(|| self.lent.take());
         match (&self.own, &self.shared) {
             (Some(_), Some(shared)) if self.protection == Protection::Sealed => {
@@ -301,12 +306,12 @@ impl Wire {
         Ok(id)
     }
 
-    /// Whether the data of the request under way goes by RDMA.
+    /// Whether the data of the request in flight travels by RDMA.
     pub(crate) fn lends(&self) -> bool {
         self.lent.is_some()
     }
 
-    /// Cuts the connection without a word.
+    /// Cuts the connection without notice to the server.
     pub(crate) fn cut(self) {
         self.link.cut();
     }
@@ -316,7 +321,7 @@ impl Wire {
         Ok(self.ask(Command::LOGOFF, |out| Empty.emit(out))?.0.status)
     }
 
-    // The answer is passed over when it comes.
+    // The answer is ignored when it comes.
     fn acknowledge(&mut self, pdu: &[u8]) -> Result<(), Lost> {
         self.breaks += 1;
         match BreakNotification::parse(pdu) {
@@ -349,7 +354,7 @@ impl Wire {
         header.credits = 32;
         header.credit_charge = 1;
         header.flags = flags;
-        // MS-SMB2 §2.2.1.2: where answers have their status.
+        // MS-SMB2 §2.2.1.2: the field that holds the status in answers.
         header.status = NtStatus(u32::from(self.sequence));
         header.session_id = SessionId(self.session);
         header.route = Route::Sync { process_id: 0, tree_id: TreeId(self.tree) };
@@ -368,7 +373,7 @@ impl Wire {
     }
 }
 
-// The answer as it would be with its data in it.
+// The answer with its data put into the message.
 fn unload(header: &Header, frame: &[u8], slots: Slots) -> Result<Vec<u8>, Lost> {
     let mut pdu = frame.to_vec();
     if header.command == Command::READ && header.status == NtStatus::SUCCESS {
@@ -387,7 +392,7 @@ fn unload(header: &Header, frame: &[u8], slots: Slots) -> Result<Vec<u8>, Lost> 
     Ok(pdu)
 }
 
-/// Few: the ids they take are those that bind.
+/// Few: the ids they take are those of binds.
 const STRAYS: usize = 3;
-/// In lent memory before a READ.
+/// Fills lent memory before a READ.
 static STALE: [u8; LENGTH_MAX as usize] = [0xa5; LENGTH_MAX as usize];

@@ -1,13 +1,13 @@
-//! What a client's directory may hold: one world, until a request goes unanswered.
+//! The possible contents of a client's directory: one world, until a request stays unanswered.
 //!
 //! ```text
 //!  acknowledged:    each world changes
-//!  unanswered:      each world stays, and is there once more, changed
-//!  looked at:       those that differ from what is there are gone; none left is a fault
+//!   unanswered:      each world stays, and its changed copy is added
+//!   looked at:       worlds that differ from the files are dropped; none left is a fault
 //! ```
 //!
-//! A write that a SIGKILL cut short may have happened up to any byte: such a world says which. What a
-//! request does in two steps may have happened up to the first.
+//! A SIGKILL may cut a write short at any byte: such a world says which write. Of a request with two
+//! steps the server may have done only the first.
 //!
 //! A tree names files (`c00/d0/f1`), streams of them (`c00/d0/f1:s`) and directories (`c00/d0/`).
 
@@ -16,7 +16,7 @@ use std::fmt;
 
 use crate::names;
 
-/// Paths and what is in them.
+/// Paths and their contents.
 pub(crate) type Tree = BTreeMap<String, Vec<u8>>;
 
 /// A change that a request makes.
@@ -31,7 +31,8 @@ pub(crate) enum Change {
         path: String,
         len: usize,
     },
-    /// Made, or emptied: a file loses its streams with that, a stream gets a file.
+    /// The file or stream is made or emptied: an emptied file loses its streams, a new stream makes
+    /// its file.
     Empty {
         path: String,
     },
@@ -52,7 +53,7 @@ pub(crate) enum Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Not the bytes.
+            // The bytes are left out.
             Self::Write { path, offset, data } => write!(f, "Write {path} {offset} {}", data.len()),
             other => write!(f, "{other:?}"),
         }
@@ -94,14 +95,14 @@ impl Change {
         }
     }
 
-    // What is there if only the first of two steps was made.
+    // The tree if only the first of two steps was done.
     fn half(&self, tree: &Tree) -> Option<Tree> {
         let mut half = tree.clone();
         match self {
             Self::Empty { path } => match path.split_once(':') {
-                // A file for a stream that is not there yet.
+                // The file of a stream that does not exist yet.
                 Some((file, _)) => drop(half.entry(file.to_owned()).or_default()),
-                // Emptied, its streams not removed yet.
+                // The file is emptied, its streams are not removed yet.
                 None => drop(half.insert(path.clone(), Vec::new())),
             },
             _ => return None,
@@ -127,14 +128,14 @@ fn write(content: &mut Vec<u8>, offset: usize, data: &[u8]) {
     content[offset..end].copy_from_slice(data);
 }
 
-/// The worlds that are possible.
+/// The possible worlds.
 #[derive(Clone, Debug)]
 pub(crate) struct Worlds(Vec<World>);
 
 #[derive(Clone, Debug)]
 struct World {
     tree: Tree,
-    /// This write, up to any byte, on top.
+    /// This write, up to any byte, on top of the tree.
     torn: Option<(String, usize, Vec<u8>)>,
 }
 
@@ -143,7 +144,7 @@ impl Worlds {
         Self(vec![World { tree: Tree::new(), torn: None }])
     }
 
-    /// The world, while there is one.
+    /// The world, while there is only one.
     pub(crate) fn tree(&self) -> &Tree {
         &self.0[0].tree
     }
@@ -170,7 +171,8 @@ impl Worlds {
         self.0.extend(halves);
     }
 
-    /// Keeps the worlds that look like this; says why if there is none, and takes it as it is.
+    /// Keeps the worlds that equal `seen`; if there is none, returns the difference and continues
+    /// with `seen`.
     pub(crate) fn look(&mut self, seen: &Tree) -> Result<(), String> {
         let fits = self.0.iter().any(|world| world.differs(seen).is_none());
         let why = self.0.iter().filter_map(|world| world.differs(seen)).collect::<Vec<_>>();
@@ -180,7 +182,7 @@ impl Worlds {
 }
 
 impl World {
-    /// How what was seen is not this world.
+    /// The difference between `seen` and this world.
     fn differs(&self, seen: &Tree) -> Option<String> {
         for (path, content) in seen {
             let Some(expected) = self.tree.get(path) else {
@@ -202,7 +204,7 @@ impl World {
 fn is_prefix(before: &[u8], offset: usize, data: &[u8], seen: &[u8]) -> bool {
     let agreed = seen.get(offset..).unwrap_or_default();
     let most = agreed.iter().zip(data).take_while(|(one, other)| one == other).count();
-    // Fewer bytes may do as well, if those behind were the same before.
+    // Fewer bytes are possible too, if the bytes behind them were the same before.
     (0..=most).rev().any(|len| {
         let mut content = before.to_vec();
         write(&mut content, offset, &data[..len]);
@@ -210,7 +212,7 @@ fn is_prefix(before: &[u8], offset: usize, data: &[u8], seen: &[u8]) -> bool {
     })
 }
 
-/// Where two contents differ, in a few words.
+/// The first difference between two contents, in a few words.
 pub(crate) fn compare(expected: &[u8], seen: &[u8]) -> Option<String> {
     let at = expected.iter().zip(seen).position(|(one, other)| one != other);
     match at {
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_in_two_steps_may_have_been_done_up_to_the_first() {
+    fn a_request_of_two_steps_may_have_done_only_the_first() {
         let mut worlds = Worlds::new();
         worlds.may_have(&Change::Empty { path: "f:s".into() });
         for possible in [&[][..], &["f"], &["f", "f:s"]] {
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_rename_happened_whole_or_not_at_all() {
+    fn an_unanswered_rename_happened_entirely_or_not_at_all() {
         let mut worlds = Worlds::new();
         worlds.apply(&Change::Empty { path: "a".to_owned() });
         worlds.may_have(&Change::Rename { from: "a".to_owned(), to: "b".to_owned() });

@@ -1,12 +1,12 @@
-//! Breaks of leases: from the connection to whoever holds the lease.
+//! Breaks of leases: from the connection to the holder of the lease.
 //!
 //! ```text
 //!   OPLOCK_BREAK, message id -1 --> key known?  --> BreakReceiver of the file
-//!                                       \ no, or nobody listens: acknowledged at once
+//!                                       \ no, or no listener: acknowledged at once
 //! ```
 //!
-//! A server counts on an answer: a break without owner is acknowledged with what the server
-//! wants, since nobody caches anything under that key.
+//! A server waits for an answer: a break of a lease without holder is acknowledged with the state
+//! that the server asks for, since this client caches nothing under that key.
 //!
 //! Spec: MS-SMB2 §3.2.5.19.2.
 
@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 /// The server takes caching rights back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeaseBreak {
-    /// Which lease.
+    /// The key of the lease.
     pub key: LeaseKey,
-    /// What may still be cached.
+    /// The rights that the client keeps.
     pub new: LeaseState,
     /// The server waits for an acknowledgement.
     pub ack_required: bool,
@@ -32,8 +32,8 @@ pub struct LeaseBreak {
 }
 
 impl LeaseBreak {
-    /// What is left of a lease. Nobody signs a break (MS-SMB2 §3.2.5.1.3), so whatever it says it gives
-    /// nothing.
+    /// The rights that remain of a lease. No break is signed (MS-SMB2 §3.2.5.1.3), so a break never
+    /// adds a right.
     pub(crate) fn left_of(&self, state: LeaseState) -> LeaseState {
         state.intersection(self.new)
     }
@@ -52,8 +52,8 @@ impl From<LeaseBreakNotification> for LeaseBreak {
 
 pub(crate) type BreakReceiver = mpsc::Receiver<LeaseBreak>;
 
-/// How many breaks of a lease have arrived, whether or not somebody has looked at them yet. A break
-/// that the server sent before an answer is counted before that answer is handed out.
+/// How many breaks of a lease have arrived, whether or not the holder has taken them. A break that
+/// the server sent before an answer is counted before that answer is handed out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BreakCount(Arc<AtomicU64>);
 
@@ -86,7 +86,7 @@ impl Breaks {
         self.lock().remove(&key);
     }
 
-    /// Hands a break to its listener; `false` if there is none that could take it.
+    /// Hands a break to its listener; `false` if no listener could take it.
     pub(super) fn deliver(&self, found: LeaseBreak) -> bool {
         let mut listeners = self.lock();
         let taken = listeners.get(&found.key).is_some_and(|listener| {
@@ -108,7 +108,7 @@ impl Breaks {
     }
 }
 
-/// A lease has three rights to lose, one after the other at worst, and may be granted anew.
+/// A lease has three rights to lose, one by one at worst, and may be granted again.
 const BREAKS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_break_gives_no_right_that_the_lease_did_not_have() {
+    fn a_break_adds_no_right_to_a_lease() {
         let (read, write) = (LeaseState::READ, LeaseState::WRITE);
         for (held, said, left) in [
             (read | write, read, read),

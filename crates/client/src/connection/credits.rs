@@ -1,8 +1,8 @@
-//! Credits: how much the server lets us ask at once.
+//! Credits: how many requests the server lets the client have open.
 //!
 //! ```text
 //!   owned = free + bound to open requests
-//!   request:   free -= charge, asks for charge and a part of what is missing to CREDITS_WANTED
+//!   request:   free -= charge, asks for charge and a part of the difference to CREDITS_WANTED
 //!   response:  free += granted, owned changes by granted - charge
 //! ```
 //!
@@ -19,12 +19,12 @@ pub(super) struct Credits {
 }
 
 impl Credits {
-    /// MS-SMB2 §3.2.5.1.4: a connection begins with one.
+    /// MS-SMB2 §3.2.5.1.4: a connection begins with one credit.
     pub(super) fn new() -> Self {
         Self { free: Semaphore::new(1), owned: AtomicU32::new(1) }
     }
 
-    /// Waits for `charge` credits, takes them, and says how many to ask for.
+    /// Waits for `charge` credits, takes them, and returns how many to ask for.
     ///
     /// # Errors
     /// The connection is gone.
@@ -33,7 +33,7 @@ impl Credits {
         Ok(self.ask(charge))
     }
 
-    /// Takes `charge` credits if they are there.
+    /// Takes `charge` credits if so many are free.
     pub(super) fn try_acquire(&self, charge: u16) -> Option<u16> {
         self.free.try_acquire_many(u32::from(charge)).ok()?.forget();
         Some(self.ask(charge))
@@ -44,10 +44,10 @@ impl Credits {
         self.owned.load(Ordering::Relaxed)
     }
 
-    /// Takes in what a response grants. `charge` is what its request cost, 0 for the second
+    /// Adds the credits that a response grants. `charge` is what its request cost, 0 for the second
     /// response to the same request.
     pub(super) fn grant(&self, granted: u16, charge: u16) {
-        // A server may take credits away by granting none, so owned can shrink as well.
+        // A server may take credits away by granting none, so `owned` can shrink as well.
         let change = |owned: u32| {
             Some(owned.saturating_add(u32::from(granted)).saturating_sub(u32::from(charge)))
         };
@@ -58,7 +58,7 @@ impl Credits {
         }
     }
 
-    /// Lets nobody wait any longer.
+    /// Ends all waits for credits.
     pub(super) fn close(&self) {
         self.free.close();
     }
@@ -69,9 +69,9 @@ impl Credits {
     }
 }
 
-/// 32 MiB under way: more than a fast link holds.
+/// 32 MiB in flight: more than a fast link holds.
 const CREDITS_WANTED: u32 = 512;
-/// What Windows clients ask for at once at most.
+/// The most credits that Windows clients ask for at once.
 const ASK_MORE_MAX: u16 = 128;
 /// Twice the 16-bit range of a grant.
 const CREDITS_MAX: usize = 1 << 17;
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_enough_asks_only_for_what_it_spends() {
+    fn a_client_with_enough_credits_asks_only_for_its_charge() {
         let credits = Credits::new();
         credits.grant(u16::MAX, 0);
         assert_eq!(credits.try_acquire(16), Some(16));
     }
 
     #[test]
-    fn a_generous_server_does_no_harm() {
+    fn endless_grants_of_credits_do_no_harm() {
         let credits = Credits::new();
         for _ in 0..1000 {
             credits.grant(u16::MAX, 0);

@@ -1,4 +1,4 @@
-//! One connection: many requests under way at once, each found again by its message id.
+//! One connection: many requests in flight at once; an answer finds its request by message id.
 //!
 //! ```text
 //!  submit:  credits -> message id -> emit -> sign or seal -> FrameSender
@@ -10,8 +10,8 @@
 //!                                                      \-> break of a lease -> its owner
 //! ```
 //!
-//! All waiting happens before a message id is drawn: whoever gives up waiting leaves nothing
-//! behind, and an answer that nobody waits for any more is dropped with its credits taken in.
+//! All waiting happens before a message id is drawn: a caller that stops waiting leaves nothing
+//! behind. An answer that no caller waits for any more is dropped, and its credits are kept.
 //!
 //! Spec: MS-SMB2 §3.2.4.1, §3.2.5.1.
 
@@ -48,7 +48,7 @@ use crate::error::{ClientError, ConnectionError};
 use crate::transport::direct::Pool;
 use crate::transport::{FrameSender, OutFrame, Transport};
 
-/// A connection that is up. Closes when the last clone is dropped.
+/// An established connection. It closes when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pool: Option<Arc<Pool>>,
 }
 
-/// What a request is, beside its body.
+/// The properties of a request, beside its body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) command: Command,
@@ -74,7 +74,7 @@ pub(crate) struct Request<'a> {
     pub(crate) tree: TreeId,
     /// The share wants encryption even if the session does not.
     pub(crate) encrypt: bool,
-    /// Signed even if the session signs nothing else.
+    /// The request is signed even if the session signs no others.
     pub(crate) sign: bool,
     /// Bytes of the larger of request and answer beyond the fixed parts.
     pub(crate) payload: usize,
@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
         if session.can_seal() && (self.encrypt || session.encrypts()) {
             return Protection::Seal;
         }
-        // MS-SMB2 §3.2.4.1.1: in 3.1.1 TREE_CONNECT is signed even where nothing else is.
+        // MS-SMB2 §3.2.4.1.1: in 3.1.1 TREE_CONNECT is signed even if no other request is.
         let tree_connect = self.command == Command::TREE_CONNECT && dialect_is_3_1_1;
         match session.can_sign() && (session.signs() || self.sign || tree_connect) {
             true => Protection::Sign,
@@ -124,8 +124,8 @@ enum Protection {
 }
 
 impl Connection {
-    /// Starts the receiving task. A server that says nothing for `patience` while it owes an
-    /// answer is given up.
+    /// Starts the receiving task. The connection fails if the server is silent for `patience` while
+    /// it owes an answer.
     pub(crate) fn start(transport: Transport, patience: Duration) -> Self {
         let shared = Arc::new(Shared {
             sender: transport.sender,
@@ -143,7 +143,7 @@ impl Connection {
         Self { shared, _closer: Arc::new(closer) }
     }
 
-    /// What was negotiated.
+    /// The outcome of the negotiation.
     pub(crate) fn negotiated(&self) -> &Negotiated {
         self.shared.negotiated.get().expect("a client negotiates before it hands itself out")
     }
@@ -157,12 +157,12 @@ impl Connection {
         &self.shared.breaks
     }
 
-    /// Where the keys of its sessions sign.
+    /// The lane of the connection, in which the keys of its sessions sign.
     pub(crate) fn lane(&self) -> LaneId {
         self.shared.lock_open().lane()
     }
 
-    /// Lets answers of a session be verified and opened.
+    /// Adds a session, whose answers are verified and opened from now on.
     pub(crate) fn add_session(&self, session: Arc<SessionSecurity>) {
         let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
         sessions.insert(session.id(), session);
@@ -193,7 +193,7 @@ impl Connection {
         self.submit_now(request, charge, ask, body).ok().map(|(pending, _)| pending)
     }
 
-    /// Sends a request and waits for its answer, whatever its status.
+    /// Sends a request and waits for its answer, of whatever status.
     pub(crate) async fn exchange(
         &self,
         request: Request<'_>,
@@ -202,7 +202,7 @@ impl Connection {
         self.submit(request, body).await?.await
     }
 
-    /// As [`Connection::exchange`], and gives back the request as it was sent.
+    /// As [`Connection::exchange`]; also returns the bytes of the request as it was sent.
     pub(crate) async fn exchange_recorded(
         &self,
         request: Request<'_>,
@@ -216,7 +216,7 @@ impl Connection {
         Ok((message, pending.await?))
     }
 
-    /// Sends a request and waits for an answer that says success.
+    /// Sends a request and waits for an answer, which must report success.
     pub(crate) async fn call(
         &self,
         request: Request<'_>,
@@ -225,8 +225,8 @@ impl Connection {
         self.exchange(request, body).await?.success()
     }
 
-    /// Bytes a READ or WRITE should carry now, at most `max`: as many as our credits pay for
-    /// while leaving half of them to others.
+    /// Bytes that a READ or WRITE should carry now, at most `max`: as many as half of the free
+    /// credits pay for; other requests get the rest.
     pub(crate) fn io_size(&self, max: u32) -> u32 {
         let credits =
             if self.negotiated().large_mtu() { self.shared.credits.owned() / 2 } else { 1 };
@@ -238,7 +238,7 @@ impl Connection {
         if !large_mtu || payload == 0 {
             return 1;
         }
-        // MS-SMB2 §3.1.5.2: one credit for each 64 KiB begun.
+        // MS-SMB2 §3.1.5.2: one credit for each 64 KiB or part of it.
         u16::try_from((payload - 1) / CREDIT_BYTES_USIZE + 1).unwrap_or(u16::MAX)
     }
 
@@ -262,7 +262,8 @@ impl Connection {
             Command::NEGOTIATE | Command::SESSION_SETUP => frame.message().to_vec(),
             _ => Vec::new(),
         };
-        // A request that is not sent leaves a gap in the ids, past which the server takes none.
+        // A request that is not sent leaves a gap in the ids, and the server accepts no id behind
+        // the gap.
         let sent = shared.protect(&mut frame, request.session, protection, turn);
         sent.and_then(|()| shared.sender.send(frame)).inspect_err(|error| shared.fail(*error))?;
         Ok((PendingResponse::new(message_id, answer, self.clone()), recorded))
@@ -285,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// Asks the server to give up on a request. The request is answered all the same.
+    /// Asks the server to cancel a request. The server still answers the request.
     pub(crate) fn cancel(&self, message_id: MessageId, session: &SessionSecurity) {
         let shared = &self.shared;
         let found = shared.lock_open().cancel(message_id);
@@ -344,8 +345,8 @@ impl Shared {
         }
     }
 
-    /// Sends a request of our own; nobody waits for its answer. On the session that is to seal it, else
-    /// on any. Nothing happens without a session, or without a free credit.
+    /// Sends a request whose answer no caller waits for. It goes on the session that is to seal it,
+    /// else on any session; without a session or a free credit it is not sent.
     fn send_detached(
         &self,
         command: Command,
@@ -382,7 +383,7 @@ impl Shared {
         }
     }
 
-    /// Ends everything on this connection with one error; the first one counts.
+    /// Ends everything on this connection with one error; the first error counts.
     fn fail(&self, error: ConnectionError) {
         self.lock_open().fail(error);
         self.credits.close();
@@ -404,10 +405,10 @@ impl Drop for Closer {
     }
 }
 
-/// What Windows clients send; servers only echo it.
+/// The process id that Windows clients send; servers only echo it.
 const PROCESS_ID: u32 = 0xfeff;
-/// What one credit pays for.
+/// The bytes that one credit pays for.
 const CREDIT_BYTES: u32 = 64 * 1024;
 const CREDIT_BYTES_USIZE: usize = 64 * 1024;
-/// Header and fixed part of any request, and the longest name most people use.
+/// Header and fixed part of any request, and the longest name in common use.
 const FIXED_PARTS: usize = 512;

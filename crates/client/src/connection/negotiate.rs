@@ -1,4 +1,4 @@
-//! NEGOTIATE from the client's side, and what came of it.
+//! NEGOTIATE from the client's side, and its outcome.
 //!
 //! Spec: MS-SMB2 §3.2.4.2.2.2, §3.2.5.2, §3.2.5.5 (validation).
 
@@ -18,7 +18,7 @@ use crate::options::{ConnectOptions, Protection};
 pub struct Negotiated {
     /// The dialect.
     pub dialect: Dialect,
-    /// Who the server is.
+    /// The GUID by which the server identifies itself.
     pub server_guid: Guid,
     /// What the server can do.
     pub capabilities: Capabilities,
@@ -36,7 +36,7 @@ pub struct Negotiated {
     server_security_mode: SecurityMode,
 }
 
-/// What we offered, for the validation of older dialects.
+/// The client's offer, for the validation of older dialects.
 #[derive(Clone, Debug)]
 struct Offer {
     security_mode: SecurityMode,
@@ -71,7 +71,7 @@ impl Negotiated {
         self.dialect >= Dialect::SMB_2_1 && self.capabilities.contains(Capabilities::LARGE_MTU)
     }
 
-    /// The hash over the negotiation, where the session's begins.
+    /// The hash over the negotiation, with which the hash of a session begins.
     pub(crate) fn preauth(&self) -> PreauthHash {
         self.preauth
     }
@@ -129,7 +129,7 @@ fn contexts<'a>(options: &ConnectOptions, salt: &'a [u8], host: &str) -> Vec<Neg
     let signing: Vec<_> = signing.map(|algorithm| wire::SigningId(algorithm.id())).collect();
     let hashes = vec![HashId::SHA_512];
     let mut contexts = vec![NegotiateContext::PreauthIntegrity { hashes, salt }];
-    // MS-SMB2 §2.2.3.1.2, §2.2.3.1.7: a list of none is not sent.
+    // MS-SMB2 §2.2.3.1.2, §2.2.3.1.7: an empty list is not sent.
     if !ciphers.is_empty() {
         contexts.push(NegotiateContext::Encryption(ciphers));
     }
@@ -163,7 +163,7 @@ fn agree(
     if (Dialect::SMB_3_0..Dialect::SMB_3_1_1).contains(&dialect) && encryption {
         cipher = Some(Cipher::Aes128Ccm);
     }
-    // MS-SMB2 §3.2.5.2: exactly one hash, and only what we offered of the rest.
+    // MS-SMB2 §3.2.5.2: exactly one hash, and of the rest only algorithms that the client offered.
     let mut hash_agreed = dialect != Dialect::SMB_3_1_1;
     for context in &answer.contexts {
         match context {
@@ -215,7 +215,7 @@ fn chosen_of<W: Copy, T: Copy + PartialEq>(
     }
 }
 
-/// Input of FSCTL_VALIDATE_NEGOTIATE_INFO, and the only output that is right.
+/// Input of FSCTL_VALIDATE_NEGOTIATE_INFO, and the only output that is correct.
 ///
 /// ```text
 ///  input:  capabilities u32 | client guid[16] | mode u16 | count u16 | dialects u16..

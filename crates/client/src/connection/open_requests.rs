@@ -19,17 +19,17 @@ use tokio::sync::oneshot;
 use super::{Protection, Response};
 use crate::error::ConnectionError;
 
-/// What an open request ends with.
+/// The outcome of an open request.
 pub(super) type Answer = Result<Response, ConnectionError>;
 
-/// How long the server has said nothing.
+/// How long the server has been silent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Silence {
-    /// Not for long, or nobody waits.
+    /// Not for long, or no request waits.
     Short,
-    /// All it owes is what it has said may take long: it may be gone.
+    /// All open requests are ones that the server said may take long: the server may be gone.
     Suspicious,
-    /// It owes an answer.
+    /// The server owes an answer.
     TooLong,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct OpenRequests {
     lane: Lane,
     next_message_id: u64,
     open: HashMap<MessageId, Open>,
-    /// When the server last said anything.
+    /// When the last message of the server came.
     heard: Option<Instant>,
     failed: Option<ConnectionError>,
 }
@@ -48,44 +48,46 @@ struct Open {
     answer: oneshot::Sender<Answer>,
     charge: u16,
     async_id: Option<AsyncId>,
-    /// Of the CANCEL, until it is sent.
+    /// The turn of the CANCEL, until it is sent.
     cancel: Option<Turn>,
     expected: Expected,
     sent: Instant,
 }
 
-/// What the answer to a request has to be.
+/// The properties that the answer to a request must have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Expected {
     pub(super) command: Command,
-    /// The session it names, whose key signs or seals it; 0 before there is one.
+    /// The session that the request names, whose key signs or seals it; 0 before there is a
+    /// session.
     pub(super) session: SessionId,
-    /// The protection of the request, and of its answer at least.
+    /// The protection of the request, which its answer must have at least.
     pub(super) protection: Protection,
 }
 
 impl Expected {
-    /// Whether a message that has been verified, if the session it names verifies any, may be the answer.
+    /// Whether a message, verified if its session verifies any, may be the answer.
     ///
-    /// A signature alone says that the server has said it at some time to somebody, not that it has said
-    /// it to this.
+    /// A signature alone shows that the server sent the message at some time to some client, not that
+    /// the message answers this request.
     fn check(&self, header: &Header, is_sealed: bool) -> Result<(), ConnectionError> {
         let Header { command, message_id, session_id, .. } = *header;
         if command != self.command {
             return Err(ConnectionError::PeerCommand { message_id, asked: self.command, command });
         }
-        // A PDU was verified by the session it names. It must be the one that asked: one that
-        // names none of ours was not verified at all.
+        // The session that a PDU names has verified it. That must be the session of the request: a
+        // PDU that names none of our sessions was not verified at all.
         if self.session != SessionId(0) && self.session != session_id {
             return Err(ConnectionError::PeerSession(session_id));
         }
-        // Nobody signs or seals an interim answer (MS-SMB2 §3.2.5.1.3), so it must not end a request.
+        // An interim answer is neither signed nor sealed (MS-SMB2 §3.2.5.1.3), so it must not end a
+        // request.
         if header.status == NtStatus::PENDING || is_sealed {
             return Ok(());
         }
         match self.protection {
             Protection::Seal => Err(ConnectionError::PeerUnencrypted),
-            // MS-SMB2 §3.3.4.1.1: what was signed is answered signed.
+            // MS-SMB2 §3.3.4.1.1: the answer to a signed request is signed.
             Protection::Sign if !header.flags.contains(HeaderFlags::SIGNED) => {
                 Err(VerifyError::PeerUnsigned.into())
             }
@@ -95,7 +97,7 @@ impl Expected {
 }
 
 impl OpenRequests {
-    /// Which turns it gives.
+    /// The lane of the turns that this table gives.
     pub(super) fn lane(&self) -> LaneId {
         self.lane.id()
     }
@@ -123,28 +125,29 @@ impl OpenRequests {
         Ok((turn, receiver))
     }
 
-    /// Whether a message may be the answer to the request whose message id it has, or an interim one.
+    /// Whether a message may be the final or an interim answer to the request with its message id.
     ///
     /// # Errors
-    /// The request is not open, or something of the message is not as it has to be.
+    /// The request is not open, or a field of the message is not as the request requires.
     pub(super) fn check(&self, header: &Header, is_sealed: bool) -> Result<(), ConnectionError> {
         let message_id = header.message_id;
         let open = self.open.get(&message_id);
         let open = open.ok_or(ConnectionError::PeerMessage(message_id))?;
         open.expected.check(header, is_sealed)?;
-        // MS-SMB2 §3.3.4.4: what was said to go on by that id is answered by it.
+        // MS-SMB2 §3.3.4.4: after an interim answer with an async id, the final answer carries the
+        // same id.
         match open.async_id.is_some() && open.async_id != header.async_id() {
             true => Err(ConnectionError::PeerRoute(message_id)),
             false => Ok(()),
         }
     }
 
-    /// The server said something.
+    /// Notes that a message of the server came.
     pub(super) fn heard(&mut self) {
         self.heard = Some(Instant::now());
     }
 
-    /// How it stands with a server that may take `patience` to say something.
+    /// How long the server has been silent, if it may take `patience` to answer.
     pub(super) fn silence(&self, now: Instant, patience: Duration) -> Silence {
         let since = |when: Instant| now.saturating_duration_since(when);
         let quiet = self.heard.map_or(Duration::MAX, since);
@@ -156,19 +159,19 @@ impl OpenRequests {
         if is_only_pending && quiet >= patience / 2 { Silence::Suspicious } else { Silence::Short }
     }
 
-    /// Whether nothing is open.
+    /// Whether no request is open.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Notes an interim response and says what the request cost, if it had not said so before.
+    /// Notes an interim response; returns what the request cost, if no earlier response did.
     pub(super) fn pend(&mut self, message_id: MessageId, async_id: AsyncId) -> Option<u16> {
         let open = self.open.get_mut(&message_id)?;
         open.async_id = Some(async_id);
         Some(std::mem::take(&mut open.charge))
     }
 
-    /// Ends a request: what it cost, and whom to tell.
+    /// Ends a request: returns what it cost, and the waiting caller.
     pub(super) fn finish(
         &mut self,
         message_id: MessageId,
@@ -177,8 +180,8 @@ impl OpenRequests {
         Some((open.charge, open.answer))
     }
 
-    /// The async id of an open request, if it has one, and how and by which turn its CANCEL is protected:
-    /// as it was. Nothing if it is not open, or was cancelled.
+    /// The async id of an open request, if it has one, and the protection and turn of its CANCEL: the
+    /// protection of the request. `None` if the request is not open, or was cancelled.
     pub(super) fn cancel(
         &mut self,
         message_id: MessageId,
@@ -187,11 +190,11 @@ impl OpenRequests {
         Some((open.async_id, open.expected.protection, open.cancel.take()?))
     }
 
-    /// Ends all requests, those to come too.
+    /// Ends all requests, later ones too.
     pub(super) fn fail(&mut self, error: ConnectionError) {
         let error = *self.failed.get_or_insert(error);
         for (_, open) in self.open.drain() {
-            // Whoever stopped waiting need not know.
+            // A caller that stopped waiting need not know.
             let _ = open.answer.send(Err(error));
         }
     }
@@ -210,7 +213,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_server_that_owes_an_answer_and_says_nothing_is_silent_for_too_long() {
+    fn a_server_that_owes_an_answer_is_silent_for_too_long() {
         let mut open = OpenRequests::default();
         let start = Instant::now();
         assert_eq!(open.silence(start + PATIENCE, PATIENCE), Silence::Short, "nobody waits");
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_said_it_may_take_long_is_only_asked_whether_it_is_there() {
+    fn a_server_that_owes_only_pending_answers_is_probed_by_echo() {
         let mut open = OpenRequests::default();
         let (turn, _answer) = open.register(1, PLAIN).unwrap();
         open.pend(MessageId(turn.message_id()), AsyncId(1));
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_charge_counts_once_even_with_an_interim_response() {
+    fn the_charge_of_a_request_counts_once_despite_an_interim_response() {
         let mut open = OpenRequests::default();
         let (turn, _answer) = open.register(2, PLAIN).unwrap();
         let id = MessageId(turn.message_id());
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_ends_what_is_open_and_what_comes_later() {
+    fn a_failure_ends_open_and_later_requests() {
         let mut open = OpenRequests::default();
         let (_, mut answer) = open.register(1, PLAIN).unwrap();
         open.fail(ConnectionError::PeerClosed);

@@ -1,4 +1,4 @@
-//! Two requests in one frame: the server has both or neither, and carries out the second behind the first.
+//! Two requests in one frame: the server gets both or neither, and carries out the second after the first.
 //!
 //! Spec: MS-SMB2 §3.2.4.1.4 (sending compounded requests), §3.3.5.2.7.2 (related requests).
 
@@ -11,17 +11,17 @@ use super::{Connection, Credit, FIXED_PARTS, PendingResponse, Protection, Reques
 use crate::error::ConnectionError;
 use crate::transport::OutFrame;
 
-/// One of the two.
+/// One of the two requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Half<'a> {
     pub(crate) command: Command,
-    /// Appends what follows the header.
+    /// Appends the body behind the header.
     pub(crate) body: &'a (dyn Fn(&mut Vec<u8>) + Sync),
 }
 
 impl Connection {
-    /// Sends two requests in one frame. The second may name its file as [`smb::FileId::RELATED`]: the one that
-    /// the first has opened, or names. Either may fail alone.
+    /// Sends two requests in one frame. The second may name its file as [`smb::FileId::RELATED`]: the file
+    /// that the first request opens, or names. Either request may fail alone.
     ///
     /// # Errors
     /// The connection is gone.
@@ -61,7 +61,8 @@ impl Connection {
             (Protection::Seal, Some(session)) => session.seal(&mut frame),
             (Protection::None, _) | (_, None) => Ok(()),
         };
-        // A request that is not sent leaves a gap in the ids, past which the server takes none.
+        // A request that is not sent leaves a gap in the ids, and the server accepts no id behind
+        // the gap.
         sent.and_then(|()| shared.sender.send(frame)).inspect_err(|error| shared.fail(*error))?;
         let pending = |id, answer| PendingResponse::new(id, answer, self.clone());
         Ok([pending(ids[0], first_answer), pending(ids[1], second_answer)])

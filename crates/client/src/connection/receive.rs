@@ -1,4 +1,4 @@
-//! The receiving half: frames in, answers to those who wait.
+//! The receiving half: takes frames, and hands answers to the callers that wait.
 //!
 //! ```text
 //!  frame --> encrypted? --open--> PDUs of the compound, each:
@@ -74,7 +74,7 @@ impl Shared {
             expect_direction(header, true)?;
             let pdu = &mut frame[start + range.start..start + range.end];
             match (sealed_by, self.session(header.session_id)) {
-                // MS-SMB2 §3.2.5.1.1.1: inside and outside name the same session.
+                // MS-SMB2 §3.2.5.1.1.1: the transform header and the message name the same session.
                 (Some(id), _) if header.session_id != id && header.message_id != UNSOLICITED => {
                     return Err(ConnectionError::PeerSession(header.session_id));
                 }
@@ -115,7 +115,7 @@ impl Shared {
         self.credits.grant(header.credits, charge);
         let is_starved = self.credits.owned() == 0 && open.is_empty();
         drop(open);
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = answer.send(Ok(response));
         // MS-SMB2 §3.3.1.2: a server never leaves a client without a credit.
         if is_starved { Err(ConnectionError::PeerCredits) } else { Ok(()) }
@@ -126,11 +126,11 @@ impl Shared {
         response: &Response,
         sealed_by: Option<SessionId>,
     ) -> Result<(), ConnectionError> {
-        // MS-SMB2 §3.2.5.19: what else comes unasked is ignored.
+        // MS-SMB2 §3.2.5.19: other unsolicited messages are ignored.
         if response.header().command != Command::OPLOCK_BREAK {
             return Ok(());
         }
-        // We never ask for oplocks, so one cannot break.
+        // This client asks for no oplock, so none can break.
         let BreakNotification::Lease(notification) = BreakNotification::parse(response.pdu())?
         else {
             return Ok(());
@@ -142,8 +142,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives up a lease that has no owner, sealed if that was how the server spoke of it. Without a
-    /// free credit the server must wait for its timeout, as it would for a client that hangs.
+    /// Acknowledges the break of a lease without holder, sealed if the break was sealed. Without a
+    /// free credit the server must wait for its timeout, as for a client that hangs.
     fn acknowledge(&self, found: LeaseBreak, sealed_by: Option<SessionId>) {
         self.send_detached(Command::OPLOCK_BREAK, sealed_by, |out| {
             LeaseBreakAck { lease_key: found.key, state: found.new }.emit(out);

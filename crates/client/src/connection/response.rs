@@ -14,7 +14,7 @@ use super::{Connection, SessionSecurity};
 use crate::error::{ClientError, ConnectionError};
 use crate::transport::InFrame;
 
-/// One PDU of a frame the server sent. Checked: header, signature or seal.
+/// One PDU of a received frame. Its header and its signature or seal are checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     frame: Arc<InFrame>,
@@ -36,12 +36,12 @@ impl Response {
         &self.frame[self.range.clone()]
     }
 
-    /// This answer if it says success, its status as an error otherwise.
+    /// This answer if it reports success, its status as an error otherwise.
     pub(crate) fn success(self) -> Result<Self, ClientError> {
         self.accept(&[])
     }
 
-    /// As [`Response::success`], with further statuses that are no errors here.
+    /// As [`Response::success`], with further statuses that are no errors.
     pub(crate) fn accept(self, also: &[NtStatus]) -> Result<Self, ClientError> {
         let Header { status, command, .. } = self.header;
         match status.is_success() || also.contains(&status) {
@@ -50,7 +50,7 @@ impl Response {
         }
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub(crate) fn parse<'a, T>(
         &'a self,
         parse: impl FnOnce(&'a [u8]) -> Result<T, ParseError>,
@@ -60,7 +60,7 @@ impl Response {
     }
 }
 
-/// A request under way. Dropping it does not cancel the request.
+/// A request in flight. Dropping it does not cancel the request.
 #[derive(Debug)]
 pub(crate) struct PendingResponse {
     message_id: MessageId,
@@ -77,7 +77,7 @@ impl PendingResponse {
         Self { message_id, answer, connection }
     }
 
-    /// Waits for the answer; who stops waiting asks the server to give up too.
+    /// Waits for the answer; a caller that stops waiting cancels the request.
     pub(crate) async fn or_cancel(
         mut self,
         session: &SessionSecurity,
@@ -109,7 +109,7 @@ impl Future for PendingResponse {
     type Output = Result<Response, ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The sender is dropped unused only with the whole table.
+        // The sender is dropped unused only together with the whole table.
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
         Poll::Ready(answer.unwrap_or(Err(ConnectionError::Closed)))
     }

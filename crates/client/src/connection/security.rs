@@ -1,4 +1,4 @@
-//! What protects the messages of one session, from the client's side.
+//! The protection of the messages of one session, on the client's side.
 //!
 //! Spec: MS-SMB2 §3.2.4.1.1, §3.2.4.1.8, §3.2.5.1.3.
 
@@ -14,7 +14,7 @@ use crate::transport::OutFrame;
 #[derive(Debug)]
 pub(crate) struct SessionSecurity {
     id: SessionId,
-    /// None for guests and anonymous users, and before the keys are there.
+    /// None for guests and anonymous users, and before authentication ends.
     keys: Option<Keys>,
     sign: bool,
     encrypt: bool,
@@ -99,7 +99,7 @@ impl SessionSecurity {
         }
     }
 
-    /// Checks an answer that came in the clear.
+    /// Checks an answer that was not encrypted.
     pub(super) fn verify(&self, header: &Header, pdu: &mut [u8]) -> Result<(), ConnectionError> {
         let Some(keys) = &self.keys else { return Ok(()) };
         if is_exempt(pdu) {

@@ -1,4 +1,4 @@
-//! A connection whose other end says what a test wants it to say.
+//! A connection whose other end sends the messages that a test asks for.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -21,7 +21,7 @@ use crate::transport::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport}
 use crate::tree::Tree;
 
 const SESSION: SessionId = SessionId(7);
-/// Far above what a test takes, far below that of whoever waits for the tests.
+/// Far longer than a test takes, far shorter than the limit of a test run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl FrameReceiver for Inbound {
     }
 }
 
-/// The other end.
+/// The other end of the connection.
 struct Server {
     requests: mpsc::UnboundedReceiver<Vec<u8>>,
     answers: mpsc::UnboundedSender<Vec<u8>>,
@@ -90,7 +90,7 @@ fn sign(keys: &SessionKeys, pdu: &mut [u8]) {
 }
 
 impl Server {
-    /// A message with that header and body.
+    /// A message with the given header and body.
     fn say(&self, is_signed: bool, header: Header, body: impl FnOnce(&mut Vec<u8>)) {
         let mut pdu = Vec::new();
         header.emit(&mut pdu);
@@ -101,7 +101,7 @@ impl Server {
         self.answers.send(pdu).unwrap();
     }
 
-    /// An answer to the first request, with a credit, changed at will.
+    /// An answer to the first request, with a credit; `change` edits its header.
     fn answer(&self, is_signed: bool, change: impl FnOnce(&mut Header)) {
         let mut header = Header {
             flags: HeaderFlags::RESPONSE,
@@ -115,7 +115,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn a_signed_answer_of_the_session_that_asked_is_taken() {
+async fn a_signed_answer_of_the_asking_session_is_accepted() {
     let (connection, session, server) = connected(PATIENCE, false);
     let pending = ask(&connection, &session).await;
     server.answer(true, |_| {});
@@ -123,7 +123,7 @@ async fn a_signed_answer_of_the_session_that_asked_is_taken() {
 }
 
 #[tokio::test]
-async fn an_answer_that_names_no_session_of_ours_proves_nothing() {
+async fn an_answer_that_names_an_unknown_session_is_refused() {
     for (other, encrypt) in [(0, false), (8, false), (0, true)] {
         let (connection, session, server) = connected(PATIENCE, encrypt);
         let pending = ask(&connection, &session).await;
@@ -133,7 +133,7 @@ async fn an_answer_that_names_no_session_of_ours_proves_nothing() {
 }
 
 #[tokio::test]
-async fn an_interim_status_which_nobody_signs_ends_no_request() {
+async fn an_unsigned_interim_status_ends_no_request() {
     let (connection, session, server) = connected(PATIENCE, false);
     let pending = ask(&connection, &session).await;
     server.answer(false, |header| header.status = NtStatus::PENDING);
@@ -141,9 +141,9 @@ async fn an_interim_status_which_nobody_signs_ends_no_request() {
 }
 
 #[tokio::test]
-async fn what_was_asked_encrypted_is_not_answered_in_the_clear() {
+async fn an_encrypted_request_accepts_no_unencrypted_answer() {
     let (connection, session, server) = connected(PATIENCE, false);
-    // The share wants it, the session does not.
+    // The share requires encryption, the session does not.
     let request = Request { encrypt: true, ..Request::new(Command::FLUSH).session(&session) };
     let pending = connection.submit(request, |out| Empty.emit(out)).await.unwrap();
     server.answer(true, |_| {});
@@ -151,7 +151,7 @@ async fn what_was_asked_encrypted_is_not_answered_in_the_clear() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_the_last_credit_ends_the_wait_for_one() {
+async fn a_server_that_takes_the_last_credit_ends_waits_for_credits() {
     let (connection, session, server) = connected(PATIENCE, false);
     let pending = ask(&connection, &session).await;
     server.answer(true, |header| header.credits = 0);
@@ -162,7 +162,7 @@ async fn a_server_that_takes_the_last_credit_ends_the_wait_for_one() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up() {
+async fn a_connection_to_a_server_that_never_answers_fails() {
     let (connection, session, _server) = connected(Duration::from_millis(50), false);
     let pending = ask(&connection, &session).await;
     let answer = tokio::time::timeout(PATIENCE, pending).await.expect("it ends");
@@ -170,7 +170,7 @@ async fn a_server_that_never_answers_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_said_it_takes_long_is_asked_whether_it_is_there() {
+async fn a_server_with_a_pending_request_is_probed_by_echo() {
     let (connection, session, mut server) = connected(Duration::from_millis(50), false);
     let pending = ask(&connection, &session).await;
     server.answer(false, |header| {
@@ -186,7 +186,7 @@ async fn a_server_that_said_it_takes_long_is_asked_whether_it_is_there() {
 }
 
 #[tokio::test]
-async fn an_answer_to_another_command_answers_nothing() {
+async fn an_answer_of_another_command_is_refused() {
     let (connection, session, server) = connected(PATIENCE, false);
     let pending = ask(&connection, &session).await;
     server.answer(true, |header| {
@@ -201,7 +201,7 @@ async fn an_answer_to_another_command_answers_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_goes_the_route_that_the_interim_one_named() {
+async fn an_answer_must_carry_the_async_id_of_its_interim_response() {
     for (route, is_taken) in [
         (Route::Async(AsyncId(9)), true),
         (Route::Async(AsyncId(8)), false),
@@ -224,7 +224,7 @@ async fn an_answer_goes_the_route_that_the_interim_one_named() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_signed_is_answered_signed_whatever_its_session_does() {
+async fn a_signed_request_accepts_only_a_signed_answer() {
     let without = |keys| SessionSecurity::new(SESSION, keys, false, false);
     let (connection, session, server) = connected_as(PATIENCE, without);
     let request = Request { sign: true, ..Request::new(Command::FLUSH).session(&session) };
@@ -235,7 +235,7 @@ async fn a_request_that_was_signed_is_answered_signed_whatever_its_session_does(
 }
 
 #[tokio::test]
-async fn a_session_without_keys_takes_no_answer_of_another() {
+async fn a_session_without_keys_accepts_no_answer_of_another_session() {
     let (connection, session, server) =
         connected_as(PATIENCE, |_| SessionSecurity::without_keys(SESSION));
     let pending = ask(&connection, &session).await;
@@ -244,8 +244,8 @@ async fn a_session_without_keys_takes_no_answer_of_another() {
 }
 
 #[tokio::test]
-async fn a_lease_without_owner_that_is_broken_sealed_is_given_up_sealed() {
-    // The share wants it, the session does not.
+async fn a_sealed_break_of_an_unowned_lease_is_acknowledged_sealed() {
+    // The share requires encryption, the session does not.
     let (_connection, _session, mut server) = connected(PATIENCE, false);
     let mut payload = Vec::new();
     let header = Header {
@@ -273,8 +273,8 @@ async fn a_lease_without_owner_that_is_broken_sealed_is_given_up_sealed() {
     assert_eq!(Protocol::of(&acknowledged), Ok(Protocol::Encrypted));
 }
 
-/// Enters a share of a server of this dialect, which answers the question whether the negotiation was
-/// heard by a status, signed. Whether the client goes on.
+/// Enters a share of a server of this dialect, which answers FSCTL_VALIDATE_NEGOTIATE_INFO with a
+/// signed status. Returns whether the client goes on.
 async fn enters(dialect: Dialect, answer: NtStatus, session_signs: bool) -> bool {
     let (connection, session, mut server) = connected_as(PATIENCE, |(_, lane)| {
         let keys = if dialect < Dialect::SMB_3_0 { KeySchedule::Smb2 } else { SCHEDULE };
@@ -337,7 +337,7 @@ fn entered() -> TreeConnectResponse {
 }
 
 #[tokio::test]
-async fn a_server_of_3_x_that_does_not_prove_its_negotiation_is_left() {
+async fn a_client_leaves_a_3_x_server_that_validates_no_negotiation() {
     for signs in [true, false] {
         for refusal in [NtStatus::NOT_SUPPORTED, NtStatus::FILE_CLOSED, NtStatus::ACCESS_DENIED] {
             for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2] {

@@ -1,14 +1,14 @@
-//! Whether the server is still there.
+//! Watches whether the server still answers.
 //!
 //! ```text
-//!   says nothing, owes an answer ............................ the connection fails
-//!   says nothing, owes only what it said may take long ...... ECHO, which it then owes (where
+//!   silent, owes an answer .................................. the connection fails
+//!   silent, owes only what it said may take long ............ ECHO, which it then owes (where
 //!                                                             there is a session with keys)
 //! ```
 //!
-//! Without it a server that hangs, or whose machine vanished, would leave callers waiting for
-//! ever. What counts is that it says nothing at all: one request may take long on a slow link
-//! behind others.
+//! Without this task a server that hangs, or whose machine vanished, would leave callers waiting
+//! for ever. Only complete silence counts: a single request may take long on a slow link behind
+//! others.
 //!
 //! Spec: MS-SMB2 §3.2.6.1.
 
@@ -35,6 +35,6 @@ pub(super) async fn run(shared: Weak<Shared>, patience: Duration) {
     }
 }
 
-// A silence is noticed a fifth later than it should be at most.
+// A silence is noticed at most a fifth later than it should be.
 const LOOKS: u32 = 5;
 const PAUSE_MIN: Duration = Duration::from_millis(1);

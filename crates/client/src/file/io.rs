@@ -1,4 +1,4 @@
-//! READ, WRITE and FLUSH, many of them under way at once.
+//! READ, WRITE and FLUSH, many of them in flight at once.
 //!
 //! A call that needs several requests sends as many as credits and [`WINDOW`] allow before it
 //! waits for the first answer, and takes the answers in order.
@@ -9,7 +9,8 @@
 //!   client <--READ(data)--- server           moves the data by RDMA before it answers
 //! ```
 //!
-//! What travels by RDMA is below signatures and encryption: an encrypted share never gets it.
+//! Signatures and encryption do not cover RDMA: the data of an encrypted share never travels that
+//! way.
 //!
 //! Spec: MS-SMB2 §3.2.4.6, §3.2.4.7, §3.2.4.10.
 
@@ -30,13 +31,13 @@ use crate::transport::direct::{Pool, RDMA_LEN_MIN, Slots};
 /// A request for one piece of a call.
 struct Piece {
     pending: PendingResponse,
-    /// Memory lent to the server; the data is in the message if there is none.
+    /// Memory lent to the server; if there is none, the data is in the message.
     slots: Option<Slots>,
 }
 
 impl File {
-    /// Reads into `out` from `offset` on and returns how many bytes there were: fewer than asked
-    /// only at the end of the file.
+    /// Reads into `out` from `offset` on and returns the number of bytes: fewer than asked only at
+    /// the end of the file.
     ///
     /// # Errors
     /// The server's status.
@@ -61,7 +62,8 @@ impl File {
             }
             let Some((chunk, piece)) = window.pop_front() else { return Ok(total) };
             let count = piece.finish_read(chunk).await?;
-            // What was sent beyond the end answers END_OF_FILE, and is only waited for.
+            // Requests beyond the end are answered END_OF_FILE; the call only waits for these
+            // answers.
             if !ended {
                 total += count;
             }
@@ -83,8 +85,8 @@ impl File {
     /// Writes all of `data` at `offset` and returns when the server says it is durable.
     ///
     /// # Durability
-    /// As far as the server keeps its word for WRITE_THROUGH (2.1 and later). Part of the data
-    /// may survive a crash before the answer.
+    /// As far as the server honours WRITE_THROUGH (2.1 and later). Part of the data may survive a
+    /// crash before the answer.
     ///
     /// # Errors
     /// The server's status; any part may have been written.
@@ -98,7 +100,7 @@ impl File {
     /// Every write that was answered before the call survives a crash of the server after it.
     ///
     /// # Errors
-    /// The server's status; then nothing is known about any of it.
+    /// The server's status; then it is unknown which of the writes are durable.
     pub async fn flush(&self) -> Result<(), ClientError> {
         let request = FlushRequest { file_id: self.id };
         let response = self.tree.call(Command::FLUSH, 0, |out| request.emit(out)).await?;
@@ -144,7 +146,7 @@ impl File {
         as_usize(self.tree.connection().io_size(max))
     }
 
-    /// Memory for a piece. Only who holds none may wait for it.
+    /// Memory for a piece. Only a call that holds no memory may wait for it.
     async fn lend(&self, len: usize, holds_none: bool) -> Result<Loan, ConnectionError> {
         let Some(pool) = self.pool().filter(|_| len >= as_usize(RDMA_LEN_MIN)) else {
             return Ok(Loan::Unneeded);
@@ -185,7 +187,7 @@ impl File {
             slots.fill(data).map_err(ConnectionError::from)?;
         }
         let channel_info = slots.as_ref().map(Slots::channel_info).unwrap_or_default();
-        // MS-SMB2 §3.2.4.7: with a channel, Length is 0 and RemainingBytes says how much.
+        // MS-SMB2 §3.2.4.7: with a channel, Length is 0 and RemainingBytes holds the length.
         let (inline, remaining_bytes) =
             if slots.is_some() { (&[][..], as_u32(data.len())) } else { (data, 0) };
         let request = WriteRequest {
@@ -204,11 +206,11 @@ impl File {
 
 /// Whether a piece travels by RDMA.
 enum Loan {
-    /// Its data is in the message.
+    /// The data of the piece is in the message.
     Unneeded,
-    /// The server gets this memory.
+    /// The server uses this memory.
     Granted(Slots),
-    /// It should, but there is none now: first take in an answer.
+    /// The piece should travel by RDMA, but no memory is free: take in an answer first.
     Later,
 }
 
@@ -234,7 +236,7 @@ impl Piece {
                 slots.copy_to(&mut out[..count]).map_err(ConnectionError::from)?;
                 return Ok(count);
             }
-            // A server that sends more than was asked is cut.
+            // Bytes of a READ answer beyond those asked for are cut off.
             let count = answer.data.len().min(out.len());
             out[..count].copy_from_slice(&answer.data[..count]);
             Ok(count)
@@ -272,5 +274,5 @@ fn as_usize(len: u32) -> usize {
     usize::try_from(len).expect("u32 fits usize")
 }
 
-/// Requests of one call under way at once; more only fill queues.
+/// Requests of one call in flight at once; more would only fill queues.
 const WINDOW: usize = 16;

@@ -4,8 +4,8 @@
 //!   granted(state) --next_break()--> LeaseBreak --acknowledge()--> state shrinks
 //! ```
 //!
-//! The connection listens from before the lease is asked for, so that no break is lost between
-//! the server's answer and the first call here.
+//! The connection listens for breaks before the client asks for the lease, so that no break is lost
+//! between the server's answer and the first call of [`Lease`].
 //!
 //! Spec: MS-SMB2 §3.2.4.8 (keys), §3.2.5.19.2.
 
@@ -43,25 +43,25 @@ impl Lease {
         self
     }
 
-    /// The key that names it to the server.
+    /// The key that names the lease to the server.
     pub fn key(&self) -> LeaseKey {
         self.key
     }
 
-    /// What may be cached.
+    /// The rights that the client has.
     pub fn state(&self) -> LeaseState {
         self.state
     }
 
-    /// Counts its breaks from their arrival on.
+    /// Counts the breaks of the lease as they arrive.
     pub(crate) fn break_count(&self) -> BreakCount {
         self.count.clone()
     }
 
-    /// Waits until the server takes rights back.
+    /// Waits until the server breaks the lease.
     ///
     /// # Errors
-    /// The connection is gone, and the lease with it.
+    /// The connection is lost, and the lease with it.
     pub async fn next_break(&mut self) -> Result<LeaseBreak, ClientError> {
         self.breaks.recv().await.ok_or_else(|| ConnectionError::Closed.into())
     }
@@ -71,7 +71,7 @@ impl Lease {
         self.breaks.try_recv().ok()
     }
 
-    /// Tells the server that what it took back is no longer cached.
+    /// Tells the server that the client no longer caches what the break took.
     ///
     /// # Errors
     /// The server's status.

@@ -35,7 +35,7 @@ impl File {
         })
     }
 
-    /// Cuts the file or fills it up with zeros.
+    /// Truncates the file or extends it with zeros.
     ///
     /// # Errors
     /// The server's status.
@@ -45,8 +45,8 @@ impl File {
         self.set_info(FileInfoClass::END_OF_FILE, &buffer).await
     }
 
-    /// Says whether the file goes with its last open, also when that open ends with its connection. The
-    /// last word counts. It takes the right to delete.
+    /// Sets whether the file is deleted when its last open ends, also if that open ends with its
+    /// connection. The last setting counts. The open needs the right to delete.
     ///
     /// # Errors
     /// The server's status.
@@ -55,7 +55,7 @@ impl File {
         self.tree.call(Command::SET_INFO, 0, dispose).await.map(drop)
     }
 
-    /// Gives the file another path on its share. It takes the right to delete.
+    /// Gives the file another path on its share. The open needs the right to delete.
     ///
     /// # Errors
     /// The server's status; `OBJECT_NAME_COLLISION` if `to` exists and `replace` is not set.
@@ -65,12 +65,13 @@ impl File {
         self.tree.call(Command::SET_INFO, 0, rename).await.map(drop)
     }
 
-    /// Keeps a file that was to go with this open, under another path on its share: the server has both wishes in
-    /// one frame.
+    /// Keeps a file that was to be deleted with this open, under another path on its share: the server gets both
+    /// requests in one frame.
     ///
     /// # Errors
-    /// As [`File::rename`]. With the server's status the file may go with its open or not, so who wants it gone
-    /// says so again; it may even have its new name, where the server failed behind that.
+    /// As [`File::rename`]. After an error it is unknown whether the file is deleted with its open, so a caller
+    /// that wants it deleted must ask again; the file may even have its new name, if the server failed after
+    /// the rename.
     pub async fn keep_as(&self, to: &str, replace: bool) -> Result<(), ClientError> {
         let new = new_name(to, replace)?;
         let keep = |out: &mut Vec<u8>| dispose(self.id, false, out);
@@ -78,14 +79,14 @@ impl File {
         let command = Command::SET_INFO;
         let halves = [Half { command, body: &keep }, Half { command, body: &rename }];
         let [kept, renamed] = self.tree.call_pair(halves).await?;
-        // Where the server renames what it did not keep, the new name would go too.
+        // A server that renames a file without keeping it would delete the file under its new name.
         if kept.success().is_err() && renamed.header().status.is_success() {
             self.delete_on_close(false).await?;
         }
         renamed.success().map(drop)
     }
 
-    /// Reads parts of the security descriptor as it lies on the wire.
+    /// Reads parts of the security descriptor in wire form.
     ///
     /// # Errors
     /// The server's status.
@@ -96,7 +97,7 @@ impl File {
     /// Sets parts of the security descriptor.
     ///
     /// # Errors
-    /// The server's status; `NOT_SUPPORTED` where it keeps none.
+    /// The server's status; `NOT_SUPPORTED` if it stores no descriptor.
     pub async fn set_security(
         &self,
         parts: SecurityInformation,
@@ -105,7 +106,7 @@ impl File {
         self.set(InfoType::SECURITY, 0, parts, descriptor).await
     }
 
-    /// Reads a class of file information as it lies on the wire.
+    /// Reads a class of file information in wire form.
     ///
     /// # Errors
     /// The server's status.
@@ -160,8 +161,8 @@ impl File {
         response.parse(SetInfoResponse::parse).map(drop)
     }
 
-    /// Sends a file-system control and returns its output. Its answer may take for ever; whoever
-    /// stops waiting cancels it.
+    /// Sends a file-system control and returns its output. Its answer may take for ever; a caller
+    /// that stops waiting cancels it.
     ///
     /// # Errors
     /// The server's status.
@@ -187,7 +188,7 @@ impl File {
     }
 }
 
-// SET_INFO: whether a file goes with its last open.
+// SET_INFO: whether the file is deleted with its last open.
 fn dispose(file_id: FileId, delete: bool, out: &mut Vec<u8>) {
     let mut buffer = Vec::new();
     Disposition { delete }.emit(&mut buffer);
@@ -199,7 +200,7 @@ fn new_name(to: &str, replace: bool) -> Result<Rename, ClientError> {
     Ok(Rename { flags, name: share_path(to)? })
 }
 
-// SET_INFO: another path.
+// SET_INFO: the new path.
 fn name_anew(file_id: FileId, new: &Rename, out: &mut Vec<u8>) {
     let mut buffer = Vec::new();
     new.emit(&mut buffer);
@@ -212,5 +213,5 @@ fn set_file(file_id: FileId, class: FileInfoClass, buffer: &[u8], out: &mut Vec<
 }
 
 const NETWORK_OPEN_LEN: u32 = 56;
-// An access list is at most 64 KiB long; owner and group are short.
+// An access list has at most 64 KiB; owner and group are short.
 const SECURITY_LEN_MAX: u32 = 65_536;

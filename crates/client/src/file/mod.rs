@@ -28,7 +28,7 @@ pub struct File {
 }
 
 impl File {
-    /// The server's name for this open.
+    /// The id of this open at the server.
     pub fn id(&self) -> FileId {
         self.id
     }
@@ -38,17 +38,18 @@ impl File {
         self.opened_as
     }
 
-    /// What the server said about push mode; none if it was not asked for or it knows none.
+    /// The server's answer to the request for push mode; none if the open did not ask or the server
+    /// does not know push mode.
     pub fn push(&self) -> Option<&PushResponse> {
         self.push.as_ref()
     }
 
-    /// The lease, if one was asked for.
+    /// The lease, if the open asked for one.
     pub fn lease(&mut self) -> Option<&mut Lease> {
         self.lease.as_mut()
     }
 
-    /// Takes the lease away, to listen for its breaks elsewhere.
+    /// Takes the lease out, for another task that listens for its breaks.
     pub(crate) fn take_lease(&mut self) -> Option<Lease> {
         self.lease.take()
     }
@@ -68,7 +69,7 @@ impl Drop for File {
     fn drop(&mut self) {
         if !self.closed.load(Ordering::Relaxed) {
             let request = CloseRequest { query_attributes: false, file_id: self.id };
-            // Without a free credit the server closes it with the session.
+            // Without a free credit the server closes the file with the session.
             let _ = self.tree.try_submit(Command::CLOSE, |out| request.emit(out));
         }
     }

@@ -25,28 +25,28 @@ use crate::tree::Tree;
 pub struct OpenOptions {
     /// Rights.
     pub access: AccessMask,
-    /// What others may do meanwhile.
+    /// What others may do while the file is open.
     pub share: ShareAccess,
-    /// What to do if it exists, and if not.
+    /// What to do if the file exists, and if not.
     pub disposition: CreateDisposition,
     /// Further options.
     pub options: CreateOptions,
     /// Caching rights to ask for.
     pub lease: Option<LeaseState>,
-    /// Share the lease of another open of this client instead of drawing a key: breaks are told
-    /// to that open's [`Lease`].
+    /// The key of another open of this client whose lease this open shares; `None` draws a new key.
+    /// The [`Lease`] of the other open reports breaks.
     pub lease_key: Option<LeaseKey>,
     /// Push mode to ask for; it needs a lease.
     pub push: Option<PushRequest>,
-    /// Security descriptor of the file if it is made, self-relative (MS-DTYP §2.4.6).
+    /// Security descriptor of the file if this open creates it, self-relative (MS-DTYP §2.4.6).
     pub security: Option<Vec<u8>>,
-    /// By the rules of POSIX: the path is taken as it is written, and symbolic links are seen. Where the connection
-    /// has not agreed on them ([`crate::ConnectOptions::posix`]) the server decides what that means.
+    /// By the rules of POSIX: the path is taken literally, and symbolic links are visible. If the connection has
+    /// not agreed on these rules ([`crate::ConnectOptions::posix`]) the server decides what that means.
     pub posix: bool,
 }
 
 impl OpenOptions {
-    /// To read a file that exists.
+    /// Options to read a file that exists.
     pub fn read() -> Self {
         Self {
             access: AccessMask::FILE_GENERIC_READ,
@@ -61,7 +61,7 @@ impl OpenOptions {
         }
     }
 
-    /// To read and write a file, which is created if it does not exist.
+    /// Options to read and write a file, which is created if it does not exist.
     pub fn read_write() -> Self {
         Self {
             access: AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE,
@@ -70,12 +70,12 @@ impl OpenOptions {
         }
     }
 
-    /// To write a file anew: it is created or emptied.
+    /// Options to write a new file: an existing file is emptied.
     pub fn create() -> Self {
         Self { disposition: CreateDisposition::OVERWRITE_IF, ..Self::read_write() }
     }
 
-    /// To look at something without touching its data.
+    /// Options to read metadata without access to the data.
     pub fn attributes() -> Self {
         Self {
             access: AccessMask::READ_ATTRIBUTES,
@@ -84,7 +84,7 @@ impl OpenOptions {
         }
     }
 
-    /// To list a directory.
+    /// Options to list a directory.
     pub fn directory() -> Self {
         Self {
             access: AccessMask::READ_DATA | AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE,
@@ -93,13 +93,13 @@ impl OpenOptions {
         }
     }
 
-    /// The same, with a lease that allows to cache reads, writes and the handle itself.
+    /// The same options, with a lease that allows caching of reads, writes and the handle itself.
     #[must_use]
     pub fn with_full_lease(self) -> Self {
         Self { lease: Some(LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE), ..self }
     }
 
-    /// The same, asking for push mode, with the lease it needs.
+    /// The same options, asking for push mode, with the lease that push mode needs.
     #[must_use]
     pub fn with_push(self, push: PushRequest) -> Self {
         Self { push: Some(push), ..self.with_full_lease() }
@@ -115,7 +115,7 @@ pub struct FileStat {
     pub allocation_size: u64,
     /// Attributes.
     pub attributes: FileAttributes,
-    /// Birth.
+    /// Time of creation.
     pub creation_time: FileTime,
     /// Last change of data.
     pub last_write_time: FileTime,
@@ -191,15 +191,16 @@ impl File {
         Ok(file)
     }
 
-    /// Makes a file that goes with the last open of it until it is [kept](File::keep_as).
+    /// Makes a file that is deleted with the last open of it until it is [kept](File::keep_as).
     ///
     /// ```text
     ///  guard: CREATE, FILE_DELETE_ON_CLOSE            CLOSE: the wish passes to the file
     ///  file:                               CREATE                                        SET_INFO may take it back
     /// ```
     ///
-    /// Whatever ends the connection meanwhile, the server finds the wish. The wish of FILE_DELETE_ON_CLOSE itself
-    /// stays with its open (MS-FSA §2.1.5.4), so that open is not the one to write with.
+    /// However the connection ends meanwhile, the server has the request to delete. The request of
+    /// FILE_DELETE_ON_CLOSE stays with its own open (MS-FSA §2.1.5.4), so the data is written through another
+    /// open.
     pub(crate) async fn create_temporary(
         tree: Arc<Tree>,
         path: &str,
@@ -220,7 +221,7 @@ impl File {
             ..options.clone()
         };
         let file = Self::open(tree, path, &again).await;
-        // Waited for also where the file could not be opened: then it has gone, and the path is free.
+        // Closed also if the file could not be opened: then the guard is gone, and the path is free.
         guard.close().await?;
         file
     }

@@ -1,4 +1,4 @@
-//! A region driven by a thread of its own, for async code.
+//! A region driven by a thread of its own, for async callers.
 //!
 //! ```text
 //!   any task                          the region's thread
@@ -8,9 +8,9 @@
 //!         '------- one-shot --------- finish the oldest
 //! ```
 //!
-//! A request costs two hand-overs between threads (some 20 to 40 µs on a virtual machine): who
-//! wants the lowest latency keeps the [`Region`] and drives it itself. Many requests at once share
-//! the hand-overs.
+//! A request costs two hand-overs between threads (some 20 to 40 µs on a virtual machine): a caller
+//! that needs the lowest latency keeps the [`Region`] and drives it itself. Many requests at once
+//! share the hand-overs.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,8 +26,8 @@ use super::{Path, Recall, Region, RegionError, Ticket, wide};
 
 /// A region that async tasks share. Dropping the last clone ends its thread in good order.
 ///
-/// Requests are carried out in the order in which they were handed over. A future that is dropped
-/// takes nothing back: what was handed over is carried out.
+/// Requests are carried out in the order in which they were handed over. Dropping a future cancels
+/// nothing: a request that was handed over is carried out.
 #[derive(Clone, Debug)]
 pub struct AsyncRegion {
     len: u64,
@@ -42,7 +42,7 @@ impl AsyncRegion {
         let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall) });
         let len = region.len;
         let thread = std::thread::Builder::new().name("landfast-region".into());
-        // A thread that cannot be had drops the inbox, and every request says so.
+        // If the host starts no thread the inbox is dropped, and every request fails.
         let _: Result<JoinHandle<()>, _> = thread.spawn(move || Driver::new(region, inbox).run());
         Self { len, requests, doorbell }
     }
@@ -81,7 +81,7 @@ impl AsyncRegion {
     }
 
     /// See [`Region::read`]. More than 1 MiB is read in pieces: a write of another task may come
-    /// between them.
+    /// between two pieces.
     pub async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, RegionError> {
         let asked = wide(len);
         if offset.checked_add(asked).is_none_or(|end| end > self.len) {
@@ -129,7 +129,7 @@ impl AsyncRegion {
     }
 }
 
-/// Ends the driver's wait, on each request and when the last handle goes.
+/// Ends the driver's wait, on each request and when the last handle is dropped.
 #[derive(Debug)]
 struct Doorbell {
     recall: Arc<Recall>,
@@ -147,7 +147,8 @@ impl Drop for Doorbell {
     }
 }
 
-/// Tells the thread of a recall while it sleeps on its inbox. If that is full it does not sleep.
+/// Tells the thread of a recall while it sleeps on its inbox. With a full inbox the thread does not
+/// sleep.
 #[derive(Debug)]
 struct Recalled(mpsc::WeakSender<Request>);
 
@@ -203,10 +204,10 @@ enum Request {
     GiveBack,
 }
 
-/// Who waits for a submitted operation.
+/// The caller that waits for a submitted operation.
 #[derive(Debug)]
 enum Waiter {
-    /// It was submitted before the thread was started.
+    /// The operation was submitted before the thread started.
     Nobody,
     Commit(Reply<()>),
     Read(Reply<Vec<u8>>, usize),
@@ -217,7 +218,7 @@ enum Waiter {
 struct Driver {
     region: Region,
     inbox: mpsc::Receiver<Request>,
-    /// One for each operation outstanding, in the same order.
+    /// One entry for each outstanding operation, in the same order.
     waiters: VecDeque<Waiter>,
 }
 
@@ -231,7 +232,7 @@ impl Driver {
         loop {
             if self.waiters.is_empty() {
                 self.give_back_if_recalled();
-                // Nothing is owed to anybody: sleep until someone asks.
+                // No operation is outstanding: sleep until a request comes.
                 let Some(request) = self.inbox.blocking_recv() else { return };
                 self.take(request);
             }
@@ -277,13 +278,13 @@ impl Driver {
         }
     }
 
-    /// Whoever wants the file waits for it.
+    /// Gives a recalled region back at once: another client waits for the file.
     fn give_back_if_recalled(&mut self) {
-        // A failure has broken the region, which says so to whoever comes next.
+        // A failure has broken the region, and the next operation reports it.
         let _ = self.region.progress();
     }
 
-    /// The answer to a request comes with the end of the operation, or now if it was not taken.
+    /// Answers a request when its operation ends, or now if the region did not take it.
     fn owe<T>(
         &mut self,
         submitted: Result<Ticket, RegionError>,
@@ -296,7 +297,7 @@ impl Driver {
         }
     }
 
-    /// Answers everybody whose operation is over, oldest first.
+    /// Answers every request whose operation is over, oldest first.
     fn finish_all(&mut self) {
         while let Some(waiter) = self.waiters.front() {
             let room = match waiter {
@@ -323,7 +324,7 @@ impl Driver {
     }
 }
 
-/// A task that no longer waits is no reason to stop.
+/// A task that no longer waits is no error.
 fn answer<T>(reply: Reply<T>, outcome: Result<T, RegionError>) {
     let _ = reply.send(outcome);
 }

@@ -1,8 +1,8 @@
 //! One push connection: an engine of its own, one queue pair, one mapped region on it.
 //!
-//! The engine is owned by whoever owns the region and is driven from the calling thread, so an
-//! operation costs no hand-over between threads. iWARP completes requests in posting order, so
-//! progress is one number: the sequence of the last signaled request that completed.
+//! The owner of the region also owns the engine, which runs on the calling thread, so an operation
+//! costs no hand-over between threads. iWARP completes requests in posting order, so the progress
+//! is one number: the sequence of the last signaled request that completed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,17 +38,17 @@ pub(crate) struct Channel {
     /// The last signaled request that was posted, and the last that completed.
     posted: Sequence,
     completed: Sequence,
-    /// What the verifies among the completed requests brought, oldest first.
+    /// Hashes of the completed verifies, oldest first.
     hashes: VecDeque<(Sequence, u32)>,
-    /// How long an owner that looks has heard nothing it waits for.
+    /// How long an owner that polls has seen no awaited answer.
     silence: Silence,
     answer_timeout: Duration,
     ended: Option<FallbackReason>,
 }
 
 impl Channel {
-    /// Dials and waits for the answer, for `patience` at most; returns the private data of the answer
-    /// too.
+    /// Dials and waits for the answer, for `patience` at most; also returns the private data of the
+    /// answer.
     pub(crate) fn dial(
         provider: &dyn Provider,
         settings: &RegionSettings,
@@ -83,8 +83,8 @@ impl Channel {
         Ok((channel, reply))
     }
 
-    /// Learns where the region of `len` bytes lies and what may be done with it. Its pieces must
-    /// be contiguous, under one token, and add up to its length.
+    /// Takes the address and the rights of the region of `len` bytes. The pieces of the mapping
+    /// must be contiguous, under one token, and add up to `len`.
     pub(crate) fn attach(&mut self, mapping: &Mapping, len: u64) -> Result<(), FallbackReason> {
         let first = mapping.descriptors.first().ok_or(FallbackReason::PeerIncapable)?;
         let mut end = first.offset;
@@ -135,7 +135,7 @@ impl Channel {
         self.engine.waker()
     }
 
-    /// Posts the bytes. No completion comes: the next commit tells.
+    /// Posts the bytes. No completion comes: the next commit shows that they arrived.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FallbackReason> {
         let mut offset = offset;
         for piece in bytes.chunks(self.engine.inline_max()) {
@@ -149,7 +149,7 @@ impl Channel {
 
     /// Posts a commit of everything posted before it in the range.
     ///
-    /// Without RDMA Flush, the answer to a one-byte read says that the writes before it were
+    /// Without RDMA Flush, the answer to a one-byte read shows that the writes before it were
     /// placed (RFC 5040 §5.5); the caller then flushes over SMB.
     pub(crate) fn commit(
         &mut self,
@@ -157,7 +157,7 @@ impl Channel {
         range: Range<u64>,
     ) -> Result<(), FallbackReason> {
         if !self.capabilities.flush {
-            // Any byte of the region serves; an empty range at its end names none.
+            // Any byte of the region serves; an empty range at the region's end contains none.
             let probe = range.start.min(self.len.saturating_sub(1));
             return self.read(sequence, probe, self.staging.probe());
         }
@@ -189,7 +189,7 @@ impl Channel {
         self.post(WorkRequest::signaled(sequence.0, operation))
     }
 
-    /// Posts an eight-byte store that no earlier commit's failure lets happen.
+    /// Posts an eight-byte store that is not carried out if an earlier commit fails.
     pub(crate) fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), FallbackReason> {
         let (rkey, remote_addr) = (self.rkey, self.remote_base + offset);
         self.post(WorkRequest::unsignaled(0, Operation::AtomicWrite { rkey, remote_addr, value }))
@@ -207,12 +207,13 @@ impl Channel {
         self.post(WorkRequest::signaled(sequence.0, operation))
     }
 
-    /// Room for the answer of a read, if there is some.
+    /// Room for the answer of a read, if any is free.
     pub(crate) fn reserve(&mut self, len: u32) -> Option<Slot> {
         self.staging.reserve(len)
     }
 
-    /// Copies a completed read out and frees its room: the oldest or the newest in use.
+    /// Copies a completed read out and frees its room, which must be the oldest or the newest in
+    /// use.
     pub(crate) fn take(&mut self, slot: Slot, out: &mut [u8]) {
         self.staging.take(slot, out);
     }
@@ -222,13 +223,13 @@ impl Channel {
         self.completed
     }
 
-    /// The hash that a completed verify brought; asked for oldest first.
+    /// The hash of a completed verify; the caller asks for the oldest first.
     pub(crate) fn take_hash(&mut self, verify: Sequence) -> Option<u32> {
         let (_, hash) = self.hashes.pop_front_if(|(sequence, _)| *sequence == verify)?;
         Some(hash)
     }
 
-    /// Lets the engine work once without waiting.
+    /// Lets the engine do one round of work without waiting.
     ///
     /// # Errors
     ///
@@ -240,7 +241,7 @@ impl Channel {
         for event in events.drain(..) {
             self.handle(&event);
         }
-        // Handed back with its memory: a poll allocates nothing.
+        // The vector goes back with its memory: a poll allocates nothing.
         self.events = events;
         if let Some(reason) = self.ended {
             return Err(reason);
@@ -252,12 +253,12 @@ impl Channel {
         if self.silence.is_too_long() { Err(FallbackReason::Silent) } else { Ok(()) }
     }
 
-    /// Waits for anything at all, for `patience` at most, or less.
+    /// Waits for any event, for `patience` at most; may return earlier.
     pub(crate) fn wait(&mut self, patience: Duration) {
         self.engine.wait(Some(patience.min(self.silence.look_every())));
     }
 
-    /// Says goodbye, so that the server need not find out.
+    /// Closes the connection, so that the server learns of the end at once.
     pub(crate) fn close(mut self) {
         self.engine.disconnect(self.qp);
         self.engine.poll(&mut self.events);
@@ -275,12 +276,12 @@ impl Channel {
                 Ok(()) => return Ok(()),
                 Err(PostError::QueueFull) => {
                     self.poll()?;
-                    // The peer leaves our writes untaken, of which none awaits an answer.
+                    // The peer does not receive our writes, none of which awaits an answer.
                     let timeout = self.answer_timeout;
                     if silence.get_or_insert_with(|| Silence::new(timeout)).is_too_long() {
                         return Err(FallbackReason::Silent);
                     }
-                    // No event tells of room that writes leave when they are sent.
+                    // No event reports that sent writes have left room.
                     self.wait(pause);
                     pause = (pause * 2).min(ROOM_PAUSE_MAX);
                 }
@@ -302,7 +303,7 @@ impl Channel {
             Event::Disconnected { reason, .. } => {
                 self.ended = Some(FallbackReason::Disconnected(*reason));
             }
-            // A failed completion is followed by the Disconnected that says why.
+            // `Disconnected` follows a failed completion and carries the reason.
             _ => {}
         }
     }
@@ -341,14 +342,14 @@ fn await_connection(
 pub(crate) struct Slot {
     offset: u64,
     len: u32,
-    /// Where the ring's free part began before.
+    /// Where the free part of the ring began before this slot.
     start: u64,
-    /// Room the slot takes, with what was left unused at the end of the ring.
+    /// Room of the slot, with the bytes left unused at the end of the ring.
     taken: u64,
 }
 
-/// Registered memory that answers to reads arrive in: a ring, freed from its oldest or its newest
-/// end, so that what is in use is always one stretch.
+/// Registered memory for the answers to reads: a ring, freed from its oldest or its newest end, so
+/// that the used part is always contiguous.
 #[derive(Debug)]
 struct Staging {
     medium: Arc<dyn Medium>,
@@ -360,7 +361,7 @@ struct Staging {
 impl Staging {
     fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, FallbackReason> {
         let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| FallbackReason::HostMemory)?;
-        // Present before the first answer arrives: an engine never waits for a page.
+        // The pages are present before the first answer arrives: an engine never waits for a page.
         medium.prepare(0, STAGING_BYTES).map_err(|_| FallbackReason::HostMemory)?;
         let region = engine
             .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
@@ -392,7 +393,7 @@ impl Staging {
         }
     }
 
-    /// One byte behind the ring, for answers whose bytes nobody wants.
+    /// One byte behind the ring, for answers whose bytes are not used.
     fn probe(&self) -> Slot {
         Slot { offset: STAGING_RING, len: 1, start: 0, taken: 0 }
     }
@@ -409,7 +410,7 @@ fn wide(len: usize) -> u64 {
 /// The longest read of one request, in bytes.
 pub(crate) const READ_MAX: u32 = 1 << 20;
 
-// A gigabyte-sized flush still leaves the length field room.
+// A flush of this length still fits the length field.
 const FLUSH_MAX: u32 = 1 << 31;
 // Four of the longest reads at once.
 const STAGING_RING: u64 = 4 << 20;
@@ -417,6 +418,7 @@ const STAGING_RING: u64 = 4 << 20;
 const STAGING_BYTES: u64 = STAGING_RING + 4096;
 const EVENTS_RESERVED: usize = 512;
 const DIAL_LOOK: Duration = Duration::from_millis(100);
-// A frame of the longest takes some 50 us on a fast link; a peer that takes none costs few looks.
+// A fast link takes some 50 us for the longest frame; a peer that receives nothing is polled
+// rarely.
 const ROOM_PAUSE_MIN: Duration = Duration::from_micros(50);
 const ROOM_PAUSE_MAX: Duration = Duration::from_millis(10);

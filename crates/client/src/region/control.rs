@@ -1,6 +1,6 @@
-//! What a region needs from the SMB side of its file: mapping, and plain reads and writes.
+//! What a region needs of the SMB side of its file: mapping, and plain reads and writes.
 //!
-//! A seam, so that the region's path changes are tested against a control side that fails on cue.
+//! A seam, so that tests drive the region's change of paths with a control side that fails on cue.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -17,29 +17,30 @@ use crate::error::ClientError;
 
 /// The SMB side of a mapped file. Calls block.
 pub(crate) trait Control: Debug + Send {
-    /// Asks for a fresh token for one push connection.
+    /// Asks for a new token for one push connection.
     fn invite(&mut self) -> Result<Invitation, FallbackReason>;
 
     /// The id of a push connection, from the private data of the server's answer.
     fn connection(&self, reply: &[u8]) -> Option<u64>;
 
-    /// Maps the region on an accepted push connection. From now on `recall` hears of recalls.
+    /// Maps the region on an accepted push connection. From now on `recall` gets the recalls of the
+    /// server.
     fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError>;
 
-    /// Gives the registration back. Nothing happens where there is none. The lease stays ours, as
-    /// long as the grace allows, until [`Control::settle`].
+    /// Returns the registration to the server. No effect without a registration. The client keeps
+    /// the lease, as long as the grace allows, until [`Control::settle`].
     fn unmap(&mut self) -> Result<(), ClientError>;
 
-    /// Whether the lease has been ours, and unbroken, since the latest mapping: only then is
-    /// there nobody whose bytes a replay would undo. Asked after [`Control::unmap`].
+    /// Whether the client has held the lease, unbroken, since the latest mapping: only then can a
+    /// replay overwrite no bytes of another client. Asked after [`Control::unmap`].
     fn may_replay(&mut self) -> bool;
 
-    /// SMB2 WRITE of bytes that were written under the latest mapping; `false`, and nothing is
-    /// written, once the lease was given away.
+    /// SMB2 WRITE of bytes that were written under the latest mapping; `false`, without a write, if
+    /// the client has given the lease away.
     fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError>;
 
-    /// Nothing of the latest mapping is left to be written: whoever waits for the lease may have
-    /// it.
+    /// Notes that no byte of the latest mapping is left to be written: the lease may go to a
+    /// waiting client.
     fn settle(&mut self);
 
     /// SMB2 READ, whole or failed.
@@ -63,26 +64,26 @@ pub(crate) trait Control: Debug + Send {
     fn flush(&mut self) -> Result<(), ClientError>;
 }
 
-/// How to make one push connection.
+/// How to make a push connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Invitation {
-    /// Where the server waits, the best first.
+    /// The addresses of the server's push listener, the best first.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// What to send as private data: holds the single-use token.
+    /// The private data to send: holds the single-use token.
     pub(crate) private_data: Vec<u8>,
-    /// What a commit will be worth.
+    /// The durability class of a commit.
     pub(crate) class: DurabilityClass,
-    /// The class is volatile and the server pretends otherwise.
+    /// The class is volatile and the server emulates persistence.
     pub(crate) is_emulated: bool,
 }
 
 /// A registered region.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
-    /// What may be done with it.
+    /// The rights on the region.
     pub(crate) rights: Rights,
-    /// What the server's side of the push connection can do.
+    /// The operations that the server's side of the push connection supports.
     pub(crate) capabilities: Capabilities,
-    /// Its pieces in order, all under one token.
+    /// The pieces of the region in order, all under one token.
     pub(crate) descriptors: Vec<BufferDescriptor>,
 }

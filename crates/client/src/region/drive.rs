@@ -1,4 +1,4 @@
-//! How a region's operations move: room, posting, progress, and mapping again.
+//! The progress of a region's operations: room, posting, completion, and mapping again.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 impl Region {
-    /// What every operation checks before it starts.
+    /// The checks before every operation.
     pub(super) fn begin(&mut self, offset: u64, len: u64) -> Result<(), RegionError> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(RegionError::OutOfRange { offset, len, limit: self.len });
@@ -22,12 +22,12 @@ impl Region {
         }
         if !self.recall.is_granted() && self.channel.is_some() {
             self.retreat()?;
-            // On the way out a commit may have failed.
+            // Leaving push mode includes a commit, which may have failed.
             self.check_unbroken()?;
         }
         if self.map_again.is_some_and(|when| when <= Instant::now()) {
             self.try_map();
-            // On the way in a flush may have failed.
+            // Entering push mode includes a flush, which may have failed.
             self.check_unbroken()?;
         }
         Ok(())
@@ -37,7 +37,7 @@ impl Region {
         if self.is_broken { Err(RegionError::Broken) } else { Ok(()) }
     }
 
-    /// Journals a write and posts it, or carries it out over SMB.
+    /// Keeps a write in the journal and posts it, or carries it out over SMB.
     pub(super) fn record(
         &mut self,
         offset: u64,
@@ -52,7 +52,7 @@ impl Region {
         let Some(channel) = &mut self.channel else {
             return self.write_over_smb(offset, bytes);
         };
-        // Journalled first: if posting ends the channel, the replay includes it.
+        // The journal comes first: if posting ends the channel, the replay includes the write.
         self.journal.push(sequence, offset, bytes);
         match post(channel) {
             Ok(()) => Ok(()),
@@ -72,7 +72,7 @@ impl Region {
         match posted {
             Some(Ok(())) => {}
             Some(Err(reason)) => self.retire(reason).inspect_err(|_| {
-                // Whoever submitted it hears of it now, and has no ticket to ask with.
+                // The submitting call returns the error, and the caller has no ticket to ask with.
                 self.pending.pop_back();
             })?,
             None => self.carry_out_pending(),
@@ -80,15 +80,15 @@ impl Region {
         Ok(Ticket(sequence.0))
     }
 
-    /// Queues an operation that is over already.
+    /// Queues an operation that has ended already.
     pub(super) fn note(&mut self, kind: Kind, outcome: Result<u64, RegionError>) -> Ticket {
         let sequence = self.draw();
         self.pending.push_back(Pending { sequence, kind, outcome: Some(outcome) });
         Ticket(sequence.0)
     }
 
-    /// Waits for every commit submitted so far, on a channel whose peer does not hold a store back
-    /// behind them by itself.
+    /// Waits for every commit submitted so far, on a channel whose peer does not order a store
+    /// behind commits by itself.
     pub(super) fn await_commits_before_a_store(&mut self) -> Result<(), RegionError> {
         if self.channel.as_ref().is_some_and(Channel::orders_stores) {
             return Ok(());
@@ -102,19 +102,19 @@ impl Region {
         self.check_unbroken()
     }
 
-    /// Staging memory for a read; `None` where the read will go over SMB.
+    /// Staging memory for a read; `None` if the read will go over SMB.
     pub(super) fn reserve(&mut self, len: u32) -> Result<Option<Slot>, RegionError> {
         while let Some(channel) = &mut self.channel {
             if let Some(slot) = channel.reserve(len) {
                 return Ok(Some(slot));
             }
-            // Only an answer that is taken out frees staging memory.
+            // Staging memory is freed only when an answer is taken out.
             self.empty_oldest_slot()?;
         }
         Ok(None)
     }
 
-    /// The hash of bytes that a peer without Verify sends us to hash.
+    /// The hash of bytes that this end reads and hashes, for a peer without Verify.
     pub(super) fn hash_what_is_read(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
         let mut piece = vec![0; usize::try_from(READ_MAX.min(len)).expect("1 MiB")];
@@ -128,7 +128,8 @@ impl Region {
         Ok(u32::try_from(digest.finalize()).expect("a CRC-32C has 32 bits"))
     }
 
-    /// Waits for the newest submitted operation, leaves the older ones to their takers.
+    /// Waits for the newest submitted operation, and keeps the results of older ones for their
+    /// callers.
     pub(super) fn finish_last(&mut self, out: &mut [u8]) -> Result<u64, RegionError> {
         if let Err(error) = self.await_pending(self.pending.len()) {
             self.pending.pop_back();
@@ -138,7 +139,7 @@ impl Region {
         self.hand_out(last, out)
     }
 
-    /// Copies a finished read to its taker and says how the operation ended.
+    /// Copies a finished read to its caller and returns the outcome of the operation.
     pub(super) fn hand_out(&mut self, done: Pending, out: &mut [u8]) -> Result<u64, RegionError> {
         match (&done.kind, self.channel.as_mut()) {
             (Kind::Read { range, slot: Some(slot) }, Some(channel)) => {
@@ -151,7 +152,7 @@ impl Region {
         done.outcome.expect("only operations that are over are handed out")
     }
 
-    /// Moves everything that can move without waiting.
+    /// Does all progress that needs no waiting.
     pub(super) fn progress(&mut self) -> Result<(), RegionError> {
         if self.channel.is_some() && !self.recall.is_granted() {
             return self.retreat();
@@ -159,7 +160,7 @@ impl Region {
         self.collect()
     }
 
-    /// Takes what the channel has completed.
+    /// Handles the completions of the channel.
     pub(super) fn collect(&mut self) -> Result<(), RegionError> {
         let Some(channel) = &mut self.channel else { return Ok(()) };
         if let Err(reason) = channel.poll() {
@@ -176,7 +177,7 @@ impl Region {
             let value = match &pending.kind {
                 Kind::Commit(range) => {
                     if !channel.has_flush() {
-                        // The writes are placed; the server makes them durable.
+                        // The writes are placed; COMMIT_REMOTE_REGION makes them durable.
                         let (start, end) = (range.start, range.end);
                         let file_range = self.file_offset + start..self.file_offset + end;
                         if let Err(error) = self.control.commit(file_range) {
@@ -198,7 +199,7 @@ impl Region {
         Ok(())
     }
 
-    /// Waits until the first `count` pending operations are over. Ignores recalls.
+    /// Waits until the first `count` pending operations have ended. Ignores recalls.
     pub(super) fn await_pending(&mut self, count: usize) -> Result<(), RegionError> {
         while self.pending.iter().take(count).any(|pending| pending.outcome.is_none()) {
             self.collect()?;
@@ -210,7 +211,7 @@ impl Region {
         Ok(())
     }
 
-    /// Commits every write the journal keeps, so that it is empty.
+    /// Commits every write in the journal, so that the journal is empty.
     pub(super) fn commit_journal(&mut self) -> Result<(), RegionError> {
         let (Some(range), Some(_)) = (self.journal.span(), &self.channel) else { return Ok(()) };
         let kind = Kind::Commit(range.clone());
@@ -218,7 +219,7 @@ impl Region {
         self.finish_last(&mut []).map(|_| ())
     }
 
-    /// Tries to come into push mode. Whatever goes wrong is the path's reason.
+    /// Tries to enter push mode. A failure becomes the reason of the path.
     pub(super) fn try_map(&mut self) {
         let began = Instant::now();
         match self.map() {
@@ -228,7 +229,8 @@ impl Region {
             }
             Err(reason) => {
                 self.path = Path::Smb { reason };
-                // Operations wait for an attempt: one that dials into the void must be rare.
+                // Operations wait during an attempt: an attempt that dials a silent address must be
+                // rare.
                 let costly = began.elapsed().saturating_mul(MAP_COST);
                 self.map_later();
                 self.map_again = self.map_again.max(Instant::now().checked_add(costly));
@@ -236,7 +238,7 @@ impl Region {
         }
     }
 
-    /// Sets the next attempt, farther away each time.
+    /// Sets the time of the next attempt, farther away each time.
     pub(super) fn map_later(&mut self) {
         self.map_again = Some(Instant::now() + self.map_pause);
         self.map_pause = (self.map_pause * 2).min(MAP_PAUSE_MAX);
@@ -253,7 +255,8 @@ impl Region {
             .map(connection, &self.recall)
             .map_err(|error| FallbackReason::of(&error))?;
         if let Err(reason) = channel.attach(&mapping, self.len) {
-            // Nobody will use it. If that fails the server ends it with the connection.
+            // The mapping stays unused. If the UNMAP fails, the server ends the mapping with the
+            // connection.
             let _ = self.control.unmap();
             self.control.settle();
             return Err(reason);
@@ -269,8 +272,8 @@ impl Region {
         Ok(())
     }
 
-    /// Dials the server's addresses in its order. The first that answers serves; the last reason is
-    /// the one that is told. Together they take no longer than one alone may.
+    /// Dials the server's addresses in its order. The first that answers is used; if none does, the
+    /// last reason is reported. Together they take no longer than a single one may.
     fn dial(&self, invitation: &Invitation) -> Result<(Channel, Vec<u8>), FallbackReason> {
         let deadline = Instant::now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
         let mut outcome = Err(FallbackReason::PeerIncapable);
@@ -294,11 +297,11 @@ impl Region {
     }
 }
 
-/// How long one address may take where `left` of them have yet to be dialled: a silent one leaves
-/// the others their part.
+/// How long one address may take while `left` of them are still to be dialled, so that a silent
+/// address leaves time for the others.
 pub(super) fn share_of(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left).unwrap_or(u32::MAX).max(1)
 }
 
-/// For all addresses of a server.
+/// The time for all addresses of a server.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

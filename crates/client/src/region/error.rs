@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::error::ClientError;
 
-/// An operation on a region failed. What was acknowledged before stays durable.
+/// An operation on a region failed. Commits acknowledged before stay durable.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -13,9 +13,9 @@ pub enum RegionError {
     OutOfRange {
         /// Where the range begins.
         offset: u64,
-        /// How long it is.
+        /// The length of the range.
         len: u64,
-        /// How long the region is.
+        /// The length of the region.
         limit: u64,
     },
     /// An atomic write must lie at a multiple of 8.
@@ -27,9 +27,9 @@ pub enum RegionError {
     /// More bytes than one operation, or the buffer given for them, takes.
     #[error("{len} bytes, at most {max} fit here")]
     TooLong {
-        /// How many there are.
+        /// The number of bytes.
         len: usize,
-        /// How many fit.
+        /// The greatest number that fits.
         max: usize,
     },
     /// As many operations as the settings allow are submitted: finish one.
@@ -38,11 +38,11 @@ pub enum RegionError {
     /// No operation is submitted.
     #[error("no operation is outstanding")]
     NothingOutstanding,
-    /// Push had ended and SMB, the way that was left, failed too.
+    /// Push mode had ended, and the operation failed over SMB too.
     #[error("the server failed: {0}")]
     Server(#[from] ClientError),
-    /// An earlier failure, or the loss of the lease, left writes unconfirmed; nothing may follow
-    /// them. [`super::Region::lost`] says which. Open the file anew.
+    /// An earlier failure, or the loss of the lease, left writes unconfirmed, and no operation may
+    /// follow them. [`super::Region::lost`] names their ranges. Open the file again.
     #[error("an earlier failure broke the region")]
     Broken,
 }

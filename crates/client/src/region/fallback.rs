@@ -1,5 +1,5 @@
-//! Leaving push mode: in good order after a recall, or with a replay after a loss, or with what
-//! was not confirmed lost where the lease is.
+//! Leaving push mode: in good order after a recall, with a replay after a lost connection, or with
+//! the loss of unconfirmed writes after a lost lease.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,8 +15,8 @@ use super::{Control, Kind, Pending, Region, RegionError, wide};
 use crate::error::ClientError;
 
 impl Region {
-    /// Gives a recalled region back: everything outstanding completes, one last commit empties
-    /// the journal, then the registration goes.
+    /// Returns a recalled region: everything outstanding completes, one last commit empties the
+    /// journal, then the registration ends.
     pub(super) fn retreat(&mut self) -> Result<(), RegionError> {
         self.await_pending(self.pending.len())?;
         self.commit_journal()?;
@@ -25,7 +25,8 @@ impl Region {
         Ok(())
     }
 
-    /// The channel ended in disorder: what it had not answered is done again over SMB, or ends.
+    /// Handles a channel that ended in disorder: unanswered operations are carried out again over
+    /// SMB, or end.
     pub(super) fn retire(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
         self.leave(reason)?;
         let replayed = self.replay();
@@ -33,8 +34,8 @@ impl Region {
         replayed
     }
 
-    /// Ends the channel. On return the server places nothing more that came through it: an UNMAP
-    /// is answered only then, and what follows over SMB cannot be overtaken.
+    /// Ends the channel. On return the server places no more bytes that came through it: the server
+    /// answers an UNMAP only then, and nothing can overtake later requests over SMB.
     fn leave(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
         while self.empty_oldest_slot_of_finished() {}
         if let Some(channel) = self.channel.take() {
@@ -43,8 +44,8 @@ impl Region {
         debug!(%reason, "leaves push mode");
         self.path = Path::Smb { reason };
         self.map_later();
-        // The control task may be unmapping in our name and not be answered yet: whoever asked
-        // first, this one waits. A second UNMAP is answered when the first is.
+        // The control task may have sent an UNMAP for the owner that is not answered yet: whichever
+        // of the two sent it, this call waits. A second UNMAP is answered when the first is.
         self.recall.leave();
         let unmapped = self.control.unmap();
         unmapped.map_err(|error| {
@@ -53,8 +54,8 @@ impl Region {
         })
     }
 
-    /// Nothing can be confirmed any more: every operation without an outcome ends now, so that
-    /// nobody waits for an answer that will not come.
+    /// Ends every operation without an outcome: none can be confirmed any more, and nobody must
+    /// wait for an answer that will not come.
     pub(super) fn break_off(&mut self, error: RegionError) -> RegionError {
         self.mark_broken();
         for pending in self.pending.iter_mut().filter(|pending| pending.outcome.is_none()) {
@@ -73,8 +74,9 @@ impl Region {
     }
 
     /// Carries out the journal's writes and the unanswered operations, merged by sequence. The
-    /// first failure ends it: no later commit may vouch for a write that failed, and nothing that
-    /// follows a commit, as a published pointer does, may happen without it.
+    /// first failure ends the replay: no later commit may confirm a write that failed, and no
+    /// operation behind a commit, such as the store of a published pointer, may happen without that
+    /// commit.
     fn replay(&mut self) -> Result<(), RegionError> {
         match self.replay_in_order() {
             Ok(()) => {
@@ -104,8 +106,8 @@ impl Region {
             }
             let is_ours = match pieces {
                 [bytes, []] => self.control.write_again(self.file_offset + offset, bytes)?,
-                // The ring's end is in the middle of it. Still one request: a store of eight
-                // bytes must not arrive by halves.
+                // The bytes wrap around the end of the ring. They are still sent in one request: a
+                // store of eight bytes must not arrive in two parts.
                 pieces => self.control.write_again(self.file_offset + offset, &pieces.concat())?,
             };
             if !is_ours {
@@ -115,7 +117,7 @@ impl Region {
         Ok(self.control.flush()?)
     }
 
-    /// Carries out over SMB whatever has no outcome yet, in order.
+    /// Carries out over SMB every operation that has no outcome yet, in order.
     pub(super) fn carry_out_pending(&mut self) {
         let mut is_flushed = false;
         carry_out_before(&mut self.pending, 0, Sequence(u64::MAX), |pending| {
@@ -123,7 +125,7 @@ impl Region {
             is_flushed |=
                 matches!((&pending.kind, &pending.outcome), (Kind::Commit(_), Some(Ok(_))));
         });
-        // What is asked from here on may rely on it.
+        // Later operations may rely on the commit.
         if self.pending.iter().any(Pending::is_failed_commit) {
             self.mark_broken();
         } else if is_flushed {
@@ -131,7 +133,7 @@ impl Region {
         }
     }
 
-    /// Writes over SMB, where no push is to be had.
+    /// Writes over SMB, while push mode is not available.
     pub(super) fn write_over_smb(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
         let end = offset + wide(bytes.len());
         self.unflushed = Some(match &self.unflushed {
@@ -143,21 +145,22 @@ impl Region {
         Ok(())
     }
 
-    /// Flushes what went over SMB: no commit of a mapped region says anything of it.
+    /// Flushes the bytes that were written over SMB: a commit of a mapped region does not cover
+    /// them.
     pub(super) fn flush_before_mapping(&mut self) -> Result<(), ClientError> {
         #[cfg(test)]
         if Planted::MapsUnflushed.is_here() {
             return Ok(());
         }
         if self.unflushed.is_some() {
-            // A flush that failed is not tried again into a success.
+            // A failed flush is never retried into success.
             self.control.flush().inspect_err(|_| self.mark_broken())?;
             self.unflushed = None;
         }
         Ok(())
     }
 
-    /// Moves the oldest read that sits in staging memory out of it, waiting for it if need be.
+    /// Moves the bytes of the oldest read out of staging memory; waits for the read if necessary.
     pub(super) fn empty_oldest_slot(&mut self) -> Result<(), RegionError> {
         let staged = |pending: &Pending| matches!(pending.kind, Kind::Read { slot: Some(_), .. });
         let Some(index) = self.pending.iter().position(staged) else {
@@ -185,7 +188,7 @@ impl Region {
     }
 }
 
-/// Whether there is nobody whose bytes a replay would undo.
+/// Whether a replay can overwrite no bytes of another client.
 fn may_replay(control: &mut dyn Control) -> bool {
     #[cfg(test)]
     if Planted::ReplaysWithoutLease.is_here() {
@@ -200,8 +203,8 @@ impl Pending {
     }
 }
 
-/// Carries out the operations from index `next` on that come before `limit` and have no outcome;
-/// returns the index of the first that does not.
+/// Carries out the operations from index `next` on that precede `limit` and have no outcome;
+/// returns the index of the first that does not precede it.
 fn carry_out_before(
     pending: &mut VecDeque<Pending>,
     next: usize,
@@ -218,7 +221,7 @@ fn carry_out_before(
     index
 }
 
-/// One operation over SMB. Its failure is its outcome.
+/// Carries out one operation over SMB. Its failure is its outcome.
 fn over_smb(control: &mut dyn Control, file_offset: u64, pending: &mut Pending) {
     let outcome = match &pending.kind {
         Kind::Commit(_) => control.flush().map(|()| 0),
@@ -235,7 +238,7 @@ fn over_smb(control: &mut dyn Control, file_offset: u64, pending: &mut Pending) 
     pending.outcome = Some(outcome.map_err(RegionError::from));
 }
 
-/// CRC-32C of bytes of the file, read here piece by piece.
+/// CRC-32C of bytes of the file, which this end reads piece by piece.
 fn hash_over_smb(
     control: &mut dyn Control,
     file_offset: u64,

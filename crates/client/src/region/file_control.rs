@@ -1,4 +1,4 @@
-//! The control side of a region over an open file of ours.
+//! The control side of a region, over an open file of this client.
 //!
 //! ```text
 //!   owner (block_on)                      watcher (a task on the runtime)
@@ -10,13 +10,13 @@
 //!                                         acknowledges the lease break
 //! ```
 //!
-//! While nothing is mapped a break is acknowledged at once: whoever waits for it waits for no more.
-//! Between unmap and settle the owner writes again what a lost connection left open, and the break
+//! While nothing is mapped a break is acknowledged at once, so that no other client waits. Between
+//! unmap and settle the owner writes again what a lost connection left unconfirmed, and the break
 //! waits as long as for a mapping.
 //!
-//! A token opens one push connection. The first comes with the open itself; for a further one the
-//! file is opened once more under the same lease key, which breaks no lease of ours
-//! (MS-SMB2 §3.3.5.9.8), and the new open carries the registrations.
+//! A token opens one push connection. The first token comes with the open itself; for another the
+//! file is opened once more under the same lease key, which breaks no lease of this client (MS-SMB2
+//! §3.3.5.9.8), and the new open carries the registrations.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,33 +51,33 @@ pub(crate) struct FileControl {
     path: String,
     options: OpenOptions,
     range: Range<u64>,
-    /// The open that reads and writes go through.
+    /// The open for reads and writes.
     file: Arc<File>,
-    /// What the latest open was granted, until its token is used.
+    /// The grant of the latest open, until its token is used.
     grant: Option<Result<PushGrant, FallbackReason>>,
     grace: Duration,
     shared: Arc<Shared>,
-    /// Watchers end when it is dropped.
+    /// Watchers end when this is dropped.
     alive: watch::Sender<()>,
 }
 
-/// What owner and watchers share.
+/// State that owner and watchers share.
 #[derive(Debug)]
 struct Shared {
     /// The open that carries the registration.
     mapper: Mutex<Arc<File>>,
     standing: watch::Sender<Standing>,
     tenure: Tenure,
-    /// Held by the watcher whose turn it is.
+    /// Held by the watcher that is active.
     lease: tokio::sync::Mutex<Option<Lease>>,
 }
 
-/// Where the mapping stands.
+/// The state of the mapping.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Standing {
     Unmapped,
     Mapped(RegistrationId, Generation),
-    /// Unmapped by the owner, who may have something left to write.
+    /// The owner has unmapped, and may have something left to write.
     Settling,
 }
 
@@ -88,7 +88,7 @@ impl Standing {
 }
 
 impl FileControl {
-    /// Takes over an open file. `options` are those it was opened with, push and lease included.
+    /// Takes over an open file. `options` are those of its open, push and lease included.
     pub(crate) fn new(
         runtime: Handle,
         client: Client,
@@ -128,9 +128,9 @@ impl FileControl {
         control
     }
 
-    /// Opens the file once more under the same lease, for a fresh token. It must be there: if it
-    /// was renamed, neither a new file nor an emptied one may take its place. That it is the same
-    /// file is the server's to see to, for the lease key is bound to it (MS-SMB2 §3.3.5.9.8).
+    /// Opens the file once more under the same lease, for a new token. The file must exist: if it
+    /// was renamed, neither a new file nor an emptied one may take its place. The server checks
+    /// that it is the same file, because the lease key is bound to it (MS-SMB2 §3.3.5.9.8).
     fn open_again(&self) -> Result<PushGrant, FallbackReason> {
         let options = OpenOptions { disposition: CreateDisposition::OPEN, ..self.options.clone() };
         let opened = self.runtime.block_on(self.client.open(&self.path, &options));
@@ -213,7 +213,7 @@ impl Control for FileControl {
 
     fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
         self.runtime.block_on(async {
-            // Whoever gives the lease away waits for the answer to what is under way.
+            // A task that gives the lease away waits for the answer to a write in flight.
             let Some(_hold) = self.shared.tenure.hold().await else { return Ok(false) };
             self.file.write_at(file_offset, bytes).await.map(|()| true)
         })
@@ -231,7 +231,7 @@ impl Control for FileControl {
 
     fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError> {
         let taken = self.runtime.block_on(self.file.read_at(file_offset, out))?;
-        // The file was cut behind our back: what is not there reads as zero in a mapping too.
+        // Another client truncated the file: bytes beyond its end read as zero in a mapping too.
         out[taken..].fill(0);
         Ok(())
     }
@@ -242,8 +242,8 @@ impl Control for FileControl {
 
     fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError> {
         match self.runtime.block_on(self.shared.commit(range)) {
-            // The server has ended the registration, or commits no such memory by way of it. What
-            // was placed is in the file.
+            // The server has ended the registration, or does not commit such memory through it. The
+            // bytes that were placed are in the file.
             Err(error) if error.status().is_some_and(is_no_registration) => self.flush(),
             other => other,
         }
@@ -259,7 +259,7 @@ fn is_no_registration(status: NtStatus) -> bool {
 }
 
 impl Shared {
-    /// Gives the registration back; on return the server places nothing more through it.
+    /// Returns the registration; on return the server places no more bytes through it.
     async fn unmap(&self, then: Standing) -> Result<(), ClientError> {
         let mapped = *self.standing.borrow();
         let Standing::Mapped(registration, generation) = mapped else { return Ok(()) };
@@ -267,7 +267,8 @@ impl Shared {
         UnmapRequest { registration, generation }.emit(&mut input);
         let mapper = Arc::clone(&self.mapper());
         let answer = mapper.ioctl(ControlCode::UNMAP_REMOTE_REGION, &input, 0).await;
-        // Owner and watcher may both ask; the region may be mapped anew when the later answer comes.
+        // Owner and watcher may both ask; the region may be mapped again when the later answer
+        // comes.
         self.standing.send_if_modified(|present| {
             let is_ours = *present == mapped;
             if is_ours {
@@ -276,7 +277,7 @@ impl Shared {
             is_ours
         });
         match answer {
-            // The server has ended it before us: as good as unmapped.
+            // The server ended the registration first: the region is unmapped.
             Err(error) if error.status() == Some(NtStatus::NOT_FOUND) => Ok(()),
             other => other.map(drop),
         }
@@ -296,7 +297,7 @@ impl Shared {
         CommitResponse::parse(&output).map(drop).map_err(malformed)
     }
 
-    /// Answers breaks until the region is mapped again, which needs the lease for its watcher.
+    /// Answers breaks until the region is mapped again, whose watcher then takes the lease.
     async fn acknowledge_while_unmapped(&self, lease: &mut Lease, patience: Duration) {
         let mut standing = self.standing.subscribe();
         loop {
@@ -319,7 +320,7 @@ impl Shared {
     }
 }
 
-/// Listens for the server's wish to have one mapping back.
+/// Waits until the server recalls one mapping.
 #[derive(Debug)]
 struct Watcher {
     shared: Arc<Shared>,
@@ -337,7 +338,7 @@ impl Watcher {
         let mapper = Arc::clone(&self.shared.mapper());
         let mapped = self.mapped;
         let recalled = tokio::select! {
-            // A conflict is announced both ways; this one wants an answer.
+            // The server announces a conflict both ways; the lease break needs an answer.
             biased;
             found = lease.next_break() => Some(found.ok()),
             // The lease break of the same conflict may be on its way.
@@ -350,9 +351,9 @@ impl Watcher {
             let is_over = |now: &Standing| *now != mapped && *now != Standing::Settling;
             let given_back = standing.wait_for(is_over);
             if tokio::time::timeout(self.grace / 2, given_back).await.is_err() {
-                // An owner that makes no calls: the region goes back in its name, and what it has
-                // not committed is not written again. One that is about to give it back: the lease
-                // is not acknowledged before it has.
+                // The owner makes no calls: the watcher returns the region in its name, and
+                // uncommitted writes are not written again. If the owner is about to return the
+                // region, the lease break is not acknowledged before that.
                 self.recall.leave();
                 self.shared.tenure.end().await;
                 let _ = self.shared.unmap(Standing::Unmapped).await;
@@ -400,7 +401,7 @@ fn malformed(error: ParseError) -> ClientError {
     ClientError::PeerMalformed { command: Command::IOCTL, error }
 }
 
-// The fixed part and the most descriptors.
+// Room for the fixed part and the greatest number of descriptors.
 const MAP_OUTPUT_MAX: u32 = 64 + 256 * 16;
 const COMMIT_OUTPUT_MAX: u32 = 64;
 const RECALL_OUTPUT_MAX: u32 = 64 * 1024;

@@ -6,13 +6,13 @@
 //!  ^ head: leaves when everything before it is durable    ^ tail
 //! ```
 //!
-//! Whatever happens to the push connection, the bytes are here until a commit that covers them was
-//! acknowledged, so that they can be written again over SMB. A durable write stays too while an
-//! older one is not durable: it says which bytes of the older one are replaced for good and must
-//! never be written again. Replaying a write that did arrive is harmless otherwise: same bytes,
-//! same place, under the same lease ([`super::tenure`]).
+//! The bytes stay in the journal until a commit that covers them was acknowledged, whatever happens
+//! to the push connection, so that they can be written again over SMB. A durable write also stays
+//! while an older write is not durable: it marks the bytes of the older write that are replaced for
+//! good and must never be written again. Otherwise replaying a write that did arrive is harmless:
+//! same bytes, same place, under the same lease ([`super::tenure`]).
 //!
-//! The bytes lie in one ring of fixed size: nothing is allocated per write.
+//! The bytes are in one ring of fixed size: a write allocates nothing.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,18 +25,18 @@ pub(crate) struct Sequence(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Journal {
     ring: Box<[u8]>,
-    /// Where the next byte goes, counted from the beginning of time.
+    /// Position of the next byte, counted over all bytes ever written.
     tail: u64,
     entries: VecDeque<Entry>,
 }
 
-/// One write.
+/// One write in the journal.
 #[derive(Clone, Debug)]
 struct Entry {
     sequence: Sequence,
-    /// Where in the file.
+    /// The range in the file.
     range: Range<u64>,
-    /// Where in the ring, counted from the beginning of time.
+    /// Position of its first byte in the ring, counted over all bytes ever written.
     start: u64,
     is_durable: bool,
 }
@@ -61,7 +61,7 @@ impl Journal {
         self.ring.len()
     }
 
-    /// Keeps a write. The caller has asked [`Journal::has_room`].
+    /// Adds a write. The caller has asked [`Journal::has_room`].
     pub(crate) fn push(&mut self, sequence: Sequence, offset: u64, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()), "a write is journalled where it fits");
         let start = self.tail;
@@ -74,7 +74,7 @@ impl Journal {
         self.entries.push_back(Entry { sequence, range, start, is_durable: false });
     }
 
-    /// A commit of `range` was acknowledged that had been posted at `sequence`.
+    /// Handles the acknowledgement of a commit of `range` that was posted at `sequence`.
     pub(crate) fn committed(&mut self, sequence: Sequence, range: &Range<u64>) {
         for entry in &mut self.entries {
             if entry.sequence > sequence {
@@ -87,7 +87,7 @@ impl Journal {
         }
     }
 
-    /// The file range that holds every write kept, if there is one.
+    /// The file range that covers every write in the journal, if there is one.
     pub(crate) fn span(&self) -> Option<Range<u64>> {
         let kept = || self.entries.iter().filter(|entry| !entry.is_durable);
         let start = kept().map(|entry| entry.range.start).min()?;
@@ -95,14 +95,14 @@ impl Journal {
         Some(start..end)
     }
 
-    /// What has to be written again, oldest first: sequence, file offset, and the bytes in one or
+    /// The writes to carry out again, oldest first: sequence, file offset, and the bytes in one or
     /// two pieces. `unanswered` are the operations without an outcome, in order.
     ///
     /// Every byte is written once, with the newest value it has before the next unanswered
-    /// operation. To write the older value first and then the newer would end the same, but in
-    /// between it would undo a newer write that a commit had already acknowledged: if the server
-    /// then failed, that commit would be broken. A durable write is not written again, and
-    /// whatever older write it replaced stays replaced.
+    /// operation. Writing the older value first and then the newer would have the same end, but in
+    /// between it would undo a newer write that a commit had already acknowledged: a failure of the
+    /// server at that moment would break that commit. A durable write is not written again, and the
+    /// older writes that it replaced stay replaced.
     pub(crate) fn replay(&self, unanswered: &[Sequence]) -> Vec<(Sequence, u64, [&[u8]; 2])> {
         let mut writes = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Journal {
         writes
     }
 
-    /// Where the bytes lie that are not known to be durable, in order.
+    /// The ranges of bytes that are not known to be durable, in order.
     pub(crate) fn unconfirmed(&self) -> Vec<Range<u64>> {
         let left = self.replay(&[]).into_iter();
         let ranges = left
@@ -142,7 +142,7 @@ impl Journal {
         [&self.ring[position..position + first], &self.ring[..len - first]]
     }
 
-    /// Everything is durable.
+    /// Empties the journal: everything is durable.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
@@ -155,7 +155,7 @@ impl Journal {
     }
 }
 
-/// What `cut` leaves of `range`: nothing, one piece or two.
+/// The parts of `range` outside `cut`: none, one or two.
 fn without(range: Range<u64>, cut: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let before = range.start..range.end.min(cut.start);
     let after = range.start.max(cut.end)..range.end;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_write_is_not_replayed_over_a_newer_one_that_is_durable() {
+    fn a_replay_writes_no_older_bytes_over_newer_durable_ones() {
         let mut journal = Journal::new(64, 8);
         journal.push(Sequence(1), 0, b"11111");
         journal.push(Sequence(2), 1, b"2");
@@ -200,17 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_within_two_writes_is_not_undone_on_the_way() {
+    fn a_commit_within_two_writes_is_never_undone_by_a_replay() {
         let mut journal = Journal::new(64, 8);
         journal.push(Sequence(1), 0, b"1111");
         journal.push(Sequence(2), 0, b"2222");
-        // Covers neither write as a whole, yet it acknowledged the newer bytes.
+        // The commit covers neither write as a whole, yet it acknowledged the newer bytes.
         journal.committed(Sequence(3), &(1..3));
         assert_eq!(contents(&journal), [(0, b"2222".to_vec())]);
     }
 
     #[test]
-    fn what_an_unanswered_operation_must_still_see_is_written_before_it() {
+    fn a_replay_writes_bytes_before_the_unanswered_operation_that_reads_them() {
         let mut journal = Journal::new(64, 8);
         journal.push(Sequence(1), 0, b"1111");
         journal.push(Sequence(3), 0, b"3333");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unconfirmed_is_named_in_order_and_once() {
+    fn unconfirmed_ranges_are_named_in_order_and_once() {
         let mut journal = Journal::new(64, 8);
         journal.push(Sequence(1), 20, b"aaaa");
         journal.push(Sequence(2), 0, b"bbbbbbbb");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_an_older_write_waits_for_its_room() {
+    fn a_durable_write_behind_an_older_one_keeps_its_room() {
         let mut journal = Journal::new(8, 8);
         journal.push(Sequence(1), 0, b"aaaa");
         journal.push(Sequence(2), 10, b"bbbb");
@@ -278,7 +278,7 @@ mod tests {
                     newest[offset..offset + len].fill(byte);
                 }
             }
-            // The worst a lost connection can leave: nothing but what was acknowledged.
+            // The worst that a lost connection can leave: only the acknowledged bytes.
             for (_, offset, pieces) in journal.replay(&[]) {
                 let (at, bytes) = (usize::try_from(offset).unwrap(), pieces.concat());
                 prop_assert_eq!(&bytes[..], &newest[at..at + bytes.len()]);

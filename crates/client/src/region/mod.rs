@@ -83,11 +83,11 @@ pub struct Region {
     map_again: Option<Instant>,
     map_pause: Duration,
     is_broken: bool,
-    /// What was not confirmed when the region broke.
+    /// The unconfirmed ranges when the region broke.
     lost: Vec<Range<u64>>,
-    /// Holds what went over SMB since the last SMB2 FLUSH.
+    /// The range that holds all bytes written over SMB since the last SMB2 FLUSH.
     unflushed: Option<Range<u64>>,
-    /// The runtime the control side lives on; last, so that it outlives everything above.
+    /// The runtime of the control side; the last field, so that it outlives everything above.
     _runtime: Option<Arc<Runtime>>,
 }
 
@@ -95,16 +95,16 @@ pub struct Region {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Ticket(u64);
 
-/// A submitted operation that is over.
+/// A submitted operation that has ended.
 #[derive(Debug, PartialEq)]
 pub struct Finished {
-    /// Which one.
+    /// The ticket of the operation.
     pub ticket: Ticket,
-    /// A verify's hash; bytes read; 0 for a commit.
+    /// The hash of a verify, the number of bytes of a read, 0 for a commit.
     pub value: u64,
 }
 
-/// A submitted operation and what is known of its end.
+/// A submitted operation and its outcome as far as known.
 #[derive(Debug)]
 struct Pending {
     sequence: Sequence,
@@ -126,7 +126,7 @@ enum Kind {
 }
 
 impl Region {
-    /// Maps `len` bytes at `file_offset`. A server that will not map is no error: the region then
+    /// Maps `len` bytes at `file_offset`. A server that does not map is no error: the region then
     /// works over SMB, and [`Region::path`] says why.
     pub(crate) fn open(
         control: Box<dyn Control>,
@@ -172,20 +172,20 @@ impl Region {
         self.len == 0
     }
 
-    /// Which way operations take now, what a commit is worth, and why.
+    /// The path that operations take now, what a commit is worth, and why.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether [`Region::atomic_write`] is now an RDMA Atomic Write that the server orders behind
-    /// the commits before it.
+    /// earlier commits.
     pub fn orders_atomic_writes(&self) -> bool {
         self.channel.as_ref().is_some_and(Channel::orders_stores)
     }
 
-    /// Where bytes lie that were written and that no commit had confirmed when the region broke, in
-    /// order: after [`RegionError::Broken`] they may be durable, in the file, or gone, and another
-    /// client may have written there since. Empty while the region is not broken.
+    /// The ranges of bytes that were written and that no commit had confirmed when the region
+    /// broke, in order: after [`RegionError::Broken`] the bytes may be durable, in the file, or
+    /// gone, and another client may have written there since. Empty while the region is not broken.
     pub fn lost(&self) -> &[Range<u64>] {
         &self.lost
     }
@@ -195,11 +195,11 @@ impl Region {
         self.pending.len()
     }
 
-    /// Posts a write. Its success is known with the next commit that covers it.
+    /// Posts a write. The next commit that covers the write reports its success.
     ///
     /// # Errors
     ///
-    /// [`RegionError::OutOfRange`]; [`RegionError::Server`] where only SMB was left and failed.
+    /// [`RegionError::OutOfRange`]; [`RegionError::Server`] if SMB was the only path and failed.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
         self.begin(offset, wide(bytes.len()))?;
         let mut offset = offset;
@@ -231,7 +231,7 @@ impl Region {
         self.finish_last(&mut []).map(|_| ())
     }
 
-    /// Reads into `out`; sees every write of this region before it.
+    /// Reads into `out`; sees every earlier write of this region.
     pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), RegionError> {
         let mut offset = offset;
         for piece in out.chunks_mut(usize::try_from(READ_MAX).expect("1 MiB")) {
@@ -243,24 +243,24 @@ impl Region {
         Ok(())
     }
 
-    /// Stores eight bytes (little-endian in the file) at a multiple of 8, only if every commit
-    /// before it succeeded: a pointer to what they committed, say. Not durable by itself: commit
-    /// it.
+    /// Stores eight bytes (little-endian in the file) at a multiple of 8, only if every earlier
+    /// commit succeeded: for example a pointer to what they committed. The store is not durable by
+    /// itself: commit it.
     ///
-    /// Where [`Region::orders_atomic_writes`] says so, the server keeps the order and this returns
-    /// at once. Elsewhere it returns when every commit submitted before is over; what is written
-    /// is then one plain RDMA Write or one SMB2 WRITE.
+    /// If [`Region::orders_atomic_writes`] is true, the server keeps the order and this call
+    /// returns at once. Otherwise the call returns when every commit submitted before has ended;
+    /// the store is then one plain RDMA Write or one SMB2 WRITE.
     ///
     /// # Durability
     ///
-    /// An RDMA Atomic Write is stored in one piece: whoever reads the word, after a crash too,
-    /// sees the old one or the new one. A plain RDMA Write (RFC 5040 §5.5 orders no placement
-    /// within it) and an SMB2 WRITE promise that only once a commit has covered the word; a crash before
-    /// may, as far as the protocols go, leave any mixture of the bytes of both.
+    /// An RDMA Atomic Write is stored in one piece: any reader of the word, after a crash too, sees the
+    /// old word or the new. A plain RDMA Write (RFC 5040 §5.5 orders no placement within it) and an SMB2
+    /// WRITE promise that only once a commit has covered the word; a crash before that may, as far as
+    /// the protocols go, leave any mixture of the bytes of both.
     ///
     /// # Errors
     ///
-    /// [`RegionError::Misaligned`]; [`RegionError::Broken`] if a commit before it failed: then
+    /// [`RegionError::Misaligned`]; [`RegionError::Broken`] if an earlier commit failed: then
     /// nothing was stored.
     pub fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), RegionError> {
         if !offset.is_multiple_of(8) {
@@ -277,14 +277,14 @@ impl Region {
         })
     }
 
-    /// CRC-32C of the bytes as the server has them, hashed there where it can.
+    /// CRC-32C of the bytes at the server, which hashes them itself if it can.
     pub fn verify(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
         self.submit_verify(offset, len)?;
         let hash = self.finish_last(&mut [])?;
         Ok(u32::try_from(hash).expect("a CRC-32C has 32 bits"))
     }
 
-    /// Posts a write and its commit; [`Region::finish`] tells when it is durable.
+    /// Posts a write and its commit; [`Region::finish`] reports when the bytes are durable.
     ///
     /// # Errors
     ///
@@ -312,8 +312,8 @@ impl Region {
         })
     }
 
-    /// Posts a read of at most 1 MiB; [`Region::finish`] brings the bytes. It sees every write
-    /// posted before it, and may see one posted after it (RFC 5040 §5.5).
+    /// Posts a read of at most 1 MiB; [`Region::finish`] returns the bytes. The read sees every
+    /// write posted before it, and may see a write posted after it (RFC 5040 §5.5).
     pub fn submit_read(&mut self, offset: u64, len: u32) -> Result<Ticket, RegionError> {
         if len > READ_MAX {
             let max = usize::try_from(READ_MAX).expect("1 MiB");
@@ -328,8 +328,8 @@ impl Region {
         })
     }
 
-    /// Posts a [`Region::verify`]; [`Region::finish`] brings the hash. Where the server does not
-    /// hash, the bytes are read and hashed before this returns.
+    /// Posts a [`Region::verify`]; [`Region::finish`] returns the hash. If the server does not
+    /// hash, this call reads and hashes the bytes before it returns.
     pub fn submit_verify(&mut self, offset: u64, len: u32) -> Result<Ticket, RegionError> {
         self.begin(offset, u64::from(len))?;
         let kind = Kind::Verify(offset..offset + u64::from(len));
@@ -345,7 +345,7 @@ impl Region {
     /// # Errors
     ///
     /// [`RegionError::NothingOutstanding`]; [`RegionError::TooLong`] if the bytes do not fit `out`
-    /// (the operation stays); else what befell the operation.
+    /// (the operation stays); else the error of the operation.
     pub fn finish(&mut self, out: &mut [u8]) -> Result<Finished, RegionError> {
         loop {
             if let Some(finished) = self.try_finish(out)? {
@@ -355,12 +355,13 @@ impl Region {
         }
     }
 
-    /// [`Region::finish`] that returns at once; `None` if the oldest is not over.
+    /// [`Region::finish`] that returns at once; `None` if the oldest operation has not ended.
     pub fn try_finish(&mut self, out: &mut [u8]) -> Result<Option<Finished>, RegionError> {
-        // What came with the last look is handed out before the next: requests that are submitted
+        // Results of the last look are handed out before the next look: requests that are submitted
         // meanwhile leave together.
         if self.pending.front().is_some_and(|oldest| oldest.outcome.is_none()) {
-            // Every operation without an outcome failed with it; the oldest says why.
+            // Every operation without an outcome failed with the region; the oldest returns the
+            // error.
             if let Err(error) = self.progress() {
                 let oldest = self.pending.front_mut().ok_or(RegionError::NothingOutstanding)?;
                 oldest.outcome = Some(Err(error));
@@ -377,8 +378,8 @@ impl Region {
         Ok(Some(Finished { ticket, value }))
     }
 
-    /// Waits until something may have happened or the server recalls the region, for `patience`
-    /// at most; may return earlier, for nothing.
+    /// Waits until something may have happened or the server recalls the region, for `patience` at
+    /// most; may return earlier without an event.
     pub fn wait(&mut self, patience: Duration) {
         if let Some(channel) = &mut self.channel
             && self.pending.iter().any(|pending| pending.outcome.is_none())
@@ -387,8 +388,8 @@ impl Region {
         }
     }
 
-    /// Hands the region to a thread of its own, for use from async code. What was submitted before
-    /// is carried out; nobody hears of its end.
+    /// Hands the region to a thread of its own, for use from async code. Operations submitted
+    /// before are carried out; no caller gets their outcome.
     pub fn into_async(self) -> AsyncRegion {
         AsyncRegion::start(self)
     }
@@ -410,10 +411,10 @@ fn wide(len: usize) -> u64 {
     u64::try_from(len).expect("usize has at most 64 bits here")
 }
 
-// First pause before a lost region is mapped again; doubles up to the second.
+// First pause before a lost region is mapped again; the pause doubles up to the second constant.
 const MAP_PAUSE_MIN: Duration = Duration::from_millis(50);
 const MAP_PAUSE_MAX: Duration = Duration::from_secs(5);
-// The pause after an attempt is at least this many times as long as the attempt was.
+// The pause after an attempt is at least this many times as long as the attempt took.
 const MAP_COST: u32 = 20;
 
 #[cfg(test)]

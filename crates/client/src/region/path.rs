@@ -1,4 +1,4 @@
-//! Which way a region's operations take, and why.
+//! The path that a region's operations take, and the reason.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use smb::push::Refusal;
 
 use crate::error::ClientError;
 
-/// The way in force. A change of it is never silent: ask [`super::Region::path`] at any time.
+/// The path in force. It never changes in silence: ask [`super::Region::path`] at any time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Path {
     /// One-sided RDMA: write, read and commit without the server's control side.
     Push {
-        /// What a commit is worth.
+        /// The durability class of a commit.
         class: DurabilityClass,
         /// The class is `volatile` and the operator switched emulation on.
         is_emulated: bool,
-        /// Whether commit is an RDMA Flush; else it is a message on the SMB connection.
+        /// Whether commit is an RDMA Flush; else commit is a message on the SMB connection.
         has_flush: bool,
-        /// What does RDMA at this end.
+        /// The RDMA provider of this end.
         provider: &'static str,
-        /// Whether that is an adapter, whose RDMA Flush is an operation of its own.
+        /// Whether the provider is an adapter, whose RDMA Flush is an operation of its own.
         is_adapter: bool,
     },
     /// SMB2 READ, WRITE and FLUSH.
     Smb {
-        /// Why not push.
+        /// Why the region is not in push mode.
         reason: FallbackReason,
     },
 }
@@ -44,13 +44,13 @@ pub enum FallbackReason {
     Unreachable(ConnectFailure),
     /// The server did not answer on the push connection in time.
     Silent,
-    /// The server opened the file and will not push it, for this reason.
+    /// The server opened the file and does not push it, for this reason.
     NotGranted(Refusal),
     /// The server does not know push mode.
     PeerUnaware,
     /// The server refused a request for push mode, with this status.
     Refused(NtStatus),
-    /// The SMB connection failed under such a request.
+    /// The SMB connection failed during such a request.
     ControlLost,
     /// This machine gave no RDMA engine.
     Host(EngineError),
@@ -112,7 +112,8 @@ impl fmt::Display for FallbackReason {
     }
 }
 
-/// RFC 5040 §4.8: a region does not allow the operation. So a server answers commits of memory that forgets.
+/// RFC 5040 §4.8: a region does not allow the operation. With this code a server answers commits of volatile
+/// memory.
 const ACCESS: TerminateCode = TerminateCode { layer: 0, etype: 1, code: 2 };
 const FORGETS: &str = " (commits of files in memory, as on tmpfs, are refused unless the server runs with \
                        --emulate-persistence)";
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_commit_names_the_option_that_would_allow_it() {
+    fn a_refused_commit_names_the_option_that_allows_it() {
         let reason = FallbackReason::Disconnected(DisconnectReason::PeerTerminated(ACCESS));
         let text = reason.to_string();
         assert!(
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_is_not_called_a_lost_connection() {
+    fn a_malformed_answer_is_not_reported_as_a_lost_connection() {
         let (command, error) = (Command::IOCTL, ParseError::PeerProtocolId(0));
         let malformed = ClientError::PeerMalformed { command, error };
         assert_eq!(FallbackReason::of(&malformed), FallbackReason::PeerIncapable);

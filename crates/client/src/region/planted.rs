@@ -1,20 +1,20 @@
-//! Faults that a test plants, to see that it would find them.
+//! Faults that a test plants to check that it would find them.
 //!
-//! They hold for regions that the planting thread drives.
+//! A planted fault applies to regions that the planting thread drives.
 
 use std::cell::Cell;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Planted {
-    /// What was written is written again whoever has the file by now.
+    /// The replay writes uncommitted bytes although another client may hold the lease.
     ReplaysWithoutLease,
     /// A region is mapped while bytes written over SMB are not flushed.
     MapsUnflushed,
 }
 
 impl Planted {
-    /// Whether it is planted.
+    /// Whether the fault is planted in this thread.
     pub(super) fn is_here(self) -> bool {
         PLANTED.get() == Some(self)
     }

@@ -1,4 +1,4 @@
-//! How the server's wish to have a region back reaches the thread that uses it.
+//! Carries the server's recall of a region to the thread that uses the region.
 //!
 //! ```text
 //!            ask (control task)            leave (owner, after a commit)
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The owner looks at one atomic word before each operation. An owner that makes no calls cannot
-//! answer, so the control task gives the region back in its name when half of the grace is over;
-//! whoever wins the step to `Left` sends the UNMAP.
+//! answer, so the control task returns the region in the owner's name when half of the grace is
+//! over; the side that takes the step to `Left` sends the UNMAP.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,11 +23,11 @@ use rdma::Waker;
 pub(crate) struct Recall {
     state: AtomicU8,
     waker: Mutex<Option<Waker>>,
-    /// Wakes an owner that sleeps elsewhere than on its channel.
+    /// Wakes an owner that sleeps on something other than its channel.
     bell: OnceLock<Box<dyn Bell>>,
 }
 
-/// Something that tells an owner of a recall.
+/// Wakes an owner for a recall.
 pub(crate) trait Bell: Debug + Send + Sync {
     /// Must not wait.
     fn ring(&self);
@@ -39,7 +39,7 @@ impl Recall {
         Self { state: AtomicU8::new(GRANTED), waker: Mutex::new(None), bell: OnceLock::new() }
     }
 
-    /// From now on `bell` is rung at each recall too. An owner has one.
+    /// From now on each recall rings `bell` too. An owner has one bell.
     pub(crate) fn ring_also(&self, bell: Box<dyn Bell>) {
         let set = self.bell.set(bell);
         debug_assert!(set.is_ok(), "a region is handed to one thread once");
@@ -73,7 +73,7 @@ impl Recall {
         self.state.load(Ordering::Acquire) == GRANTED
     }
 
-    /// Takes the step to `Left`; `true` for the one who took it.
+    /// Takes the step to `Left`; `true` for the side that took it.
     pub(crate) fn leave(&self) -> bool {
         self.state.swap(LEFT, Ordering::AcqRel) != LEFT
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_one_side_gives_a_region_back() {
+    fn exactly_one_side_returns_a_region() {
         let recall = Recall::new();
         recall.ask();
         assert!(!recall.is_granted());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recall_after_leaving_is_not_news() {
+    fn a_recall_of_a_returned_region_has_no_effect() {
         let recall = Recall::new();
         assert!(recall.leave());
         recall.ask();

@@ -1,4 +1,4 @@
-//! What a region may use, and how long it waits.
+//! The resources of a region, and its timeouts.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use rdma::{PollPolicy, ProviderChoice};
 use thiserror::Error;
 
-/// Bounds and habits of one region.
+/// The settings of one region.
 #[derive(Clone, Debug)]
 pub struct RegionSettings {
     /// Bytes of writes that are kept until a commit confirms them, from
-    /// [`RegionSettings::JOURNAL_BYTES_MIN`] to [`RegionSettings::JOURNAL_BYTES_MAX`]. A write
-    /// beyond it commits first.
+    /// [`RegionSettings::JOURNAL_BYTES_MIN`] to [`RegionSettings::JOURNAL_BYTES_MAX`]. A write that
+    /// exceeds them commits first.
     pub journal_bytes: usize,
     /// Operations submitted and not finished, 1 to [`RegionSettings::OUTSTANDING_MAX`].
     pub outstanding_max: usize,
-    /// What does RDMA on this machine.
+    /// The RDMA provider of this machine.
     pub provider: ProviderChoice,
     /// How the engine waits for answers.
     pub polling: PollPolicy,
     /// How long the server may take for an answer on the push connection before the region falls
     /// back to SMB, [`RegionSettings::ANSWER_TIMEOUT_MIN`] to
-    /// [`RegionSettings::ANSWER_TIMEOUT_MAX`]. Time in which nobody looks for answers does not
-    /// count.
+    /// [`RegionSettings::ANSWER_TIMEOUT_MAX`]. Only time in which the owner polls for answers
+    /// counts.
     pub answer_timeout: Duration,
 }
 
@@ -31,15 +31,15 @@ impl RegionSettings {
     pub const JOURNAL_BYTES_MIN: usize = 4096;
     /// The largest journal, in bytes. It is allocated at once.
     pub const JOURNAL_BYTES_MAX: usize = 1 << 30;
-    /// The most operations outstanding; many times what any link holds.
+    /// The greatest number of outstanding operations; many times what any link holds.
     pub const OUTSTANDING_MAX: usize = 1 << 16;
-    /// The shortest patience: below it a busy machine passes for a silent one.
+    /// The shortest timeout: with a shorter one a busy machine would count as silent.
     pub const ANSWER_TIMEOUT_MIN: Duration = Duration::from_millis(10);
-    /// The longest patience: a day.
+    /// The longest timeout: a day.
     pub const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// # Errors
-    /// A setting that cannot be kept.
+    /// A setting is out of bounds.
     pub(crate) fn check(&self) -> Result<(), RegionConfigError> {
         if !(Self::JOURNAL_BYTES_MIN..=Self::JOURNAL_BYTES_MAX).contains(&self.journal_bytes) {
             return Err(RegionConfigError::JournalBytes(self.journal_bytes));
@@ -67,7 +67,7 @@ impl Default for RegionSettings {
     }
 }
 
-/// A region that was asked for cannot be had.
+/// The region cannot be mapped as asked.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RegionConfigError {
@@ -88,10 +88,10 @@ pub enum RegionConfigError {
         max = RegionSettings::ANSWER_TIMEOUT_MAX
     )]
     AnswerTimeout(Duration),
-    /// The range has no byte.
+    /// The range is empty.
     #[error("nothing lies in {}..{}: a region has at least one byte", .0.start, .0.end)]
     EmptyRange(Range<u64>),
-    /// The file ends before the region does. A push never makes a file longer.
+    /// The file ends before the region does. A push never extends a file.
     #[error("the file has {len} bytes and the region ends at {end}: lengthen it by set_len first")]
     FileTooShort {
         /// Length of the file when it was opened.
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_kept_say_what_to_choose() {
+    fn an_invalid_setting_is_refused_with_its_bounds() {
         let refused = |change: fn(&mut RegionSettings)| {
             let mut settings = RegionSettings::default();
             change(&mut settings);

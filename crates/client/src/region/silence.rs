@@ -1,37 +1,37 @@
-//! How long a server has left an owner waiting that does look for its answers.
+//! Answer timeout that counts only the time in which the owner polls.
 //!
-//! Time counts while the owner looks: one that was busy elsewhere for a minute, with the answer
-//! lying in a socket buffer all the while, must not call the server silent when it comes back.
+//! An owner that was busy elsewhere for a minute, while the answer lay in a socket buffer, must not
+//! treat the server as silent when it polls again.
 
 use std::time::{Duration, Instant};
 
-/// Time spent looking without hearing anything.
+/// Time spent polling without an answer.
 #[derive(Debug)]
 pub(crate) struct Silence {
     limit: Duration,
     lasted: Duration,
-    /// The look before, if it was in vain too.
+    /// The time of the last poll, if it found nothing.
     looked: Option<Instant>,
 }
 
 impl Silence {
-    /// Nothing is awaited yet.
+    /// No answer is awaited yet.
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, lasted: Duration::ZERO, looked: None }
     }
 
-    /// Something came, or nothing is awaited.
+    /// An answer came, or none is awaited.
     pub(crate) fn end(&mut self) {
         self.lasted = Duration::ZERO;
         self.looked = None;
     }
 
-    /// Notes a look in vain; whether there were enough of them.
+    /// Notes a poll without an answer; returns whether the timeout is over.
     pub(crate) fn is_too_long(&mut self) -> bool {
         self.look(Instant::now())
     }
 
-    /// How long a wait between two looks may last to be counted in full.
+    /// How long a wait between two polls may last to be counted in full.
     pub(crate) fn look_every(&self) -> Duration {
         LOOK_UP.min(self.limit / 2)
     }
@@ -45,7 +45,7 @@ impl Silence {
     }
 }
 
-// How often a waiting owner looks up, to see whether time is over or the region was recalled.
+// How often a waiting owner checks whether its time is over or the region was recalled.
 const LOOK_UP: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn looks_in_vain_add_up_to_the_limit() {
+    fn polls_without_an_answer_add_up_to_the_timeout() {
         let (mut silence, start) = (Silence::new(SECOND), Instant::now());
         assert!(!silence.look(start));
         assert!(!silence.look(start + SECOND / 2));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_looked_does_not_count() {
+    fn time_without_polls_does_not_count() {
         let (mut silence, start) = (Silence::new(30 * SECOND), Instant::now());
         assert!(!silence.look(start));
         assert!(!silence.look(start + 3600 * SECOND));

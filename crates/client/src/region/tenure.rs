@@ -1,4 +1,4 @@
-//! Whether what was written under a mapping may be written again.
+//! Decides whether bytes written under a mapping may be written again.
 //!
 //! ```text
 //!            begin (MAP)             a break arrives             settled, or time over
@@ -7,11 +7,11 @@
 //!                        from the beginning            again may be finished
 //! ```
 //!
-//! Nobody else could change the file while the lease was ours, so the same bytes at the same place
-//! changed nothing. Once the lease is given away, another client may have written there, and made
-//! it durable: to write the older bytes again would undo that. A break that has arrived is as good as
-//! an end for a replay that has not begun: how long ago the server sent it, and whether it has
-//! waited long enough since, nobody here knows.
+//! While this client held the lease no other client could change the file, so writing the same bytes
+//! to the same place changed nothing. Once the lease is given away, another client may have written
+//! there, and made its bytes durable: writing the older bytes again would undo that. A break that has
+//! arrived forbids a replay that has not begun: this client does not know when the server sent the
+//! break, nor whether it has waited long enough since.
 
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -20,7 +20,7 @@ use crate::connection::BreakCount;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Tenure {
-    /// Absent where there is no lease, and nothing to be sure of.
+    /// Absent if there is no lease; then no replay is allowed.
     breaks: Option<BreakCount>,
     state: Mutex<State>,
 }
@@ -32,7 +32,7 @@ struct State {
     breaks_before: u64,
 }
 
-/// While somebody has it the lease is not given away.
+/// A guard; while it exists the lease is not given away.
 #[derive(Debug)]
 pub(super) struct Hold<'a>(#[expect(dead_code, reason = "it is held")] MutexGuard<'a, State>);
 
@@ -41,26 +41,26 @@ impl Tenure {
         Self { breaks, state: Mutex::default() }
     }
 
-    /// The region is about to be mapped, which the server allows under a whole lease alone.
+    /// Called before the region is mapped, which the server allows only under a complete lease.
     pub(super) async fn begin(&self) {
         let breaks_before = self.arrived();
         *self.state.lock().await = State { is_ours: self.breaks.is_some(), breaks_before };
     }
 
-    /// Whether a replay may begin. Asked after an answer of the server's that came later than the
-    /// last byte that the region could take.
+    /// Whether a replay may begin. The caller asks after an answer of the server that came later
+    /// than the last byte that the region could take.
     pub(super) async fn is_whole(&self) -> bool {
         let state = self.state.lock().await;
         state.is_ours && state.breaks_before == self.arrived()
     }
 
-    /// The right to write something again; `None` once the lease was given away.
+    /// The right to write bytes again; `None` once the lease was given away.
     pub(super) async fn hold(&self) -> Option<Hold<'_>> {
         let state = self.state.lock().await;
         state.is_ours.then_some(Hold(state))
     }
 
-    /// The lease is about to be given away. On return nothing is being written again.
+    /// Called before the lease is given away. On return no bytes are being written again.
     pub(super) async fn end(&self) {
         self.state.lock().await.is_ours = false;
     }

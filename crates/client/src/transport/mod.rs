@@ -19,14 +19,14 @@ pub use tcp::connect;
 
 use crate::error::ConnectionError;
 
-/// Both halves of a connection that is up.
+/// Both halves of an established connection.
 #[derive(Debug)]
 pub struct Transport {
-    /// Takes our frames.
+    /// Sends our frames.
     pub sender: Box<dyn FrameSender>,
-    /// Gives the server's.
+    /// Receives the frames of the server.
     pub receiver: Box<dyn FrameReceiver>,
-    /// Memory the server can reach by RDMA; none over TCP.
+    /// Memory that the server can reach by RDMA; none over TCP.
     pub pool: Option<Arc<direct::Pool>>,
 }
 
@@ -42,7 +42,7 @@ pub trait FrameSender: fmt::Debug + Send + Sync {
     fn close(&self);
 }
 
-/// Gives frames, one after the other.
+/// Yields frames, one after the other.
 pub trait FrameReceiver: fmt::Debug + Send {
     /// The next frame.
     ///
@@ -101,7 +101,7 @@ impl OutFrame {
         (header, message)
     }
 
-    /// The frame as SMB Direct carries it.
+    /// The frame in the form of SMB Direct.
     pub fn payload(&self) -> &[u8] {
         &self.bytes[self.start()..]
     }
@@ -113,7 +113,7 @@ impl OutFrame {
         self.bytes
     }
 
-    /// The frame as TCP carries it, with its prefix.
+    /// The frame in the form of TCP, with its prefix.
     fn into_tcp(mut self) -> (Vec<u8>, usize) {
         let (start, len) = (self.start(), self.payload().len());
         let prefix = smb::framing::prefix(len).expect("messages are cut to the negotiated sizes");

@@ -1,8 +1,8 @@
 //! Frames over TCP.
 //!
 //! A sender writes to the socket itself when nothing is queued, so that the common case costs no
-//! task switch; what the socket does not take at once is left to a writer task. Neither half
-//! holds a lock across an await: a cancelled caller can never leave half a frame behind.
+//! task switch; a writer task sends what the socket does not take at once. Neither half holds a
+//! lock across an await: a cancelled caller can never leave half a frame behind.
 //!
 //! Spec: MS-SMB2 §2.1.
 
@@ -26,13 +26,13 @@ use crate::error::ConnectionError;
 /// Dials `address`.
 ///
 /// # Errors
-/// The host's network says why.
+/// The error of the host's network.
 pub async fn connect(address: SocketAddr) -> Result<Transport, ConnectionError> {
     let stream = TcpStream::connect(address).await?;
     // A request is complete when it is sent; waiting for more would only delay it.
     stream.set_nodelay(true)?;
-    // Who waits for an answer has a patience of its own; a notification of a server that is gone would be
-    // waited for for ever.
+    // A caller that waits for an answer has its own timeout; without this probe a caller would wait for
+    // ever for a change notification of a server that is gone.
     rdma::watch_peer(&stream, Some(rdma::SILENCE_MAX))?;
     let (read, write) = stream.into_split();
     let shared = Arc::new(Shared { write, queue: Mutex::default(), work: Notify::new() });
@@ -57,7 +57,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Bytes and how many of them are sent.
+    /// Frames, each with the number of its bytes that are sent.
     frames: VecDeque<(Vec<u8>, usize)>,
     failed: Option<ConnectionError>,
 }
@@ -118,8 +118,8 @@ impl Shared {
     }
 }
 
-/// The writer task: sends what the socket did not take at once. Ends with the connection, and
-/// with it the write half, which shuts the stream down.
+/// The writer task: sends what the socket did not take at once. The task ends with the connection,
+/// and dropping the write half shuts the stream down.
 async fn drain(shared: Arc<Shared>) {
     loop {
         shared.work.notified().await;
@@ -147,10 +147,10 @@ async fn drain(shared: Arc<Shared>) {
 struct Receiver {
     read: OwnedReadHalf,
     buffer: Vec<u8>,
-    /// What of `buffer` is read from the socket and not yet given away.
+    /// Start of the bytes in `buffer` that were read from the socket and not handed out.
     start: usize,
     end: usize,
-    /// A frame longer than the buffer, and how much of it is there.
+    /// A frame longer than the buffer, and the number of its bytes received.
     frame: Option<(InFrame, usize)>,
     spares: Arc<Spares>,
 }
@@ -225,7 +225,7 @@ fn poll_read(
     }
 }
 
-/// Small answers come several at a time; longer ones are read where they will stay.
+/// Small answers arrive several at a time; a longer answer is read into its final place.
 const BUFFER: usize = 64 * 1024;
 
 #[cfg(test)]

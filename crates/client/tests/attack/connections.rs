@@ -1,4 +1,4 @@
-//! Connections that are not what they should be, or never become it.
+//! Push connections with invalid start-ups, or whose start-up never ends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use client::{ConnectOptions, Path, RegionSettings, blocking};
 use crate::fixture::{Fixture, pushing};
 use crate::peer::{Honest, LEN, PATIENCE};
 
-/// Whether the server has closed it by now.
+/// Whether the server has closed the connection by now.
 fn is_closed(mut stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match stream.read(&mut [0; 64]) {
@@ -19,11 +19,11 @@ fn is_closed(mut stream: &TcpStream) -> bool {
     }
 }
 
-/// Connects `count` times and says `opening` each time.
+/// Connects `count` times and sends `opening` each time.
 fn connect(address: SocketAddr, count: usize, opening: &[u8]) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
-        // One that is closed again already has been answered.
+        // The server may have closed a connection already.
         let _ = stream.write_all(opening);
         stream
     };
@@ -39,7 +39,7 @@ fn until_closed(held: &[TcpStream], count: usize) {
     }
 }
 
-/// Sets a flag when it goes.
+/// Sets a flag when it is dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -48,7 +48,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A new client comes to push mode, over SMB until then.
+/// A new client gets into push mode, over SMB until then.
 fn comes_to_push(fixture: &Fixture) {
     fixture.file(LEN);
     let client = fixture.client();
@@ -65,7 +65,7 @@ fn comes_to_push(fixture: &Fixture) {
 }
 
 #[test]
-fn stray_bytes_instead_of_a_start_up_are_hung_up_on() {
+fn a_connection_with_an_invalid_start_up_is_closed() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
     let address = fixture.running.rdma_address().unwrap();
@@ -73,7 +73,7 @@ fn stray_bytes_instead_of_a_start_up_are_hung_up_on() {
     let openings: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"\x00\x00\x00\x40\xfeSMB\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00",
-        // A reply where a request is due; a revision nobody knows; more private data than may be.
+        // A reply instead of a request; an unknown revision; more private data than allowed.
         b"MPA ID Rep Frame\x40\x01\x00\x00",
         b"MPA ID Req Frame\x40\x7f\x00\x00",
         b"MPA ID Req Frame\x40\x01\xff\xff",
@@ -86,9 +86,9 @@ fn stray_bytes_instead_of_a_start_up_are_hung_up_on() {
     assert_eq!(fixture.running.status().push_connections, 1);
 }
 
-// The oldest make room: whoever dials in the middle of a flood is let in before any has timed out.
+// The oldest make room: a client that dials during a flood is admitted before any has timed out.
 #[test]
-fn half_open_start_ups_are_bounded_and_a_newcomer_is_pushed_while_they_come() {
+fn a_client_is_pushed_during_a_flood_of_half_open_start_ups() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
     let address = fixture.running.rdma_address().unwrap();
@@ -98,13 +98,13 @@ fn half_open_start_ups_are_bounded_and_a_newcomer_is_pushed_while_they_come() {
     honest.still_works();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Takes every place again that a time-out frees.
+        // Takes every place again that a timeout frees.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 drop(connect(address, max, b"MPA ID Req"));
             }
         });
-        // Ends the flood when this has failed, too.
+        // Ends the flood also if this test has failed.
         let _over = Over(&is_over);
         comes_to_push(&fixture);
     });

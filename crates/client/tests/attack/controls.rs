@@ -1,4 +1,4 @@
-//! Controls with lengths, names and rights that are not the caller's.
+//! Controls with invalid lengths, and with names and rights that the caller does not have.
 
 use smb::push::{Capabilities, Durability, PushConnectionId, Rights};
 use smb::{ControlCode, NtStatus};
@@ -65,7 +65,7 @@ fn ranges_of_a_commit_beyond_the_region_are_refused() {
 }
 
 #[test]
-fn inputs_that_promise_more_than_they_bring_are_refused() {
+fn controls_with_truncated_inputs_are_refused() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
     let evil = Opened::new(&fixture, "evil", ALL);
@@ -88,7 +88,7 @@ fn inputs_that_promise_more_than_they_bring_are_refused() {
 }
 
 #[test]
-fn a_push_connection_of_another_session_is_not_there() {
+fn a_push_connection_of_another_session_is_not_found() {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
     let victim = Opened::new(&fixture, "victim", ALL);
@@ -99,7 +99,7 @@ fn a_push_connection_of_another_session_is_not_there() {
     assert_eq!(foreign.err(), Some(NtStatus::INVALID_HANDLE));
     let invented = evil.map(PushConnectionId(u64::MAX), ALL, 0, PAGE);
     assert_eq!(invented.err(), Some(NtStatus::INVALID_HANDLE));
-    // Nor is its registration.
+    // The registration cannot be used either.
     let mapped = victim.map(victims.id, ALL, 0, PAGE).unwrap();
     assert_eq!(evil.unmap(&mapped), Err(NtStatus::NOT_FOUND));
     assert_eq!(evil.commit(&mapped, &[]), Err(NtStatus::NOT_FOUND));
@@ -120,7 +120,7 @@ fn a_commit_needs_the_right_to_flush() {
 }
 
 #[test]
-fn memory_that_forgets_commits_nothing_unless_the_operator_has_emulation_on() {
+fn volatile_memory_commits_only_if_the_operator_enabled_emulation() {
     let fixture = Fixture::start("/dev/shm", |config| config.shares[0].emulate_persistence = false);
     let evil = Opened::new(&fixture, "evil", ALL);
     let link = evil.dial();

@@ -1,5 +1,5 @@
-//! What a hostile peer may try against push mode, over real sockets: each attempt is answered as
-//! docs/push-mode.md and the RFCs say, changes no byte, and costs only the connection it was made
+//! Attacks of a hostile peer on push mode, over real sockets: each attempt is answered as
+//! docs/push-mode.md and the RFCs say, changes no byte, and ends only the connection it was made
 //! on, while an honest client goes on.
 
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
@@ -19,10 +19,10 @@ use smb::push::{PushToken, Rights};
 
 const ALL: Rights = Rights::READ.union(Rights::WRITE).union(Rights::FLUSH);
 
-/// Where the region of an attacker lies in its file.
+/// Place of the attacker's region in its file.
 const PAGE: u64 = 4096;
 
-/// Maps the second page of a file with `rights`, does something, and checks what it came to.
+/// Maps the second page of a file with `rights`, does `deed`, and checks the Terminate code.
 fn ends_with(expected: (u8, u8, u8), rights: Rights, deed: Deed) {
     let fixture = Fixture::start("/dev/shm", |_| {});
     let mut honest = Honest::at_work(&fixture);
@@ -68,7 +68,7 @@ fn a_token_is_good_once() {
 }
 
 #[test]
-fn a_token_is_good_for_its_lifetime() {
+fn a_token_is_refused_after_its_lifetime() {
     let lifetime = Duration::from_secs(2);
     let fixture = Fixture::start("/dev/shm", |config| config.push.token_lifetime = lifetime);
     let mut honest = Honest::at_work(&fixture);
@@ -107,7 +107,7 @@ fn a_tag_of_another_push_connection_is_refused() {
 }
 
 #[test]
-fn nothing_reaches_beyond_its_region_though_the_file_goes_on() {
+fn no_operation_reaches_beyond_its_region_into_the_rest_of_the_file() {
     ends_with((1, 1, 1), ALL, Deed::Write(4096 - 8));
     ends_with((1, 1, 1), ALL, Deed::Write(-8));
     ends_with((1, 1, 1), ALL, Deed::Write(i64::MAX));
@@ -118,7 +118,7 @@ fn nothing_reaches_beyond_its_region_though_the_file_goes_on() {
 }
 
 #[test]
-fn a_registration_is_good_for_its_rights_only() {
+fn a_registration_allows_only_its_rights() {
     ends_with((1, 1, 0), Rights::READ | Rights::FLUSH, Deed::Write(0));
     ends_with((0, 1, 2), Rights::READ | Rights::FLUSH, Deed::AtomicWrite(0));
     ends_with((0, 1, 2), Rights::WRITE | Rights::FLUSH, Deed::Read(0));
@@ -126,7 +126,7 @@ fn a_registration_is_good_for_its_rights_only() {
 }
 
 #[test]
-fn a_region_is_of_no_use_after_unmap() {
+fn an_unmapped_region_is_refused() {
     for (expected, deed) in
         [((1, 1, 0), Deed::Write(0)), ((0, 1, 0), Deed::Read(0)), ((0, 1, 0), Deed::Flush(0, 8))]
     {

@@ -1,4 +1,4 @@
-//! A peer that speaks push mode by hand, and an honest one beside it.
+//! A peer whose push messages are written by hand, and an honest client beside it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::fixture::{Fixture, bytes_at, pushing, pushing_with};
 /// Length of every file here.
 pub(crate) const LEN: u64 = 64 * 1024;
 
-/// Somebody who does nothing wrong and must not notice anything.
+/// A client that does nothing wrong and must not be disturbed.
 pub(crate) struct Honest {
     region: Region,
     path: PathBuf,
@@ -39,8 +39,8 @@ impl Honest {
         honest
     }
 
-    /// Writes, commits and reads by one-sided access, still on the first push connection or one
-    /// like it.
+    /// Writes, commits and reads by one-sided access, still on the first push connection or on an
+    /// equal one.
     pub(crate) fn still_works(&mut self) {
         self.rounds += 1;
         let page = [self.rounds; 4096];
@@ -53,7 +53,7 @@ impl Honest {
     }
 }
 
-/// An open of its own session, granted push mode.
+/// An open of its own session, which was granted push mode.
 pub(crate) struct Opened<'a> {
     fixture: &'a Fixture,
     client: Client,
@@ -136,7 +136,7 @@ impl<'a> Opened<'a> {
         self.control(ControlCode::COMMIT_REMOTE_REGION, &input, 64).map(drop)
     }
 
-    /// What happened on the push connection has not reached the SMB connection.
+    /// Checks that the end of the push connection did not affect the SMB connection.
     pub(crate) fn has_not_noticed(&self) {
         self.fixture.runtime.block_on(self.client.echo()).unwrap();
     }
@@ -149,7 +149,7 @@ pub(crate) fn hello(token: &PushToken) -> Vec<u8> {
     private_data
 }
 
-/// A push connection driven by hand.
+/// A push connection with hand-written messages.
 pub(crate) struct Link {
     engine: Box<dyn Engine>,
     qp: QpId,
@@ -163,7 +163,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Dials; the server's reason if it rejects.
+    /// Dials; returns the server's reason if it rejects.
     pub(crate) fn dial(address: SocketAddr, private_data: &[u8]) -> Result<Self, NtStatus> {
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
         let mut engine = SoftProvider.open_engine(config).unwrap();
@@ -186,7 +186,7 @@ impl Link {
         }
     }
 
-    /// Does something and says how the server ended the connection for it.
+    /// Does `deed` and returns the Terminate code with which the server ended the connection.
     pub(crate) fn ended_by(mut self, deed: Deed, mapped: &MapResponse) -> (u8, u8, u8) {
         let first = mapped.descriptors[0];
         let rkey = Rkey(first.token.0);
@@ -224,7 +224,7 @@ impl Link {
     }
 }
 
-/// One operation, at an offset from the region's beginning.
+/// One operation, at an offset from the beginning of the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deed {
     Write(i64),
@@ -249,5 +249,5 @@ fn until<T>(engine: &mut dyn Engine, mut pick: impl FnMut(Event) -> Option<T>) -
     }
 }
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

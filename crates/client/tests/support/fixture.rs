@@ -1,8 +1,8 @@
 //! A server with one share in this process, and clients of it.
 //!
-//! They meet over provider `soft` and loopback, unless the environment says otherwise:
+//! They connect over provider `soft` and loopback, unless the environment says otherwise:
 //! `LANDFAST_RDMA_PROVIDER=verbs LANDFAST_RDMA_ADDR=ADDRESS` is what `cargo xtask guest verbs` sets,
-//! and `LANDFAST_RDMA_SERVER=soft` where the server's provider is to be another.
+//! and `LANDFAST_RDMA_SERVER=soft` if the server's provider is another.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -22,7 +22,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A server whose share lies in `parent`, emulating persistence where there is none.
+    /// A server whose share lies in `parent`; volatile memory emulates persistence.
     pub(crate) fn start(parent: &str, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let share = tempfile::tempdir_in(parent).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -59,12 +59,12 @@ impl Fixture {
     }
 }
 
-/// The provider under test: the client's.
+/// The provider under test, which the client uses.
 pub(crate) fn provider() -> ProviderChoice {
     named("LANDFAST_RDMA_PROVIDER").unwrap_or(ProviderChoice::Soft)
 }
 
-/// The server's, the same unless another is named.
+/// The server's provider, the same unless the environment names another.
 pub(crate) fn server_provider() -> ProviderChoice {
     named("LANDFAST_RDMA_SERVER").unwrap_or_else(provider)
 }

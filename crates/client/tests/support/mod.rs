@@ -1,16 +1,16 @@
-//! What the tests against different servers have in common.
+//! Code that the tests against different servers share.
 
 use client::{Client, ConnectOptions, OpenOptions, Protection};
 use smb::NtStatus;
 use smb::create::LeaseState;
 use smb::crypto::{Cipher, SigningAlgorithm};
 
-/// Bytes in which every misplaced piece shows.
+/// Bytes in which every misplaced piece is detected.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at / 7 + at / 4096) % 251).unwrap()).collect()
 }
 
-/// Everything a client does with a file, once.
+/// Runs every operation of a client on a file once.
 pub(crate) async fn exercise(client: &Client) {
     client.echo().await.unwrap();
     client.create_directory("dir").await.unwrap();
@@ -38,7 +38,7 @@ pub(crate) async fn exercise(client: &Client) {
     );
 }
 
-/// Everything with each cipher and with each signing algorithm of 3.1.1.
+/// Runs every operation with each cipher and with each signing algorithm of 3.1.1.
 pub(crate) async fn exercise_every_algorithm(connect: impl AsyncFn(&ConnectOptions) -> Client) {
     for cipher in Cipher::PREFERENCE {
         let encryption = Protection::Required;
@@ -57,7 +57,7 @@ pub(crate) async fn exercise_every_algorithm(connect: impl AsyncFn(&ConnectOptio
     }
 }
 
-/// The second client opens what the first holds a lease of, and gets it after the break.
+/// The second client opens the file whose lease the first holds, and gets it after the break.
 pub(crate) async fn break_a_lease(first: Client, second: Client) {
     let options = OpenOptions::create().with_full_lease();
     let mut holder = first.open("leased", &options).await.unwrap();

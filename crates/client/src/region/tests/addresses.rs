@@ -1,4 +1,4 @@
-//! Servers that name several addresses, of which some lead nowhere.
+//! Servers that name several addresses, some of which do not answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
@@ -8,10 +8,10 @@ use rdma::ConnectFailure;
 use super::super::drive::share_of;
 use super::*;
 
-/// An address where nobody listens, and whose port no other test is given.
+/// An address without a listener, whose port no other test gets.
 const DESERTED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// An address where somebody hangs up on everybody.
+/// An address whose listener closes every connection.
 fn stranger() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -20,7 +20,7 @@ fn stranger() -> SocketAddr {
 }
 
 #[test]
-fn an_address_where_nobody_answers_leads_to_the_next() {
+fn a_region_dials_the_next_address_if_one_does_not_answer() {
     let peer = Peer::start();
     peer.addresses.lock().unwrap().splice(0..0, [DESERTED, stranger(), DESERTED]);
     let mut region = peer.region();
@@ -31,7 +31,7 @@ fn an_address_where_nobody_answers_leads_to_the_next() {
 }
 
 #[test]
-fn where_no_address_answers_the_region_says_what_the_last_one_came_to() {
+fn a_region_without_a_reachable_address_reports_the_last_failure() {
     let peer = Peer::start();
     *peer.addresses.lock().unwrap() = vec![stranger(), DESERTED];
     let mut region = peer.region();
@@ -43,7 +43,7 @@ fn where_no_address_answers_the_region_says_what_the_last_one_came_to() {
 }
 
 #[test]
-fn a_server_without_an_address_is_served_over_smb() {
+fn a_region_of_a_server_without_addresses_works_over_smb() {
     let peer = Peer::start();
     peer.addresses.lock().unwrap().clear();
     let region = peer.region();
@@ -51,7 +51,7 @@ fn a_server_without_an_address_is_served_over_smb() {
 }
 
 #[test]
-fn a_silent_address_leaves_the_others_their_time() {
+fn a_silent_address_leaves_time_for_the_others() {
     let all = Duration::from_secs(10);
     assert_eq!(share_of(all, 1), all);
     let first = share_of(all, 4);

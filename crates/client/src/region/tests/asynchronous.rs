@@ -25,7 +25,7 @@ async fn async_tasks_share_a_region() {
 }
 
 #[tokio::test]
-async fn what_the_blocking_form_can_the_async_form_can() {
+async fn the_async_form_has_every_operation_of_the_blocking_form() {
     let peer = Peer::with_region(4096..4096 + (3 << 20));
     let region = peer.region().into_async();
     assert_eq!(region.len(), 3 << 20);
@@ -44,7 +44,7 @@ async fn what_the_blocking_form_can_the_async_form_can() {
 }
 
 #[tokio::test]
-async fn an_answer_goes_to_its_own_request_though_others_were_submitted_before() {
+async fn an_answer_goes_to_its_own_request_behind_submitted_ones() {
     let peer = Peer::start();
     let mut region = peer.region();
     assert!(is_push(&region), "{}", region.path());
@@ -58,11 +58,11 @@ async fn an_answer_goes_to_its_own_request_though_others_were_submitted_before()
 }
 
 #[tokio::test]
-async fn a_recalled_region_that_nobody_uses_is_given_back_at_once() {
+async fn an_idle_recalled_region_is_returned_at_once() {
     let peer = Peer::start();
     let region = peer.region().into_async();
     region.write(0, vec![9; 64]).await.unwrap();
-    // Time enough for the region's thread to find nothing to do and fall asleep.
+    // Time enough for the region's thread to become idle and sleep.
     (0..1000).for_each(|_| std::thread::yield_now());
     peer.recall();
     let recalled = Path::Smb { reason: FallbackReason::Recalled };

@@ -1,9 +1,10 @@
 //! The push path under power failure: region, wire, engine and medium, crashed at every store.
 //!
-//! The server's medium is pmem's recorder, so every store, write-back, fence and flush that pushed
-//! writes and commits cause is on its tape; the client notes on the same tape when a commit came
-//! back. Then the power fails at each position, in many legal ways. A second stream is recalled now
-//! and then, mapped again, and loses its lease to another client who writes where it has.
+//! The server's medium is pmem's recorder, so its tape holds every store, write-back, fence and
+//! flush that pushed writes and commits cause; the client notes on the same tape when a commit was
+//! acknowledged. Then the power fails at each position, in many legal ways. A second stream is
+//! recalled at times, mapped again, and loses its lease to another client that writes to the same
+//! places.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::peer::Peer;
 use crate::region::Region;
 use crate::region::planted::Planted;
 
-/// Bytes of one record; the last of a page, so that records straddle lines and sectors.
+/// Bytes of one record; the last record of a page is shorter, so records straddle lines and
+/// sectors.
 const RECORD: usize = 328;
 const SLOTS: usize = 24;
 const WRITES: u64 = 220;
@@ -23,7 +25,7 @@ const WRITES: u64 = 220;
 const START: usize = 4096;
 const LEN: usize = 16_384;
 
-/// One acknowledged commit: in which slot, and which write.
+/// One acknowledged commit: its slot and its write.
 #[derive(Clone, Copy, Debug)]
 struct Committed {
     slot: usize,
@@ -31,7 +33,7 @@ struct Committed {
 }
 
 fn slot_of(number: u64) -> usize {
-    // A stride coprime to the slots: neighbours in time are not neighbours in place.
+    // A stride coprime to the number of slots: successive writes do not lie next to each other.
     usize::try_from(number * 7).unwrap() % SLOTS
 }
 
@@ -43,7 +45,7 @@ fn record_of(number: u64) -> Vec<u8> {
     word_of(number).repeat(RECORD / 8)
 }
 
-/// Streams commits, eight outstanding, some by a write and a later commit of their own.
+/// Streams commits, eight outstanding; some are a write and a later separate commit.
 fn stream(recorder: &Recorder, region: &mut Region) -> AckLog<Committed> {
     let mut acks = AckLog::new();
     let mut outstanding = VecDeque::new();
@@ -71,8 +73,8 @@ fn stream(recorder: &Recorder, region: &mut Region) -> AckLog<Committed> {
     acks
 }
 
-/// The same slots, one commit at a time, by a client whose region comes and goes. What it writes
-/// over SMB waits in a page cache that no one-sided commit reaches.
+/// Writes the same slots, one commit at a time, while the region is mapped and unmapped. Bytes
+/// written over SMB stay in a page cache that no one-sided commit reaches.
 fn stream_through_changes(recorder: &Recorder, peer: &Arc<Peer>) -> AckLog<Committed> {
     *peer.cache.lock().unwrap() = Some(Vec::new());
     let mut region = peer.region();
@@ -91,12 +93,12 @@ fn stream_through_changes(recorder: &Recorder, peer: &Arc<Peer>) -> AckLog<Commi
             }
             14 if newer <= WRITES => {
                 region.write(offset, &record_of(number)).unwrap();
-                // Its answer says that the bytes are in the file.
+                // The answer shows that the bytes are in the file.
                 region.read(0, &mut [0]).unwrap();
                 peer.take_the_lease();
                 peer.another_writes(offset, &record_of(newer));
                 acks.note(recorder.position(), Committed { slot, number: newer });
-                // Whether it notices or writes its own once more: the file is opened anew.
+                // The commit may fail or write again; either way the file is opened again.
                 let _ = region.commit(0, region.len());
                 region = peer.region();
                 continue;
@@ -108,7 +110,7 @@ fn stream_through_changes(recorder: &Recorder, peer: &Arc<Peer>) -> AckLog<Commi
     acks
 }
 
-/// Each word of a slot is that of its last acknowledged write or of a later one.
+/// Each word of a slot is of its last acknowledged write or of a later write.
 fn nothing_is_lost(state: &CrashState<'_, Committed>) -> Result<(), String> {
     let mut promised = [0; SLOTS];
     for (_, committed) in state.acknowledged {
@@ -165,7 +167,7 @@ fn no_crash_loses_a_commit_through_recalls_and_lost_leases() {
 }
 
 #[test]
-fn a_client_that_replays_without_lease_or_maps_unflushed_is_found_out() {
+fn a_client_that_replays_without_lease_or_maps_unflushed_is_detected() {
     for fault in [Planted::ReplaysWithoutLease, Planted::MapsUnflushed] {
         for recorder in [Recorder::pmem(LEN), Recorder::storage(LEN)] {
             let found = fault.during(|| crash_through_changes(recorder));
@@ -175,14 +177,14 @@ fn a_client_that_replays_without_lease_or_maps_unflushed_is_found_out() {
 }
 
 #[test]
-fn no_crash_of_persistent_memory_loses_what_a_commit_acknowledged() {
+fn no_crash_of_persistent_memory_loses_acknowledged_bytes() {
     let states = crash_everywhere(Recorder::pmem(LEN), 256).unwrap();
     assert!(states >= 100_000, "only {states} states were tried");
 }
 
 #[test]
-fn no_crash_of_storage_loses_what_a_commit_acknowledged() {
-    // How many commits share a flush, and so how many states there are, depends on the load.
+fn no_crash_of_storage_loses_acknowledged_bytes() {
+    // The load decides how many commits share a flush, and so how many states there are.
     let mut states = 0;
     for _ in 0..8 {
         states += crash_everywhere(Recorder::storage(LEN), 1024).unwrap();
@@ -194,7 +196,7 @@ fn no_crash_of_storage_loses_what_a_commit_acknowledged() {
 }
 
 #[test]
-fn a_server_that_forgets_to_drain_or_to_flush_is_found_out() {
+fn a_server_that_forgets_to_drain_or_flush_is_detected() {
     for sabotage in [Sabotage::SkipDrain, Sabotage::SkipFlush, Sabotage::FlushBeganEarlier] {
         let found = crash_everywhere(Recorder::sabotaged(LEN, sabotage), 32);
         assert!(found.is_err(), "{sabotage:?} went unnoticed");

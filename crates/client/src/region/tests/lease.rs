@@ -1,4 +1,4 @@
-//! What becomes of uncommitted bytes when the lease goes, and of bytes written beside a mapping.
+//! Uncommitted bytes at the loss of the lease, and bytes written over SMB beside a mapping.
 #![expect(clippy::single_range_in_vec_init, reason = "a list of one range is what is meant")]
 
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use super::is_push;
 use super::peer::{Ask, Peer};
 use crate::region::{Region, RegionError};
 
-/// Waits until what was written is in the file.
+/// Waits until the written bytes are in the file.
 fn until_placed(region: &mut Region) {
     region.read(0, &mut [0]).unwrap();
 }
@@ -30,13 +30,13 @@ fn uncommitted_bytes_are_not_written_over_those_of_the_next_holder() {
 }
 
 #[test]
-fn operations_without_an_answer_end_when_the_lease_is_gone() {
+fn unanswered_operations_end_when_the_lease_is_lost() {
     let peer = Peer::start();
     let mut region = peer.region();
     until_placed(&mut region);
     peer.take_the_lease();
     peer.ask(Ask::FallSilent);
-    // Posted before the owner has heard of it.
+    // The operations are posted before the owner learns of the recall.
     region.recall.grant(region.channel.as_ref().unwrap().waker());
     region.submit_write_commit(8, &[1; 8]).unwrap();
     region.submit_read(0, 8).unwrap();
@@ -47,7 +47,7 @@ fn operations_without_an_answer_end_when_the_lease_is_gone() {
 }
 
 #[test]
-fn a_region_whose_every_byte_is_committed_outlives_its_lease() {
+fn a_fully_committed_region_outlives_its_lease() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write_commit(0, &[1; 8]).unwrap();
@@ -60,7 +60,7 @@ fn a_region_whose_every_byte_is_committed_outlives_its_lease() {
 }
 
 #[test]
-fn a_replay_ends_where_the_lease_does() {
+fn a_replay_ends_when_the_lease_ends() {
     let peer = Peer::start();
     let mut region = peer.region();
     for slot in 0..4 {
@@ -73,7 +73,7 @@ fn a_replay_ends_where_the_lease_does() {
 }
 
 #[test]
-fn the_lost_bytes_are_told_to_async_callers_too() {
+fn lost_ranges_are_reported_to_async_callers() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write(40, &[1; 2]).unwrap();
@@ -86,7 +86,7 @@ fn the_lost_bytes_are_told_to_async_callers_too() {
 }
 
 #[test]
-fn a_commit_after_a_new_mapping_covers_what_went_over_smb() {
+fn a_commit_after_a_new_mapping_covers_bytes_written_over_smb() {
     let peer = Peer::start();
     let mut region = peer.region();
     *peer.cache.lock().unwrap() = Some(Vec::new());
@@ -100,7 +100,7 @@ fn a_commit_after_a_new_mapping_covers_what_went_over_smb() {
 }
 
 #[test]
-fn a_commit_does_not_succeed_when_the_flush_before_a_mapping_failed() {
+fn a_commit_fails_if_the_flush_before_its_mapping_failed() {
     let peer = Peer::start();
     let mut region = peer.region();
     peer.recall();
@@ -115,7 +115,7 @@ fn a_commit_does_not_succeed_when_the_flush_before_a_mapping_failed() {
 }
 
 #[test]
-fn what_is_flushed_is_not_flushed_again_for_a_mapping() {
+fn flushed_bytes_are_not_flushed_again_for_a_mapping() {
     let peer = Peer::start();
     let mut region = peer.region();
     peer.recall();

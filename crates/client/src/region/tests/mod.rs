@@ -42,7 +42,7 @@ fn submitted_operations_finish_in_order() {
     let mut out = [0; 4096];
     assert_eq!(region.finish(&mut out).unwrap().ticket, first);
     assert_eq!(region.finish(&mut out).unwrap().ticket, second);
-    // RFC 5040 §5.5: a later write may overtake the answer to a read, never an earlier one.
+    // RFC 5040 §5.5: a later write may overtake the answer to a read, an earlier write never does.
     assert!(out == [1; 4096] || out == [2; 4096], "the read saw the write before it");
     assert_eq!(region.finish(&mut out).unwrap().ticket, third);
     assert!(matches!(region.finish(&mut out), Err(RegionError::NothingOutstanding)));
@@ -81,7 +81,7 @@ fn a_lost_connection_loses_and_reorders_nothing() {
 }
 
 #[test]
-fn a_recalled_region_is_given_back_committed_and_mapped_again() {
+fn a_recalled_region_is_committed_returned_and_mapped_again() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write(0, &[9; 64]).unwrap();
@@ -98,7 +98,7 @@ fn a_recalled_region_is_given_back_committed_and_mapped_again() {
 }
 
 #[test]
-fn when_both_ways_fail_the_region_says_so_for_good() {
+fn a_region_whose_two_paths_failed_stays_broken() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write_commit(0, &[1; 8]).unwrap();
@@ -113,7 +113,7 @@ fn when_both_ways_fail_the_region_says_so_for_good() {
 }
 
 #[test]
-fn a_commit_does_not_vouch_for_a_write_that_failed_in_the_replay() {
+fn a_commit_fails_if_a_replayed_write_before_it_failed() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.submit_write_commit(0, &[1; 8]).unwrap();
@@ -123,7 +123,7 @@ fn a_commit_does_not_vouch_for_a_write_that_failed_in_the_replay() {
 }
 
 #[test]
-fn a_pointer_is_not_published_behind_a_commit_that_failed_in_the_replay() {
+fn a_replay_stores_no_pointer_behind_a_failed_commit() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.submit_write_commit(0, &[1; 8]).unwrap();
@@ -134,7 +134,7 @@ fn a_pointer_is_not_published_behind_a_commit_that_failed_in_the_replay() {
 }
 
 #[test]
-fn a_pointer_is_not_published_over_smb_behind_a_commit_that_failed() {
+fn smb_stores_no_pointer_behind_a_failed_commit() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.retire(FallbackReason::Silent).unwrap();
@@ -145,7 +145,7 @@ fn a_pointer_is_not_published_over_smb_behind_a_commit_that_failed() {
 }
 
 #[test]
-fn what_is_outstanding_when_both_ways_fail_ends_with_an_error() {
+fn outstanding_operations_end_with_an_error_when_both_paths_fail() {
     let peer = Peer::start();
     let mut region = peer.region();
     for _ in 0..3 {
@@ -160,7 +160,7 @@ fn what_is_outstanding_when_both_ways_fail_ends_with_an_error() {
 }
 
 #[test]
-fn a_region_the_control_task_gives_back_is_not_written_over_smb_before_it_is_gone() {
+fn writes_over_smb_wait_for_the_unmap_of_the_control_task() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write(0, &[1; 8]).unwrap();
@@ -182,7 +182,7 @@ fn ranges_and_sizes_beyond_the_region_are_refused() {
 }
 
 #[test]
-fn a_mapping_of_another_length_is_given_back_and_not_used() {
+fn a_mapping_of_another_length_is_unmapped_and_not_used() {
     let peer = Peer::start();
     peer.length_missing.store(8, Ordering::SeqCst);
     let region = peer.region();
@@ -191,7 +191,7 @@ fn a_mapping_of_another_length_is_given_back_and_not_used() {
 }
 
 #[test]
-fn verifies_that_are_answered_together_keep_their_hashes() {
+fn verifies_answered_together_keep_their_own_hashes() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write(0, b"123456789").unwrap();
@@ -199,7 +199,7 @@ fn verifies_that_are_answered_together_keep_their_hashes() {
     region.submit_verify(9, 32).unwrap();
     region.submit_commit(0, 9).unwrap();
     region.submit_verify(0, 9).unwrap();
-    // The engine takes the answers in; nobody looks at them before all are there.
+    // The engine receives the answers; the region takes none before all have arrived.
     for _ in 0..1000 {
         region.wait(Duration::ZERO);
         std::thread::yield_now();
@@ -237,12 +237,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[test]
-fn a_durable_write_is_not_undone_by_the_replay_of_an_older_one() {
+fn a_replay_of_an_older_write_does_not_undo_a_durable_one() {
     let peer = Peer::start();
     let mut region = peer.region();
     region.write(0, &[1; 4000]).unwrap();
     region.submit_write_commit(0, &[2]).unwrap();
-    // Its answer comes behind that of the commit, which is then acknowledged.
+    // The answer to this read comes behind that of the commit, which is then acknowledged.
     region.read(0, &mut [0]).unwrap();
     peer.ask(Ask::CutConnections);
     region.commit(0, 65536).unwrap();
@@ -252,7 +252,7 @@ fn a_durable_write_is_not_undone_by_the_replay_of_an_older_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn through_any_recalls_and_cuts_the_file_is_what_one_writer_wrote(
+    fn recalls_and_cuts_leave_the_file_as_one_writer_wrote_it(
         steps in prop::collection::vec(step(), 1..80),
     ) {
         let peer = Peer::start();

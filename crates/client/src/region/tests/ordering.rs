@@ -1,4 +1,5 @@
-//! What follows a commit, as a published pointer does, does not happen without it.
+//! An operation behind a commit, such as the store of a published pointer, does not happen without
+//! that commit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use crate::region::{Region, RegionError};
 
 const POINTER: u64 = u64::from_le_bytes(*b"pointer!");
 
-/// A region whose peer can do this much, over a push connection.
+/// A region whose peer has these capabilities, over a push connection.
 fn pushed(peer: &Arc<Peer>, capabilities: Capabilities) -> Region {
     *peer.capabilities.lock().unwrap() = capabilities;
     let region = peer.region();
@@ -25,7 +26,7 @@ fn all_are_over(region: &Region) -> bool {
 }
 
 #[test]
-fn a_store_waits_for_the_commits_before_it_where_the_peer_does_not_order_them() {
+fn a_store_waits_for_commits_that_the_peer_does_not_order() {
     for capabilities in [
         Capabilities::empty(),
         Capabilities::FLUSH | Capabilities::VERIFY,
@@ -47,7 +48,7 @@ fn a_store_waits_for_the_commits_before_it_where_the_peer_does_not_order_them() 
 }
 
 #[test]
-fn a_store_is_posted_right_behind_a_commit_where_the_peer_orders_them() {
+fn a_store_is_posted_behind_a_commit_that_the_peer_orders() {
     let peer = Peer::start();
     let mut region = pushed(&peer, Capabilities::all());
     assert!(region.orders_atomic_writes());
@@ -58,7 +59,7 @@ fn a_store_is_posted_right_behind_a_commit_where_the_peer_orders_them() {
 }
 
 #[test]
-fn a_pointer_is_not_published_behind_a_commit_that_failed_on_a_peer_without_flush() {
+fn a_peer_without_flush_stores_no_pointer_behind_a_failed_commit() {
     let peer = Peer::start();
     peer.ask(Ask::AnnounceNothing);
     let mut region = pushed(&peer, Capabilities::all());
@@ -71,14 +72,14 @@ fn a_pointer_is_not_published_behind_a_commit_that_failed_on_a_peer_without_flus
 }
 
 #[test]
-fn nothing_follows_a_commit_that_failed_while_the_region_was_given_back() {
+fn no_operation_follows_a_commit_that_failed_in_a_recall() {
     let peer = Peer::start();
     let mut region = peer.region_with(|settings| {
         settings.answer_timeout = Duration::from_millis(50);
     });
     peer.ask(Ask::FallSilent);
     region.submit_write_commit(0, &[1; 64]).unwrap();
-    // The first closes the replay of the writes, the second is the commit.
+    // The first flush ends the replay of the writes, the second is the commit.
     peer.failing_flush.store(2, Ordering::SeqCst);
     peer.recall();
     assert!(matches!(region.write(64, &[2; 8]), Err(RegionError::Broken)));
@@ -88,7 +89,7 @@ fn nothing_follows_a_commit_that_failed_while_the_region_was_given_back() {
 }
 
 #[test]
-fn an_operation_whose_failure_was_told_is_not_outstanding() {
+fn an_operation_with_a_reported_failure_is_not_outstanding() {
     let peer = Peer::start();
     let mut region = peer.region_with(|settings| {
         settings.answer_timeout = Duration::from_millis(50);
@@ -103,7 +104,7 @@ fn an_operation_whose_failure_was_told_is_not_outstanding() {
 }
 
 #[test]
-fn a_word_that_wraps_around_the_journal_is_replayed_in_one_request() {
+fn a_word_that_wraps_in_the_journal_is_replayed_in_one_request() {
     let peer = Peer::start();
     let mut region = peer.region_with(|settings| settings.journal_bytes = 4096);
     region.write_commit(0, &[1; 4092]).unwrap();

@@ -22,17 +22,17 @@ const FILE: u64 = 1 << 20;
 /// The part of the file that is mapped by default.
 const REGION: Range<u64> = 4096..4096 + 65536;
 
-/// Writes in order: where, and what.
+/// Writes in order: offset and bytes.
 type Cached = Vec<(u64, Vec<u8>)>;
 
-/// What the server's engine thread is asked.
+/// A request to the server's engine thread.
 pub(super) enum Ask {
     Register(Sender<BufferDescriptor>),
     Deregister(Sender<()>),
     CutConnections(Sender<()>),
-    /// From now on it hears and says nothing.
+    /// From now on the engine thread neither receives nor sends.
     FallSilent(Sender<()>),
-    /// The next connections are those of a peer without Flush, Verify and Atomic Write.
+    /// The next connections are of a peer without Flush, Verify and Atomic Write.
     AnnounceNothing(Sender<()>),
     Stop,
 }
@@ -44,7 +44,7 @@ pub(super) struct Peer {
     range: Range<u64>,
     asks: Sender<Ask>,
     waker: rdma::Waker,
-    /// Where it says that it waits; it does at the one it begins with.
+    /// The addresses that the server announces; at first only the address where it listens.
     pub(super) addresses: Mutex<Vec<SocketAddr>>,
     recall: Mutex<Option<Arc<Recall>>>,
     pub(super) smb_writes: AtomicU64,
@@ -52,15 +52,15 @@ pub(super) struct Peer {
     pub(super) smb_fails: AtomicBool,
     pub(super) smb_writes_fail: AtomicBool,
     pub(super) flushes_fail: AtomicBool,
-    /// From now on the lease is not the client's.
+    /// From now on the client does not hold the lease.
     pub(super) lease_gone: AtomicBool,
-    /// The lease goes with so many writes of a replay; 0 for never.
+    /// The lease ends after this many writes of a replay; 0 for never.
     pub(super) lease_goes_after: AtomicU64,
-    /// SMB2 WRITEs wait here for an SMB2 FLUSH, as in a page cache that commits do not reach.
+    /// SMB2 WRITEs stay here until an SMB2 FLUSH, as in a page cache that commits do not reach.
     pub(super) cache: Mutex<Option<Cached>>,
-    /// The so-manieth SMB2 FLUSH from now on fails, once; 0 for none.
+    /// The SMB2 FLUSH of this number, counted from now on, fails once; 0 for none.
     pub(super) failing_flush: AtomicU64,
-    /// What MAP says the connection can do.
+    /// The capabilities in the answer to MAP.
     pub(super) capabilities: Mutex<Capabilities>,
     /// How many bytes of the region MAP leaves out.
     pub(super) length_missing: AtomicU32,
@@ -147,14 +147,14 @@ impl Peer {
         self.recall.lock().unwrap().as_ref().unwrap().ask();
     }
 
-    /// The lease is given back in the client's name, and the region with it.
+    /// Returns the lease and the region in the client's name.
     pub(super) fn take_the_lease(&self) {
         self.recall();
         self.lease_gone.store(true, Ordering::SeqCst);
         self.ask(Ask::Deregister);
     }
 
-    /// What another client writes, and makes durable.
+    /// Writes as another client, and makes the bytes durable.
     pub(super) fn another_writes(&self, offset: u64, bytes: &[u8]) {
         let len = u64::try_from(bytes.len()).unwrap();
         self.file.place(self.range.start + offset, bytes).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::peer::{Ask, Peer};
 use crate::region::{FallbackReason, MAP_PAUSE_MIN, Path, Region};
 
-/// Far above the patience of these regions, far below that of whoever waits for the tests.
+/// Far longer than the timeouts of these regions, far shorter than the limit of a test run.
 const FOREVER: Duration = Duration::from_secs(60);
 
 const SILENT: Path = Path::Smb { reason: FallbackReason::Silent };
@@ -20,7 +20,7 @@ fn impatient(peer: &Arc<Peer>) -> Region {
     })
 }
 
-/// Does something with a region whose server has fallen silent; it must come to an end.
+/// Runs `deed` on a region whose server has fallen silent; `deed` must end.
 fn ends(peer: &Arc<Peer>, deed: impl FnOnce(&mut Region) + Send + 'static) {
     let mut region = impatient(peer);
     assert!(super::is_push(&region), "{}", region.path());
@@ -34,14 +34,14 @@ fn ends(peer: &Arc<Peer>, deed: impl FnOnce(&mut Region) + Send + 'static) {
 }
 
 #[test]
-fn a_commit_goes_on_over_smb() {
+fn a_commit_to_a_silent_server_continues_over_smb() {
     let peer = Peer::start();
     ends(&peer, |region| region.write_commit(0, &[1; 8]).unwrap());
     assert_eq!(peer.bytes(0, 8), [1; 8]);
 }
 
 #[test]
-fn an_owner_with_a_loop_of_its_own_hears_of_it_too() {
+fn an_owner_that_polls_by_itself_learns_of_a_silent_server() {
     let peer = Peer::start();
     ends(&peer, |region| {
         region.submit_write_commit(0, &[1; 8]).unwrap();
@@ -53,9 +53,9 @@ fn an_owner_with_a_loop_of_its_own_hears_of_it_too() {
 }
 
 #[test]
-fn writes_that_nobody_takes_do_not_wait_for_room_for_ever() {
+fn writes_to_a_silent_server_do_not_wait_for_room_for_ever() {
     let peer = Peer::start();
-    // More than both sockets hold: the queue is full before any answer is awaited.
+    // More bytes than both sockets hold: the queue is full before any answer is awaited.
     ends(&peer, |region| {
         for _ in 0..600 {
             region.write(0, &[2; 65536]).unwrap();
@@ -68,7 +68,7 @@ fn writes_that_nobody_takes_do_not_wait_for_room_for_ever() {
 }
 
 #[test]
-fn an_attempt_to_map_that_took_long_is_not_soon_repeated() {
+fn a_slow_attempt_to_map_is_not_repeated_soon() {
     let peer = Peer::start();
     peer.ask(Ask::FallSilent);
     let region = impatient(&peer);
@@ -78,7 +78,7 @@ fn an_attempt_to_map_that_took_long_is_not_soon_repeated() {
 }
 
 #[tokio::test]
-async fn an_async_caller_does_not_wait_for_ever() {
+async fn an_async_caller_does_not_wait_for_a_silent_server_for_ever() {
     let peer = Peer::start();
     let region = impatient(&peer).into_async();
     peer.ask(Ask::FallSilent);

@@ -8,8 +8,8 @@
 //!       \_______________________\___________________/ any error, close(): Ended
 //! ```
 //!
-//! Receive buffers are slots of one registered region; a slot is posted again as soon as its
-//! bytes are copied out, so the server's credits never wait for the receiving task.
+//! Receive buffers are slots of one registered region; a slot is posted again as soon as its bytes
+//! are copied out, so the server's credits never wait for the receiving task.
 //!
 //! Spec: MS-SMBD §3.1.5.7, §3.1.5.8; MS-SMB2 §2.1 (no length prefix here).
 
@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{DirectConfig, Pool, Shared};
 use crate::error::ConnectionError;
 
-/// Whom to tell that the connection is up.
+/// Reports to the caller that the connection is established.
 type Established = oneshot::Sender<Result<Arc<Pool>, ConnectionError>>;
 
 pub(super) struct Driver {
@@ -107,7 +107,7 @@ impl Driver {
         if let Some(established) = self.established.take() {
             let _ = established.send(Err(error));
         }
-        // A full channel ends by being dropped.
+        // With a full channel, dropping the channel ends the receiver.
         let _ = self.frames.try_send(Err(error));
         self.engine.disconnect(self.qp);
         let deadline = Instant::now() + LINGER;
@@ -123,7 +123,8 @@ impl Driver {
 
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), ConnectionError> {
         self.engine.poll(events);
-        // A queue pair that is gone flushes and refuses work before its end is told, which says why.
+        // A queue pair that is gone flushes and refuses work before the event that carries the
+        // reason.
         let end = events.iter().find_map(|event| match event {
             Event::Disconnected { reason, .. } => Some(ConnectionError::RdmaLost(*reason)),
             _ => None,
@@ -194,7 +195,8 @@ impl Driver {
                 let message = &self.incoming[..as_usize(completion.len)];
                 if let Some(frame) = connection.handle_receive(now, message)? {
                     let frame = Ok(frame.to_vec());
-                    // The receiving task is gone, or the server sends what nobody asked for.
+                    // The receiving task is gone, or the server sends frames that no request asked
+                    // for.
                     self.frames.try_send(frame).map_err(|_| ConnectionError::Closed)?;
                 }
             }
@@ -209,7 +211,7 @@ impl Driver {
     fn come_up(&mut self, agreement: Agreement, now: Instant) -> Result<(), ConnectionError> {
         let io_size_max = agreement.read_write_size_max;
         let mut connection = Box::new(Connection::new(agreement, now));
-        // All but the one that has just been emptied.
+        // All receives but the one that has just been emptied.
         connection.receives_posted(self.config.limits.receive_credit_max - 1);
         self.state = State::Up(connection);
         let medium = pmem::anonymous(u64::from(self.config.pool_len))?;
@@ -220,7 +222,7 @@ impl Driver {
         self.pool = Some(Arc::clone(&pool));
         match self.established.take().map(|established| established.send(Ok(pool))) {
             Some(Ok(())) => Ok(()),
-            // Whoever dialled has stopped waiting.
+            // The caller of `connect` has stopped waiting.
             _ => Err(ConnectionError::Closed),
         }
     }
@@ -278,7 +280,7 @@ impl Driver {
             let operation = Operation::Send { payload, invalidate: None, solicited: false };
             match self.engine.post_send(self.qp, WorkRequest::signaled(SEND, operation)) {
                 Ok(()) => {}
-                // Its completions will bring us back.
+                // The completions of the queue continue this.
                 Err(PostError::QueueFull) => {
                     self.unsent = Some(len);
                     return Ok(());
@@ -305,7 +307,7 @@ fn as_usize(len: u32) -> usize {
     usize::try_from(len).expect("u32 fits usize")
 }
 
-/// What all sends are called: nobody waits for a single one.
+/// The id of all sends: no caller waits for a single one.
 const SEND: u64 = u64::MAX;
-/// How long a closing connection may take to say so.
+/// How long a closing connection may take to send its last bytes.
 const LINGER: Duration = Duration::from_millis(500);

@@ -6,8 +6,8 @@
 //!   Pool: one region, cut into slots; the server reads and writes it by RDMA
 //! ```
 //!
-//! The engine belongs to one thread; nothing else touches it. Frames wait in a queue bounded by
-//! the credits of SMB, and the server's by [`FRAMES_MAX`].
+//! The engine belongs to one thread. The credits of SMB bound the queue of frames to send, and
+//! [`FRAMES_MAX`] bounds the server's frames.
 //!
 //! Spec: MS-SMBD §3.1.5.7; MS-SMB2 §3.2.4.6, §3.2.4.7.
 
@@ -63,14 +63,14 @@ pub async fn connect(
         .name("landfast-direct".to_owned())
         .spawn(move || driver.run())
         .map_err(ConnectionError::from)?;
-    // Whoever stops waiting here drops the sender, which ends the thread.
+    // A caller that stops waiting here drops the sender, which ends the thread.
     let sender = Sender(shared);
     let pool = established.await.unwrap_or(Err(ConnectionError::Closed))?;
     let receiver = Box::new(Receiver(receiver));
     Ok(Transport { sender: Box::new(sender), receiver, pool: Some(pool) })
 }
 
-/// What the engine thread and the senders share.
+/// State that the engine thread and the senders share.
 #[derive(Debug)]
 struct Shared {
     commands: Mutex<Commands>,
@@ -135,8 +135,8 @@ impl FrameReceiver for Receiver {
     }
 }
 
-/// Frames that may wait for the receiving task. A server only answers what is open and breaks
-/// leases; one that sends more loses its connection.
+/// Frames that may wait for the receiving task. A server only answers open requests and breaks
+/// leases; a server that sends more loses its connection.
 const FRAMES_MAX: usize = 1024;
 
 #[cfg(test)]

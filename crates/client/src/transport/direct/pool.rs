@@ -5,13 +5,13 @@
 //!   a request:    takes as many as its data needs, names each by a descriptor
 //! ```
 //!
-//! The region is registered once, so that no request waits for a registration. The server could
-//! reach all of it while the connection lasts: it holds nothing but data that goes to or comes
-//! from that same server.
+//! The region is registered once, so that no request waits for a registration. The server can reach
+//! all of it while the connection lasts: the region holds only data that goes to or comes from that
+//! server.
 //!
-//! Slots come back only when the request they were lent to was answered. If its caller gives up
-//! first, nobody can say when the server stops using them: they stay away until the connection
-//! ends.
+//! Slots are free again only when the request that borrowed them was answered. If the caller gives
+//! up first, it is unknown when the server stops using the slots: they stay unused until the
+//! connection ends.
 //!
 //! Spec: MS-SMB2 §3.2.4.6 (channel), MS-SMBD §2.2.3.1.
 
@@ -35,7 +35,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// All of `region`, which is all of `medium`. `io_size_max`: what the server moves at once.
+    /// A pool of all of `region`, which covers all of `medium`. `io_size_max`: the most that the
+    /// server moves per request.
     pub(super) fn new(medium: Arc<dyn Medium>, region: MemoryRegion, io_size_max: u32) -> Self {
         let count = u32::try_from(region.len / u64::from(SLOT_LEN)).unwrap_or(u32::MAX);
         let free = Semaphore::new(usize::try_from(count).expect("u32 fits usize"));
@@ -49,8 +50,8 @@ impl Pool {
         self.io_size_max
     }
 
-    /// Whether the server moves enough at once to be lent memory. One that moves nothing (0)
-    /// gets its data in messages.
+    /// Whether the server moves enough per request to be lent memory. A server that moves nothing
+    /// (0) gets its data in messages.
     pub fn is_of_use(&self) -> bool {
         self.io_size_max >= RDMA_LEN_MIN
     }
@@ -66,8 +67,8 @@ impl Pool {
         Ok(self.hand_out(count, len))
     }
 
-    /// Room for `len` bytes if there is some at once. Whoever holds slots already must not wait
-    /// for more: others may wait for those.
+    /// Room for `len` bytes if it is free at once. A caller that holds slots must not wait for
+    /// more: others may wait for those.
     pub fn try_take(self: &Arc<Self>, len: u32) -> Option<Slots> {
         let count = self.count(len);
         self.free.try_acquire_many(count).ok()?.forget();
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_moves_nothing_or_little_is_lent_no_memory() {
+    fn a_server_that_moves_little_per_request_is_lent_no_memory() {
         assert!(!pool(0).is_of_use());
         assert!(!pool(RDMA_LEN_MIN - 1).is_of_use());
         assert!(pool(RDMA_LEN_MIN).is_of_use());

@@ -1,4 +1,4 @@
-//! Our end against a server made of `rdma` and `smbdirect` alone: frames and memory.
+//! The client's end against a server made of `rdma` and `smbdirect` alone: frames and memory.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use smbdirect::{Acceptor, Config, Connection, Descriptors, NegotiateResponse};
 
 use super::*;
 
-/// Echoes frames. A frame that begins with `W` names memory to be filled by RDMA Write, one that
-/// begins with `R` memory to be read, whose bytes are then echoed. One that begins with `E` is the
-/// last.
+/// Echoes frames. A frame that begins with `W` names memory for an RDMA Write, a frame that begins
+/// with `R` names memory for an RDMA Read, whose bytes are then echoed. A frame that begins with
+/// `E` is the last.
 struct Peer {
     engine: Box<dyn Engine>,
     address: SocketAddr,
@@ -89,7 +89,7 @@ impl Serving {
     fn send(&self, engine: &mut dyn Engine, bytes: &[u8]) {
         let payload = Payload::Inline(bytes);
         let operation = Operation::Send { payload, invalidate: None, solicited: false };
-        // The client may hang up at any moment; the event that says so ends the peer.
+        // The client may close at any moment; the event of the close ends the peer.
         let _ = engine.post_send(self.qp, WorkRequest::unsignaled(0, operation));
     }
 
@@ -199,7 +199,7 @@ async fn frames_of_every_size_come_back_whole() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_ends_says_so() {
+async fn the_end_of_a_connection_by_the_server_is_reported() {
     let (mut transport, _serving) = connected().await;
     assert_eq!(exchange(&mut transport, b"E").await, b"E");
     let end = std::future::poll_fn(|cx| transport.receiver.poll_receive(cx, 1 << 20)).await;
@@ -227,7 +227,7 @@ async fn lent_memory_is_written_and_read_by_the_server() {
 }
 
 #[tokio::test]
-async fn slots_are_lent_once_and_only_answered_requests_give_them_back() {
+async fn only_an_answered_request_frees_its_slots() {
     let (transport, serving) = connected().await;
     let pool = Arc::clone(transport.pool.as_ref().unwrap());
     let most = pool.io_size_max();
@@ -235,7 +235,7 @@ async fn slots_are_lent_once_and_only_answered_requests_give_them_back() {
     assert!(!lent.is_empty() && pool.try_take(1).is_none());
     lent.pop().unwrap().give_back();
     let again = pool.try_take(most).unwrap();
-    // Given up before its answer: gone for good.
+    // Given up before its answer: the slots stay lost.
     drop(again);
     assert!(pool.try_take(1).is_none());
     drop(transport);
@@ -243,7 +243,7 @@ async fn slots_are_lent_once_and_only_answered_requests_give_them_back() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_and_not_a_wait() {
+async fn a_dial_without_a_listener_fails_at_once() {
     let provider = SoftProvider;
     let peer = Peer::listen(&provider);
     let address = peer.address;
