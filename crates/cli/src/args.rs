@@ -332,7 +332,7 @@ pub(crate) enum Protected {
 }
 
 impl Protected {
-    /// What the client is told.
+    /// The options of the client.
     pub(crate) fn options(self) -> ConnectOptions {
         let (signing, encryption) = match self {
             Self::Plain => (Protection::IfRequired, Protection::IfRequired),
@@ -381,7 +381,7 @@ pub(crate) enum Poll {
 }
 
 impl Poll {
-    /// The engine's word for it.
+    /// The policy of the engine.
     pub(crate) fn policy(self) -> PollPolicy {
         match self {
             Self::Adaptive => PollPolicy::Adaptive,
@@ -437,7 +437,7 @@ pub(crate) struct Man {
     pub(crate) directory: PathBuf,
 }
 
-// The control arm of comparisons of polling.
+// The control arm of comparisons of polling policies.
 const FIXED_US: u32 = 50;
 
 const LONG_ABOUT: &str = "\

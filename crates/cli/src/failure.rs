@@ -1,4 +1,4 @@
-//! Why a command failed, said so that a person knows what to do next.
+//! The failures of commands, worded so that a person knows what to do next.
 
 use std::io;
 use std::path::PathBuf;
@@ -40,34 +40,34 @@ pub(crate) enum Failure {
     /// The server could not start.
     #[error("the server did not start: {0}")]
     Start(#[from] server::StartError),
-    /// Users and shares stay as they were.
+    /// Users and shares stay unchanged.
     #[error(transparent)]
     Reload(#[from] server::ReloadError),
     /// A directory cannot be used as a share.
     #[error(transparent)]
     Share(#[from] server::share::ShareOpenError),
-    /// Streams were not swept out.
+    /// The streams were not swept.
     #[error("nothing was removed: {0}")]
     Sweep(#[from] server::share::SweepError),
-    /// No server to ask.
+    /// No server answers on a control socket.
     #[error("no server has a control socket in {}", list(.0))]
     ControlNobody(Vec<PathBuf>),
-    /// There may be one, of somebody else.
+    /// A server of another user may be running.
     #[error("{} may not be looked into by this user", .0.display())]
     ControlForbidden(PathBuf),
-    /// Several servers to ask.
+    /// Several servers could answer.
     #[error("several servers run here: {}", list(.0))]
     ControlAmbiguous(Vec<PathBuf>),
-    /// The answer on the control socket.
+    /// The answer on the control socket is invalid.
     #[error("the server at {}: {why}", path.display())]
     ControlAnswer { path: PathBuf, why: String },
-    /// Something of a server could not be used.
+    /// A file on a server could not be used.
     #[error("{action} {url}: {}", words::of(source))]
     RemoteFile { action: &'static str, url: String, source: Box<ClientError> },
     /// The remote end, or the way to it, failed.
     #[error("{}", words::of(.0))]
     Remote(#[from] ClientError),
-    /// A file is there and not fit for what is wanted.
+    /// A file exists and cannot be used for this command.
     #[error("{action} {what}: {why}")]
     Unfit { action: &'static str, what: String, why: &'static str },
     /// A file was written to while it was copied.
@@ -76,24 +76,24 @@ pub(crate) enum Failure {
     /// A signal ended the command.
     #[error("stopped by a signal before it was done: nothing was replaced")]
     Stopped(Stop),
-    /// A signal asked for the end.
+    /// A signal asked the command to end.
     #[error("stopped by a signal before it was done")]
     Asked(Stop),
-    /// A region failed.
+    /// An operation on a region failed.
     #[error(transparent)]
     Region(#[from] client::RegionError),
     /// Push mode was asked for and is not in force.
     #[error("not in push mode: {0}")]
     NotPush(String),
-    /// Commits were to be measured where there are none.
+    /// The benchmark was to measure commits on memory that has none.
     #[error(
         "the file lies in memory that a power failure erases (tmpfs): its server refuses commits"
     )]
     NotDurable,
-    /// The user to serve as cannot be had.
+    /// The server cannot run as the named user.
     #[error("run_as: {0}")]
     RunAs(&'static str),
-    /// Standard output was not taken.
+    /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
     /// A system call failed.
@@ -102,13 +102,13 @@ pub(crate) enum Failure {
     /// A child process did not do its part.
     #[error("{process} {what}")]
     Child { process: &'static str, what: String },
-    /// A file does not hold what was acknowledged as durable.
+    /// A file lost bytes that were acknowledged as durable.
     #[error("LOST: {0}")]
     Lost(String),
 }
 
 impl Failure {
-    /// What the person at the terminal may try.
+    /// A hint for the person at the terminal.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::LocalFile { source, .. } => hint_of_file(source),
@@ -150,7 +150,7 @@ impl Failure {
         }
     }
 
-    /// What a shell is told.
+    /// The exit status.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Stopped(stop) | Self::Asked(stop) => stop.exit_status(),
@@ -159,12 +159,12 @@ impl Failure {
         }
     }
 
-    /// Whether nobody is to be told: who reads has enough.
+    /// Whether no message is printed, because the reader of the output has gone.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// Names what an error of the client is about, where nothing else does.
+    /// Adds the file or share to an error of the client that names none.
     pub(crate) fn about(self, action: &'static str, url: &SmbUrl) -> Self {
         match self {
             Self::Remote(error) => Self::remote(action, url)(error),
@@ -187,7 +187,7 @@ impl Failure {
         move |source| Self::LocalFile { action, path, source }
     }
 
-    /// Wraps an error of a system call that concerns no file of the user's.
+    /// Wraps an error of a system call that concerns no file of the user.
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
     }
@@ -215,5 +215,5 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-// What a shell shows of programs that SIGPIPE ends: 128 and its number.
+// The status that a shell shows for programs that SIGPIPE ends: 128 and its number.
 const READER_GONE: u8 = 141;

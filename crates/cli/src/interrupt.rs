@@ -1,8 +1,8 @@
 //! Signals that end a command which has to tidy up first.
 //!
-//! SIGINT, SIGTERM and SIGHUP end what can be waited for; the command then removes what is half done and
-//! leaves with the exit status that a shell shows for the signal. One that was ignored when the command was
-//! started, as `nohup` has it, stays ignored.
+//! SIGINT, SIGTERM and SIGHUP end the work of a command; the command then removes its unfinished files and
+//! exits with the status that a shell shows for the signal. A signal that was ignored when the command was
+//! started, as by `nohup`, stays ignored.
 
 use std::future::{Future, pending};
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// What a shell makes of an end by this signal: 128 and its number.
+    /// The status that a shell shows for this signal: 128 and its number.
     pub(crate) fn exit_status(self) -> u8 {
         match self {
             Self::Hangup => 129,
@@ -57,7 +57,8 @@ impl Stops {
         })
     }
 
-    /// What work comes to, unless a signal comes before: then the work is dropped where it waits.
+    /// The outcome of the work, unless a signal comes first: then the work is dropped at its next
+    /// await.
     pub(crate) async fn or<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -77,12 +78,12 @@ impl Stops {
     }
 }
 
-/// Whether a signal has asked work to end that looks at times whether one has.
+/// Tells work that checks at times whether a signal has asked it to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked(Arc<OnceLock<Stop>>);
 
 impl Asked {
-    /// Goes on, or not.
+    /// Returns at once while no signal came.
     ///
     /// # Errors
     /// A signal came.
@@ -96,14 +97,15 @@ fn end(stop: Stop) -> ! {
     std::process::exit(stop.exit_status().into())
 }
 
-/// Runs work that looks at times whether a signal has asked it to end. A second signal ends the process.
+/// Runs work that checks at times whether a signal has asked it to end. A second signal ends the
+/// process.
 pub(crate) fn watch<T>(work: impl FnOnce(&Asked) -> Result<T, Failure>) -> Result<T, Failure> {
     let asked = Asked::default();
     let runtime = runtime()?;
     let mut stops = runtime.block_on(async { Stops::listen() })?;
     let noted = asked.clone();
     runtime.spawn(async move {
-        // Never set before.
+        // This is the only place that sets it.
         let _ = noted.0.set(stops.received().await);
         end(stops.received().await);
     });
@@ -127,13 +129,13 @@ fn ignored() -> io::Result<u64> {
     mask.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Runs the work of a command that listens to signals.
+/// Runs the work of a command that reacts to signals.
 pub(crate) fn run(
     work: impl AsyncFnOnce(&mut Stops) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let runtime = runtime()?;
     let done = runtime.block_on(async { work(&mut Stops::listen()?).await });
-    // Nobody waits for a read of a terminal or pipe that has been given up.
+    // The program does not wait for an abandoned read of a terminal or pipe.
     runtime.shutdown_background();
     done
 }

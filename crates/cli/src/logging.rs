@@ -1,12 +1,13 @@
-//! Logs, on standard error: whoever reads them, and whether anybody does, is nothing a server depends on.
+//! Logs, on standard error: a server does not depend on the reader of its log, nor on whether there is
+//! one.
 //!
 //! ```text
-//!  a command:  event -------------------------> standard error; what cannot be written is gone
-//!  a server:   event -> 4,096 lines -> thread -> standard error; what finds no place is gone, and counted
+//!   a command:  event -------------------------> standard error; a line that cannot be written is lost
+//!   a server:   event -> 4,096 lines -> thread -> standard error; a line beyond those is lost, and counted
 //! ```
 //!
-//! A pipe whose reader does not read, or a terminal that was stopped, would hold the thread that writes: anybody
-//! who can make the server log something, with a wrong password, would hold the server.
+//! A pipe whose reader does not read, or a stopped terminal, would block the thread that writes: a client that
+//! can make the server log something, with a wrong password, could block the server.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
@@ -22,18 +23,18 @@ pub(crate) fn start(verbose: u8) {
         0 => "warn",
         1 => "info",
         2 => "debug",
-        // It would show what a password can be guessed from.
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let colours = io::stderr().is_terminal();
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    // It would say with `eprintln!` that it cannot write, which panics where that cannot be written either.
+    // The library would report a failed write by `eprintln!`, which panics if standard error cannot be
+    // written.
     logs.log_internal_errors(false).with_writer(Lines).init();
 }
 
-/// From now on a thread of its own writes the lines, until this is dropped: then it has at most a second for those
-/// that are left.
+/// From now on a thread of its own writes the lines, until this value is dropped: then the thread has at most a
+/// second for the lines that are left.
 #[derive(Debug)]
 pub(crate) struct Aside {
     dropped: ErrorCounter,
@@ -41,7 +42,8 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// Starts the thread. At most once in a process: after a change of user, which threads would not take part in.
+    /// Starts the thread. At most once in a process, and after a change of user, which would not include the
+    /// thread.
     pub(crate) fn start() -> Self {
         let writer = NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true);
         let (writer, thread) = writer.thread_name("log").finish(Stderr);
@@ -50,7 +52,7 @@ impl Aside {
         Self { dropped, _thread: thread }
     }
 
-    /// Says how many lines are missing, if there are.
+    /// Reports how many lines were lost, if any.
     pub(crate) fn own_up(&self) {
         let lines = self.dropped.dropped_lines();
         if lines > 0 {
@@ -59,7 +61,7 @@ impl Aside {
     }
 }
 
-/// Where lines go.
+/// The destination of log lines.
 #[derive(Debug)]
 struct Lines;
 
@@ -90,7 +92,7 @@ impl Write for Line {
     }
 }
 
-/// Standard error, where it can be written.
+/// Standard error, as far as it can be written.
 #[derive(Debug)]
 struct Stderr;
 

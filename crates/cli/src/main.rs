@@ -39,7 +39,8 @@ fn main() -> ExitCode {
         Err(failure) if failure.is_silent() => ExitCode::from(failure.exit_status()),
         Err(failure) => {
             files::clear_progress();
-            // There is nobody to tell where it cannot be written; the status says it.
+            // Without a standard error nobody reads the message; the exit status reports the
+            // failure.
             let _ = writeln!(io::stderr(), "landfast: {failure}");
             if let Some(hint) = failure.hint() {
                 let _ = writeln!(io::stderr(), "  hint: {hint}");
@@ -49,9 +50,9 @@ fn main() -> ExitCode {
     }
 }
 
-// What was typed is repeated, and a URL in the wrong place may hold a password.
+// clap repeats what was typed, and a URL in the wrong place may hold a password.
 fn refuse(error: &clap::Error) -> ExitCode {
-    // Help that was asked for repeats nothing.
+    // Help that was asked for repeats nothing that was typed.
     if !error.use_stderr() {
         error.exit();
     }

@@ -9,7 +9,7 @@ use crate::output;
 /// Prints a completion script on standard output.
 pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
     let mut command = Arguments::command();
-    // In memory first: it panics where it cannot write.
+    // Into memory first: clap panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut command, "landfast", &mut script);
     output::say(&String::from_utf8_lossy(&script))

@@ -1,7 +1,7 @@
-//! What a service manager is told: the server is ready, reads its config again, stops.
+//! Notifies a service manager: the server is ready, reads its config again, stops.
 //!
-//! A datagram to the unix socket that NOTIFY_SOCKET names; `@` at its beginning stands for an abstract name. Without
-//! NOTIFY_SOCKET nothing is said.
+//! Each state is a datagram to the unix socket that NOTIFY_SOCKET names; `@` at its beginning stands for an abstract
+//! name. Without NOTIFY_SOCKET nothing is sent.
 //!
 //! Spec: sd_notify(3), systemd.service(5) `Type=notify`.
 
@@ -14,22 +14,22 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::warn;
 
-/// It takes no more clients.
+/// The server takes no more clients.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// It reads its config again; [`ready`] follows. The manager compares the time, of CLOCK_MONOTONIC in
-/// microseconds, with that of its request.
+/// The server reads its config again; [`ready`] follows. The manager compares the time, of
+/// CLOCK_MONOTONIC in microseconds, with the time of its request.
 pub(crate) fn reloading() -> String {
     let now = clock_gettime(ClockId::Monotonic);
     format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000)
 }
 
-/// It serves, with the config as it was read last; `status` is a line for `systemctl status`.
+/// The server serves, with the config that it read last; `status` is a line for `systemctl status`.
 pub(crate) fn ready(status: &str) -> String {
     format!("READY=1\nSTATUS={}", status.replace('\n', " "))
 }
 
-/// Tells the manager, if there is one.
+/// Sends a state to the manager, if there is one.
 pub(crate) fn say(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;
@@ -45,7 +45,7 @@ fn send(name: &OsStr, state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read holds nobody up.
+    // A manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_reaches_a_socket_of_a_path_or_an_abstract_name() {
+    fn a_state_reaches_a_socket_with_a_path_or_an_abstract_name() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let unique = path.display().to_string();

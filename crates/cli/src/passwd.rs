@@ -1,6 +1,6 @@
 //! `landfast passwd`: accounts in a users file.
 //!
-//! At a terminal the password is asked for twice and not shown; from a pipe it is one line.
+//! At a terminal the password is asked for twice and not shown; a pipe gives it in one line.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -34,11 +34,11 @@ async fn ask_twice(stops: &mut Stops, user: &str) -> Result<String, Failure> {
 }
 
 async fn ask(stops: &mut Stops, prompt: &str) -> Result<String, Failure> {
-    // A prompt that cannot be shown is not missed.
+    // A prompt that cannot be shown does no harm.
     let _ = write!(io::stderr(), "{prompt}");
     let _ = io::stderr().flush();
     let asked = stops.or(async { off_thread(line).await?.map_err(Failure::system(READING)) }).await;
-    // The key that ended the line was not shown either.
+    // The terminal did not show the end of the line either.
     let _ = writeln!(io::stderr());
     asked
 }
@@ -59,7 +59,7 @@ fn refused(why: &'static str) -> Failure {
     Failure::ConfigValue { what: "password", value: String::new(), why }
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// A terminal that does not echo, until this value is dropped.
 struct Hidden {
     before: Termios,
 }
@@ -69,7 +69,7 @@ impl Hidden {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
         hidden.local_modes.remove(LocalModes::ECHO);
-        // What was typed before it was asked for is forgotten: it was shown.
+        // Input that was typed before the prompt is discarded: the terminal has shown it.
         tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
         Ok(Self { before })
     }
@@ -77,7 +77,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // A terminal that has gone shows nothing.
+        // A terminal that is gone cannot be restored.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }

@@ -1,4 +1,4 @@
-//! From a URL on the command line to a session.
+//! Opens a session for a URL of the command line.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use smb::push::{Durability, PushRequest, PushResponse, Rights};
 
 use crate::failure::Failure;
 
-/// Reads a URL; the password may come from the environment instead, where `ps` does not show it.
+/// Parses a URL; the password may come from the environment instead, where `ps` does not show it.
 pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
     let mut url: SmbUrl = text.parse().map_err(client::ClientError::from)?;
     if url.password.is_empty()
@@ -20,12 +20,13 @@ pub(crate) fn url(text: &str) -> Result<SmbUrl, Failure> {
     Ok(url)
 }
 
-/// Connects to the share of `url`: without a user in it as a guest, who has no key to sign with.
+/// Connects to the share of `url`. A URL without a user connects as a guest, who has no key to sign
+/// with.
 pub(crate) fn connect(url: &SmbUrl) -> Result<Client, Failure> {
     Client::connect(url, &options(url)).map_err(Failure::remote(CONNECTING, url))
 }
 
-/// [`connect`] on the caller's runtime, as one who understands modes and owners.
+/// [`connect`] on the caller's runtime, as a client that understands modes and owners.
 pub(crate) async fn connect_async(url: &SmbUrl) -> Result<client::Client, Failure> {
     let options = ConnectOptions { posix: true, ..options(url) };
     client::Client::connect(url, &options).await.map_err(Failure::remote(CONNECTING, url))
@@ -49,7 +50,7 @@ pub(crate) fn map(
     mapped.map_err(Failure::remote("cannot map", url))
 }
 
-/// Where the server of `url` takes RDMA connections, as it says when a file is opened for push.
+/// The address of the RDMA listener of the server of `url`, which an open for push announces.
 pub(crate) fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
     let opened = connect(url)?.open(&url.path, &pushed());
     let file = opened.map_err(Failure::remote("cannot open", url))?;
@@ -62,7 +63,7 @@ pub(crate) fn rdma_address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
     first.copied().ok_or_else(|| Failure::NotPush("the server has no RDMA listener".into()))
 }
 
-/// Asks for every right of push mode, and takes emulated persistence: the report says so.
+/// Asks for every right of push mode, and accepts emulated persistence: the report says so.
 fn pushed() -> OpenOptions {
     OpenOptions::read_write().with_push(PushRequest {
         rights: Rights::READ
@@ -76,7 +77,7 @@ fn pushed() -> OpenOptions {
     })
 }
 
-/// Where the server of `url` listens.
+/// The address of the server of `url`.
 pub(crate) fn address(url: &SmbUrl) -> Result<SocketAddr, Failure> {
     let mut found = (url.host.as_str(), url.port)
         .to_socket_addrs()

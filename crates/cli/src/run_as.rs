@@ -1,13 +1,13 @@
-//! Serving as another user than the one who has started the server.
+//! Serving as another user than the user who started the server.
 //!
 //! ```text
 //!  root: binds the SMB port, makes /run/landfast/UID --exec--> the user: opens shares, keys and everything else
 //! ```
 //!
-//! The program executes itself as that user, so no thread is left that is root's, and may never gain a right again
-//! (no_new_privs). Only the listening socket comes along, as standard input. As after a logon the groups of
-//! /etc/group that list the user count, and none of those of who has started the server. Whatever is read later, on SIGHUP or
-//! when it changes, is read as that user: config, users file and keytab have to be readable for it.
+//! The program executes itself as that user, so no thread of root is left, and it can never gain a right again
+//! (no_new_privs). It inherits only the listening socket, as standard input. As after a logon, the process has the groups of
+//! /etc/group that list the user, and none of the groups of the user who started the server. Config, users file and keytab
+//! are later read as that user, on SIGHUP or when they change: they must be readable for that user.
 
 use std::convert::Infallible;
 use std::fs;
@@ -27,7 +27,7 @@ use rustix::thread::{
 use crate::control::{Place, RUN_DIRECTORY, make_run_directory};
 use crate::failure::Failure;
 
-/// Who serves.
+/// The user and groups to serve as.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Account {
     pub(crate) uid: u32,
@@ -37,8 +37,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Finds a name of /etc/passwd and its groups of /etc/group; `UID:GID` names who is not in there, in that
-    /// group alone.
+    /// Finds a name of /etc/passwd and its groups of /etc/group; `UID:GID` names a user who is not listed,
+    /// with that group alone.
     pub(crate) fn find(name: &str) -> Result<Self, Failure> {
         let refused = |why| Failure::ConfigValue { what: "run_as", value: name.to_owned(), why };
         let found = match name.split_once(':') {
@@ -64,7 +64,7 @@ impl Account {
         Ok(found)
     }
 
-    /// Whether a group is one of its groups.
+    /// Whether the account is in a group.
     pub(crate) fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
@@ -98,20 +98,20 @@ pub(crate) fn listen(address: SocketAddr) -> Result<Arc<TcpListener>, Failure> {
     TcpListener::bind(address).map(Arc::new).map_err(failed)
 }
 
-/// Where a server is to listen and to be asked.
+/// The addresses of the server: for clients, and for `landfast status`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doors<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) control: &'a Place,
 }
 
-/// Whether this process was root's and has become another user's.
+/// Whether this process was started by root and has become another user's.
 pub(crate) fn is_handed_over() -> bool {
     std::env::var_os(HANDED_OVER).is_some()
 }
 
-/// Goes on as `account`, where this process is root's; returns at once where it is the account's already. The
-/// socket to serve on, if it came along. Without `doors` nothing is made or bound.
+/// Continues as `account`, if this process is root's; returns at once if it is the account's already. Returns
+/// the socket to serve on, if the process inherited it. Without `doors` nothing is made or bound.
 pub(crate) fn become_user(
     account: &Account,
     doors: Option<Doors<'_>>,
@@ -128,7 +128,7 @@ pub(crate) fn become_user(
     if !is_handed_over() {
         return Ok(None);
     }
-    // The kernel calls a process as the file was called that it executes: `exe`.
+    // The kernel names a process after the file that it executes, here `exe`.
     let named = rustix::thread::set_name(c"landfast");
     named.map_err(|errno| Failure::system("cannot take a name")(errno.into()))?;
     check_powerless()?;
@@ -152,10 +152,10 @@ fn execute(account: &Account, doors: Option<Doors<'_>>) -> Result<Infallible, Fa
     change_user(account).map_err(|errno| failed()(errno.into()))?;
     let mut command = Command::new("/proc/self/exe");
     let mut arguments = std::env::args_os();
-    // Found by the name it was started by, here and where the second life begins.
+    // Found by the name that the program was started by, now and after it executes itself.
     command.arg0(arguments.next().unwrap_or_else(|| "landfast".into()));
     command.args(arguments);
-    // Theirs, and not those of who has started it.
+    // These variables belong to the user who started the program.
     command.env_remove("XDG_RUNTIME_DIR").env_remove("HOME").env(HANDED_OVER, "1");
     if let Some(bound) = &bound {
         command.stdin(Stdio::from(bound.as_fd().try_clone_to_owned().map_err(failed())?));
@@ -163,7 +163,7 @@ fn execute(account: &Account, doors: Option<Doors<'_>>) -> Result<Infallible, Fa
     Err(Failure::system("cannot go on as the user of run_as")(command.exec()))
 }
 
-// Of this thread, the only one: it is the one that executes the program.
+// The change applies to this thread, the only one, which then executes the program.
 fn change_user(account: &Account) -> rustix::io::Result<()> {
     let groups: Vec<_> = account.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let (gid, uid) = (Gid::from_raw(account.gid), Uid::from_raw(account.uid));
@@ -172,7 +172,7 @@ fn change_user(account: &Account) -> rustix::io::Result<()> {
     set_thread_res_uid(uid, uid, uid)
 }
 
-// What the change of user has to have taken away.
+// Checks that the change of user has taken all capabilities away.
 fn check_powerless() -> Result<(), Failure> {
     let failed = || Failure::system("cannot see which rights are left");
     let sets = capabilities(None).map_err(|error| failed()(error.into()))?;
@@ -187,11 +187,11 @@ fn check_powerless() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where users are listed.
+/// The list of users.
 const PASSWD: &str = "/etc/passwd";
-/// Where groups are listed.
+/// The list of groups.
 const GROUP: &str = "/etc/group";
-/// Set by this program for itself.
+/// Set by this program for its second start.
 const HANDED_OVER: &str = "LANDFAST_LISTENS_ON_STDIN";
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_user_is_in_the_groups_that_list_it() {
+    fn an_account_has_the_groups_that_list_its_user() {
         let group = "root:x:0:\nfiles:x:991:\ndisk:x:6:other,files\ntape:x:26:files2\nbad:x:y:files\nshort:x:7\n\
             media:x:44:files\n";
         assert_eq!(groups_of(group, "files"), [6, 44]);

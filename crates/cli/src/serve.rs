@@ -1,4 +1,5 @@
-//! `landfast serve`: start, say where, serve until told to stop, and read the config again when told to.
+//! `landfast serve`: starts a server, prints its addresses, serves until a signal ends it, and reads the
+//! config again on SIGHUP.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -27,7 +28,7 @@ pub(crate) fn run(options: &Serve) -> Result<(), Failure> {
     let settings = Settings::gather(options)?;
     let doors = Doors { address: settings.listen, control: &settings.control };
     let doors = (!options.check).then_some(doors);
-    // Before there is a thread that would stay root's.
+    // Before any thread is started, because a thread would keep the rights of root.
     let listener = match &settings.run_as {
         Some(account) => run_as::become_user(account, doors)?,
         None => None,
@@ -56,7 +57,7 @@ async fn serve(
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut hangup = listen(SignalKind::hangup())?;
     let config = server_config(&settings, options)?;
-    // The addresses first: a server that finds another one there takes nothing else from it.
+    // The addresses first: a server that finds another server there changes nothing else of it.
     let listener = match listener {
         Some(listener) => listener,
         None => run_as::listen(settings.listen)?,
@@ -98,7 +99,7 @@ async fn serve(
     Ok(())
 }
 
-/// Says what would be served, and takes and changes nothing.
+/// Prints what would be served, and takes and changes nothing.
 fn check(settings: &Settings, options: &Serve) -> Result<(), Failure> {
     let config = server_config(settings, options)?;
     let classes = Server::check(&config)?;
@@ -140,7 +141,7 @@ fn described(share: &Share, class: DurabilityClass) -> String {
     text
 }
 
-// Accounts and shares change; the rest is read for the sake of who would otherwise believe it did.
+// Accounts and shares change; the other settings are read to warn of changes that need a restart.
 async fn reload(
     before: &Settings,
     options: &Serve,
@@ -178,7 +179,7 @@ async fn reload(
     Ok(now)
 }
 
-// A name that is written wrong keeps somebody out, or somebody is to be added to the users file later.
+// A misspelled name excludes a user, or the user is to be added to the users file later.
 fn warn_of_people(settings: &Settings, users: &Users) {
     for share in &settings.shares {
         for name in people::strangers(share, |name| users.knows(name)) {
@@ -187,7 +188,7 @@ fn warn_of_people(settings: &Settings, users: &Users) {
     }
 }
 
-// Discretionary access is the kernel's, and the kernel lets root do everything.
+// The kernel decides discretionary access, and it lets root do everything.
 fn warn_of_root() {
     if geteuid().is_root() {
         warn!(
@@ -204,7 +205,7 @@ fn warn_of_loopback(settings: &Settings) {
     }
 }
 
-// What an operator may not expect of a share that takes guests.
+// Warns of properties of a share with guests that an operator may not expect.
 fn warn_of_guests(settings: &Settings) {
     for share in settings.shares.iter().filter(|share| share.guests.is_some()) {
         warn!(
@@ -229,7 +230,7 @@ fn warn_of_guests(settings: &Settings) {
 fn announce(running: &Running) {
     let rdma = running.rdma_address().map(|address| format!(" rdma={address}"));
     let mut out = std::io::stdout();
-    // Whoever closed our output does not want to know.
+    // A parent that closed our output does not need the line.
     let _ = writeln!(out, "listening smb={}{}", running.tcp_address(), rdma.unwrap_or_default());
     let _ = out.flush();
 }
@@ -292,7 +293,7 @@ fn users(settings: &Settings) -> Result<Users, Failure> {
         Some(path) => Users::in_file(path, users)?,
         None => Users::with_passwords(users),
     };
-    // It can hold accounts, and whoever may write it can add some.
+    // The config file can hold accounts, and a user who can write it can add some.
     let users = match &settings.config {
         Some(path) => users.kept_in(path),
         None => users,

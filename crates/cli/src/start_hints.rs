@@ -1,4 +1,4 @@
-//! What to do about a server that does not start: each cause has its own answer.
+//! Hints for a server that does not start: each cause has its own hint.
 
 use std::io::{Error, ErrorKind};
 
@@ -6,7 +6,7 @@ use rdma::EngineError;
 use server::StartError;
 use server::share::{ShareError, ShareOpenError};
 
-/// What the person at the terminal may try.
+/// A hint for the person at the terminal.
 pub(crate) fn of(error: &StartError) -> Option<&'static str> {
     match error {
         StartError::ConfigShare(error) => of_share(error),
@@ -36,7 +36,7 @@ pub(crate) fn of(error: &StartError) -> Option<&'static str> {
     }
 }
 
-/// What may be done about a directory that cannot be a share.
+/// A hint for a directory that cannot be a share.
 pub(crate) fn of_share(error: &ShareOpenError) -> Option<&'static str> {
     match error {
         ShareOpenError::ConfigName(_) => Some(

@@ -1,4 +1,4 @@
-//! `landfast sweep`: streams that belong to no file any more.
+//! `landfast sweep`: removes streams whose file is gone.
 
 use server::ShareConfig;
 use server::share::Share;

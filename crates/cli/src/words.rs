@@ -1,4 +1,4 @@
-//! What a server's answers mean, in words.
+//! The meaning of a server's statuses, in words.
 //!
 //! Spec: MS-ERREF §2.3; the commands' own sections of MS-SMB2 say when each status is given.
 
@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use client::{ClientError, ConnectionError, UrlError};
 use smb::{Command, NtStatus};
 
-/// An error as a sentence without its end. The name of the status stays beside it, for searching.
+/// An error as a sentence without a full stop. The name of the status follows, for searching.
 pub(crate) fn of(error: &ClientError) -> String {
     match error {
         ClientError::PeerStatus { command, status } => match sentence(*command, *status) {
@@ -26,7 +26,7 @@ pub(crate) fn of(error: &ClientError) -> String {
     }
 }
 
-/// What a status of a command means.
+/// The meaning of a status of a command.
 fn sentence(command: Command, status: NtStatus) -> Option<&'static str> {
     Some(match (command, status) {
         (Command::TREE_CONNECT, NtStatus::ACCESS_DENIED) => "this account may not enter the share",
@@ -84,7 +84,7 @@ fn sentence(command: Command, status: NtStatus) -> Option<&'static str> {
     })
 }
 
-/// What the person at the terminal may try.
+/// A hint for the person at the terminal.
 pub(crate) fn hint(error: &ClientError) -> Option<&'static str> {
     Some(match error {
         ClientError::PeerStatus { command, status } => match (*command, *status) {

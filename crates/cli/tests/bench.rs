@@ -1,4 +1,4 @@
-//! `landfast bench`: in which files it measures, and that it leaves none.
+//! The files in which `landfast bench` measures; it leaves none behind.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -16,7 +16,7 @@ fn bench(fixture: &Fixture, seconds: &str, more: &[&str]) -> std::process::Comma
 }
 
 #[test]
-fn a_bench_writes_to_no_file_that_is_there() {
+fn a_bench_writes_to_no_existing_file() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("b.smb.1"), "mine").unwrap();
     let refused = bench(&fixture, "0.2", &["-t", "2"]).output().unwrap();
@@ -38,7 +38,7 @@ fn a_bench_leaves_no_file_behind() {
 }
 
 #[test]
-fn a_bench_that_is_told_to_measures_in_a_file_that_is_there_and_leaves_it() {
+fn a_bench_with_existing_measures_in_the_file_and_keeps_it() {
     let fixture = Fixture::start();
     let missing = bench(&fixture, "0.2", &["--existing"]).output().unwrap();
     assert!(!missing.status.success() && said(&missing).contains("no such file"));
@@ -51,7 +51,7 @@ fn a_bench_that_is_told_to_measures_in_a_file_that_is_there_and_leaves_it() {
 }
 
 #[test]
-fn a_bench_that_is_interrupted_leaves_no_file_behind() {
+fn an_interrupted_bench_leaves_no_file_behind() {
     let fixture = Fixture::start();
     let mut command = bench(&fixture, "600", &[]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -63,7 +63,7 @@ fn a_bench_that_is_interrupted_leaves_no_file_behind() {
 }
 
 #[test]
-fn a_bench_of_small_files_that_is_interrupted_leaves_nothing_behind() {
+fn an_interrupted_bench_of_small_files_leaves_nothing_behind() {
     let fixture = Fixture::start();
     let mut command = fixture.program(&["bench-files", &fixture.url("d"), "--count", "1000000"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,5 +1,6 @@
-//! A `put` whose connection is cut behind any of its requests: the file is the old one or the new one, and nothing
-//! else is left in the share, but for one request, behind which the part stays until the next put of that name.
+//! A `put` whose connection is cut after any of its requests: the file is the old one or the new one, and nothing
+//! else is left in the share, except after one request, after which the part stays until the next put of that
+//! name.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -9,8 +10,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use support::{Fixture, names, said, until};
 
-/// Stands between one client and the server, and cuts the connection behind the frame of this number: the server
-/// has that frame, and the client never hears of it.
+/// A relay between one client and the server that cuts the connection after the frame of this number: the server
+/// gets that frame, and the client gets no answer.
 struct Cutter {
     address: SocketAddr,
     cutting: std::thread::JoinHandle<bool>,
@@ -32,7 +33,7 @@ impl Cutter {
             let was_cut = (1..).find_map(|number| match frame(&mut client) {
                 Ok(_) if number > frames => Some(true),
                 Ok(frame) if number == frames => {
-                    // No answer gets through any more.
+                    // No further answer reaches the client.
                     let _ = client.shutdown(Shutdown::Both);
                     served.write_all(&frame).unwrap();
                     Some(true)
@@ -59,7 +60,7 @@ fn frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 }
 
 fn put_is_whole_or_nothing(old: Option<&str>) {
-    // Behind these frames, and what was put, a part stays.
+    // The frames after which a part stays, with the state of the file.
     let mut leave_a_part = Vec::new();
     for frames in 1.. {
         let fixture = Fixture::start();
@@ -99,11 +100,11 @@ fn put_is_whole_or_nothing(old: Option<&str>) {
 }
 
 #[test]
-fn a_put_that_is_cut_anywhere_leaves_the_old_file_or_the_new_one() {
+fn a_put_cut_after_any_frame_leaves_the_old_or_new_file() {
     put_is_whole_or_nothing(Some("old"));
 }
 
 #[test]
-fn a_put_of_a_new_file_that_is_cut_anywhere_leaves_it_or_nothing() {
+fn a_cut_put_of_a_new_file_leaves_it_or_nothing() {
     put_is_whole_or_nothing(None);
 }

@@ -13,12 +13,12 @@ use support::skipped::skip;
 use support::{Fixture, names, said, signal, status_of, until};
 
 #[test]
-fn a_get_of_a_file_that_is_cut_meanwhile_fails() {
+fn a_get_of_a_file_that_is_truncated_meanwhile_fails() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), vec![b'n'; 8 << 20]).unwrap();
     let mut get = fixture.program(&["get", &fixture.url("f"), "-"]);
     let mut get = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It waits for its reader.
+    // The command waits for the reader of its output.
     let mut begin = [0; 4096];
     get.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
     std::fs::File::options().write(true).open(fixture.remote("f")).unwrap().set_len(4).unwrap();
@@ -35,7 +35,7 @@ fn a_get_of_a_file_that_is_written_to_meanwhile_fails() {
     let mut get = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut begin = [0; 4096];
     get.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
-    // The same length, elsewhere.
+    // The same length, with other bytes.
     let file = std::fs::File::options().write(true).open(fixture.remote("f")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"other", 0).unwrap();
     let output = get.wait_with_output().unwrap();
@@ -58,10 +58,10 @@ fn a_get_that_fails_leaves_the_old_local_file_and_no_part() {
 }
 
 #[test]
-fn a_get_that_a_signal_ends_leaves_the_old_local_file_and_no_part() {
+fn a_get_ended_by_a_signal_leaves_only_the_old_file() {
     let fixture = Fixture::start();
     let file = std::fs::File::create(fixture.remote("f")).unwrap();
-    // Sparse, and longer than can be read at once.
+    // Sparse, and too long to be read at once.
     file.set_len(4 << 30).unwrap();
     std::fs::write(fixture.local("f"), "old").unwrap();
     let mut get = fixture.program(&["get", &fixture.url("f")]);
@@ -86,7 +86,7 @@ fn a_get_keeps_the_mode_of_the_file_it_replaces_and_follows_its_link() {
     assert_eq!(std::fs::read_to_string(fixture.local("real")).unwrap(), "new");
     assert_eq!(fixture.local("real").metadata().unwrap().mode() & 0o7777, 0o600);
     assert!(fixture.local("link").is_symlink());
-    // A directory takes it under its own name.
+    // In a directory the file gets its own name.
     std::fs::create_dir(fixture.local("into")).unwrap();
     assert!(fixture.run(&["get", &fixture.url("f"), "into"]).status.success());
     assert_eq!(std::fs::read_to_string(fixture.local("into/f")).unwrap(), "new");
@@ -102,7 +102,7 @@ fn a_get_onto_a_full_device_fails() {
 }
 
 #[test]
-fn a_url_that_ends_in_a_slash_means_a_directory_and_nothing_else() {
+fn a_url_that_ends_in_a_slash_names_only_a_directory() {
     let fixture = Fixture::start();
     std::fs::write(fixture.local("b"), "two").unwrap();
     std::fs::write(fixture.remote("keep"), "kept").unwrap();
@@ -126,7 +126,7 @@ fn a_url_that_ends_in_a_slash_means_a_directory_and_nothing_else() {
 }
 
 #[test]
-fn a_get_over_a_set_id_file_gives_nobody_more_rights() {
+fn a_get_over_a_set_id_file_clears_its_set_id_bits() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "new").unwrap();
     std::fs::write(fixture.local("f"), "old").unwrap();
@@ -137,7 +137,7 @@ fn a_get_over_a_set_id_file_gives_nobody_more_rights() {
 }
 
 #[test]
-fn a_get_onto_a_mounted_file_says_that_it_is_one() {
+fn a_get_onto_a_mounted_file_reports_the_mount() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "new").unwrap();
     std::fs::write(fixture.local("mounted"), "old").unwrap();
@@ -158,7 +158,7 @@ fn a_get_onto_a_mounted_file_says_that_it_is_one() {
 }
 
 #[test]
-fn a_get_into_a_directory_that_takes_no_files_names_the_directory_as_the_cause() {
+fn a_get_into_an_unwritable_directory_names_the_directory_as_cause() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "new").unwrap();
     let missing = fixture.run(&["get", &fixture.url("f"), "missing/f"]);

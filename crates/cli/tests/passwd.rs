@@ -1,4 +1,5 @@
-//! Passwords are asked for twice and not shown; users files are changed one at a time, in their place.
+//! Passwords are asked for twice and not shown; a users file is changed by one program at a time, in
+//! place.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -37,7 +38,7 @@ fn passwd(file: &Path, terminal: &OwnedFd) -> Child {
     child
 }
 
-/// All that the terminal shows until now.
+/// Everything that the terminal has shown until now.
 fn shown(mut person: File) -> String {
     rustix::io::ioctl_fionbio(&person, true).unwrap();
     let mut shown = Vec::new();
@@ -75,7 +76,7 @@ fn two_passwords_that_differ_set_nothing() {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_as_it_was() {
+fn a_signal_restores_the_echo_of_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
     let (_person, program_end) = terminal();
     let child = passwd(&directory.path().join("users"), &program_end);
@@ -97,7 +98,7 @@ fn a_pipe_gives_the_password_in_one_line() {
     assert!(file.exists());
 }
 
-/// Starts a change of the account `user`, which gets a password or goes.
+/// Starts a change of the account `user`: sets its password, or removes it.
 fn change(file: &Path, user: &str, removed: bool) -> Child {
     let mut arguments = vec!["passwd", file.to_str().unwrap(), user];
     if removed {
@@ -105,7 +106,7 @@ fn change(file: &Path, user: &str, removed: bool) -> Child {
     }
     let mut command = program(&arguments);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A removal reads nothing, and may have ended.
+    // A removal reads no input, and may have ended.
     let _ = child.stdin.take().unwrap().write_all(b"secret\n");
     child
 }
@@ -116,7 +117,7 @@ fn changed(child: Child) {
 }
 
 #[test]
-fn a_users_file_that_root_changes_keeps_its_owner_and_mode() {
+fn a_users_file_changed_by_root_keeps_its_owner_and_mode() {
     if !rustix::process::geteuid().is_root() {
         skip("only root gives files away");
         return;
@@ -138,7 +139,7 @@ fn changes_of_a_users_file_at_the_same_time_are_all_kept() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users");
     for round in 0..100 {
-        // The first pair makes the file.
+        // The first two changes make the file.
         let added = change(&file, &format!("new-{round}"), false);
         let other = match round {
             0 => change(&file, "old-0", false),
@@ -167,7 +168,7 @@ fn a_users_file_named_by_a_link_is_changed_and_the_link_stays() {
     changed(change(&link, "bob", false));
     assert!(link.symlink_metadata().unwrap().is_symlink());
     assert!(std::fs::read_to_string(&file).unwrap().contains("bob:nt:"));
-    // A link to no file is not replaced either.
+    // A link without a target is not replaced either.
     std::fs::remove_file(&file).unwrap();
     let output = change(&link, "bob", false).wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -175,7 +176,7 @@ fn a_users_file_named_by_a_link_is_changed_and_the_link_stays() {
 }
 
 #[test]
-fn comments_of_a_users_file_stay_where_it_is_changed() {
+fn comments_of_a_users_file_stay_when_it_is_changed() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users");
     changed(change(&file, "alice", false));

@@ -1,4 +1,4 @@
-//! A `put` replaces a file whole or not at all, whatever stops it, and no other file than the one that is named.
+//! A `put` replaces a file whole or not at all, whatever stops it, and never another file than the named one.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -16,7 +16,7 @@ use smb::info::FileInfoClass;
 use support::skipped::skip;
 use support::{Fixture, Served, names, program, said, signal, status_of, until};
 
-/// A `put` from standard input that has sent a part of it.
+/// A `put` from standard input that has sent a part of its bytes.
 fn half_done(fixture: &Fixture, target: &str) -> Child {
     let mut put = fixture.program(&["put", "-", &fixture.url(target)]);
     put.stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -31,13 +31,13 @@ fn half_done(fixture: &Fixture, target: &str) -> Child {
 }
 
 #[test]
-fn a_put_that_a_signal_ends_leaves_the_old_file_and_no_part() {
+fn a_put_ended_by_a_signal_leaves_only_the_old_file() {
     for (stop, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let fixture = Fixture::start();
         std::fs::write(fixture.remote("f"), "old").unwrap();
         let put = half_done(&fixture, "f");
         signal(&put, stop);
-        // Its input is open still.
+        // The input of the command is still open.
         let output = put.wait_with_output().unwrap();
         assert_eq!(status_of(&output), status, "{}", said(&output));
         assert_eq!(std::fs::read_to_string(fixture.remote("f")).unwrap(), "old");
@@ -46,7 +46,7 @@ fn a_put_that_a_signal_ends_leaves_the_old_file_and_no_part() {
 }
 
 #[test]
-fn a_put_that_is_killed_leaves_the_old_file_and_soon_no_part() {
+fn a_killed_put_leaves_the_old_file_and_soon_no_part() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
     let mut put = half_done(&fixture, "f");
@@ -61,7 +61,7 @@ fn a_put_whose_source_cannot_be_read_leaves_the_old_file() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
     std::fs::create_dir(fixture.local("directory")).unwrap();
-    // The last one is opened, and fails when it is read.
+    // The last source can be opened, and fails when it is read.
     for source in ["missing", "directory", "/proc/self/mem"] {
         let output = fixture.run(&["put", source, &fixture.url("f")]);
         assert_eq!(output.status.code(), Some(1));
@@ -89,7 +89,7 @@ fn a_put_onto_a_full_disk_leaves_the_old_file_and_no_part() {
     let url = |name: &str| format!("smb://alice:secret@{}/data/{name}", server.smb());
     let mut put = program(&["put", "-", &url("f")]);
     let mut put = put.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It may have ended before it has taken everything.
+    // The command may have ended before it has read everything.
     let _ = put.stdin.take().unwrap().write_all(&vec![b'n'; 8 << 20]);
     let output = put.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -125,7 +125,7 @@ fn a_put_replaces_a_file_and_keeps_its_owner_mode_and_attributes() {
 }
 
 #[test]
-fn what_is_to_replace_a_private_file_is_never_readable_to_others() {
+fn a_part_that_replaces_a_private_file_is_never_readable_to_others() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
     std::fs::set_permissions(fixture.remote("f"), Permissions::from_mode(0o600)).unwrap();
@@ -153,7 +153,7 @@ fn what_is_to_replace_a_private_file_is_never_readable_to_others() {
 }
 
 #[test]
-fn a_put_of_nothing_and_one_into_a_directory_arrive() {
+fn empty_files_and_files_put_into_a_directory_arrive() {
     let fixture = Fixture::start();
     std::fs::write(fixture.local("notes"), "").unwrap();
     std::fs::create_dir(fixture.remote("below")).unwrap();
@@ -183,7 +183,7 @@ fn a_put_onto_a_file_marked_read_only_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_put_onto_a_file_that_others_have_open_leaves_it_and_no_part() {
+fn a_put_onto_a_file_open_elsewhere_leaves_it_and_no_part() {
     let fixture = Fixture::start();
     std::fs::write(fixture.local("new"), "new").unwrap();
     std::fs::write(fixture.remote("f"), "old").unwrap();
@@ -197,7 +197,7 @@ fn a_put_onto_a_file_that_others_have_open_leaves_it_and_no_part() {
 }
 
 #[test]
-fn puts_of_one_name_at_once_all_arrive_one_after_the_other() {
+fn simultaneous_puts_of_one_name_all_succeed() {
     let fixture = Fixture::start();
     std::fs::write(fixture.local("new"), "new").unwrap();
     let put = || fixture.program(&["put", "new", &fixture.url("f")]).stderr(Stdio::piped()).spawn();
@@ -210,7 +210,7 @@ fn puts_of_one_name_at_once_all_arrive_one_after_the_other() {
 }
 
 #[test]
-fn a_put_of_a_name_that_is_no_text_replaces_no_other_file() {
+fn a_put_under_a_non_utf8_name_replaces_no_other_file() {
     let fixture = Fixture::start();
     let name = OsStr::from_bytes(b"a\xff");
     std::fs::write(fixture.here.path().join(name), "new").unwrap();
@@ -238,7 +238,7 @@ fn a_put_of_a_name_with_a_backslash_replaces_no_file_below_a_directory() {
 }
 
 #[test]
-fn a_put_over_a_set_id_file_gives_nobody_more_rights() {
+fn a_put_over_a_set_id_file_clears_its_set_id_bits() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "old").unwrap();
     std::fs::set_permissions(fixture.remote("f"), Permissions::from_mode(0o4750)).unwrap();
@@ -251,7 +251,7 @@ fn a_put_over_a_set_id_file_gives_nobody_more_rights() {
 }
 
 #[test]
-fn a_part_that_a_killed_server_left_goes_with_the_next_put_of_its_name() {
+fn a_part_of_a_killed_server_is_removed_by_the_next_put() {
     let share = tempfile::tempdir().unwrap();
     let start = || {
         let mut command = program(&["serve", share.path().to_str().unwrap()]);
@@ -289,7 +289,7 @@ fn a_part_that_a_killed_server_left_goes_with_the_next_put_of_its_name() {
 }
 
 #[test]
-fn a_put_onto_a_symbolic_link_leaves_the_link_and_says_so() {
+fn a_put_onto_a_symbolic_link_is_refused_and_leaves_the_link() {
     let fixture = Fixture::start();
     std::fs::create_dir(fixture.remote("d")).unwrap();
     std::fs::write(fixture.remote("d/target"), "old").unwrap();
@@ -304,7 +304,7 @@ fn a_put_onto_a_symbolic_link_leaves_the_link_and_says_so() {
         assert!(fixture.remote(link).is_symlink(), "{link}");
     }
     assert_eq!(std::fs::read_to_string(fixture.remote("d/target")).unwrap(), "old");
-    // By whatever case the server finds it.
+    // The server finds the link in any case.
     std::os::unix::fs::symlink("target", fixture.remote("d/inner")).unwrap();
     std::os::unix::fs::symlink("nothing", fixture.remote("d/nowhere")).unwrap();
     for link in ["LINK", "D/inner", "d/Inner", "D/nowhere"] {
@@ -316,7 +316,7 @@ fn a_put_onto_a_symbolic_link_leaves_the_link_and_says_so() {
         assert!(fixture.remote(link).is_symlink(), "{link}");
         std::fs::remove_file(fixture.remote(link)).unwrap();
     }
-    // One to a directory leads there.
+    // A link to a directory leads into the directory.
     assert!(fixture.run(&["put", "new", &fixture.url("directory/")]).status.success());
     assert_eq!(names(&fixture.remote("d")), ["new", "target"]);
     assert_eq!(names(fixture.share.path()), ["d", "dangling", "directory", "link"]);

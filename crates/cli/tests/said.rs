@@ -1,4 +1,5 @@
-//! What commands say of files, where, and with which status: errors, help, listings, and a terminal that goes.
+//! The output of commands, its destination, and the exit status: errors, help, listings, and a terminal that
+//! closes.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -12,7 +13,7 @@ use rustix::process::Signal;
 use support::{Fixture, names, program, said, signal, status_of, until};
 
 #[test]
-fn a_reader_that_has_gone_ends_a_command_without_a_word() {
+fn a_command_whose_reader_has_gone_ends_in_silence() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), vec![b'n'; 1 << 20]).unwrap();
     let (file, share, made) = (fixture.url("f"), fixture.url(""), fixture.url("made"));
@@ -33,7 +34,7 @@ fn a_reader_that_has_gone_ends_a_command_without_a_word() {
 }
 
 #[test]
-fn errors_name_what_they_are_about_and_what_to_do() {
+fn errors_name_their_object_and_a_hint() {
     let fixture = Fixture::start();
     let address = fixture.running.tcp_address();
     let at = |who: &str, path: &str| format!("smb://{who}@{address}/{path}");
@@ -65,7 +66,7 @@ fn errors_name_what_they_are_about_and_what_to_do() {
 }
 
 #[test]
-fn a_rm_says_success_only_when_the_name_has_gone() {
+fn an_rm_succeeds_only_when_the_name_is_gone() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "kept").unwrap();
     let held = fixture.client().open("f", &client::OpenOptions::read()).unwrap();
@@ -82,12 +83,12 @@ fn a_rm_says_success_only_when_the_name_has_gone() {
 }
 
 #[test]
-fn no_verbosity_shows_what_a_password_can_be_guessed_from() {
+fn no_log_level_shows_data_from_which_passwords_can_be_guessed() {
     let fixture = Fixture::start();
     std::fs::write(fixture.local("b"), "two").unwrap();
     let output = fixture.run(&["-vvv", "put", "b", &fixture.url("b")]);
     assert!(output.status.success(), "{}", said(&output));
-    // "NTLMSSP" of an AUTHENTICATE message, in hexadecimal and as it is.
+    // "NTLMSSP" of an AUTHENTICATE message, in hexadecimal and as text.
     let said = said(&output).to_uppercase();
     assert!(!said.contains("4E544C4D535350000300") && !said.contains("NTLMSSP\\0\\X03"));
 }
@@ -110,7 +111,7 @@ fn a_command_started_by_nohup_outlives_its_terminal() {
 }
 
 #[test]
-fn a_command_started_without_standard_output_fails_where_it_would_write() {
+fn a_command_started_without_standard_output_fails_if_it_would_write() {
     let fixture = Fixture::start();
     std::fs::write(fixture.remote("f"), "bytes").unwrap();
     let run = |arguments: &[&str]| {
@@ -133,10 +134,10 @@ fn a_command_started_without_standard_output_fails_where_it_would_write() {
             said(&output)
         );
     }
-    // What is not written there arrives.
+    // A command that writes elsewhere succeeds.
     assert_eq!(run(&["get", &file, "here"]).status.code(), Some(0));
     assert_eq!(std::fs::read_to_string(fixture.local("here")).unwrap(), "bytes");
-    // Nobody wants to know.
+    // Output to /dev/null is not missed.
     let silent = fixture.program(&["ls", &share]).stdout(Stdio::null()).status().unwrap();
     assert!(silent.success());
 }
@@ -153,7 +154,7 @@ fn a_file_written_before_1970_is_listed_with_its_year() {
 }
 
 #[test]
-fn a_percentage_on_a_terminal_is_gone_before_an_error_is_said() {
+fn a_percentage_on_a_terminal_is_erased_before_an_error_is_printed() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let fixture = Fixture::start();
     let file = std::fs::File::create(fixture.remote("f")).unwrap();
@@ -164,17 +165,17 @@ fn a_percentage_on_a_terminal_is_gone_before_an_error_is_said() {
     let name = ptsname(&person, Vec::new()).unwrap();
     let terminal = std::fs::File::options().write(true).open(OsStr::from_bytes(name.as_bytes()));
     let mut person = std::fs::File::from(person);
-    // The command holds the terminal, too, as long as it is there.
+    // The command holds the terminal open, too, until it ends.
     let start =
         |mut get: Command| get.stdout(Stdio::piped()).stderr(terminal.unwrap()).spawn().unwrap();
     let mut get = start(fixture.program(&["get", &fixture.url("f"), "-"]));
-    // More than the pipe holds: it stands still with a percentage shown.
+    // More bytes than the pipe holds: the command blocks while it shows a percentage.
     let mut taken = vec![0; 3 << 20];
     get.stdout.as_mut().unwrap().read_exact(&mut taken).unwrap();
     signal(&get, Signal::INT);
     get.wait().unwrap();
     let mut shown = Vec::new();
-    // The end of a terminal that nobody writes to is an error.
+    // Reading a terminal that no process writes to any more is an error.
     let _ = person.read_to_end(&mut shown);
     let shown = String::from_utf8_lossy(&shown).into_owned();
     let (before, after) = shown.split_once("landfast: stopped").unwrap();
@@ -182,7 +183,7 @@ fn a_percentage_on_a_terminal_is_gone_before_an_error_is_said() {
 }
 
 #[test]
-fn help_that_was_asked_for_goes_to_standard_output_and_names_the_password_in_a_url() {
+fn requested_help_goes_to_standard_output_with_url_placeholders() {
     for command in ["ls", "get", "put", "rm", "stat", "bench", "bench-files"] {
         let output = program(&[command, "--help"]).output().unwrap();
         assert!(output.status.success(), "{command}");

@@ -1,4 +1,4 @@
-//! Serving: what is said at the start, what SIGHUP does, and as whom.
+//! Serving: the output at the start, the effect of SIGHUP, and the user of the process.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 mod support;
@@ -37,19 +37,19 @@ fn lists(server: &Served, user: &str, share: &str) -> bool {
 }
 
 #[test]
-fn sighup_replaces_accounts_and_shares_and_a_mistake_changes_nothing() {
+fn sighup_replaces_accounts_and_shares_unless_the_config_is_invalid() {
     let directory = tempfile::tempdir().unwrap();
     let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
     std::fs::create_dir(&share).unwrap();
     secret(&file, &config(&share, &["alice"], ""));
     let server = Served::start(serve(&["--config", file.to_str().unwrap()]));
     assert!(lists(&server, "alice", "data") && !lists(&server, "bob", "data"));
-    // A mistake.
+    // A syntax error.
     secret(&file, "[[share]\n");
     signal(&server.child, Signal::HUP);
     until("the mistake is seen", || server.said().contains("the server goes on as it was"));
     assert!(lists(&server, "alice", "data"), "it goes on as it was");
-    // Other accounts, one more share, and something that needs a restart.
+    // Other accounts, one more share, and a setting that needs a restart.
     let more = format!("\n[[share]]\nname = \"more\"\npath = \"{}\"\n", share.display());
     secret(&file, &(config(&share, &["bob"], "rdma_threads = 2\nkeepalive_s = 9") + &more));
     signal(&server.child, Signal::HUP);
@@ -148,7 +148,7 @@ fn a_start_that_fails_changes_nothing_on_the_disk() {
 }
 
 #[test]
-fn a_config_that_says_two_things_of_one_user_is_refused_and_a_stranger_is_warned_of() {
+fn contradictory_rights_are_refused_and_unknown_users_are_warned_of() {
     let directory = tempfile::tempdir().unwrap();
     let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
     std::fs::create_dir(&share).unwrap();
@@ -184,7 +184,7 @@ fn a_config_file_in_a_share_is_refused() {
 }
 
 #[test]
-fn the_service_manager_is_told_of_the_start_of_a_reload_and_of_the_end() {
+fn the_service_manager_is_notified_of_start_reload_and_stop() {
     let (directory, share) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (path, file) = (directory.path().join("notify"), directory.path().join("landfast.toml"));
     secret(&file, &config(share.path(), &["alice"], ""));
@@ -204,7 +204,7 @@ fn the_service_manager_is_told_of_the_start_of_a_reload_and_of_the_end() {
     signal(&server.child, Signal::HUP);
     assert!(hears().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert_eq!(hears(), "READY=1\nSTATUS=serving");
-    // One that is refused is told from one that was taken.
+    // A refused reload is distinguished from an accepted one.
     secret(&file, "wrong");
     signal(&server.child, Signal::HUP);
     assert!(hears().starts_with("RELOADING=1\n"));
@@ -215,7 +215,7 @@ fn the_service_manager_is_told_of_the_start_of_a_reload_and_of_the_end() {
 }
 
 #[test]
-fn rdma_on_loopback_beside_a_public_smb_address_is_warned_of() {
+fn the_log_warns_of_loopback_rdma_beside_public_smb() {
     let share = tempfile::tempdir().unwrap();
     let server = |rdma: &str| {
         let mut command =
@@ -228,7 +228,7 @@ fn rdma_on_loopback_beside_a_public_smb_address_is_warned_of() {
 }
 
 #[test]
-fn served_with_run_as_nothing_is_done_as_root() {
+fn a_server_with_run_as_does_nothing_as_root() {
     if !geteuid().is_root() {
         skip("only root can serve as another user");
         return;
@@ -242,7 +242,7 @@ fn served_with_run_as_nothing_is_done_as_root() {
     secret(&private, "of root");
     let config_file = directory.path().join("landfast.toml");
     secret(&config_file, &config(&share, &["alice"], &format!("run_as = \"{USER}:{GROUP}\"")));
-    // Read by root, then by the user itself, also on SIGHUP. As docs/install.md has it.
+    // Read by root, then by the user itself, also on SIGHUP, as docs/install.md says.
     chown(&config_file, Some(0), Some(GROUP)).unwrap();
     std::fs::set_permissions(&config_file, Permissions::from_mode(0o640)).unwrap();
     let server = Served::start(serve(&["--config", config_file.to_str().unwrap()]));
@@ -280,7 +280,7 @@ fn served_with_run_as_nothing_is_done_as_root() {
 }
 
 #[test]
-fn root_lets_a_group_read_passwords_only_where_it_is_that_of_the_service() {
+fn root_accepts_group_readable_passwords_only_for_the_service_group() {
     if !geteuid().is_root() {
         skip("what is said of files of root");
         return;
@@ -317,7 +317,7 @@ fn root_lets_a_group_read_passwords_only_where_it_is_that_of_the_service() {
 }
 
 #[test]
-fn a_share_that_its_user_cannot_list_is_not_served() {
+fn a_share_that_the_server_user_cannot_list_is_refused() {
     if !geteuid().is_root() {
         skip("root may list everything, and only root can serve as another user");
         return;
@@ -337,7 +337,7 @@ fn a_share_that_its_user_cannot_list_is_not_served() {
 }
 
 #[test]
-fn a_server_of_another_user_has_a_control_socket_where_root_has_one() {
+fn a_server_with_run_as_has_its_control_socket_in_run() {
     if !geteuid().is_root() {
         skip("/run/landfast is root's");
         return;
@@ -357,19 +357,19 @@ fn a_server_of_another_user_has_a_control_socket_where_root_has_one() {
     let socket = format!("/run/landfast/{USER}/{}.sock", port(&server));
     let found = std::fs::metadata(&socket).unwrap();
     assert_eq!((found.uid(), found.mode() & 0o777), (USER, 0o600));
-    // Who looks for it by its name finds it.
+    // A search by its name finds the process.
     let called = |file: &str| std::fs::read(format!("/proc/{}/{file}", server.child.id())).unwrap();
     assert_eq!(called("comm"), b"landfast\n");
     assert!(called("cmdline").split(|byte| *byte == 0).next().unwrap().ends_with(b"landfast"));
     let output = program(&["status", "--control", &socket]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    // Both are found, so one has to be named.
+    // Status finds both, so the command has to name one.
     let output = program(&["status"]).output().unwrap();
     assert!(said(&output).contains(&socket), "{}", said(&output));
 }
 
 #[test]
-fn served_as_root_is_warned_of() {
+fn a_server_that_runs_as_root_logs_a_warning() {
     let share = tempfile::tempdir().unwrap();
     let server = Served::start(serve(&[share.path().to_str().unwrap(), "--user", "alice:secret"]));
     let warned = server.end().contains("served as root");
@@ -377,7 +377,7 @@ fn served_as_root_is_warned_of() {
 }
 
 #[test]
-fn a_file_that_a_client_of_a_server_of_root_writes_loses_its_set_id_bits() {
+fn a_write_through_a_server_of_root_clears_set_id_bits() {
     if !geteuid().is_root() {
         skip("the kernel takes them away for everybody but root");
         return;
@@ -418,14 +418,14 @@ fn status_finds_a_server_that_was_started_without_a_logon() {
         return;
     }
     let (share, logon) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // As a system's manager starts it, and as it is asked by who has logged on.
+    // Started as by a service manager, and asked by a user who has logged on.
     let mut command = program(&["serve", share.path().to_str().unwrap(), "--user", "alice:secret"]);
     command.args(LOOPBACK).env_remove("XDG_RUNTIME_DIR");
     let server = Served::start(command);
     let port = server.smb().rsplit_once(':').unwrap().1.to_owned();
     let mut status = program(&["status", "--json"]);
     let output = status.env("XDG_RUNTIME_DIR", logon.path()).output().unwrap();
-    // Another server of this machine may be there as well: then both are named.
+    // Another server may run on this machine: then status names both.
     let found =
         output.status.success() || said(&output).contains(&format!("/run/landfast/{port}.sock"));
     assert!(found, "{}", said(&output));
@@ -433,12 +433,12 @@ fn status_finds_a_server_that_was_started_without_a_logon() {
 
 // CAP_FSETID of capabilities(7).
 const FSETID: u64 = 1 << 4;
-// Nobody's, on Debian.
+// The user `nobody` on Debian.
 const USER: u32 = 65_534;
 const GROUP: u32 = 65_534;
 
 #[test]
-fn nobody_who_reads_the_log_is_no_reason_to_stop() {
+fn a_server_continues_without_a_reader_of_its_log() {
     let share = tempfile::tempdir().unwrap();
     let (reader, log) = std::io::pipe().unwrap();
     let mut command = serve(&["-v", share.path().to_str().unwrap(), "--user", "alice:secret"]);
@@ -454,10 +454,10 @@ fn nobody_who_reads_the_log_is_no_reason_to_stop() {
 }
 
 #[test]
-fn a_reader_of_the_log_that_stands_still_is_waited_for_by_nobody() {
+fn a_server_does_not_wait_for_a_stalled_reader_of_its_log() {
     let share = tempfile::tempdir().unwrap();
     let (reader, log) = std::io::pipe().unwrap();
-    // What the pipe holds is soon there.
+    // The pipe is soon full.
     let mut command = serve(&["-vvv", share.path().to_str().unwrap(), "--user", "alice:secret"]);
     command.stderr(log);
     let server = Served::start_silent(command);
@@ -468,7 +468,7 @@ fn a_reader_of_the_log_that_stands_still_is_waited_for_by_nobody() {
 }
 
 #[test]
-fn an_account_with_an_empty_password_starts_no_server() {
+fn a_server_refuses_to_start_with_an_empty_password() {
     let directory = tempfile::tempdir().unwrap();
     let share = directory.path().to_str().unwrap();
     let file = directory.path().join("landfast.toml");
@@ -482,7 +482,7 @@ fn an_account_with_an_empty_password_starts_no_server() {
 }
 
 #[test]
-fn a_check_says_what_would_be_served_and_binds_and_changes_nothing() {
+fn a_check_prints_the_shares_and_binds_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
     std::fs::create_dir(&share).unwrap();
@@ -491,7 +491,7 @@ fn a_check_says_what_would_be_served_and_binds_and_changes_nothing() {
     let log = format!("persistent_opens = \"{}\"\nreaders = [\"alice\"]\n", opens.display());
     let (exported, accounts) = (config(&share, &[], ""), config(&share, &["alice"], ""));
     secret(&file, &(exported.clone() + &log + &accounts[exported.len()..]));
-    // The server that would be there.
+    // The server that would be started.
     let server = Served::start(serve(&["--config", path]));
     let check = |arguments: &[&str]| {
         let more = ["--check", "--listen", server.smb(), "--control", "off"];
@@ -525,7 +525,7 @@ fn a_check_says_what_would_be_served_and_binds_and_changes_nothing() {
 }
 
 #[test]
-fn a_check_with_run_as_looks_as_that_user() {
+fn a_check_with_run_as_reads_as_that_user() {
     if !geteuid().is_root() {
         skip("only root can serve as another user");
         return;
@@ -541,7 +541,7 @@ fn a_check_with_run_as_looks_as_that_user() {
     secret(&users, "");
     let check =
         || program(&["serve", "--check", "--config", file.to_str().unwrap()]).output().unwrap();
-    // The file is root's alone.
+    // Only root may read the file.
     let output = check();
     assert_eq!(output.status.code(), Some(1));
     for part in ["cannot read", "as the user of run_as", "landfast.toml"] {
@@ -563,7 +563,7 @@ fn a_check_with_run_as_looks_as_that_user() {
 }
 
 #[test]
-fn a_share_with_the_capture_in_it_is_not_added_by_a_reload() {
+fn a_reload_adds_no_share_that_contains_the_capture() {
     let directory = tempfile::tempdir().unwrap();
     let (file, share) = (directory.path().join("landfast.toml"), directory.path().join("share"));
     let more = directory.path().join("more");

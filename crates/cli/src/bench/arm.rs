@@ -1,4 +1,4 @@
-//! One way to the file: what every mode of the benchmark does in its turn.
+//! One mode of the benchmark, in its turn.
 
 use std::time::Instant;
 
@@ -18,14 +18,14 @@ pub(crate) trait Arm {
         recording: &mut Recording,
     ) -> Result<(), Failure>;
 
-    /// The durability class of a commit on this arm, and how it is reached.
+    /// The durability class of a commit on this arm, and the operation that reaches it.
     fn durability(&self) -> String;
 
-    /// What a commit is made by, in a word for programs.
+    /// The kind of a commit, in a word for programs.
     fn commit(&self) -> &'static str;
 }
 
-/// What one thread saw in one turn.
+/// The measurements of one thread in one turn.
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) latency_ns: Histogram<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Nothing seen yet.
+    /// An empty recording.
     pub(crate) fn new(durability: String, commit: &'static str) -> Self {
         Self { latency_ns: histogram(), bytes: 0, durability, commit }
     }

@@ -1,8 +1,8 @@
-//! On which cores the ends of a measurement run.
+//! Chooses the cores on which the ends of a measurement run.
 //!
-//! Left alone, the scheduler puts a client and a server on one machine now on one core, now on
-//! two, and a round trip over loopback differs severalfold by that alone. Two machines would never
-//! share a core; [`Placement::Apart`] is their likeness.
+//! Without placement the scheduler puts a client and a server on one machine sometimes on one core,
+//! sometimes on two, and that alone changes a round trip over loopback severalfold. Two machines
+//! never share a core; [`Placement::Apart`] imitates two machines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,20 +13,20 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::args::Placement;
 use crate::failure::Failure;
 
-/// Processes that were put on cores, and are let go with this value.
+/// Processes that are bound to cores until this value is dropped.
 ///
-/// Killed before that, the benchmark leaves a server where it put it.
+/// If the benchmark is killed before, the server stays bound.
 #[derive(Debug, Default)]
 pub(crate) struct Placed {
     before: Vec<(Pid, CpuSet)>,
-    /// In words, for the report.
+    /// A description for the report.
     pub(crate) description: String,
 }
 
 impl Placed {
     /// Puts this process on the client's cores, and `servers` (process ids) on the server's.
     ///
-    /// Threads that either starts later begin where their parent runs.
+    /// Threads that a process starts later inherit the cores of their parent.
     pub(crate) fn put(placement: Placement, servers: &[Option<u32>]) -> Result<Self, Failure> {
         if placement == Placement::Free {
             let description = "client and server where the scheduler puts them (--placement)";
@@ -72,7 +72,7 @@ impl Placed {
 impl Drop for Placed {
     fn drop(&mut self) {
         for (thread, before) in &self.before {
-            // A thread that is gone needs nothing.
+            // A thread that has ended needs no cores.
             let _ = sched_setaffinity(Some(*thread), before);
         }
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apart_shares_no_core_and_together_shares_one() {
+    fn placement_apart_shares_no_core_and_together_shares_one() {
         let cores = [0, 2, 3];
         assert_eq!(split(Placement::Apart, &cores), Some((&cores[..1], &cores[1..])));
         assert_eq!(split(Placement::Together, &cores), Some((&cores[..1], &cores[..1])));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placed_process_is_let_go() {
+    fn a_placed_process_gets_its_cores_back() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         let before = sched_getaffinity(pid).unwrap();

@@ -1,4 +1,4 @@
-//! `landfast bench-files`: what many small files cost over SMB, phase by phase.
+//! `landfast bench-files`: the cost of many small files over SMB, phase by phase.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ async fn in_directory(
     client.create_directory(&url.path).await?;
     let measured = measure(&client, url, options, asked).await;
     if measured.is_err() {
-        // What cannot be removed stays; the failure is told all the same.
+        // Files that cannot be removed stay; the failure is reported all the same.
         let _ = remove(&client, url).await;
     }
     measured
@@ -101,7 +101,7 @@ async fn measure(
     Ok([("create", create), ("stat", stat), ("rename", rename), ("list", list), ("delete", delete)])
 }
 
-/// Does something to every file, several at once; returns how long all of it took.
+/// Applies an operation to every file, several at once; returns the time of all of them.
 async fn in_lanes(
     options: &BenchFiles,
     asked: &Asked,
@@ -123,7 +123,7 @@ async fn in_lanes(
         }
         Ok(())
     });
-    // None is given up half way: what it has open could not be removed.
+    // No lane is given up half way: its open file could not be removed.
     join_all(lanes).await.into_iter().collect::<Result<(), Failure>>()?;
     Ok(begin.elapsed())
 }

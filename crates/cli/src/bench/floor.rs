@@ -1,11 +1,12 @@
 //! The floor: a plain TCP exchange of the same bytes, with the same polling, placement and fence,
-//! and nothing else. No RDMA can be faster on this machine; the ratio to it is what Landfast costs.
+//! and nothing else. No RDMA can be faster on this machine; the ratio to the floor is the cost of
+//! Landfast.
 //!
 //! ```text
-//!  write   ->  header 64 B (what MPA, DDP and the Flush Request take) | block
-//!          <-  24 B (what the Flush Response takes)
-//!  read    ->  header 52 B (what the Read Request takes)
-//!          <-  20 B (what MPA and DDP take) | block
+//!   write   ->  header 64 B (as long as MPA, DDP and the Flush Request) | block
+//!           <-  24 B (as long as the Flush Response)
+//!   read    ->  header 52 B (as long as the Read Request)
+//!           <-  20 B (as long as MPA and DDP) | block
 //!  header: operation u8 (1 write, 2 read) | 3 B zero | length u32 | offset u64 | zeros
 //! ```
 //!
@@ -50,7 +51,7 @@ impl Floor {
         })
     }
 
-    /// Sends one request and returns the size of the answer that is now owed.
+    /// Sends one request and returns the size of the answer that the responder now owes.
     fn submit(&mut self, operation: Operation) -> Result<usize, Failure> {
         let (code, offset, header, answer) = match operation {
             Operation::WriteCommit(offset) => (WRITE, offset, WRITE_HEADER, WRITE_ANSWER),
@@ -101,7 +102,7 @@ impl Arm for Floor {
     }
 }
 
-/// A responder in a process of its own, ended with this value.
+/// A responder in a process of its own, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Responder {
     child: Child,
@@ -129,7 +130,7 @@ impl Responder {
         Ok(Self { child, address })
     }
 
-    /// Where it listens.
+    /// The address of the responder.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -137,7 +138,7 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        // Already gone is as good as ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -156,12 +157,12 @@ pub(crate) fn respond(options: &args::Floor) -> Result<(), Failure> {
             thread::spawn(move || Wire::new(stream, poll).and_then(|wire| answer(wire, &*medium)));
         }
     });
-    // Whoever started us holds the other end: when it is gone, so are we.
+    // The parent process holds the other end: the responder ends with it.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     Ok(())
 }
 
-/// An unlinked file in `directory`, with persistence emulated where it has none.
+/// An unlinked file in `directory`; volatile memory emulates persistence.
 fn memory(directory: &std::path::Path) -> Result<Arc<dyn Medium>, Failure> {
     let path = directory.join(format!("landfast-floor-{}", std::process::id()));
     let failed = Failure::local("cannot use", &path);
@@ -211,7 +212,7 @@ fn field_len(length: usize) -> u64 {
     u64::try_from(length).expect("a usize fits a u64 on every target")
 }
 
-/// A TCP stream that is polled as the engines poll theirs.
+/// A TCP stream that is polled as the engines poll their streams.
 #[derive(Debug)]
 struct Wire {
     stream: TcpStream,
@@ -219,7 +220,7 @@ struct Wire {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Leaves in one piece before the next look for input, as an engine's frames do.
+    /// Sent in one piece before the next poll for input, as an engine sends frames.
     out: Vec<u8>,
 }
 
@@ -238,7 +239,7 @@ impl Wire {
         })
     }
 
-    /// What has arrived and is not consumed.
+    /// The bytes that have arrived and are not consumed.
     fn filled(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -262,11 +263,11 @@ impl Wire {
         Ok(())
     }
 
-    /// Spins or sleeps, as the window says, until something was received.
+    /// Spins or sleeps, as the window says, until bytes were received.
     fn receive(&mut self) -> Result<(), Failure> {
         let queued = std::mem::take(&mut self.out);
         self.send(&queued)?;
-        // Handed back with its memory.
+        // The vector goes back with its memory.
         self.out = queued;
         self.out.clear();
         let Self { stream, window, buffer, end, .. } = self;
@@ -279,7 +280,7 @@ impl Wire {
         window.wait(&mut attempt, || {
             let mut descriptors =
                 [rustix::event::PollFd::new(&*stream, rustix::event::PollFlags::IN)];
-            // Interrupted or not, the next attempt tells.
+            // Interrupted or not, the next attempt shows whether there is input.
             let _ = rustix::event::poll(&mut descriptors, None);
         });
         match got {

@@ -1,11 +1,12 @@
-//! The files that a benchmark measures in: its own, which it makes and removes, or those of the user, as told.
+//! The files that a benchmark measures in: its own, which it makes and removes, or with `--existing` those of
+//! the user.
 //!
 //! ```text
-//!  prepare   made by FILE_CREATE: no file that was there is written to    --existing: opened, and overwritten
-//!  remove    what was made goes, however the run has ended                            stays
+//!   prepare   made by FILE_CREATE: no existing file is written to           --existing: opened, and overwritten
+//!   remove    the made files are removed, however the run has ended                     the files stay
 //! ```
 //!
-//! What a benchmark has made stays where it is killed or cannot reach the server any more; the next one names it.
+//! The files stay if the benchmark is killed or cannot reach the server any more; the next benchmark names them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::smb::runtime;
 use crate::failure::Failure;
 use crate::interrupt::Asked;
 
-/// Files that were made, and are to be removed.
+/// The files that the benchmark made and has to remove.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     files: Mutex<Vec<SmbUrl>>,
@@ -61,7 +62,7 @@ impl Made {
         })
     }
 
-    /// Removes what was made; nobody measures in it any more.
+    /// Removes the made files, once no worker measures in them any more.
     pub(crate) fn remove(self) -> Result<(), Failure> {
         let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = Ok(());
@@ -74,7 +75,7 @@ impl Made {
     }
 }
 
-// The server may not know yet that the connections of the run have ended: then the name goes with the last of them.
+// The server may not have noticed the end of the run's connections: then the name is removed with the last open.
 async fn remove(url: &SmbUrl) -> Result<(), ClientError> {
     let client = Client::connect(url, &ConnectOptions::default()).await?;
     for _ in 0..LOOKS_MAX {
@@ -98,6 +99,6 @@ fn status_of(error: &ClientError) -> Option<NtStatus> {
 }
 
 const PIECE: usize = 1 << 20;
-/// How often it is looked whether a file that was removed has gone, two seconds in all.
+/// How often the benchmark checks whether a removed file is gone, for two seconds in all.
 const LOOKS_MAX: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! `landfast bench`: several ways to the same file, measured in turns within one run.
+//! `landfast bench`: several modes on equal files, measured in turns within one run.
 //!
 //! ```text
 //!  main thread                 worker threads (-t), each with one connection per mode
@@ -8,8 +8,8 @@
 //!      add up        <-------- latencies
 //! ```
 //!
-//! Turns are short, so that noise of the machine hits all modes alike; an arm whose turn it is
-//! not is idle, and the adaptive engines behind it sleep.
+//! Turns are short, so that noise of the machine affects all modes alike; an arm outside its turn
+//! is idle, and its adaptive engines sleep.
 
 mod arm;
 mod cores;
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Bench) -> Result<(), Failure> {
     }
 }
 
-/// Runs the benchmark, unless it is asked to end.
+/// Runs the benchmark, unless a signal ends it.
 pub(crate) fn measure(options: &Bench, asked: &Asked) -> Result<Report, Failure> {
     let named = |failure: Failure| match remote::url(&options.url) {
         Ok(url) => failure.about("cannot measure", &url),
@@ -90,17 +90,18 @@ fn measure_unnamed(options: &Bench, asked: &Asked) -> Result<Report, Failure> {
         take_turns(&plan, &servers, &workers, !options.json, asked)
     });
     if let Err(failure) = made.remove() {
-        // What was measured is true all the same.
+        // The measurements are valid all the same.
         let _ = writeln!(std::io::stderr(), "landfast: {failure}: it is left there");
     }
     let measurements = measured?;
     let placement = placed.description.clone();
-    // Before the conditions are written down: they count the cores this process may use.
+    // Dropped before the conditions are written down: these count the cores that this process may
+    // use.
     drop(placed);
     Ok(Report { measurements, conditions: conditions(&plan, placement) })
 }
 
-/// Where the processes under test listen.
+/// The addresses of the processes under test.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     server: SocketAddr,
@@ -119,7 +120,7 @@ struct Worker {
     results: Receiver<Result<Recording, Failure>>,
 }
 
-/// "Run this arm for that long."
+/// The order to run this arm for that time.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     mode: usize,
@@ -136,7 +137,7 @@ fn take_turns(
     let mut measurements: Vec<Measurement> =
         plan.modes.iter().map(|mode| Measurement::new(name(*mode))).collect();
     for (mode, _) in plan.modes.iter().enumerate() {
-        // One uncounted turn: connections, page faults and branch predictors warm up.
+        // One turn that is not counted: connections, page faults and branch predictors warm up.
         one_turn(workers, Turn { mode, length: WARM_UP }, None, &mut Measurement::new("warm-up"))?;
     }
     for slice in 0..plan.slices {
@@ -150,7 +151,7 @@ fn take_turns(
     Ok(measurements)
 }
 
-/// Lets all workers run one arm and adds what they saw to `measurement`.
+/// Lets all workers run one arm and adds their measurements to `measurement`.
 fn one_turn(
     workers: &[Worker],
     turn: Turn,
@@ -161,7 +162,7 @@ fn one_turn(
     let server_before = server.map(Usage::of);
     let started = Instant::now();
     for worker in workers {
-        // A worker that is gone has left its error in the results.
+        // A worker that has ended has left its error in the results.
         let _ = worker.turns.send(turn);
     }
     for worker in workers {
@@ -185,7 +186,7 @@ fn one_turn(
     Ok(())
 }
 
-/// A worker's life: connect every arm, then run whichever it is told to.
+/// The thread of a worker: connects every arm, then runs the arm of each turn.
 fn serve_turns(
     run: Run<'_>,
     index: usize,
@@ -215,7 +216,8 @@ fn serve_turns(
     }
 }
 
-/// Every arm of every thread has a file of its own: push mode wants the lease of its file alone.
+/// Every arm of every thread has a file of its own, because push mode needs the lease of the file
+/// for itself.
 fn own_file(url: &SmbUrl, mode: Mode, thread: usize) -> SmbUrl {
     SmbUrl { path: format!("{}.{}.{thread}", url.path, name(mode)), ..url.clone() }
 }
@@ -276,7 +278,7 @@ fn conditions(plan: &Plan, placement: String) -> Conditions {
     }
 }
 
-/// A line that rewrites itself, only where somebody watches.
+/// A line that rewrites itself, only if standard error is a terminal.
 fn progress(talk: bool, done: u32, total: u32, mode: &str) {
     let mut out = std::io::stderr();
     if talk && out.is_terminal() {

@@ -1,4 +1,5 @@
-//! When the next operation may be issued: as many at once as planned, each followed by a pause.
+//! Decides when the next operation may be issued: the planned number at once, and a pause after
+//! each.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::Dice;
 
-/// The places for outstanding operations, and when each is free again.
+/// The places for outstanding operations, and the time when each is free again.
 #[derive(Debug)]
 pub(crate) struct Pace {
     think: Duration,
@@ -22,7 +23,7 @@ impl Pace {
         Self { think, free: outstanding, pausing, dice: Dice::new(0) }
     }
 
-    /// Takes a free place, if there is one now.
+    /// Takes a place, if one is free now.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         while self.pausing.peek().is_some_and(|Reverse(end)| *end <= now) {
             self.pausing.pop();
@@ -35,7 +36,7 @@ impl Pace {
         true
     }
 
-    /// An operation is over: its place pauses, then is free.
+    /// Returns the place of a finished operation: the place pauses, then is free.
     pub(crate) fn give_back(&mut self, now: Instant) {
         if self.think.is_zero() {
             self.free += 1;
@@ -45,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// How long until a pausing place is free; `None` if none pauses.
+    /// The time until a pausing place is free; `None` if none pauses.
     pub(crate) fn until_next(&self, now: Instant) -> Option<Duration> {
         self.pausing.peek().map(|Reverse(end)| end.saturating_duration_since(now))
     }

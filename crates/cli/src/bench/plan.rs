@@ -1,4 +1,4 @@
-//! What a benchmark does: block size, mix, offsets and turns.
+//! The plan of a benchmark: block size, mix, offsets and turns.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rdma::ProviderChoice;
 use crate::args::{Bench, Mode, Placement, Poll, Protected};
 use crate::failure::Failure;
 
-/// One benchmark, checked.
+/// One benchmark, with checked options.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) modes: Vec<Mode>,
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Refuses what cannot be measured.
+    /// Refuses options that cannot be measured.
     pub(crate) fn new(options: &Bench) -> Result<Self, Failure> {
         let refused = |what, value: String, why| Failure::ConfigValue { what, value, why };
         let block = usize::try_from(options.block).unwrap_or(usize::MAX);
@@ -182,7 +182,7 @@ const BLOCK_MAX: usize = 1 << 20;
 const THREADS_MAX: usize = 64;
 const OUTSTANDING_MAX: usize = 256;
 const DURATION_S_MAX: f64 = 86_400.0;
-// Short enough that a noisy minute of the machine hits every mode.
+// Short enough that a noisy minute of the machine affects every mode.
 const SLICE: Duration = Duration::from_millis(500);
 const SEED: u64 = 0x4c61_6e64_6661_7374;
 

@@ -1,4 +1,4 @@
-//! CPU time and context switches of a process, from outside it.
+//! CPU time and context switches of a process, read by another process.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Reads the counters of every live thread of `pid`; zero for one that cannot be seen.
+    /// Reads the counters of every live thread of `pid`; zero for a process that cannot be read.
     ///
     /// `/proc/PID/task/TID/schedstat` counts in nanoseconds, where `stat` counts in ticks.
     pub(crate) fn of(pid: u32) -> Self {
@@ -44,7 +44,7 @@ impl Usage {
         }
     }
 
-    /// What was used since `earlier`. Threads that ended in between are not counted.
+    /// The use since `earlier`. Threads that ended in between are not counted.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -59,7 +59,8 @@ impl Usage {
     }
 }
 
-/// The process that listens on `address`, if it runs on this machine and may be looked at.
+/// The process that listens on `address`, if it runs on this machine and this process may look at
+/// it.
 pub(crate) fn listener(address: SocketAddr) -> Option<u32> {
     let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     let text = fs::read_to_string(table).ok()?;
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn work_shows_in_the_counters() {
-        // A process of its own: in this one threads of other tests end, and count no longer.
+        // A process of its own: in this process threads of other tests end, and count no longer.
         let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let before = Usage::of(busy.id());
         let works = || Usage::of(busy.id()).since(before).cpu_ns > 0;

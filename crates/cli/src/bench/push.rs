@@ -17,7 +17,7 @@ use crate::remote;
 pub(crate) struct Push {
     region: Region,
     pace: Pace,
-    /// It will ask for commits.
+    /// The arm will commit.
     writes: bool,
     payload: Vec<u8>,
     answer: Vec<u8>,
@@ -25,8 +25,8 @@ pub(crate) struct Push {
 }
 
 impl Push {
-    /// Opens the file, maps all of it, and insists on push mode: a bench of something else under
-    /// this name would be a lie.
+    /// Opens the file, maps all of it, and requires push mode: a measurement of the SMB fallback
+    /// under the name of this arm would be wrong.
     pub(crate) fn connect(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let settings = RegionSettings {
             provider: plan.rdma_provider,
@@ -92,7 +92,7 @@ impl Arm for Push {
                 if now >= until {
                     break;
                 }
-                // A pause of microseconds: a sleep would be longer than it.
+                // A pause of microseconds: a sleep would take longer.
                 std::hint::spin_loop();
                 continue;
             }

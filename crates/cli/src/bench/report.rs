@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::process::Usage;
 
-/// What one arm did in all its slices.
+/// The measurements of one arm in all its slices.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     pub(crate) name: &'static str,
@@ -18,14 +18,14 @@ pub(crate) struct Measurement {
     pub(crate) elapsed: Duration,
     pub(crate) client: Usage,
     pub(crate) server: Option<Usage>,
-    /// The durability class of its commits and how it is reached, in words.
+    /// The durability class of the arm's commits and the operation that reaches it, in words.
     pub(crate) durability: String,
-    /// What a commit is made by: `native-rdma-flush`, `rdma-flush`, `message`, `smb2-flush` or `none`.
+    /// The kind of the commit: `native-rdma-flush`, `rdma-flush`, `message`, `smb2-flush` or `none`.
     pub(crate) commit: &'static str,
 }
 
 impl Measurement {
-    /// An arm that has done nothing yet.
+    /// An arm that has measured nothing yet.
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -82,7 +82,7 @@ pub(crate) struct Report {
     pub(crate) conditions: Conditions,
 }
 
-/// Under what conditions the numbers were taken.
+/// The conditions of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Conditions {
     pub(crate) block: usize,

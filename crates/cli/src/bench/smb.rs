@@ -13,8 +13,8 @@ use super::plan::{Operation, Operations, Plan};
 use crate::failure::Failure;
 use crate::remote;
 
-/// A session of its own with an open file, driven from the calling thread: no hand-over between
-/// threads is part of what is measured.
+/// A session of its own with an open file, driven from the calling thread, so that the measurement
+/// includes no hand-over between threads.
 #[derive(Debug)]
 pub(crate) struct Smb {
     // Before the runtime: closing the file needs it.
@@ -35,7 +35,7 @@ impl Smb {
         Self::new(runtime, client, url, plan, "TCP")
     }
 
-    /// Connects over SMB Direct, to the RDMA listener that the server names in a push grant.
+    /// Connects over SMB Direct, to the RDMA listener that the server announces in a push grant.
     pub(crate) fn over_smb_direct(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let runtime = runtime()?;
         let address = remote::rdma_address(url)?;

@@ -1,4 +1,5 @@
-//! Options of the command line that are several words in one, and those that change what the file says.
+//! Options of the command line that combine several values, and options that change settings of the
+//! file.
 
 use server::Announced;
 
@@ -55,7 +56,7 @@ fn named<'a>(name: &str, shares: &'a mut [Share]) -> Option<&'a mut Share> {
 }
 
 pub(super) fn user(text: &str) -> Result<User, Failure> {
-    // The argument holds a password: errors must not repeat it.
+    // The argument holds a password: error messages must not repeat it.
     let refused = |why| Failure::ConfigValue { what: "--user", value: "...".into(), why };
     let (name, password) = text.split_once(':').ok_or_else(|| refused("write NAME:PASSWORD"))?;
     if name.is_empty() {

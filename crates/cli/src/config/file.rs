@@ -1,4 +1,4 @@
-//! The config file as it is written, and who may read one that holds passwords.
+//! The config file in its written form, and the check of who may read a file with passwords.
 
 use std::fs::Metadata;
 use std::io::Read as _;
@@ -14,7 +14,7 @@ use crate::args::{Serve, Signing};
 use crate::failure::Failure;
 use crate::run_as::Account;
 
-/// The config file as written.
+/// The config file in its written form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -40,10 +40,10 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Reads the one that the command line names; an empty one where it names none.
+    /// Reads the file that the command line names; without a name the config is empty.
     ///
     /// # Errors
-    /// It cannot be read or understood, or it holds passwords and others may read it.
+    /// The file cannot be read or parsed, or it holds passwords and others may read it.
     pub(super) fn of(options: &Serve) -> Result<Self, Failure> {
         let Some(path) = options.config.as_deref() else { return Ok(Self::default()) };
         let failed = || Failure::local("cannot read", path);
@@ -61,7 +61,7 @@ impl File {
         Ok(file)
     }
 
-    // The bits of the mode that let others in. As ssh looks at its keys: who owns the file alone reads it. A group may
+    // The bits of the mode that let others in. As with ssh keys, only the owner of a file may read it, but a group may
     // read what another user owns. Root reads the file of a service, whose group may read it too.
     fn forbidden(&self, found: &Metadata, options: &Serve) -> Result<u32, Failure> {
         let reader = geteuid();
@@ -71,7 +71,7 @@ impl File {
         let is_of_service = reader.is_root()
             && match options.run_as.as_deref().or(self.run_as.as_deref()) {
                 Some(name) => Account::find(name)?.is_in(found.gid()),
-                // The check of a service that its manager starts as another user, whom the check does not know.
+                // A check of the config of a service whose manager sets the user, whom the check does not know.
                 None => options.check,
             };
         Ok(if is_of_service { OTHERS | GROUP_WRITES } else { OTHERS | GROUP })

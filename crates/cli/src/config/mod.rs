@@ -1,6 +1,7 @@
 //! The server's settings: the TOML file, the command line over it, and the defaults under both.
 //!
-//! [`file`]: the config file as written; [`arguments`]: options of the command line that are several words in one; [`people`]: accounts and the names in shares fit together; [`restart`]: what a server that runs cannot change.
+//! [`file`]: the config file in its written form; [`arguments`]: options that combine several values; [`people`]: checks of accounts against
+//! the names in shares; [`restart`]: settings that a running server cannot change.
 
 mod arguments;
 mod file;
@@ -21,7 +22,7 @@ use crate::control::Place;
 use crate::failure::Failure;
 use crate::run_as::Account;
 
-/// What `landfast serve` was told, from all sources.
+/// The settings of `landfast serve`, from all sources.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
@@ -32,20 +33,20 @@ pub(crate) struct Settings {
     pub(crate) emulate_persistence: bool,
     pub(crate) signing: Signing,
     pub(crate) recall_grace: Option<Duration>,
-    /// How long a client may be silent; zero: as the host is set up.
+    /// How long a client may be silent; zero leaves the setting of the host.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) control: Place,
     pub(crate) shares: Vec<Share>,
     pub(crate) users: Vec<User>,
     pub(crate) users_file: Option<PathBuf>,
     pub(crate) kerberos: Option<Kerberos>,
-    /// Who serves, where root has started the server.
+    /// The user to serve as, if root starts the server.
     pub(crate) run_as: Option<Account>,
-    /// Where these are from; read again on SIGHUP.
+    /// The file of these settings; read again on SIGHUP.
     pub(crate) config: Option<PathBuf>,
 }
 
-/// A directory under a name.
+/// A directory that is exported under a name.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
@@ -59,9 +60,9 @@ pub(crate) struct Share {
     pub(crate) users: Vec<String>,
     #[serde(default)]
     pub(crate) readers: Vec<String>,
-    /// What anybody may do without an account; nothing, if it is not said.
+    /// The rights of users without an account; `None`: no rights.
     pub(crate) guests: Option<Guests>,
-    /// Where opens that survive a crash of the server are written down.
+    /// The directory that records opens which survive a crash of the server.
     pub(crate) persistent_opens: Option<PathBuf>,
     /// Devices of persistent memory that nodes in the directory may stand for.
     #[serde(default)]
@@ -84,7 +85,7 @@ impl Share {
     }
 }
 
-/// What guests of a share may do.
+/// The rights of guests on a share.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Guests {
@@ -112,7 +113,7 @@ pub(crate) struct Kerberos {
 }
 
 impl Settings {
-    /// Reads the config file, if one is named, and lets the command line win.
+    /// Reads the config file, if one is named, and applies the command line on top.
     pub(crate) fn gather(options: &Serve) -> Result<Self, Failure> {
         let file = File::of(options)?;
         let mut shares = file.share;
@@ -198,11 +199,11 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-// Unprivileged, and free on machines that already run a file server on 445.
+// Unprivileged, and free on machines that run another file server on 445.
 const SMB_PORT: u16 = 4450;
-// MS-SMBD's port for iWARP, whose ports share TCP's space.
+// The port of MS-SMBD for iWARP, whose ports share the space of TCP.
 const RDMA_PORT: u16 = 5445;
-/// Each thread may spin on a core of its own.
+/// Each thread may use a core of its own for polling.
 const RDMA_THREADS_MAX: u16 = 64;
 
 #[cfg(test)]
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_loopback_and_unprivileged() {
+    fn the_default_addresses_are_loopback_with_unprivileged_ports() {
         let settings = gather(&["/srv", "--user", "a:b"]).unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.1:4450");
         assert_eq!(settings.rdma_listen.to_string(), "127.0.0.1:5445");
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn rdma_is_where_smb_is_unless_it_is_told_another_place() {
+    fn rdma_listens_on_the_address_of_smb_by_default() {
         let rdma = |line: &[&str]| {
             gather(&[&["/srv", "--user", "a:b"], line].concat()).unwrap().rdma_listen.to_string()
         };
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_by_whose_name_nobody_could_log_on_is_refused() {
+    fn an_account_whose_name_cannot_log_on_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         std::fs::write(&path, "[[user]]\nname = \"u@corp\"\npassword = \"p\"\n").unwrap();
@@ -312,13 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn guests_are_let_into_the_shares_that_say_so_alone() {
+    fn guests_are_admitted_only_to_shares_that_allow_them() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         let text = "[[share]]\nname = \"shown\"\npath = \"/x\"\nguests = \"read\"\n\
             [[share]]\nname = \"kept\"\npath = \"/y\"\n";
         std::fs::write(&path, text).unwrap();
-        // With guests nobody has to have an account.
+        // With guests no account is required.
         let file = ["--config", path.to_str().unwrap()];
         let guests = |settings: Settings| {
             settings.shares.iter().map(|share| share.guests).collect::<Vec<_>>()
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_are_taken_by_a_keytab_of_the_file_or_of_the_command_line() {
+    fn kerberos_takes_its_keytab_from_file_or_command_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         let text = "[kerberos]\nkeytab = \"/one\"\nprincipal = \"cifs/a@R\"\nusers = [\"a\"]\n";
@@ -347,12 +348,12 @@ mod tests {
         assert_eq!(settings.principal.as_deref(), Some("cifs/b@R"));
         assert_eq!(settings.users, ["a", "b"]);
         assert!(gather(&["/srv", "--user", "a:b"]).unwrap().kerberos.is_none());
-        // A keytab alone lets nobody in.
+        // A keytab alone admits nobody.
         assert!(matches!(gather(&["/srv", "--keytab", "/two"]), Err(Failure::ConfigMissing(_))));
     }
 
     #[test]
-    fn rdma_threads_are_from_the_file_or_the_command_line_and_bounded() {
+    fn rdma_threads_from_file_or_command_line_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         std::fs::write(&path, "rdma_threads = 3\n").unwrap();
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn vanished_clients_are_looked_for_as_the_file_says() {
+    fn the_keepalive_time_comes_from_the_config_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         let file = ["/srv", "--user", "a:b", "--config", path.to_str().unwrap()];
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_addresses_are_from_the_file_unless_the_command_line_has_some() {
+    fn announced_addresses_of_the_command_line_replace_those_of_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("landfast.toml");
         std::fs::write(&path, "announce = [\"192.0.2.1,rss\", \"2001:db8::1,rdma\"]\n").unwrap();

@@ -1,4 +1,4 @@
-//! Whether accounts and the names in shares fit together: a name is one user, in whatever case it is written.
+//! Checks accounts against the names in shares: a name denotes one user, in whatever case it is written.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,12 @@ use server::users::check_name;
 use super::{Share, User};
 use crate::failure::Failure;
 
-/// The accounts of the config file and of the command line, which wins where both have one name.
+/// The accounts of the config file and of the command line; the command line replaces an account of
+/// the same name.
 ///
 /// # Errors
-/// One of the two has a name twice, so that one of the passwords would count for nothing; or a name by which nobody
-/// could log on.
+/// The file or the command line has a name twice, so that one of its passwords would be ignored; or a name that
+/// cannot log on.
 pub(super) fn accounts(file: Vec<User>, given: Vec<User>) -> Result<Vec<User>, Failure> {
     let overridden = distinct("--user", &given)?;
     distinct("[[user]]", &file)?;
@@ -31,7 +32,7 @@ fn distinct(what: &'static str, users: &[User]) -> Result<BTreeSet<String>, Fail
     Ok(names)
 }
 
-/// Refuses a share that says two things of one user.
+/// Refuses a share that gives one user two different rights.
 pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
     let users: BTreeSet<_> = share.users.iter().map(|name| name.to_lowercase()).collect();
     match share.readers.iter().find(|name| users.contains(&name.to_lowercase())) {
@@ -44,7 +45,7 @@ pub(super) fn check_share(share: &Share) -> Result<(), Failure> {
     }
 }
 
-/// The names in a share that nobody of those known can log on by, each once. A name with a realm is none of a user:
+/// The names in a share by which no known user can log on, each once. A name with a realm belongs to no user:
 /// [`check_name`].
 pub(crate) fn strangers(share: &Share, knows: impl Fn(&str) -> bool) -> Vec<&str> {
     let mut seen = BTreeSet::new();
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_a_user_and_a_reader_of_a_share() {
+    fn a_name_that_is_user_and_reader_of_a_share_is_refused() {
         let mut share = Share::new("data", "/srv".into());
         share.users = vec!["alice".to_owned()];
         share.readers = vec!["bob".to_owned()];

@@ -1,11 +1,12 @@
-//! What a running server cannot change: settings that count with the next start.
+//! Settings that a running server cannot change: they apply from the next start.
 
 use super::Settings;
 
 impl Settings {
-    /// Takes over from `before` what a running server cannot change, and names it where it is another.
+    /// Keeps from `before` the settings that a running server cannot change, and names those that
+    /// differ.
     pub(crate) fn keep_until_restart(&mut self, before: &Self) -> Vec<&'static str> {
-        // Every field is here, so that a new one does not compile before it is decided which kind it is of.
+        // The pattern lists every field, so that a new field does not compile before its kind is decided.
         let Self {
             listen,
             rdma_listen,
@@ -18,12 +19,12 @@ impl Settings {
             keepalive,
             control,
             run_as,
-            // These change at once.
+            // Changes of these fields apply at once.
             shares: _,
             users: _,
             users_file: _,
             kerberos: _,
-            // The command line's, which stays.
+            // Set by the command line, which does not change.
             config: _,
         } = self;
         let mut kept = Vec::new();

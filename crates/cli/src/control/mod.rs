@@ -5,10 +5,10 @@
 //!  server: {"landfast":1,"status":{...}}\n        or {"landfast":1,"error":"..."}\n      then closes
 //! ```
 //!
-//! A unix socket that only the server's own user can open (mode 0600). It shows and changes nothing
-//! else. One request per connection, a bounded line, a bounded time, few connections at once: who
-//! may open it can still not make the server spend much. `landfast` counts versions: a server answers
-//! those it does not know with an error.
+//! A unix socket that only the server's own user can open (mode 0600). It only shows state, and
+//! changes nothing. One request per connection, a bounded line, a bounded time, few connections at
+//! once: a program that opens the socket cannot make the server spend much. The field `landfast` is
+//! the version: a server answers a version that it does not know with an error.
 
 mod place;
 mod serve;
@@ -19,24 +19,24 @@ use server::Report;
 pub(crate) use place::{Place, RUN_DIRECTORY, make_run_directory, only_socket};
 pub(crate) use serve::Control;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Request {
     pub(crate) landfast: u32,
     pub(crate) ask: Ask,
-    /// At most so many rows of each table.
+    /// At most this many rows of each table.
     #[serde(default = "rows_default")]
     pub(crate) rows_max: usize,
 }
 
-/// What can be asked.
+/// The kinds of request.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ask {
     Status,
 }
 
-/// What is answered: one of the two.
+/// A response: one of the two fields.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Response {
     pub(crate) landfast: u32,
@@ -51,7 +51,7 @@ fn rows_default() -> usize {
 }
 
 pub(crate) const VERSION: u32 = 1;
-/// Rows of a table unless more are asked for.
+/// Rows of a table if the request does not ask for more.
 pub(crate) const ROWS_DEFAULT: usize = 1_000;
-/// The most that can be asked for: some 20 MiB of text.
+/// The most rows that a request can ask for: some 20 MiB of text.
 pub(crate) const ROWS_MAX: usize = 65_536;

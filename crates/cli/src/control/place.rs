@@ -1,19 +1,20 @@
-//! Where the control socket is.
+//! The path of the control socket.
 //!
 //! ```text
-//!  --control PATH        there
-//!  --control off         nowhere
+//!   --control PATH        that path
+//!   --control off         no socket
 //!  neither               $XDG_RUNTIME_DIR/landfast/PORT.sock, or else
 //!    of root             /run/landfast/PORT.sock
 //!    of another user     /run/landfast/UID/PORT.sock
 //! ```
 //!
-//! Everybody may pass through /run/landfast where root has made it, and nobody but the server's user and root may
-//! open a socket in it.
+//! Every user may pass through /run/landfast if root has made it, and only the server's user and root may open a
+//! socket in it.
 //!
-//! PORT is the server's SMB port, so that several servers of one user do not meet. A server that a system's manager
-//! starts has no XDG_RUNTIME_DIR, and who logs on has one: `landfast status` looks in both places, and in
-//! /run/user/UID where it has none itself. Root's finds the servers of all users in /run/landfast.
+//! PORT is the server's SMB port, so that several servers of one user do not collide. A server that a service
+//! manager starts has no XDG_RUNTIME_DIR, and a user who logs on has one: `landfast status` looks in both places,
+//! and in /run/user/UID if it has none itself. `landfast status` of root finds the servers of all users in
+//! /run/landfast.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -30,20 +31,20 @@ use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
-/// Where to put it, or where to look.
+/// Where the server makes the socket, or where `landfast status` looks for it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Place {
-    /// Among those of this user.
+    /// In the directory of this user.
     #[default]
     Customary,
-    /// There.
+    /// At this path.
     At(PathBuf),
-    /// There is none.
+    /// The server makes no socket.
     Nowhere,
 }
 
 impl Place {
-    /// What `--control` or the config file says.
+    /// The place that `--control` or the config file names.
     pub(crate) fn of(path: Option<&Path>) -> Self {
         match path {
             None => Self::Customary,
@@ -67,7 +68,7 @@ fn directory_of(user: u32) -> PathBuf {
     Path::new(RUN_DIRECTORY).join(user.to_string())
 }
 
-/// Makes the directory of this user's sockets, if it is not there.
+/// Makes the directory of this user's sockets, if it does not exist.
 pub(super) fn make(directory: &Path) -> io::Result<()> {
     if directory == Path::new(RUN_DIRECTORY) {
         return make_passage();
@@ -75,7 +76,7 @@ pub(super) fn make(directory: &Path) -> io::Result<()> {
     ready(DirBuilder::new().mode(0o700).create(directory))
 }
 
-/// Makes, as root, the directory of the sockets of a server that another user will be.
+/// Makes, as root, the socket directory of a server that will run as another user.
 pub(crate) fn make_run_directory(user: u32, group: u32) -> io::Result<()> {
     make_passage()?;
     let directory = directory_of(user);
@@ -85,18 +86,19 @@ pub(crate) fn make_run_directory(user: u32, group: u32) -> io::Result<()> {
     }
 }
 
-// Whoever may not list it can still pass. That of a system's manager is left as the manager has made it.
+// A user who may not list the directory can still pass. A directory that a service manager made is left
+// unchanged.
 fn make_passage() -> io::Result<()> {
     ready(DirBuilder::new().mode(0o755).create(RUN_DIRECTORY))?;
     let passage = open(Path::new(RUN_DIRECTORY))?;
     match passage.metadata()?.uid() {
-        // Whatever the umask has taken away.
+        // Restores the bits that the umask has cleared.
         0 => passage.set_permissions(Permissions::from_mode(0o755)),
         _ => Ok(()),
     }
 }
 
-// No link: somebody else may have put it there.
+// Follows no link: another user may have put it there.
 fn open(directory: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(directory, flags, Mode::empty())?.into())
@@ -147,7 +149,7 @@ fn among(directories: &[PathBuf]) -> Result<PathBuf, Failure> {
             match UnixStream::connect(&path) {
                 Ok(_) => drop(live.insert(path)),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => forbidden = Some(path),
-                // What a killed server has left answers nobody.
+                // A socket that a killed server has left does not answer.
                 Err(_) => {}
             }
         }
@@ -162,9 +164,9 @@ fn among(directories: &[PathBuf]) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Where servers have their sockets that no logon started.
+/// The directory for the sockets of servers that no user session started.
 pub(crate) const RUN_DIRECTORY: &str = "/run/landfast";
-// Ports of one machine that anybody would serve on.
+// More ports than anybody serves on one machine.
 const SOCKETS_MAX: usize = 4_096;
 
 #[cfg(test)]
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_only_server_that_lives_is_found_and_of_two_one_has_to_be_named() {
+    fn status_finds_the_only_running_server_and_refuses_to_choose_between_two() {
         let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = |name: &str| directory.path().join(name);
         let search = || among(&[directory.path().to_path_buf(), elsewhere.path().into()]);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn no_directory_is_looked_into_or_named_twice() {
+    fn each_socket_directory_is_searched_and_named_once() {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let named =
             paths(&["/run/landfast", "/run/user/0/landfast", "/run/landfast", "/run/landfast/7"]);

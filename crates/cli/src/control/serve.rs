@@ -18,19 +18,21 @@ use super::place::{Place, customary_directory, make};
 use super::{Ask, ROWS_MAX, Request, Response, VERSION};
 use crate::failure::Failure;
 
-/// A control socket; gone when dropped. Who asks before it is [served](Self::serve) waits.
+/// A control socket, removed when dropped. A client that asks before the socket is
+/// [served](Self::serve) waits.
 #[derive(Debug)]
 pub(crate) struct Control {
     path: PathBuf,
-    /// Device and inode: what another server has put in its place meanwhile is not removed.
+    /// Device and inode: a socket that another server has put in its place meanwhile is not
+    /// removed.
     identity: (u64, u64),
     listener: Option<UnixListener>,
     serving: Option<JoinHandle<()>>,
 }
 
 impl Control {
-    /// Opens the socket of the server on `port`. That there is none in the customary place only
-    /// costs `landfast status`; one that was asked for has to be there.
+    /// Opens the socket of the server on `port`. A failure in the customary place only costs
+    /// `landfast status`; a failure at a path that was asked for is an error.
     pub(crate) fn open(place: &Place, port: u16) -> Result<Option<Self>, Failure> {
         let path = match place {
             Place::Nowhere => return Ok(None),
@@ -67,13 +69,13 @@ impl Control {
         let taken = || io::Error::new(io::ErrorKind::AddrInUse, "a server answers there");
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => return Err(taken()),
-            // What a killed server has left.
+            // The socket of a killed server.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        // Bound where nobody else can look, and moved when its mode is set: there is no moment at
-        // which others can open it.
+        // Bound in a private directory, and moved when its mode is set: at no moment can another
+        // user open it.
         let private = tempfile::Builder::new().prefix(".landfast").tempdir_in(parent)?;
         let bound = private.path().join("s");
         let listener = UnixListener::bind(&bound)?;
@@ -84,7 +86,7 @@ impl Control {
         Ok(Self { path: path.into(), identity, listener: Some(listener), serving: None })
     }
 
-    /// Answers from now on what is asked of a server.
+    /// Answers from now on the requests about a server.
     pub(crate) fn serve(&mut self, observer: Observer) {
         let listener = self.listener.take();
         self.serving = listener.map(|listener| tokio::spawn(serve(listener, observer)));
@@ -107,7 +109,7 @@ impl Drop for Control {
 async fn serve(listener: UnixListener, observer: Observer) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // Those who come when all places are taken wait in the listener's queue.
+        // Further clients wait in the listener's queue when all places are taken.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -133,7 +135,8 @@ async fn answer(stream: UnixStream, observer: Observer) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = Vec::new();
     BufReader::new(reader).take(REQUEST_MAX).read_until(b'\n', &mut line).await?;
-    // Copies tables and makes text of them: nothing for the threads that serve clients.
+    // Copying tables and formatting them takes long: it must not occupy the threads that serve
+    // clients.
     let response = tokio::task::spawn_blocking(move || text(&respond(&line, &observer)))
         .await
         .map_err(io::Error::other)?;
@@ -168,7 +171,7 @@ fn text(response: &Response) -> Vec<u8> {
 const REQUEST_MAX: u64 = 4_096;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 4;
-/// From accepting a connection to its end.
+/// The time from accepting a connection to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_socket_that_answers_is_left_alone_and_a_dead_one_replaced() {
+    async fn only_a_control_socket_that_does_not_answer_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -239,7 +242,7 @@ mod tests {
         let error = Control::open(&place, 0).unwrap_err();
         assert!(error.to_string().contains("a server answers there"), "{error}");
         assert!(Control::open(&Place::Nowhere, 0).unwrap().is_none());
-        // Somebody's file is nobody's socket.
+        // A file of a user is never replaced by a socket.
         let file = directory.path().join("notes");
         std::fs::write(&file, "kept").unwrap();
         Control::open(&Place::At(file.clone()), 0).unwrap_err();

@@ -1,21 +1,21 @@
-//! What was written, what was acknowledged, and whether a file agrees.
+//! Records written and acknowledged blocks, and checks a file against the record.
 //!
-//! Write number `n` fills one block with words made from `n`, so that every word of the file tells
-//! which write it came from. After a crash a block may hold, word by word, its last acknowledged
-//! write or any later one that was on its way; nothing older and nothing else.
+//! Write number `n` fills one block with words made from `n`, so that every word of the file
+//! identifies its write. After a crash each word of a block may be of the last acknowledged write
+//! of the block or of a later write in flight; nothing older and nothing else.
 
 use std::collections::VecDeque;
 
 use crate::failure::Failure;
 
-/// The account of one stream of commits.
+/// The record of one stream of commits.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     blocks: u64,
     next: u64,
     /// For each block its last acknowledged write; 0 is the state before the first.
     acknowledged: Vec<u64>,
-    /// Writes on their way, oldest first.
+    /// Writes in flight, oldest first.
     outstanding: VecDeque<Write>,
 }
 
@@ -27,12 +27,12 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// Where in the region it goes, in bytes.
+    /// The offset of its block in the region, in bytes.
     pub(crate) fn offset(self) -> u64 {
         self.block * wide(BLOCK)
     }
 
-    /// Its bytes.
+    /// Fills `out` with the bytes of the write.
     pub(crate) fn fill(self, out: &mut [u8; BLOCK]) {
         for (index, word) in out.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&word_of(self.number, self.block, index));
@@ -41,7 +41,7 @@ impl Write {
 }
 
 impl Ledger {
-    /// An account of a region of `blocks` blocks, all zero.
+    /// The record of a region of `blocks` blocks, all zero.
     pub(crate) fn new(blocks: u64) -> Self {
         let count = usize::try_from(blocks).expect("a region in memory");
         Self { blocks, next: 1, acknowledged: vec![0; count], outstanding: VecDeque::new() }
@@ -55,7 +55,7 @@ impl Ledger {
         write
     }
 
-    /// The oldest write on its way was acknowledged as durable.
+    /// Notes that the oldest write in flight was acknowledged as durable.
     pub(crate) fn acknowledge(&mut self) {
         let write = self.outstanding.pop_front().expect("only what was sent is acknowledged");
         self.acknowledged[index(write.block)] = write.number;
@@ -82,7 +82,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes over every block whose state is open, so that the next crash is checked exactly.
+    /// New writes for every block whose state is unknown, so that the next crash is checked
+    /// exactly.
     pub(crate) fn unsettled(&mut self) -> Vec<Write> {
         let mut blocks: Vec<u64> = self.outstanding.drain(..).map(|write| write.block).collect();
         blocks.sort_unstable();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_passes_only_while_it_was_on_its_way() {
+    fn a_torn_write_passes_only_if_it_was_in_flight() {
         let (mut ledger, mut region, _) = acknowledged_stream();
         let write = ledger.draw();
         let mut bytes = [0; BLOCK];
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn open_blocks_are_written_over_before_the_next_round() {
+    fn blocks_with_unknown_state_are_overwritten_before_the_next_round() {
         let (mut ledger, mut region, _) = acknowledged_stream();
         ledger.draw();
         for write in ledger.unsettled() {

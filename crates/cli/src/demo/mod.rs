@@ -1,9 +1,9 @@
-//! `landfast demo`: the main job end to end, on this machine, with a server process of its own.
+//! `landfast demo`: push mode end to end, on this machine, with a server process of its own.
 //!
 //! ```text
 //!  1. measure     floor | smb | smb-direct | push, interleaved
-//!  2. kill        stream push commits --- SIGKILL ---> restart, look at the file, go on
-//!                 each round: every acknowledged commit is there, nothing outside changed
+//!   2. kill        stream push commits --- SIGKILL ---> restart, check the file, go on
+//!                  each round: every acknowledged commit is there, nothing outside changed
 //! ```
 
 mod ledger;
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Demo) -> Result<(), Failure> {
     stage.kill_and_verify(options.kills)
 }
 
-/// Where the demonstration takes place.
+/// The share, the server and the files of the demonstration.
 #[derive(Debug)]
 struct Stage<'a> {
     share: &'a Path,
@@ -101,14 +101,14 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Streams commits, several outstanding, until the server is killed under them.
+    /// Streams commits, several outstanding, until the server is killed.
     fn stream_until_killed(&self, ledger: &mut Ledger) -> Result<(), Failure> {
         let mut server = Server::start(self.share, self.emulate)?;
         let mut region = map(&server)?;
         let life = random_life()?;
         let pid = server.pid();
         let killer = thread::spawn(move || {
-            // The moment is random on purpose: that is the test.
+            // The moment is random on purpose: every moment of a stream is to be tested.
             thread::sleep(life);
             kill(pid)
         });
@@ -135,7 +135,7 @@ impl Stage<'_> {
         killed
     }
 
-    /// Writes over the blocks whose last writes were in doubt, through a fresh region.
+    /// Overwrites the blocks whose last writes were in doubt, through a new region.
     fn settle(&self, server: &Server, ledger: &mut Ledger) -> Result<(), Failure> {
         let mut region = map(server)?;
         let mut bytes = [0; BLOCK];
@@ -148,7 +148,7 @@ impl Stage<'_> {
     }
 }
 
-/// Maps the middle of the file, and insists on push mode.
+/// Maps the middle of the file, and requires push mode.
 fn map(server: &Server) -> Result<Region, Failure> {
     let url = remote::url(&server.url(&format!("/{STREAM_FILE}")))?;
     let settings = RegionSettings { outstanding_max: OUTSTANDING, ..RegionSettings::default() };
@@ -179,7 +179,7 @@ fn margin() -> Vec<u8> {
     vec![MARGIN_BYTE; usize::try_from(MARGIN).expect("a small file")]
 }
 
-/// Holds the file, as it lies on this machine, against the ledger.
+/// Checks the file, as it lies on this machine, against the ledger.
 fn verify(file: &File, ledger: &Ledger) -> Result<(), Failure> {
     let failed = || Failure::system("cannot read the share's file");
     let len = file.metadata().map_err(failed())?.len();
@@ -198,7 +198,7 @@ fn verify(file: &File, ledger: &Ledger) -> Result<(), Failure> {
     ledger.check(&region)
 }
 
-/// What the restarted server serves is what lies in the file.
+/// Checks that the restarted server serves the bytes of the file.
 fn verify_over_smb(server: &Server, file: &File) -> Result<(), Failure> {
     let url = remote::url(&server.url(&format!("/{STREAM_FILE}")))?;
     let opened = remote::connect(&url)?.open(&url.path, &client::OpenOptions::read())?;
@@ -223,7 +223,7 @@ fn class_of(directory: &Path) -> Result<DurabilityClass, Failure> {
         .map_err(|source| Failure::Child { process: "the file system", what: source.to_string() })
 }
 
-/// As on two machines, where this one has the cores.
+/// Separate cores, if this machine has enough, as on two machines.
 fn placement() -> Placement {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     if cores > 1 { Placement::Apart } else { Placement::Free }
@@ -245,7 +245,7 @@ fn kill(pid: u32) -> Result<(), Failure> {
         .map_err(|errno| Failure::system("cannot kill the server")(errno.into()))
 }
 
-// The default share: memory, so that the demonstration runs anywhere and leaves nothing behind.
+// The default share is in memory, so that the demonstration runs anywhere and leaves no files.
 const MEMORY: &str = "/dev/shm";
 const STREAM_FILE: &str = "stream.dat";
 const BLOCKS: u64 = 256;
@@ -255,7 +255,7 @@ const MARGIN_BYTE: u8 = 0xee;
 const FILE: u64 = MARGIN + REGION + MARGIN;
 const OUTSTANDING: usize = 8;
 const PIECE: usize = 1 << 20;
-// From "hardly started" to "in full flow".
+// From just after the start to the middle of the stream.
 const LIFE_MIN_US: u64 = 20_000;
 const LIFE_SPREAD_US: u64 = 600_000;
 // A stream whose server is dead ends by itself well before.

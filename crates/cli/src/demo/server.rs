@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use crate::failure::Failure;
 
-/// `landfast serve` as a child process, ended with this value.
+/// `landfast serve` as a child process, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// Where it takes SMB over TCP.
+    /// The address of SMB over TCP.
     pub(crate) smb: SocketAddr,
 }
 
@@ -24,12 +24,12 @@ impl Server {
         command.arg("serve").arg("--share").arg(format!("{SHARE}={}", directory.display()));
         command.args(["--user", &format!("{USER}:{PASSWORD}")]);
         command.args(["--listen", "127.0.0.1:0", "--rdma-listen", "127.0.0.1:0"]);
-        // What is killed leaves its socket behind.
+        // A killed server leaves its socket behind.
         command.args(["--control", "off"]);
         if emulate_persistence {
             command.arg("--emulate-persistence");
         }
-        // What it would warn of, emulated persistence, the demonstration says itself.
+        // The server would warn of emulated persistence, which the demonstration reports itself.
         let mut child = command
             .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
@@ -58,7 +58,7 @@ impl Server {
 
     /// Waits for the end of a process that was killed.
     pub(crate) fn reap(&mut self) {
-        // Killed by us or gone by itself: both are an end.
+        // The process was killed, or has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -78,7 +78,7 @@ fn smb_address(line: &str) -> Option<SocketAddr> {
 
 const SHARE: &str = "demo";
 const USER: &str = "demo";
-// Loopback only, and gone with the process.
+// The server listens on loopback only, and ends with this process.
 const PASSWORD: &str = "demo";
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_read_from_the_servers_first_line() {
+    fn the_address_is_parsed_from_the_first_line_of_the_server() {
         let line = "listening smb=127.0.0.1:4450 rdma=127.0.0.1:5445\n";
         assert_eq!(smb_address(line), Some("127.0.0.1:4450".parse().unwrap()));
         assert_eq!(smb_address("no"), None);

@@ -1,11 +1,12 @@
-//! `landfast get`: a file of a share to here, whole or not at all.
+//! `landfast get`: copies a file of a share to this machine, whole or not at all.
 //!
 //! ```text
 //!  read --> DIRECTORY/.landfast-XXXX --> fsync --> renamed to its name --> the directory's fsync
 //! ```
 //!
-//! Until the rename the local file is what it was. Its mode stays, and where it is a symbolic link the file that it
-//! points to is replaced. A pipe or device is written to as it is, and then what came before a failure stays.
+//! Until the rename the local file stays unchanged. The new file gets its mode, and if it is a symbolic link, the
+//! target of the link is replaced. A pipe or device is written directly, and then the bytes written before a
+//! failure stay.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -23,7 +24,7 @@ use crate::failure::Failure;
 use crate::interrupt::{self, Stops};
 use crate::remote;
 
-/// Copies a remote file here, and returns when it is on the medium.
+/// Copies a remote file to a local one, and returns when it is durable.
 pub(crate) fn run(options: &Get) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     interrupt::run(async |stops| get(stops, &url, options.local.as_deref()).await)
@@ -65,7 +66,7 @@ fn has_changed(before: &FileStat, after: &FileStat) -> bool {
     facts(before) != facts(after)
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 struct Target {
     path: PathBuf,
     out: Out,
@@ -77,13 +78,13 @@ enum Out {
         file: Arc<File>,
         part: TempPath,
     },
-    /// A device, a pipe.
+    /// A device or a pipe.
     There(Arc<File>),
     Stdout,
 }
 
 impl Target {
-    /// `name`: what the file is called where `local` does not say.
+    /// `name`: the name of the file if `local` gives none.
     fn open(local: Option<&Path>, name: &Path) -> Result<Self, Failure> {
         if local.is_some_and(is_pipe) {
             return Ok(Self { path: "-".into(), out: Out::Stdout });
@@ -106,26 +107,27 @@ impl Target {
             return Ok(Self { path, out: Out::There(Arc::new(file)) });
         }
         if there.is_some() {
-            // Who may not write to it may not replace it.
+            // A user who may not write to the file may not replace it.
             drop(File::options().write(true).open(&path).map_err(failed())?);
         }
         let link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
         let path = if link { fs::canonicalize(&path).map_err(failed())? } else { path };
         let mut builder = tempfile::Builder::new();
-        // As the shell's umask has it where there is no mode to keep; else nobody reads it before it has that mode.
+        // A new file gets the mode of the umask; a file with a mode to keep is private until it has that mode.
         let mode = if there.is_some() { 0o600 } else { 0o666 };
         builder.prefix(".landfast-");
         let failed = || Failure::local("cannot write", &path);
-        // Made here, as the error of the library's own way would name the part and not the file.
+        // The file is made here, because the error of the library would name the part and not the
+        // file.
         let make = |path: &Path| File::options().write(true).create_new(true).mode(mode).open(path);
         let made = builder.make_in(parent(&path), make);
         let beside = |source| Failure::LocalBeside { path: path.clone(), source };
         let (file, part) = made.map_err(beside)?.into_parts();
         if let Some(there) = there {
-            // Only root can, and nobody else has to.
+            // Only root can change the owner; for other users the owner stays.
             let _ =
                 fchown(&file, Some(Uid::from_raw(there.uid())), Some(Gid::from_raw(there.gid())));
-            // Other bytes do not get the rights of the old ones.
+            // Without the set-ID bits: the new bytes do not get the rights of the old ones.
             let mode = Permissions::from_mode(there.mode() & 0o1777);
             file.set_permissions(mode).map_err(failed())?;
         }

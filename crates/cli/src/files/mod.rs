@@ -34,7 +34,7 @@ pub(crate) fn list(options: &Remote) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes a file or an empty directory, and looks whether it has gone.
+/// Removes a file or an empty directory, and checks that it is gone.
 pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let failed = || Failure::remote("cannot remove", &url);
@@ -46,7 +46,7 @@ pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     client.delete(&url.path).map_err(failed())?;
     let refused = |why| Failure::Unfit { action: "not removed:", what: url.to_string(), why };
     match identity(&client, &url.path) {
-        // Somebody may have put another in its place.
+        // Another client may have made a file of that name.
         Ok(there) if there == removed => {
             Err(refused("the server said it was, and it is still there"))
         }
@@ -57,7 +57,7 @@ pub(crate) fn remove(options: &Remote) -> Result<(), Failure> {
     }
 }
 
-/// The file system's number of a file. Of a link, and not of what it points to.
+/// The file number of the file system. For a link, the number of the link and not of its target.
 fn identity(client: &Client, path: &str) -> Result<Vec<u8>, ClientError> {
     let looking =
         OpenOptions { options: CreateOptions::OPEN_REPARSE_POINT, ..OpenOptions::attributes() };
@@ -67,7 +67,7 @@ fn identity(client: &Client, path: &str) -> Result<Vec<u8>, ClientError> {
     Ok(number)
 }
 
-/// Shows what the server knows of a file.
+/// Shows the metadata that the server has of a file.
 pub(crate) fn stat(options: &Remote) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let stat = remote::connect(&url)?.stat(&url.path);
@@ -86,7 +86,7 @@ pub(crate) fn stat(options: &Remote) -> Result<(), Failure> {
     ))
 }
 
-/// What is written with a slash at its end has to be a directory, as everywhere else.
+/// A path that ends in a slash must be a directory, as in other programs.
 fn check_directory(url: &SmbUrl, there: Option<FileStat>) -> Result<(), Failure> {
     if !url.is_directory || url.path.is_empty() || there.is_some_and(|stat| stat.is_directory()) {
         return Ok(());
@@ -107,7 +107,7 @@ fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Runs what blocks on a thread of its own, so that a signal is seen meanwhile.
+/// Runs blocking work on a thread of its own, so that a signal is noticed meanwhile.
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -123,7 +123,7 @@ fn last_name(path: &str) -> PathBuf {
     path.rsplit(['/', '\\']).next().unwrap_or(path).into()
 }
 
-/// A percentage that rewrites itself, only where somebody watches and it takes a while.
+/// A percentage that rewrites itself, only on a terminal and only if the copy takes long.
 fn progress(done: u64, total: u64) {
     let mut out = io::stderr();
     if total <= PROGRESS_FROM || !out.is_terminal() {
@@ -138,7 +138,7 @@ fn progress(done: u64, total: u64) {
     }
 }
 
-/// Takes the percentage away, before anything else is said on its line.
+/// Erases the percentage, before anything else is printed on its line.
 pub(crate) fn clear_progress() {
     if SHOWS_PROGRESS.swap(false, Ordering::Relaxed) {
         let _ = write!(io::stderr(), "\r\x1b[K");
@@ -155,7 +155,7 @@ fn wide(len: usize) -> u64 {
     u64::try_from(len).expect("a usize fits a u64 on every target")
 }
 
-// One request of the largest size every server takes.
+// One request of the largest size that every server takes.
 const CHUNK: usize = 1 << 20;
 const PROGRESS_FROM: u64 = 64 << 20;
 static SHOWS_PROGRESS: AtomicBool = AtomicBool::new(false);

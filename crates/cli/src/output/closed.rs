@@ -1,7 +1,7 @@
-//! Whether the program was started without standard output (`>&-` of a shell).
+//! Detects that the program was started without standard output (`>&-` of a shell).
 //!
 //! The standard library opens /dev/null in its place before `main`, so that no file gets its number: from then on
-//! everything that is written seems to arrive. What /dev/null was opened by cannot be told afterwards.
+//! every write seems to succeed. Afterwards the program cannot tell why /dev/null is open.
 //!
 //! # Safety rules of this module
 //!
@@ -12,7 +12,7 @@
 use std::fs::symlink_metadata;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether it was.
+/// Whether standard output was closed.
 pub(super) fn was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }

@@ -12,7 +12,7 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
 }
 
-/// Refuses to begin what nobody could get.
+/// Refuses to start a command whose output nobody can get.
 ///
 /// # Errors
 /// The program was started without standard output.
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_of_a_url_is_repeated() {
+    fn passwords_of_urls_are_removed_from_text() {
         let text = "unexpected 'smb://alice:p@ss:x@h:1/d' and smb://bob@h/d, smb://h:445/d";
         let shown = "unexpected 'smb://alice@h:1/d' and smb://bob@h/d, smb://h:445/d";
         assert_eq!(without_passwords(text), shown);

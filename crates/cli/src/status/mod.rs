@@ -1,4 +1,4 @@
-//! `landfast status`: what goes on in a running server.
+//! `landfast status`: the state of a running server.
 
 mod tables;
 
@@ -14,7 +14,7 @@ use crate::control::{self, Ask, Request, Response};
 use crate::failure::Failure;
 use crate::output;
 
-/// Asks the server and prints what it says.
+/// Asks the server and prints its answer.
 pub(crate) fn run(options: &args::Status) -> Result<(), Failure> {
     let path = match &options.control {
         Some(path) => path.clone(),
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_refuses_is_said() {
+    fn a_refusal_of_the_server_is_printed() {
         let answer = r#"{"landfast":2,"error":"version 1 is not known, 2 is"}"#;
         let error = read(Path::new("/x"), answer).unwrap_err();
         assert!(error.to_string().contains("version 1 is not known"), "{error}");

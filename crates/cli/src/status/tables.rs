@@ -1,10 +1,10 @@
-//! A report as a person reads it: a line of numbers, then a table of each kind that has rows.
+//! Formats a report for people: a line of numbers, then a table of each kind that has rows.
 
 use server::report::{
     Heap, LeaseRow, OpenRow, RegionRow, Report, Sealing, SessionRow, Table, TreeRow,
 };
 
-/// All of it.
+/// The whole report.
 pub(super) fn all(report: &Report) -> String {
     let mut text = summary(report);
     let sessions = ["#", "user", "client", "over", "dialect", "signed", "sealed", "age", "idle"];
@@ -37,7 +37,7 @@ fn summary(report: &Report) -> String {
     )
 }
 
-// A server without bugs has nothing to say of them.
+// Empty for a server without panics.
 fn bugs(panics: u64) -> String {
     if panics == 0 { String::new() } else { format!("   bugs met {panics}, see the log") }
 }
@@ -115,7 +115,7 @@ fn region(row: &RegionRow) -> Vec<String> {
     ]
 }
 
-// Columns as wide as they need to be, two spaces apart.
+// Columns as wide as their longest cell, two spaces apart.
 fn append<R>(
     text: &mut String,
     title: &str,
@@ -146,7 +146,7 @@ fn append<R>(
     }
 }
 
-// Names come from clients: none of them moves a terminal's cursor.
+// Clients choose the names: none of them may move the cursor of the terminal.
 fn shown(cell: &str) -> String {
     let safe =
         |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_what_is_left_out_is_counted_and_nothing_moves_the_cursor() {
+    fn tables_are_aligned_count_omitted_rows_and_hold_no_control_characters() {
         let row = TreeRow { session: 1, share: "a\x1b[2Jb".to_owned(), opens: 12 };
         let mut text = String::new();
         let table = Table { total: 3, rows: vec![row] };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_long_as_they_need_to_be() {
+    fn times_are_printed_in_their_shortest_form() {
         assert_eq!([59, 61, 3_661, 90_000].map(span), ["59s", "1m01s", "1h01m", "1d01h"]);
     }
 }

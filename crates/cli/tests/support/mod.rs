@@ -1,4 +1,4 @@
-//! A server in this process, and the program in others.
+//! A server in this process, and the program in other processes.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 /// A server with the share `data` for `alice` with password `secret`.
 pub(crate) struct Fixture {
     pub(crate) share: TempDir,
-    /// Where the program is started.
+    /// The working directory of the program.
     pub(crate) here: TempDir,
     pub(crate) running: Running,
     pub(crate) runtime: Runtime,
@@ -56,7 +56,7 @@ impl Fixture {
         client::blocking::Client::connect(&url, &client::ConnectOptions::default()).unwrap()
     }
 
-    /// The program with arguments, started where local files are.
+    /// The program with arguments, started in the directory of the local files.
     pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         let mut command = program(arguments);
         command.current_dir(self.here.path());
@@ -75,12 +75,12 @@ pub(crate) fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// What was said on standard error.
+/// The output on standard error.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Names in a directory, but for those that the server keeps for itself.
+/// Names in a directory, without those that the server keeps for itself.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -89,7 +89,7 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Waits for what other processes do.
+/// Waits for the effect of other processes.
 pub(crate) fn until(what: &str, mut happens: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !happens() {
@@ -102,15 +102,15 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// The exit status as a shell has it.
+/// The exit status as a shell shows it.
 pub(crate) fn status_of(output: &Output) -> i32 {
     output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap())
 }
 
-/// `landfast serve` in a process of its own, killed in the end.
+/// `landfast serve` in a process of its own, killed when this value is dropped.
 pub(crate) struct Served {
     pub(crate) child: Child,
-    /// What it said first.
+    /// The first line of its output.
     pub(crate) line: String,
     log: Arc<Mutex<Vec<u8>>>,
     reading: Option<JoinHandle<()>>,
@@ -122,7 +122,7 @@ impl Served {
         Self::start_silent(command)
     }
 
-    /// Its standard error is where the command says.
+    /// A server whose standard error goes where the command says.
     pub(crate) fn start_silent(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         drop(command);
@@ -146,20 +146,20 @@ impl Served {
         Self { child, line, log, reading }
     }
 
-    /// What it has said on standard error until now.
+    /// Its output on standard error until now.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
     }
 
-    /// Where it takes SMB.
+    /// The address of SMB.
     pub(crate) fn smb(&self) -> &str {
         let field = self.line.split_whitespace().find_map(|field| field.strip_prefix("smb="));
         field.unwrap_or_else(|| panic!("it said {:?}", self.line))
     }
 
-    /// Ends it, and returns all that it said on standard error.
+    /// Ends the server, and returns all its output on standard error.
     pub(crate) fn end(mut self) -> String {
-        // Lines that are not written yet would go with it.
+        // A kill would lose log lines that are not written yet.
         signal(&self.child, Signal::TERM);
         let _ = self.child.wait();
         self.reading.take().unwrap().join().unwrap();

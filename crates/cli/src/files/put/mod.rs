@@ -1,23 +1,23 @@
-//! `landfast put`: a local file to a share, whole or not at all.
+//! `landfast put`: copies a local file to a share, whole or not at all.
 //!
 //! ```text
-//!  read  --> DIRECTORY/.landfast-XXXX.part --> flushed --> kept, by its name --> the name flushed
-//!            goes by itself with the connection            what was there is replaced
+//!   read  --> DIRECTORY/.landfast-XXXX.part --> flushed --> kept under its name --> the name flushed
+//!             the server removes it with the connection     the old file is replaced
 //! ```
 //!
-//! Until the rename the file of that name is what it was. The part file is marked for deletion from the request that
-//! makes it to the frame that renames it, so the server removes it whenever the connection ends, however it ends.
-//! Three gaps remain, in which the part may stay beside the old file: the server is killed, the connection ends while
-//! it carries out the frame that renames, or behind a rename that it refuses and before the part is marked again.
-//! Nothing is marked then of which it is not known that it has the part's name still: it would be the file that was
-//! copied. So the name of a part follows from the name that it is to get, and the next put of that name finds what
-//! was left and removes it, unless somebody has it open. A put beside another of the same name has a random name for
-//! its part: what is left of that one stays.
+//! Until the rename the file of that name stays unchanged. The part file is marked for deletion from the request that
+//! makes it to the frame that renames it, so the server removes it whenever the connection ends, for whatever reason.
+//! Three gaps remain in which the part may stay beside the old file: the server is killed; the connection ends while
+//! the server carries out the frame that renames; the connection ends between a refused rename and the request that
+//! marks the part again. In these gaps the client marks nothing of which it does not know that it still has the
+//! part's name: it could be the copied file. So the name of a part follows from the name that it is to get, and the
+//! next put of that name finds a part that was left and removes it, unless it is open. A put beside another put of
+//! the same name gives its part a random name: such a part is not found later.
 //!
-//! What replaces a file gets its owner, its mode without set-ID bits, its access list (or nothing is replaced), its attributes and its time of creation; its streams, extended attributes and further
-//! hard links stay with the old one.
+//! The new file gets the owner of the old file, its mode without set-ID bits, its access list (or the old file is not replaced), its attributes
+//! and its time of creation; streams, extended attributes and further hard links stay with the old file.
 //!
-//! [`source`]: what is sent; [`replaced`]: what was there; [`part`]: what is to be there.
+//! [`source`]: the bytes to send; [`replaced`]: the old file; [`part`]: the new file.
 
 mod part;
 mod replaced;
@@ -33,7 +33,7 @@ use crate::failure::Failure;
 use crate::interrupt::{self, Stops};
 use crate::remote;
 
-/// Copies a local file there, and returns when the server has it, under its name, on its medium.
+/// Copies a local file to the share, and returns when the server has it durably under its name.
 pub(crate) fn run(options: &Put) -> Result<(), Failure> {
     let url = remote::url(&options.url)?;
     let source = Source::open(options)?;
@@ -46,7 +46,7 @@ async fn put(stops: &mut Stops, mut url: SmbUrl, mut source: Source) -> Result<(
     let part = stops.or(Part::create(&client, &url, replaced.as_ref())).await?;
     let sent = stops.or(part.fill(&mut source)).await;
     match sent {
-        // Not to be interrupted: it is short, and afterwards the file is there or it is not.
+        // Not interruptible: this step is short, and afterwards the file either exists or does not.
         Ok(()) => part.finish(&url).await,
         Err(failure) => {
             part.discard().await;

@@ -1,4 +1,4 @@
-//! The part file: made, filled, and given the name of the file that it is to be.
+//! The part file: made, filled, and renamed to the name of the final file.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::source::Source;
 use crate::failure::Failure;
 use crate::files::{CHUNK, INTERNAL_LEN, progress, wide};
 
-/// The file while it is written.
+/// The new file while it is written.
 pub(super) struct Part {
     client: Client,
     file: File,
@@ -49,7 +49,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Makes the part, which nobody else opens, with the access list of what it replaces.
+    /// Makes the part, exclusively, with the access list of the file that it replaces.
     async fn open(
         client: &Client,
         path: &str,
@@ -65,12 +65,13 @@ impl Part {
         let plain = options.clone();
         if let Some((_, security)) = replaced.and_then(|replaced| replaced.security.as_ref()) {
             options.access |= AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
-            // From its first moment on: what is empty now can be kept open by whom the old one keeps out.
+            // From the first moment: a user whom the old file excludes could open the empty part and keep
+            // it open.
             options.security = Some(security.clone());
         }
         let mut opened = client.create_temporary(path, &options).await;
         if options.security.is_some() && status(&opened).is_some() {
-            // A server that lets nobody make files of others.
+            // The server may refuse a file with the owner of the old one.
             options.security = None;
             opened = client.create_temporary(path, &options).await;
         }
@@ -80,7 +81,7 @@ impl Part {
         opened
     }
 
-    // Before there is a byte in it that others must not read.
+    // Done before the part holds a byte that others must not read.
     async fn inherit(&self, url: &SmbUrl, replaced: &Replaced) -> Result<(), Failure> {
         let basic = Basic {
             creation_time: replaced.stat.creation_time,
@@ -101,7 +102,7 @@ impl Part {
                 kept = unless_refused(set).map_err(Failure::remote("cannot write", url))?;
             }
         }
-        // It might let in whom the old one keeps out.
+        // The part might admit users whom the old file excludes.
         let why = "the server does not give the new file the access list of the old one";
         match kept {
             true => Ok(()),
@@ -109,7 +110,7 @@ impl Part {
         }
     }
 
-    /// All of the source, on the server's medium.
+    /// Writes and flushes all bytes of the source.
     pub(super) async fn fill(&self, source: &mut Source) -> Result<(), Failure> {
         let failed = || Failure::remote("cannot write", &self.url);
         let (mut buffer, mut at) = (vec![0; CHUNK], 0);
@@ -127,12 +128,12 @@ impl Part {
         self.file.flush().await.map_err(failed())
     }
 
-    /// Gives it its name.
+    /// Renames the part to its final name.
     pub(super) async fn finish(self, url: &SmbUrl) -> Result<(), Failure> {
         let failed = || Failure::remote("cannot write", url);
         let give_up = Instant::now() + OPEN_FOR;
         while let Err(error) = self.file.keep_as(&url.path, true).await {
-            // A server may fail behind the rename, too.
+            // A server may fail after the rename, too.
             if !self.has_its_name().await {
                 tracing::warn!(
                     part = %self.url,
@@ -141,7 +142,7 @@ impl Part {
                 return Err(Failure::remote("cannot replace", url)(error));
             }
             let is_marked = self.file.delete_on_close(true).await.is_ok();
-            // MS-FSA §2.1.5.15.11: a name that somebody has open is not taken from them.
+            // MS-FSA §2.1.5.15.11: a file that is open is not replaced.
             let is_open = [NtStatus::ACCESS_DENIED, NtStatus::SHARING_VIOLATION];
             let may_pass = error.status().is_some_and(|status| is_open.contains(&status));
             if !is_marked || !may_pass || Instant::now() > give_up {
@@ -150,12 +151,12 @@ impl Part {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        // The name too.
+        // The new name is flushed as well.
         self.file.flush().await.map_err(failed())?;
         self.file.close().await.map_err(failed())
     }
 
-    // Whether it is certainly found by its own name still, and not by the one that it was to get.
+    // Whether the file certainly has its part name still, and not its final name.
     async fn has_its_name(&self) -> bool {
         let own = self.file.query_info(FileInfoClass::INTERNAL, INTERNAL_LEN).await;
         let found = async {
@@ -167,7 +168,8 @@ impl Part {
         matches!((own, found.await), (Ok(own), Ok(found)) if own == found)
     }
 
-    /// Waits until it is gone, but not for ever: where the connection is lost the server sees to it.
+    /// Waits until the part is gone, but not for ever: if the connection is lost, the server removes
+    /// the part.
     pub(super) async fn discard(self) {
         let Self { file, url, .. } = self;
         let closed = timeout(PATIENCE, file.close()).await;
@@ -177,7 +179,7 @@ impl Part {
     }
 }
 
-/// The part of a file beside it.
+/// The path of the part, in the directory of the file.
 fn part_path(url: &SmbUrl, number: u64) -> String {
     let name = format!(".landfast-{number:016x}.part");
     match url.path.rsplit_once(['/', '\\']) {
@@ -186,7 +188,8 @@ fn part_path(url: &SmbUrl, number: u64) -> String {
     }
 }
 
-/// The same for every way of writing a name. Names that share it share no more than the name of their parts.
+/// The same hash for every spelling of a name. Two names with the same hash only share the name of their
+/// parts.
 fn name_hash(url: &SmbUrl) -> u64 {
     let name = url.path.rsplit(['/', '\\']).next().unwrap_or_default().to_lowercase();
     // FNV-1a.
@@ -195,7 +198,7 @@ fn name_hash(url: &SmbUrl) -> u64 {
     })
 }
 
-/// Removes a part that nobody has open, and so nobody writes.
+/// Removes a part that is not open, so that no put is writing it.
 async fn remove_left(client: &Client, path: &str) -> Result<(), ClientError> {
     let alone = OpenOptions {
         access: AccessMask::DELETE,
@@ -208,7 +211,7 @@ async fn remove_left(client: &Client, path: &str) -> Result<(), ClientError> {
     client.open(path, &alone).await?.close().await
 }
 
-/// Whether it was done; a server may say that it does not do such things.
+/// Whether the request was carried out; `false` if the server does not support it.
 fn unless_refused(outcome: Result<(), ClientError>) -> Result<bool, ClientError> {
     match outcome {
         Ok(()) => Ok(true),
@@ -217,16 +220,16 @@ fn unless_refused(outcome: Result<(), ClientError>) -> Result<bool, ClientError>
     }
 }
 
-/// What says nothing about the data.
+/// Attributes that do not describe the data.
 const KEPT: FileAttributes = FileAttributes::HIDDEN
     .union(FileAttributes::SYSTEM)
     .union(FileAttributes::ARCHIVE)
     .union(FileAttributes::NOT_CONTENT_INDEXED);
-/// Somebody has a file of that name, writes it or removes it.
+/// Another client has a file of that name open, writes it or removes it.
 const TAKEN: [NtStatus; 3] =
     [NtStatus::OBJECT_NAME_COLLISION, NtStatus::SHARING_VIOLATION, NtStatus::DELETE_PENDING];
-// Who looks at a file has it open for a moment, who copies it for longer.
+// A program that looks at a file has it open for a moment, a program that copies it for longer.
 const OPEN_FOR: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
-// A server that is there needs milliseconds.
+// A server that answers needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);

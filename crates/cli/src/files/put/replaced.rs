@@ -1,4 +1,5 @@
-//! What a file gives to the one that takes its place, and which files are not replaced.
+//! The properties that the new file takes over from the old one, and the files that are not
+//! replaced.
 
 use client::{Client, ClientError, FileStat, OpenOptions, SmbUrl};
 use smb::NtStatus;
@@ -10,13 +11,13 @@ use super::source::Source;
 use crate::failure::Failure;
 use crate::files::check_directory;
 
-/// What a file gives to the one that takes its place.
+/// The properties that the new file takes over.
 pub(super) struct Replaced {
     pub(super) stat: FileStat,
     pub(super) security: Option<(SecurityInformation, Vec<u8>)>,
 }
 
-/// Looks at what is there. What names a directory comes to name a file in it.
+/// Looks at the old file. A URL that names a directory then names a file in it.
 pub(super) async fn look(
     client: &Client,
     url: &mut SmbUrl,
@@ -36,7 +37,7 @@ pub(super) async fn look(
     }
     let refused = |why| Failure::Unfit { action: "cannot replace", what: url.to_string(), why };
     if is_link(client, &url.path).await.map_err(Failure::remote("cannot write", url))? {
-        // A rename would replace the link, and where it points to only its server knows.
+        // A rename would replace the link, and only the server knows the target of the link.
         return Err(refused(
             "it is a symbolic link: name the file that it points to, or remove it first",
         ));
@@ -48,7 +49,8 @@ pub(super) async fn look(
     if replaced.stat.attributes.contains(FileAttributes::READONLY) {
         return Err(refused("it is marked read-only"));
     }
-    // Who may not write to it may not replace it. Where others exclude writers for a while nothing is said of that.
+    // A user who may not write to the file may not replace it. A temporary exclusion of writers does not matter
+    // here.
     let writing = OpenOptions { access: AccessMask::WRITE_DATA, ..OpenOptions::attributes() };
     match client.open(&url.path, &writing).await {
         Ok(file) => file.close().await.map_err(Failure::remote("cannot write", url))?,
@@ -60,12 +62,13 @@ pub(super) async fn look(
     Ok(found)
 }
 
-/// Whether a name is a symbolic link's, as far as the server shows its links.
+/// Whether a name denotes a symbolic link, as far as the server shows its links.
 async fn is_link(client: &Client, path: &str) -> Result<bool, ClientError> {
-    // The server finds a name in any case, but for an open by the rules of POSIX, which is what shows a link.
+    // The server finds a name in any case, except for an open by the rules of POSIX, which alone shows a
+    // link.
     let path = match (spelled(client, path).await?, path.rsplit_once(['/', '\\'])) {
         (Some(spelled), _) => spelled,
-        // Nothing, or a link that leads nowhere.
+        // No file, or a link without a target.
         (None, Some((directory, name))) => {
             let directory = spelled(client, directory).await?;
             directory.map_or_else(|| path.to_owned(), |directory| format!("{directory}/{name}"))
@@ -88,7 +91,7 @@ async fn is_link(client: &Client, path: &str) -> Result<bool, ClientError> {
     }
 }
 
-/// A path as the server spells it, if something is there and the server says so.
+/// A path in the server's spelling, if the file exists and the server reports the spelling.
 async fn spelled(client: &Client, path: &str) -> Result<Option<String>, ClientError> {
     match client.open(path, &OpenOptions::attributes()).await {
         Ok(file) => {
@@ -128,7 +131,7 @@ impl Replaced {
     }
 }
 
-/// The same access list but for set-ID bits, which other bytes do not get (write(2) takes them away, too).
+/// The same access list without set-ID bits, which the new bytes do not get (write(2) clears them, too).
 fn without_set_id(bytes: Vec<u8>) -> Vec<u8> {
     let Ok(mut descriptor) = SecurityDescriptor::parse(&bytes) else { return bytes };
     let Dacl::Aces(aces) = &mut descriptor.dacl else { return bytes };

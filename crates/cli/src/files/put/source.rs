@@ -1,4 +1,4 @@
-//! What `put` sends: a local file, which must not change meanwhile, or standard input.
+//! The source of `put`: a local file, which must not change meanwhile, or standard input.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,12 +9,12 @@ use crate::args::Put;
 use crate::failure::Failure;
 use crate::files::{fill, is_pipe, off_thread};
 
-/// What is sent.
+/// The source of the bytes.
 pub(super) struct Source {
-    /// Away while it is read from.
+    /// `None` while another thread reads from it.
     reader: Option<Box<dyn Read + Send>>,
     path: PathBuf,
-    /// Of a regular file, to see whether it changes.
+    /// A regular file and its stamp, to detect a change.
     before: Option<(fs::File, Stamp)>,
 }
 
@@ -44,19 +44,19 @@ impl Source {
         self.before.as_ref().map_or(0, |(_, (len, _))| *len)
     }
 
-    /// The name it has here, if it has one.
+    /// The local name of the source, if it has one.
     pub(super) fn name(&self) -> Result<Option<String>, Failure> {
         let Some(name) = self.path.file_name().filter(|_| !is_pipe(&self.path)) else {
             return Ok(None);
         };
-        // A name that is like it may be another file's.
+        // A similar name may be that of another file.
         let unfit = || Failure::Unfit {
             action: "cannot write",
             what: format!("{:?}", self.path),
             why: "its name is not UTF-8, or a backslash or colon in it would mean something else there: write the \
                   name that it is to have at the end of the URL",
         };
-        // Also one that means more than one name there, or a stream.
+        // Nor a name that the server would take for several components, or for a stream.
         let name = name.to_str().filter(|name| !name.contains(['\\', ':']));
         name.map(|name| Some(name.to_owned())).ok_or_else(unfit)
     }
