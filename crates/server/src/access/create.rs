@@ -1,4 +1,4 @@
-//! What a CREATE is allowed: the access of its open, and what it may do to the share on its way.
+//! The decision on a CREATE: the access of its open, and the changes of the share that it may make.
 //!
 //! Spec: MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1 phases 1 and 6.
 
@@ -10,7 +10,7 @@ use super::rights::Rights;
 use crate::share::{DosAttributes, OpenMode, Share};
 use crate::state::{Identity, Tree};
 
-/// What a CREATE is allowed.
+/// The rights of an admitted CREATE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     desired: AccessMask,
@@ -21,7 +21,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Decides on what is asked, as far as that goes without looking at the file.
+    /// Decides on the request, as far as possible without looking at the file.
     pub(crate) fn decide(
         desired: AccessMask,
         disposition: CreateDisposition,
@@ -53,8 +53,8 @@ impl Grant {
         Ok(Self { delete, ..grant })
     }
 
-    // MS-SMB2 §3.3.5.9: who deletes on close must be granted DELETE. The maximum allowed counts for what it
-    // comes to, as with smbd.
+    // MS-SMB2 §3.3.5.9: a client that opens with delete on close must be granted DELETE. For maximum
+    // allowed the rights that the open gets count, as with smbd.
     fn may_delete(&self) -> Result<MayRemove, NtStatus> {
         if self.is_read_only || !self.of_new().contains(AccessMask::DELETE) {
             return Err(NtStatus::ACCESS_DENIED);
@@ -62,25 +62,25 @@ impl Grant {
         Ok(MayRemove::given(Decided::yes()))
     }
 
-    /// There if the file goes with the open.
+    /// The leave to delete, if the file is deleted with the open.
     pub(crate) fn deletes_on_close(&self) -> Option<MayRemove> {
         self.delete
     }
 
-    /// Whether this user may make files here, whatever they have asked for. MS-FSA §2.1.5.1.1: FILE_ADD_FILE
-    /// of the directory.
+    /// Whether this user may make files here, whatever access the request asks for. MS-FSA §2.1.5.1.1:
+    /// FILE_ADD_FILE of the directory.
     pub(crate) fn may_add(&self) -> Result<MayAdd, NtStatus> {
         self.in_share(AccessMask::WRITE_DATA)
     }
 
-    /// Who makes a file says what is said of it at first.
+    /// The user that makes a file sets its first attributes.
     pub(crate) fn may_furnish(&self) -> Result<MaySet, NtStatus> {
         self.in_share(AccessMask::WRITE_DATA)
     }
 
-    /// Whether this user may replace what a file holds, whatever they have asked for. MS-FSA §2.1.5.1.2:
-    /// overwriting needs the rights to write bytes, attributes and extended attributes, superseding DELETE
-    /// beside them.
+    /// Whether this user may replace the content of a file, whatever access the request asks for. MS-FSA
+    /// §2.1.5.1.2: overwriting needs the rights to write bytes, attributes and extended attributes,
+    /// superseding needs DELETE as well.
     pub(crate) fn may_overwrite(&self, disposition: CreateDisposition) -> Result<MaySet, NtStatus> {
         let mut needs =
             AccessMask::WRITE_DATA | AccessMask::WRITE_EA | AccessMask::WRITE_ATTRIBUTES;
@@ -98,7 +98,7 @@ impl Grant {
         Ok(L::given(Decided::yes()))
     }
 
-    /// Replaces what the file holds.
+    /// Whether the CREATE replaces the content of the file.
     pub(crate) fn overwrites(&self) -> bool {
         self.overwrites
     }
@@ -114,7 +114,7 @@ impl Grant {
         access
     }
 
-    /// What an open of a file with these attributes will be allowed.
+    /// The access of an open of a file with these attributes.
     pub(crate) fn of(&self, attributes: DosAttributes) -> AccessMask {
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             return (self.desired - AccessMask::MAXIMUM_ALLOWED) | self.maximal_access(attributes);
@@ -122,22 +122,23 @@ impl Grant {
         self.desired
     }
 
-    /// What an open of a new file will be allowed: its attributes bind later opens only.
+    /// The access of an open of a new file: its attributes bind later opens only.
     pub(crate) fn of_new(&self) -> AccessMask {
         self.of(DosAttributes::default())
     }
 
-    /// Whether the client insists on writing data, which a file with the read-only attribute does not let.
+    /// Whether the client insists on writing data, which the read-only attribute of a file forbids.
     pub(crate) fn insists_on_writing(&self) -> bool {
         self.desired.intersects(WRITES)
     }
 
-    /// What was asked for in so many words.
+    /// The access that the request names explicitly.
     pub(crate) fn desired(&self) -> AccessMask {
         self.desired
     }
 
-    /// What the handle has to be opened for. Maximum allowed tries writing and settles for less.
+    /// The mode in which the handle is opened. Maximum allowed tries writing, and does without if
+    /// that fails.
     pub(crate) fn open_mode(&self, access: AccessMask) -> OpenMode {
         let mut mode = mode(access, self.rights);
         if self.overwrites {
@@ -147,26 +148,26 @@ impl Grant {
     }
 }
 
-/// What is left of an open that somebody had, as the share is configured now.
+/// The rights that remain of an earlier open, under the present configuration of the share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Regrant {
-    /// What it was granted.
+    /// The rights that the open was granted.
     pub(crate) rights: Rights,
-    /// What its handle has to be opened for.
+    /// The mode in which the handle is opened.
     pub(crate) mode: OpenMode,
-    /// There if the file goes with the open.
+    /// The leave to delete, if the file is deleted with the open.
     pub(crate) delete: Option<MayRemove>,
 }
 
 impl Regrant {
-    /// Leave for a deletion that was wished before, by whoever was admitted to that. `None`: the share is only
-    /// read today.
+    /// Leave for a deletion that was requested before, by a user who was admitted to it. `None`: the share is
+    /// read-only now.
     pub(crate) fn wish(share: &Share) -> Option<MayRemove> {
         (!share.is_read_only()).then(|| MayRemove::given(Decided::yes()))
     }
 
-    /// Decides anew on an open with this access. `None`: its user would not be granted all of it today, and
-    /// loses it rather than finds it changed.
+    /// Decides again on an open with this access. `None`: its user would not get all of this access now,
+    /// and loses the open rather than keeping a reduced one.
     pub(crate) fn decide(
         share: &Share,
         user: &Identity,
@@ -183,7 +184,7 @@ impl Regrant {
     }
 }
 
-// Reading and executing read bytes, writing and appending write them.
+// Reading and executing read bytes; writing and appending write them.
 fn mode(access: AccessMask, rights: Rights) -> OpenMode {
     let reads = AccessMask::READ_DATA | AccessMask::EXECUTE;
     let writes = access.intersects(WRITES) && rights.may(access & WRITES);

@@ -1,5 +1,5 @@
-//! What nobody deletes, whatever their rights: asked when the wish is spoken, at CREATE and SET_INFO, for at
-//! CLOSE nobody can be told.
+//! Objects that no user may delete, whatever the rights: checked when the deletion is requested, at CREATE
+//! and SET_INFO, because CLOSE cannot report a refusal.
 //!
 //! Spec: MS-FSA §2.1.5.1.2, §2.1.5.15.3.
 
@@ -9,19 +9,19 @@ use super::MayRemove;
 use crate::service::Core;
 use crate::share::{FileKey, Share, SharePath};
 
-/// What is to be deleted.
+/// An object that is to be deleted.
 #[derive(Debug)]
 pub(crate) struct Doomed<'a> {
     pub(crate) path: &'a SharePath,
     pub(crate) key: FileKey,
     pub(crate) is_read_only: bool,
     pub(crate) is_device: bool,
-    /// A stream of what the path names, not that itself.
+    /// The object is a stream of the file that the path names, not the file.
     pub(crate) is_stream: bool,
 }
 
 impl Doomed<'_> {
-    /// Whether it can go. May block.
+    /// Whether the object can be deleted. May block.
     pub(crate) fn check(
         &self,
         core: &Core,
@@ -34,7 +34,7 @@ impl Doomed<'_> {
         if self.is_stream {
             return Ok(());
         }
-        // A share's top directory, by whatever way it was reached: the share would be gone.
+        // The top directory of a share, by whatever path it was reached: the share would be gone.
         let is_top = core.shares().iter().any(|share| share.root_key() == self.key);
         if self.path.is_root() || is_top {
             return Err(NtStatus::CANNOT_DELETE);
@@ -43,9 +43,11 @@ impl Doomed<'_> {
     }
 }
 
-/// Whether a share would be gone without this directory: it is the top of one, or lies above. May block.
+/// Whether the deletion of this directory would remove a share: the directory is the top of a share, or
+/// lies above it. May block.
 pub(crate) fn holds_a_share(core: &Core, share: &Share, directory: FileKey) -> bool {
-    // Only those that may lie below `share` are looked at: another's file system may not answer.
+    // Only shares that may lie below `share` are looked at: the file system of another may not
+    // answer.
     core.shares().iter().any(|other| {
         other.root_key() == directory || (other.overlaps(share) && other.lies_in(directory))
     })

@@ -1,10 +1,10 @@
-//! Leaves: proofs that somebody was admitted, which the functions that change a share take.
+//! Leaves: proofs of admission, which the functions that change a share take as arguments.
 
 /// Leave to add a name to a directory, or a stream to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayAdd(());
 
-/// Leave to take away a name, or to give it to something else.
+/// Leave to remove a name, or to give it to another file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayRemove(());
 
@@ -12,16 +12,16 @@ pub(crate) struct MayRemove(());
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayWrite(());
 
-/// Leave to change what is said of a file: times, attributes, owner, extended attributes.
+/// Leave to change the metadata of a file: times, attributes, owner, extended attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaySet(());
 
-/// What an admission gives.
+/// The leave that an admission gives.
 pub(crate) trait Leave {
-    /// Whether it is one to change something of the share.
+    /// Whether the leave allows a change of the share.
     const CHANGES: bool;
 
-    /// The proof. Made by the decisions of this module alone.
+    /// Makes the proof. Only the decisions of this module can call it.
     #[doc(hidden)]
     fn given(by: Decided) -> Self;
 }
@@ -54,7 +54,7 @@ macro_rules! leaves {
 
         #[cfg(test)]
         impl $name {
-            /// For tests of what takes one.
+            /// A leave for unit tests of functions that take one.
             pub(crate) const TEST: Self = Self(());
         }
     )*};

@@ -1,20 +1,20 @@
-//! Who may do what: decided here, once per object and operation.
+//! Decides the rights of users, once per object and operation.
 //!
 //! ```text
 //!  share, user ----> Rights ----> Grant (a CREATE) ----> Open, with the access it was granted
 //!                      |            |                      |
-//!                      |            |          Look, Write, Set, Remove, Add: what is asked of it
+//!                       |            |          Look, Write, Set, Remove, Add: the operation on the open
 //!                      |            v                      v
 //!                      +------> MayAdd, MayRemove, MayWrite, MaySet ----> share: a change of the disk
 //! ```
 //!
-//! * [`Rights`]: what a user may do in a share; * [`Grant`]: what a CREATE is allowed;
-//! * [`admit`]: what an open is allowed, by the tables in [`operation`]; * [`leave`]: proofs of admission;
-//! * [`deletion`]: what nobody deletes.
+//! * [`Rights`]: the rights of a user in a share; [`Grant`]: the rights of a CREATE;
+//! * [`admit`]: the rights of an open, by the tables in [`operation`]; [`leave`]: proofs of admission;
+//! * [`deletion`]: objects that no user may delete.
 //!
-//! Whatever changes names or facts of files in [`crate::share`] takes a leave, and only this module makes
-//! one: a change that nobody was admitted to does not compile. Bytes are changed through an entry, whose
-//! handle is opened for writing with a leave only.
+//! Every function of [`crate::share`] that changes names or metadata of files takes a leave, and only
+//! this module makes leaves: a change without admission does not compile. Bytes are changed through an
+//! entry, whose handle is opened for writing only with a leave.
 //!
 //! Spec: MS-SMB2 §3.3.5, MS-FSA §2.1.5.
 

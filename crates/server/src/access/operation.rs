@@ -1,8 +1,8 @@
-//! What each operation on an open needs: the tables.
+//! The rights that each operation on an open needs: the tables.
 //!
-//! An operation needs all rights of one mask and one of another, both of the access that its open was
-//! granted. What no open can be granted (to add a name, to take one away from another file) is asked of the
-//! rights in the share.
+//! An operation needs all rights of one mask and one right of another, both of the access that its open was
+//! granted. Rights that no open can be granted (to add a name, to remove one from another file) are checked
+//! against the rights in the share.
 //!
 //! Spec: MS-SMB2 §3.3.5.10 to §3.3.5.21, MS-FSA §2.1.5.3 to §2.1.5.17; the access bits of control codes.
 
@@ -13,30 +13,30 @@ use smb::info::SecurityInformation;
 use super::leave::{Decided, Leave, MayAdd, MayRemove, MaySet, MayWrite};
 use crate::state::Open;
 
-/// What an operation needs.
+/// The rights that an operation needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Needs {
-    /// All of these, of the open.
+    /// All of these rights, of the open.
     all: AccessMask,
-    /// One of these, of the open; empty: none.
+    /// One of these rights, of the open; empty: none is needed.
     any: AccessMask,
-    /// All of these, in the share.
+    /// All of these rights, in the share.
     in_share: AccessMask,
 }
 
-/// Something that is asked of an open.
+/// An operation on an open.
 pub(crate) trait Operation: Copy {
-    /// What being admitted gives.
+    /// The leave that an admission gives.
     type Leave: Leave;
 
-    /// What it needs.
+    /// The rights that the operation needs.
     fn needs(self) -> Needs;
 }
 
-/// Admits an operation, or says why not.
+/// Admits an operation, or returns the status of the refusal.
 pub(crate) fn admit<O: Operation>(open: &Open, operation: O) -> Result<O::Leave, NtStatus> {
     let needs = operation.needs();
-    // Its file is another one's now: what is read would be stale, and what is written lost.
+    // Another file has its place now: bytes read would be stale, and bytes written lost.
     if open.entry.is_superseded() {
         return Err(NtStatus::FILE_CLOSED);
     }
@@ -55,14 +55,14 @@ pub(crate) fn admit<O: Operation>(open: &Open, operation: O) -> Result<O::Leave,
     Ok(O::Leave::given(Decided::yes()))
 }
 
-/// What changes nothing of the share.
+/// Operations that change nothing in the share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     /// READ.
     Read,
     /// FLUSH.
     Flush,
-    /// LOCK. Giving back needs nothing: only what was taken can be.
+    /// LOCK. Releasing needs no right: only a held lock can be released.
     Lock,
     /// QUERY_DIRECTORY.
     List,
@@ -72,23 +72,23 @@ pub(crate) enum Look {
     Attributes,
     /// FileFullEaInformation.
     ExtendedAttributes,
-    /// Any other class of QUERY_INFO: sizes, names, streams, what the handle is.
+    /// Any other class of QUERY_INFO: sizes, names, streams, properties of the handle.
     Facts,
     /// FileSystem classes of QUERY_INFO.
     Volume,
     /// A security descriptor.
     Security(SecurityInformation),
-    /// FilePositionInformation and FileModeInformation, set: the handle's own.
+    /// FilePositionInformation and FileModeInformation, set: state of the handle itself.
     Handle,
     /// SRV_REQUEST_RESUME_KEY.
     ResumeKey,
-    /// Being the source of SRV_COPYCHUNK.
+    /// The role of the source of SRV_COPYCHUNK.
     CopySource,
-    /// Being the source of DUPLICATE_EXTENTS_TO_FILE.
+    /// The role of the source of DUPLICATE_EXTENTS_TO_FILE.
     CloneSource,
     /// QUERY_ALLOCATED_RANGES.
     AllocatedRanges,
-    /// Controls that ask what every handle may know: compression, object id, reparse point, snapshots.
+    /// Controls that every handle may use: compression, object id, reparse point, snapshots.
     Controls,
     /// The controls of push mode, whose codes carry both access bits.
     Push,
@@ -110,7 +110,7 @@ impl Operation for Look {
             Self::Security(parts) if parts.contains(SecurityInformation::SACL) => {
                 all(AccessMask::ACCESS_SYSTEM_SECURITY)
             }
-            // Who asks for no part learns nothing.
+            // A request for no part reveals nothing.
             Self::Security(parts) if parts.is_empty() => NOTHING,
             Self::Security(_) => all(AccessMask::READ_CONTROL),
             Self::Facts | Self::Volume | Self::Handle | Self::ResumeKey | Self::Controls => NOTHING,
@@ -119,7 +119,7 @@ impl Operation for Look {
     }
 }
 
-/// What changes bytes or the length of a file.
+/// Operations that change bytes or the length of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Write {
     /// WRITE.
@@ -130,11 +130,11 @@ pub(crate) enum Write {
     Zero,
     /// FILE_LEVEL_TRIM.
     Trim,
-    /// Being the target of SRV_COPYCHUNK.
+    /// The role of the target of SRV_COPYCHUNK.
     Copy,
-    /// Being the target of SRV_COPYCHUNK_WRITE.
+    /// The role of the target of SRV_COPYCHUNK_WRITE.
     CopyWriteOnly,
-    /// Being the target of DUPLICATE_EXTENTS_TO_FILE.
+    /// The role of the target of DUPLICATE_EXTENTS_TO_FILE.
     Clone,
 }
 
@@ -143,7 +143,7 @@ impl Operation for Write {
 
     fn needs(self) -> Needs {
         match self {
-            // Wherever it goes, as with Windows: who may append only was granted no less by anybody.
+            // At any offset, as with Windows: no share grants less to a user who may only append.
             Self::Bytes | Self::CopyWriteOnly => any(WRITE_DATA.union(APPEND_DATA)),
             // MS-SMB2 §3.3.5.15.6.
             Self::Copy => Needs { all: READ_DATA, ..any(WRITE_DATA.union(APPEND_DATA)) },
@@ -152,7 +152,7 @@ impl Operation for Write {
     }
 }
 
-/// What changes what is said of a file.
+/// Operations that change the metadata of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Set {
     /// FileBasicInformation.
@@ -194,14 +194,15 @@ impl Operation for Set {
     }
 }
 
-/// What takes a name away.
+/// Operations that remove a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Remove {
     /// FileDispositionInformation, either way.
     Delete,
     /// FileRenameInformation.
     Rename,
-    /// Giving another file's name to this one. MS-FSA §2.1.5.15.6, §2.1.5.15.11: DELETE on that file.
+    /// Giving the name of another file to this one. MS-FSA §2.1.5.15.6, §2.1.5.15.11: DELETE on that
+    /// file.
     Replace,
     /// Making a stream the unnamed one: the file's bytes are replaced.
     ReplaceBytes,
@@ -222,11 +223,11 @@ impl Operation for Remove {
     }
 }
 
-/// What adds a name.
+/// Operations that add a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Add {
-    /// FileLinkInformation. MS-FSA §2.1.5.15.6: of the file any handle will do, the directory must take a
-    /// new file.
+    /// FileLinkInformation. MS-FSA §2.1.5.15.6: any handle of the file will do, but the user must be
+    /// allowed to add a file to the directory.
     Link,
 }
 

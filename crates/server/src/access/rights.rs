@@ -1,4 +1,4 @@
-//! What a user may do in a share: the most that any open of theirs is granted.
+//! The rights of a user in a share: the most that any open of that user is granted.
 //!
 //! Spec: MS-SMB2 §3.3.5.7 (TreeConnect.MaximalAccess).
 
@@ -7,22 +7,23 @@ use smb::create::AccessMask;
 use crate::share::{Admission, Share};
 use crate::state::{Identity, Session};
 
-/// What a user may do in a share.
+/// The rights of a user in a share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Rights(AccessMask);
 
 impl Rights {
-    /// Everything: what everybody has on the server's pipes.
+    /// All rights: every user has them on the server's pipes.
     pub(crate) const ALL: Self = Self(AccessMask::FILE_ALL);
 
-    /// Of the user of a session. `None`: they may not enter.
+    /// The rights of a session's user. `None`: the user may not enter the share.
     pub(crate) fn of_session(share: &Share, session: &Session) -> Option<Self> {
-        // Whoever has taken their name back enters nothing more.
+        // A session whose client took its name back enters no further share.
         let is_nobody = session.is_unnamed() && !session.identity.is_guest();
         if is_nobody { None } else { Self::of(share, &session.identity) }
     }
 
-    /// Of a user as the share is configured now. `None`: they may not enter.
+    /// The rights of a user under the present configuration of the share. `None`: the user may not
+    /// enter.
     pub(crate) fn of(share: &Share, identity: &Identity) -> Option<Self> {
         let admission = match identity {
             Identity::User(user) => share.admits(user),
@@ -35,17 +36,17 @@ impl Rights {
         }
     }
 
-    /// Those of them that are in a mask.
+    /// The rights that are also in a mask.
     pub(super) fn within(self, mask: AccessMask) -> Self {
         Self(self.0 & mask)
     }
 
-    /// As an access mask.
+    /// The rights as an access mask.
     pub(crate) fn mask(self) -> AccessMask {
         self.0
     }
 
-    /// Whether every right of `mask` is among them.
+    /// Whether the user has every right of `mask`.
     pub(crate) fn may(self, mask: AccessMask) -> bool {
         self.0.contains(mask)
     }
