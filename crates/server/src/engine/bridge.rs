@@ -1,7 +1,7 @@
-//! Joins the engine thread to push mode: what push asks of it, and what it asks of push.
+//! Joins the engine thread to push mode: the calls of each side to the other.
 //!
-//! Push names a connection by [`EngineConnection`], the engine by [`PushConnection`]; they are
-//! one number, and this file is the only place that knows both.
+//! Push names a connection by [`EngineConnection`], the engine by [`PushConnection`]; both are the
+//! same number, and this file is the only place that knows both.
 //!
 //! The server owns push, push holds the bridge, so the bridge holds the server weakly.
 
@@ -30,7 +30,7 @@ pub(crate) struct PushBridge {
 }
 
 impl PushBridge {
-    /// Between a server and its engine thread.
+    /// The bridge between a server and its engine threads.
     pub(crate) fn new(core: &Arc<Core>, handle: Handle, reaches_files: bool) -> Self {
         let runtime = core.runtime.clone();
         Self { core: Arc::downgrade(core), runtime, handle, reaches_files }
@@ -79,7 +79,7 @@ impl Registrar for PushBridge {
     fn deregister(&self, EngineConnection(number): EngineConnection, rkey: Rkey) -> Later<()> {
         let handle = self.handle.clone();
         Box::pin(async move {
-            // An engine that has stopped touches nothing either.
+            // An engine that has stopped no longer touches the region either.
             let _ = handle.deregister(PushConnection(number), rkey).await;
         })
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_no_device_reaches_is_not_called_a_shortage() {
+    fn memory_that_no_device_reaches_is_not_reported_as_a_shortage() {
         let unreachable = HandleError::Refused(RegisterError::MediumNotMemory);
         assert_eq!(not_registered(&unreachable), NotRegistered::Unreachable);
         let full = HandleError::Refused(RegisterError::RegionsExhausted { max: 1 });

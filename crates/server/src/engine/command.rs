@@ -1,4 +1,4 @@
-//! What the control side asks of an engine thread.
+//! The commands of the control side to an engine thread.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::handle::{HandleError, PushConnection};
 use crate::transport::direct::Request;
 
-/// One thing to do. A reply nobody waits for any more is dropped.
+/// One command. A reply is dropped if its caller no longer waits.
 #[derive(Debug)]
 pub(super) enum Command {
     /// See [`super::Handle::register`].
@@ -23,14 +23,14 @@ pub(super) enum Command {
     },
     /// See [`super::Handle::deregister`].
     Deregister { connection: PushConnection, rkey: Rkey, reply: oneshot::Sender<()> },
-    /// A connection request that another thread heard and this one serves.
+    /// A connection request that another thread received and this thread serves.
     TakeOver { handover: Handover, request: Request },
     /// See [`super::Handle::disconnect`].
     Disconnect { connection: PushConnection, reply: oneshot::Sender<()> },
 }
 
-/// Commands that wait for the engine thread; whoever comes then waits too. Deep enough for every
-/// session of a busy server to map or unmap at once, at about 100 bytes each.
+/// Commands that wait for the engine thread; a caller that finds the queue full waits too. Deep
+/// enough for every session of a busy server to map or unmap at once, at about 100 bytes each.
 pub(super) const COMMANDS_MAX: usize = 1024;
-/// Commands taken in one turn, so that a flood of them does not hold up the data path.
+/// Commands handled in one turn, so that a flood of them does not delay the data path.
 pub(super) const COMMANDS_PER_TURN: usize = 32;

@@ -1,4 +1,4 @@
-//! Who decides about push connections: the seam to `push/`.
+//! The seam to `push/`, which decides about push connections.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ pub(super) type Refused = Vec<u8>;
 /// Decides which peers get a push connection. Called on the engine thread: must not wait, and
 /// must not call back into the engine except through [`super::Handle`] from another task.
 pub(crate) trait Gate: Debug + Send + Sync {
-    /// A peer asks for a push connection with private data that is whole and of our version;
-    /// whether its token is any good is the question. `connection` is what it will be called.
+    /// Decides about a peer that asks for a push connection with complete private data of our
+    /// version, by its token. `connection` is the name of the connection if it is admitted.
     fn admit(
         &self,
         private_data: &[u8],
@@ -22,7 +22,7 @@ pub(crate) trait Gate: Debug + Send + Sync {
         connection: PushConnection,
     ) -> Result<Admitted, Refused>;
 
-    /// An admitted connection has ended, or never came about. No operation of its peer touches
-    /// any registered memory any more, and all its regions are gone.
+    /// An admitted connection has ended, or was never established. No operation of its peer touches
+    /// registered memory any more, and all its regions are gone.
     fn gone(&self, connection: PushConnection);
 }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::command::Command;
 use super::lanes::Lanes;
 
-/// One admitted push connection. Never names another one later.
+/// One admitted push connection. The number never names another connection later.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct PushConnection(pub(crate) u64);
 
@@ -23,7 +23,7 @@ impl fmt::Display for PushConnection {
     }
 }
 
-/// Asks the engine threads to do things. Clone it freely; it may outlive them.
+/// Sends commands to the engine threads. Clones are cheap, and may outlive the threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     lanes: Lanes,
@@ -35,19 +35,19 @@ impl Handle {
         Self { lanes, address }
     }
 
-    /// The ways to the threads.
+    /// The queues to the threads.
     pub(super) fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// Where the engine listens, with its real port.
+    /// The address where the engine listens, with its real port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Lets the peer of `connection` use a range of `medium`. Constant time for any length.
     ///
-    /// If the returned future is dropped before it is done, the region does not stay registered.
+    /// Dropping the returned future before it is done removes the registration.
     pub(crate) async fn register(
         &self,
         connection: PushConnection,
@@ -63,10 +63,10 @@ impl Handle {
     }
 
     /// Ends a region, and returns when no operation of the peer touches it any more. From the
-    /// moment the engine takes the command no new operation on it begins. A region or connection
-    /// that is gone already is fine.
+    /// moment the engine takes the command no new operation on the region begins. A region or
+    /// connection that is gone already is no error.
     ///
-    /// Dropping the future does not take the command back once it was queued.
+    /// Dropping the future does not cancel a command that was queued.
     pub(crate) async fn deregister(
         &self,
         connection: PushConnection,
@@ -78,7 +78,7 @@ impl Handle {
     }
 
     /// Ends a connection, and returns when it is gone with all its regions ([`super::Gate::gone`]
-    /// was called before). One that is gone already is fine.
+    /// was called before). A connection that is gone already is no error.
     pub(crate) async fn disconnect(&self, connection: PushConnection) -> Result<(), HandleError> {
         let (reply, answer) = oneshot::channel();
         self.ask(connection, Command::Disconnect { connection, reply }).await?;
@@ -93,7 +93,7 @@ impl Handle {
     }
 }
 
-/// A registration whose answer has not been taken: dropped with the future that waits for it.
+/// A registration whose answer has not been taken; it is undone if the waiting future is dropped.
 #[derive(Debug)]
 struct Registration<'a> {
     handle: &'a Handle,
@@ -103,12 +103,12 @@ struct Registration<'a> {
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        // An answer that comes from here on the engine takes back itself.
+        // The engine itself undoes a registration that it answers from here on.
         self.answer.close();
         if let Ok(Ok(region)) = self.answer.try_recv() {
             let (reply, _) = oneshot::channel();
             let (connection, rkey) = (self.connection, region.rkey);
-            // With the queue full the region stays until its connection ends.
+            // If the queue is full the region stays until its connection ends.
             let lane = self.handle.lanes.of(connection);
             let _ = lane.commands.try_send(Command::Deregister { connection, rkey, reply });
             lane.waker.wake();
@@ -116,7 +116,7 @@ impl Drop for Registration<'_> {
     }
 }
 
-/// Why an engine thread did not do what it was asked.
+/// Why an engine thread did not carry out a command.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum HandleError {

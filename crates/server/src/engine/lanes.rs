@@ -1,11 +1,12 @@
-//! The ways to several engine threads, and which of them serves the next connection.
+//! The queues to several engine threads, and the choice of the thread that serves the next
+//! connection.
 //!
 //! ```text
-//!   peers --> thread 0: listens, hears the request --the thread with the fewest--> thread n: answers
+//!   peers --> thread 0: listens, gets the request --the thread with the fewest--> thread n: answers
 //!   control side --by the connection's name--> thread n
 //! ```
-//!
-//! A connection stays with its thread for good, and its name tells which that is: number `c` is
+//! A connection stays with its thread for good, and its name identifies the thread: number `c` is
+//! served by thread `c % n`.
 //! served by thread `c % n`.
 
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use tokio::sync::mpsc;
 use super::command::Command;
 use super::handle::PushConnection;
 
-/// See the module. At least one.
+/// See the module. There is at least one lane.
 #[derive(Clone, Debug)]
 pub(super) struct Lanes(Arc<[Lane]>);
 
-/// The way to one thread.
+/// The queue to one thread.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) commands: mpsc::Sender<Command>,
@@ -49,24 +50,24 @@ impl Lanes {
         &self.0[index]
     }
 
-    /// The way to the thread that serves a push connection.
+    /// The queue to the thread that serves a push connection.
     pub(super) fn of(&self, PushConnection(number): PushConnection) -> &Lane {
         let count = u64::try_from(self.0.len()).expect("few threads");
         self.get(usize::try_from(number % count).expect("few threads"))
     }
 
-    /// The thread with the fewest connections; the first of several.
+    /// The thread with the fewest connections; of several such threads the first.
     pub(super) fn least(&self) -> usize {
         let load = |index: &usize| self.get(*index).load.load(Ordering::Relaxed);
         (0..self.len()).min_by_key(load).unwrap_or(0)
     }
 
-    /// A thread is given a connection.
+    /// Counts a connection that a thread is given.
     pub(super) fn gains(&self, index: usize) {
         self.get(index).load.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A thread has lost a connection, or refused it.
+    /// Counts down a connection that a thread has lost or refused.
     pub(super) fn loses(&self, index: usize) {
         self.get(index).load.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The engine threads: each owns an RDMA engine, and everything that happens on it.
+//! The engine threads: each owns an RDMA engine, and handles all its events.
 //!
 //! ```text
 //!   control side (tokio)                       engine thread
@@ -9,16 +9,16 @@
 //!      <------------ oneshot replies -------------+            +--> transport::direct (SMB Direct)
 //! ```
 //!
-//! Rules of this thread, for everybody whose code runs on it ([`Gate`], `transport::direct`):
+//! Rules of these threads, for all code that runs on them ([`Gate`], `transport::direct`):
 //!
-//! - it never waits: not for a lock held over work, not for a device, not for a peer. The one
-//!   place where it sleeps is the engine's own `wait`;
+//! - it never waits: not for a lock held over work, not for a device, not for a peer. It sleeps
+//!   only in the engine's own `wait`;
 //! - one-sided writes, reads and flushes of push peers happen inside `poll` and `wait`: they
 //!   cause no event, so no code here runs for them and nothing is allocated;
 //! - every queue into it is bounded by a named constant, and a full queue makes the sender wait.
 //!
-//! There may be several such threads, each with an engine of its own and nothing in common with
-//! the others but the server: the first one listens, and `lanes` says who serves a connection.
+//! There may be several such threads, each with an engine of its own; they share only the server.
+//! The first thread listens, and `lanes` chooses the thread that serves a connection.
 //!
 //! Connection requests whose private data is a push token go to the [`Gate`]; all others are
 //! SMB Direct.

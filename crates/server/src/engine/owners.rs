@@ -1,15 +1,15 @@
-//! Whose a queue pair is: looked up for every event, so by index and without hashing.
+//! Maps queue pairs to their owners: looked up for every event, so by index and without hashing.
 //!
-//! An engine gives the place of a queue pair away as soon as that is gone, which its owner may have
-//! to hear yet: a request that comes in the same poll as an end may be accepted before the end is
-//! dealt with.
+//! An engine reuses the place of a queue pair as soon as that queue pair is gone, while its owner
+//! may not know yet: a request that comes in the same poll as an end may be accepted before the end
+//! is handled.
 
 use rdma::QpId;
 
 use super::handle::PushConnection;
 use crate::transport::direct::DirectId;
 
-/// Whose events these are.
+/// The owner of a queue pair's events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Owner {
     Push(PushConnection),
@@ -20,13 +20,14 @@ pub(super) enum Owner {
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     places: Vec<Option<(u32, Owner)>>,
-    /// Those whose place another one has, until they are told of their end. Hardly ever any.
+    /// Owners whose place another queue pair has taken, until their end is reported. Nearly always
+    /// empty.
     displaced: Vec<(QpId, Owner)>,
     count: usize,
 }
 
 impl Owners {
-    /// Notes whose a new queue pair is.
+    /// Records the owner of a new queue pair.
     pub(super) fn insert(&mut self, qp: QpId, owner: Owner) {
         let index = place(qp);
         if self.places.len() <= index {
@@ -39,7 +40,7 @@ impl Owners {
         self.count += 1;
     }
 
-    /// Whose it is; `None` for a queue pair that is gone.
+    /// The owner; `None` for a queue pair that is gone.
     pub(super) fn of(&self, qp: QpId) -> Option<Owner> {
         match *self.places.get(place(qp))? {
             Some((generation, owner)) if generation == qp.generation => Some(owner),
@@ -47,7 +48,7 @@ impl Owners {
         }
     }
 
-    /// The queue pair is gone.
+    /// Removes a queue pair that is gone.
     pub(super) fn remove(&mut self, qp: QpId) -> Option<Owner> {
         let owner = self.of(qp)?;
         match self.displaced(qp) {
@@ -64,7 +65,7 @@ impl Owners {
         self.displaced.iter().position(|(displaced, _)| *displaced == qp)
     }
 
-    /// Whether there is no queue pair at all.
+    /// Whether there is no queue pair.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_pair_that_took_anothers_place_is_not_mistaken_for_it() {
+    fn a_queue_pair_in_a_reused_place_has_its_own_owner() {
         let mut owners = Owners::default();
         let (old, new) = (QpId { index: 3, generation: 1 }, QpId { index: 3, generation: 2 });
         owners.insert(old, Owner::Push(PushConnection(1)));
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_place_is_taken_before_it_hears_of_its_end_is_found() {
+    fn a_displaced_owner_is_found_until_its_end_is_reported() {
         let mut owners = Owners::default();
         let (old, new) = (QpId { index: 3, generation: 1 }, QpId { index: 3, generation: 2 });
         owners.insert(old, Owner::Push(PushConnection(1)));

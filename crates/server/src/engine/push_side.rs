@@ -1,7 +1,7 @@
-//! The push connections of one engine, and the deregistrations that wait.
+//! The push connections of one engine, and the deregistrations that wait for operations to end.
 //!
-//! A deregistration is answered when nothing touches the region any more: at once, or when the
-//! engine says that the last operation has ended, or when the connection is gone as a whole.
+//! A deregistration is answered when no operation touches the region any more: at once, when the
+//! engine reports that the last operation has ended, or when the whole connection is gone.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,13 @@ use super::handle::{HandleError, PushConnection};
 pub(super) struct PushSide {
     connections: HashMap<PushConnection, QpId>,
     last: u64,
-    /// From one name to the next: the number of threads, whose names must differ.
+    /// The difference between successive names: the number of threads, whose names must differ.
     step: u64,
     deregistering: Vec<Waiting<(QpId, Rkey)>>,
     disconnecting: Vec<Waiting<PushConnection>>,
 }
 
-/// Somebody waits for the end of something.
+/// A caller that waits for an end.
 #[derive(Debug)]
 struct Waiting<T> {
     what: T,
@@ -30,7 +30,7 @@ struct Waiting<T> {
 }
 
 impl PushSide {
-    /// For the thread `index` of `count`.
+    /// The push side of thread `index` of `count`.
     pub(super) fn new(index: usize, count: usize) -> Self {
         let number = |index| u64::try_from(index).expect("few threads");
         Self {
@@ -52,7 +52,7 @@ impl PushSide {
         self.connections.insert(connection, qp);
     }
 
-    /// Carries out a command, or notes who waits for its end.
+    /// Carries out a command, or records the caller that waits for its end.
     pub(super) fn carry_out(&mut self, engine: &mut dyn Engine, command: Command) {
         match command {
             Command::Register { connection, medium, range, access, reply } => {
@@ -66,7 +66,7 @@ impl PushSide {
                     other => HandleError::Refused(other),
                 });
                 if let Err(Ok(unheard)) = reply.send(outcome) {
-                    // Nobody knows of it, so nobody uses it: it is gone at once.
+                    // No caller knows the region, so none uses it: it is gone at once.
                     let _ = engine.deregister(qp, unheard.rkey);
                 }
             }
@@ -77,7 +77,7 @@ impl PushSide {
                     let _ = reply.send(());
                 }
             }
-            // The thread's own business.
+            // The thread itself handles this command.
             Command::TakeOver { .. } => {}
             Command::Disconnect { connection, reply } => {
                 if let Some(&qp) = self.connections.get(&connection) {
@@ -99,7 +99,8 @@ impl PushSide {
         let is_pending = match engine.deregister(what.0, what.1) {
             Ok(Deregistration::Done) => false,
             Ok(Deregistration::Pending) => true,
-            // Somebody else, or the peer by invalidating it, was first: its end counts for both.
+            // Another caller, or the peer by invalidating the region, was first: that end answers
+            // this command too.
             Err(_) => self.deregistering.iter().any(|waiting| waiting.what == what),
         };
         if is_pending {
@@ -109,24 +110,24 @@ impl PushSide {
         }
     }
 
-    /// The last operation on a region that was being deregistered has ended.
+    /// Handles the end of the last operation on a region that was being deregistered.
     pub(super) fn deregistered(&mut self, qp: QpId, rkey: Rkey) {
         release(&mut self.deregistering, |what| *what == (qp, rkey));
     }
 
-    /// A connection is gone, and all that was registered for it.
+    /// Handles the end of a connection, and of everything registered for it.
     pub(super) fn gone(&mut self, connection: PushConnection, qp: QpId) {
         self.connections.remove(&connection);
         release(&mut self.deregistering, |what| what.0 == qp);
         release(&mut self.disconnecting, |what| *what == connection);
     }
 
-    /// The names of all connections, which are over; whoever waits for the end of one is answered by that.
+    /// The names of all connections, which are over; this also answers callers that wait for an end.
     pub(super) fn into_connections(self) -> impl Iterator<Item = PushConnection> {
         self.connections.into_keys()
     }
 
-    /// Ends all connections; each is gone when its event comes.
+    /// Ends all connections; each is gone when its event arrives.
     pub(super) fn disconnect_all(&self, engine: &mut dyn Engine) {
         self.connections.values().for_each(|qp| engine.disconnect(*qp));
     }

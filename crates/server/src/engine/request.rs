@@ -1,4 +1,4 @@
-//! What a connection request wants, by its private data.
+//! Classifies a connection request by its private data.
 //!
 //! ```text
 //!  "LFPC" version 1, whole       a push connection: the gate decides about its token
@@ -11,18 +11,18 @@
 use smb::push::{PushAccept, PushConnect, PushConnectionId};
 use smb::{NtStatus, ParseError};
 
-/// What a peer asks for.
+/// The kind of connection that a peer asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Wanted {
     /// A push connection.
     Push,
-    /// A push connection, in a way that cannot be granted.
+    /// A push connection that cannot be granted, with the status.
     Refuse(NtStatus),
     /// SMB Direct.
     SmbDirect,
 }
 
-/// Reads private data as far as it takes to tell.
+/// Parses private data as far as the classification needs.
 pub(super) fn wanted(private_data: &[u8]) -> Wanted {
     match PushConnect::parse(private_data) {
         Ok(_) => Wanted::Push,
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_push_request_is_one_and_a_broken_one_is_refused_with_the_reason() {
+    fn complete_push_requests_are_recognised_and_broken_ones_refused_with_a_status() {
         assert_eq!(wanted(&request()), Wanted::Push);
         let mut newer = request();
         newer[4] = 2;
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kernels_send_and_nothing_at_all_is_smb_direct() {
+    fn empty_private_data_and_that_of_kernels_mean_smb_direct() {
         // Captured from cifs.ko 7.2 (big-endian) and 6.12 (little-endian) over siw.
         let modern = [0, 0, 0, 0x20, 0, 0, 0, 1];
         let old = [0x20, 0, 0, 0, 1, 0, 0, 0];

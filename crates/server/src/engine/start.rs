@@ -1,4 +1,4 @@
-//! Opening engines and running their threads until they are told to stop.
+//! Opens engines and runs their threads until they are stopped.
 
 use std::fmt;
 use std::io;
@@ -18,21 +18,21 @@ use super::thread::Thread;
 use crate::service::Core;
 use crate::transport::direct::Direct;
 
-/// What engine threads are started with.
+/// The options of the engine threads.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineOptions {
-    /// Where peers dial; port 0 chooses one.
+    /// The address for peers; port 0 chooses one.
     pub(crate) listen: SocketAddr,
-    /// Who does RDMA on this machine; may be wrapped (tracer, faults, pcap).
+    /// The RDMA provider of this machine; may be wrapped (tracer, faults, pcap).
     pub(crate) provider: Arc<dyn Provider>,
-    /// Polling, and the bounds on what peers can make each engine spend.
+    /// Polling, and the bounds of what peers can make each engine spend.
     pub(crate) engine: EngineConfig,
     /// How many threads, each with an engine; at least one.
     pub(crate) threads: usize,
 }
 
-/// Engines that listen and are not served yet: their [`Handle`] can be given to whoever will be
-/// their [`Gate`] before the first request is looked at.
+/// Engines that listen and are not served yet: their [`Handle`] can be given to the future [`Gate`]
+/// before the first request is handled.
 #[derive(Debug)]
 pub(crate) struct OpenEngine {
     engines: Vec<(Box<dyn Engine>, mpsc::Receiver<Command>)>,
@@ -67,7 +67,7 @@ impl OpenEngine {
         self.reaches_files
     }
 
-    /// The control side's end.
+    /// The handle of the control side.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -101,9 +101,9 @@ pub(crate) struct EngineThreads {
 }
 
 impl EngineThreads {
-    /// Ends every connection, then the threads, and waits for them, for as long as the limit of a
-    /// shutdown says. Returns how many connections have an operation inside a file that had not
-    /// come back by then: nothing else of theirs begins, but that one may still take effect.
+    /// Ends every connection, then the threads, and waits for them within the shutdown limit.
+    /// Returns how many connections have an operation inside a file that had not returned by then:
+    /// no other operation of theirs begins, but that one may still take effect.
     pub(crate) fn stop(mut self) -> usize {
         self.end()
     }

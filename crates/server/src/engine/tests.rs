@@ -1,5 +1,5 @@
-//! The engine thread with real sockets: a client engine in the test, a gate that is told what to
-//! say.
+//! The engine thread with real sockets: a client engine in the test, and a gate whose answers the
+//! test chooses.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,10 +26,10 @@ use crate::service::{Core, CoreParts};
 use crate::share::CommonNames;
 
 const TOKEN: [u8; 32] = [7; 32];
-/// The gate panics when it sees this one.
+/// The token at which the gate panics.
 const CURSED: [u8; 32] = [13; 32];
 
-/// Knows one token and writes down what it is told.
+/// A gate that knows one token and records its calls.
 #[derive(Debug, Default)]
 struct TestGate {
     admitted: Mutex<Vec<PushConnection>>,
@@ -116,7 +116,7 @@ impl Fixture {
         Self { core, runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
     }
 
-    /// Runs the client until an event that `pick` likes.
+    /// Runs the client until an event for which `pick` returns a value.
     fn until<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -170,7 +170,7 @@ fn memory() -> Arc<dyn Medium> {
 }
 
 #[test]
-fn an_admitted_peer_writes_into_what_is_registered_and_into_nothing_after() {
+fn an_admitted_peer_writes_only_into_registered_memory() {
     let mut fixture = Fixture::start();
     let (qp, connection) = fixture.connect();
     let medium = memory();
@@ -184,7 +184,7 @@ fn an_admitted_peer_writes_into_what_is_registered_and_into_nothing_after() {
         remote_addr: region.remote_addr_base + 8,
     };
     fixture.client.post_send(qp, WorkRequest::signaled(1, write(b"first"))).unwrap();
-    // A read is answered after what came before it was placed.
+    // A read is answered after the bytes before it were placed.
     let sink = memory();
     let local = fixture.client.register(qp, sink, 0..8192, Access::LOCAL_WRITE).unwrap();
     let read = Operation::Read {
@@ -210,7 +210,7 @@ fn an_admitted_peer_writes_into_what_is_registered_and_into_nothing_after() {
     fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
     medium.try_read(4104, &mut placed).unwrap();
     assert_eq!(&placed, b"first", "a write after deregistration ends its connection, no more");
-    // Returns at once, or when the connection is gone: the gate knows by then.
+    // Returns when the connection is gone: the gate knows by then.
     fixture.runtime.block_on(fixture.handle.disconnect(connection)).unwrap();
     assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
 }
@@ -228,7 +228,7 @@ fn wrong_tokens_and_other_versions_are_refused_with_the_reason() {
 }
 
 #[test]
-fn disconnect_returns_when_the_connection_is_gone_and_registers_nothing_after() {
+fn disconnect_returns_when_the_connection_is_gone_for_good() {
     let mut fixture = Fixture::start();
     let (_, connection) = fixture.connect();
     let handle = fixture.handle.clone();
@@ -241,7 +241,7 @@ fn disconnect_returns_when_the_connection_is_gone_and_registers_nothing_after() 
 }
 
 #[test]
-fn a_registration_nobody_waits_for_does_not_stay() {
+fn an_abandoned_registration_is_undone() {
     let mut fixture = Fixture::start();
     let (_, connection) = fixture.connect();
     let medium = memory();
@@ -251,8 +251,8 @@ fn a_registration_nobody_waits_for_does_not_stay() {
             handle.register(connection, Arc::clone(&medium), 0..4096, Access::REMOTE_READ);
         let mut registering = std::pin::pin!(registering);
         let mut context = Context::from_waker(Waker::noop());
-        // The command is queued; whether it is answered before the future goes is a race, and
-        // must not matter. (If it is so fast that we hear of it, it is ours to end.)
+        // The command is queued; whether it is answered before the future is dropped is a race, and
+        // must not matter. (If the answer is that fast, the test ends the region.)
         if let Poll::Ready(region) = registering.as_mut().poll(&mut context) {
             let ended = handle.deregister(connection, region.unwrap().rkey);
             fixture.runtime.block_on(ended).unwrap();
@@ -268,7 +268,7 @@ fn a_registration_nobody_waits_for_does_not_stay() {
 }
 
 #[test]
-fn stopping_ends_every_connection_and_answers_whoever_still_asks() {
+fn stopping_ends_every_connection_and_answers_waiting_callers() {
     let mut fixture = Fixture::start();
     let (_, connection) = fixture.connect();
     let medium = memory();
@@ -284,7 +284,7 @@ fn stopping_ends_every_connection_and_answers_whoever_still_asks() {
 }
 
 #[test]
-fn connections_are_spread_over_the_threads_and_found_again_by_name() {
+fn connections_are_spread_over_the_threads_and_found_by_name() {
     let mut fixture = Fixture::start_with(Limits::default(), 3);
     let mut connections = Vec::new();
     for _ in 0..6 {
@@ -318,7 +318,7 @@ fn connections_are_spread_over_the_threads_and_found_again_by_name() {
         medium.try_read(0, &mut placed).unwrap();
         assert_eq!(&placed, b"mine");
     }
-    // Two of one thread end: the next ones are its.
+    // Two connections of one thread end: that thread gets the next ones.
     let ended: Vec<_> = connections.extract_if(.., |(_, name)| name.0 % 3 == 1).collect();
     for (_, connection) in ended {
         fixture.runtime.block_on(fixture.handle.disconnect(connection)).unwrap();
@@ -332,7 +332,7 @@ fn connections_are_spread_over_the_threads_and_found_again_by_name() {
 }
 
 #[test]
-fn an_engine_thread_that_panics_ends_all_it_served_and_is_counted() {
+fn an_engine_thread_that_panics_ends_its_connections_and_is_counted() {
     let mut fixture = Fixture::start();
     let (served, connection) = fixture.connect();
     let medium = memory();
@@ -398,7 +398,7 @@ impl Medium for Hung {
 
     fn persist(&self, _offset: u64, _len: u64) -> Result<(), MediumError> {
         self.begun.send(()).unwrap();
-        // Ends with an error when the test lets go of the other end.
+        // The receive ends with an error when the test drops the other end.
         let _ = self.gate.lock().unwrap().recv();
         Ok(())
     }
@@ -413,7 +413,7 @@ impl Medium for Hung {
 }
 
 #[test]
-fn stopping_says_how_many_connections_are_inside_a_file_that_does_not_answer() {
+fn stopping_counts_connections_inside_a_file_that_hangs() {
     let limits = Limits { shutdown_grace: Duration::from_millis(20), ..Limits::default() };
     let mut fixture = Fixture::start_with(limits, 1);
     let (begun, begins) = channel();
@@ -427,7 +427,7 @@ fn stopping_says_how_many_connections_are_inside_a_file_that_does_not_answer() {
     let region = fixture.runtime.block_on(registered).unwrap();
     let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
     let flush = Operation::Flush { rkey, remote_addr, len: 8, kind: Placement::Persistence };
-    // Has to wait for the flush.
+    // The atomic write has to wait for the flush.
     let publish = Operation::AtomicWrite { rkey, remote_addr, value: u64::MAX };
     for (wr_id, operation) in [(1, flush), (2, publish)] {
         fixture.client.post_send(qp, WorkRequest::signaled(wr_id, operation)).unwrap();

@@ -5,7 +5,7 @@
 //!                                                            nothing: wait
 //! ```
 //!
-//! What is posted in a turn is transmitted by the poll of the next one, all together: the RDMA
+//! Requests posted in a turn are transmitted by the poll of the next turn, all together: the RDMA
 //! Write of a READ and its answer leave in one segment.
 
 use std::mem;
@@ -27,12 +27,12 @@ use super::push_side::PushSide;
 use super::request::{self, Wanted};
 use crate::transport::direct::{Direct, Request};
 
-/// Everything that lives on the thread.
+/// The state of the thread.
 #[derive(Debug)]
 pub(super) struct Thread {
     engine: Box<dyn Engine>,
     commands: mpsc::Receiver<Command>,
-    /// The ways to all threads, and which one this is.
+    /// The queues to all threads, and the index of this one.
     lanes: Lanes,
     index: usize,
     stop: Arc<AtomicBool>,
@@ -69,14 +69,14 @@ impl Thread {
         }
     }
 
-    /// Works until told to stop, then ends what there is. Returns how many connections are left
-    /// because an operation of theirs is inside a file and does not come back within `grace`.
-    /// Nothing else of theirs begins once this has returned; that operation may still end.
+    /// Works until it is stopped, then ends all connections. Returns how many connections are left
+    /// because an operation of theirs is inside a file and does not return within `grace`. No other
+    /// operation of theirs begins once this has returned; that operation may still end.
     ///
-    /// A bug that panics costs this thread and what it serves: all of that has ended when this returns, and
-    /// nobody waits for it. Other threads go on.
+    /// A bug that panics ends this thread and its connections: all of these have ended when this returns,
+    /// and no caller waits for them. Other threads go on.
     pub(super) fn run(mut self, grace: Duration) -> usize {
-        // For what is to be done by a thread that may wait.
+        // For work that needs a thread which may block.
         let runtime = self.direct.core().runtime.clone();
         let _inside = runtime.enter();
         let worked = catch_unwind(AssertUnwindSafe(|| self.work(grace)));
@@ -90,9 +90,9 @@ impl Thread {
         let Self { engine, commands, gate, push, direct, owners, lanes, index, .. } = self;
         let core = Arc::clone(direct.core());
         core.note_panic("an engine thread, which takes no more connections");
-        // What is asked from here on is answered by the queue being closed.
+        // The closed queue answers commands sent from here on.
         drop(commands);
-        // First the sockets: from here on no peer's operation begins.
+        // The sockets first: from here on no operation of a peer begins.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(engine)));
         (0..owners.len()).for_each(|_| lanes.loses(index));
         for connection in push.into_connections() {
@@ -109,7 +109,7 @@ impl Thread {
             }
         }
         self.stopping = true;
-        // What is asked from here on is answered by the queue being closed.
+        // The closed queue answers commands sent from here on.
         self.commands.close();
         self.push.disconnect_all(&mut *self.engine);
         self.direct.disconnect_all(&mut *self.engine);
@@ -126,7 +126,7 @@ impl Thread {
         self.owners.len()
     }
 
-    /// Does what there is to do; `false` if there was nothing.
+    /// Does one turn of work; `false` if there was nothing to do.
     fn turn(&mut self) -> bool {
         let mut worked = self.take_commands();
         self.engine.poll(&mut self.events);
@@ -168,7 +168,7 @@ impl Thread {
                 Some(Owner::Direct(direct)) => {
                     self.direct.completed(&mut *self.engine, direct, &completion, now);
                 }
-                // A push connection posts nothing from this side.
+                // This side posts nothing on a push connection.
                 Some(Owner::Push(_)) | None => {}
             },
             Event::Established { qp, .. } => match self.owners.of(qp) {
@@ -180,17 +180,17 @@ impl Thread {
             },
             Event::Deregistered { qp, rkey } => self.push.deregistered(qp, rkey),
             Event::Disconnected { qp, reason } => self.disconnected(qp, reason),
-            // Withdrawn before it was answered, which here happens in the turn it comes; and this
-            // side dials nobody.
+            // The request was withdrawn before it was answered, which this thread does in the turn
+            // it arrives; and this side dials no peer.
             Event::ConnectRequestGone { .. } | Event::ConnectFailed { .. } => {}
         }
     }
 
-    /// A request came in here: whoever has the fewest connections serves it.
+    /// Gives an incoming request to the thread with the fewest connections.
     fn heard(&mut self, request: Request) {
         let index = self.lanes.least();
         let lane = self.lanes.get(index);
-        // A thread whose queue is full has enough to do, and so has one that has stopped.
+        // A thread whose queue is full has enough to do, and a thread may have stopped.
         if index != self.index
             && let Ok(place) = lane.commands.try_reserve()
             && let Some(handover) = self.engine.hand_over(request.id)
@@ -206,7 +206,7 @@ impl Thread {
         }
     }
 
-    /// Answers a request; `false`: with no.
+    /// Answers a request; `false`: with a rejection.
     fn requested(&mut self, request: Request) -> bool {
         if self.stopping {
             self.engine.reject(request.id, &[]);
@@ -271,7 +271,7 @@ impl Thread {
         match owner {
             Some(Owner::Push(connection)) => {
                 debug!(%connection, ?reason, "ended");
-                // The gate first: whoever waits for the end may rely on what it then says.
+                // The gate first: a caller that waits for the end may rely on the gate's state.
                 self.gate.gone(connection);
                 self.push.gone(connection, qp);
             }
@@ -281,7 +281,7 @@ impl Thread {
     }
 }
 
-/// A push peer writes, reads and flushes up to 128 deep; this side posts nothing at all.
+/// The depth for a push peer's writes, reads and flushes is 128; this side posts nothing.
 const PUSH_QP: QpConfig = QpConfig {
     send_depth: 1,
     recv_depth: 1,
