@@ -1,4 +1,4 @@
-//! Who may open a push connection, and what is left when one is gone.
+//! Admits push connections, and cleans up when a push connection is gone.
 //!
 //! Spec: docs/push-mode.md, "Push connection".
 
@@ -14,8 +14,8 @@ use super::{Push, PushPeer, recall};
 use crate::service::Core;
 
 impl Push {
-    /// Checks the private data of a connection request: what to say in the accept, or in the
-    /// rejection.
+    /// Checks the private data of a connection request; returns the private data of the accept or
+    /// of the rejection.
     pub(crate) fn admit(
         &self,
         private_data: &[u8],
@@ -48,7 +48,7 @@ impl Push {
         let mut tables = self.lock();
         let now = self.clock.now();
         let bearer = tables.tokens.bearer(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
-        // Before the token is spent: it stays good for another try.
+        // Checked before the token is spent: the token stays valid for another attempt.
         if !tables.places.may_take(&bearer.holder) {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
@@ -60,7 +60,7 @@ impl Push {
     }
 }
 
-/// A push connection is gone, and the engine touches none of its regions any more.
+/// Handles the end of a push connection whose regions the engine no longer touches.
 pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
     let regions = {
         let mut tables = core.push.lock();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_token_and_garbage_are_told_apart_only_as_the_document_says() {
+    fn wrong_tokens_and_garbage_get_the_documented_statuses() {
         let (push, request) = push(8);
         let mut wrong = Vec::new();
         PushConnect { token: PushToken::new([4; 32]) }.emit(&mut wrong);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_all_the_connections_it_can_get_leaves_some_to_others() {
+    fn a_user_with_its_maximum_of_connections_leaves_some_to_others() {
         let policy = PushPolicy { connections_max: 8, ..PushPolicy::default() };
         let push = Push::new(policy, Clock::host());
         let dial = |number: u8, name: &str| {

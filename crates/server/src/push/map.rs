@@ -29,7 +29,7 @@ use crate::share::{InlineIo, Share, ShareError};
 use crate::state::caching::Caching;
 use crate::state::{Hold, Open};
 
-/// Carries out one of push mode's controls and returns its output.
+/// Carries out one control of push mode and returns its output.
 pub(crate) async fn control(
     call: &Call,
     open: &Arc<Open>,
@@ -68,7 +68,7 @@ async fn map(
     if !push.rights.contains(asked.rights) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // It may have been switched on since the grant; then the session is about to end.
+    // The operator may have required encryption since the grant; then the session is about to end.
     if is_encryption_promised(call.session(), open) {
         return Err(NtStatus::ACCESS_DENIED);
     }
@@ -85,21 +85,21 @@ async fn map(
     let region = loop {
         resized(call, open).await?;
         check_range(open, &asked)?;
-        // Its descriptor lasts as long as the region.
+        // The descriptor lasts as long as the region.
         let place = open.another_place()?;
         let medium = medium(call, open, share, &asked).await?;
         if let Some(region) = enter(call, open, push, &asked, engine, (medium, place))? {
             break region;
         }
     };
-    // Whoever changes the size from here on finds the region and waits for it; who did so before
-    // may have cut it.
+    // A request that changes the size from here on finds the region and waits for it; an earlier
+    // one may have truncated the range.
     if let Err(status) = check_range(open, &asked) {
         finish(&call.link.core, &region, false).await;
         return Err(status);
     }
-    // Whoever renames the file from here on finds the region, and syncs the new name; who did so since the name
-    // was made durable found none.
+    // A rename from here on finds the region, and syncs the new name; a rename since the name was made durable
+    // found none.
     if asked.rights.contains(Rights::FLUSH) && !share.is_name_durable(&open.entry) {
         let renamed = Arc::clone(open);
         let persist = move || flush::persist_name(&renamed);
@@ -140,7 +140,7 @@ fn check_range(open: &Open, asked: &MapRequest) -> Result<(), NtStatus> {
     Ok(())
 }
 
-// Waits while somebody changes the size of the file.
+// Waits while another request changes the size of the file.
 async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
     if open.node.lock().resizing > 0 {
         call.wait_pending(Lasting::Bounded, open.node.resized()).await?;
@@ -155,8 +155,8 @@ fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtS
     Ok(peer.ok_or(NtStatus::INVALID_HANDLE)?.engine)
 }
 
-// Takes set-ID bits away, reserves the blocks and opens the file as a medium; both take the same time for any length, or
-// nearly so, but may wait for the disk.
+// Clears set-ID bits, reserves the blocks and opens the file as a medium. The time hardly depends on the length, but
+// both steps may wait for the disk.
 async fn medium(
     call: &Call,
     open: &Arc<Open>,
@@ -178,13 +178,13 @@ async fn medium(
             })?;
         }
         let medium = match open.entry.device() {
-            // It is mapped as long as its share is there.
+            // The device stays mapped as long as its share exists.
             Some(device) => Arc::clone(device.medium()),
             None => map_file(&open, offset..offset + length, options)?,
         };
         check_class(promised, medium.class())?;
         if commits {
-            // One-sided commits make bytes durable and know nothing of names.
+            // One-sided commits make bytes durable and do not sync names.
             flush::persist_name(&open)?;
         }
         Ok(medium)
@@ -204,7 +204,8 @@ fn map_file(
     })
 }
 
-// The class was promised for the file system as a whole; one of its files may be kept off DAX. It is then not mapped rather than called what it is not.
+// The class was promised for the file system as a whole; a single file may be kept off DAX. Such a file is not mapped, rather than mapped under a
+// wrong class.
 fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
     use DurabilityClass::{Pmem, Storage, Volatile};
     if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
@@ -214,8 +215,8 @@ fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), 
     Ok(())
 }
 
-// From here on whoever wants to change the file finds the region in its node and waits for it.
-// `None`: somebody is just about to.
+// From here on a request that wants to change the file finds the region in its node and waits for
+// it. `None`: such a request is about to change the file.
 fn enter(
     call: &Call,
     open: &Arc<Open>,
@@ -244,7 +245,8 @@ fn enter(
         open: Arc::clone(push),
     }));
     let mut state = open.node.lock();
-    // The whole lease, not being broken: nobody else can be reading or writing the file.
+    // The client holds the complete lease, and it is not being broken: no other client can be
+    // reading or writing the file.
     if !state.leases.is_held_whole(open.owner, RWH) || !state.delete_pending.is_empty() {
         return Err(NtStatus::OPLOCK_NOT_GRANTED);
     }
@@ -255,7 +257,7 @@ fn enter(
     if tables.stopping {
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
-    // A CLOSE that came meanwhile has looked for its regions, under this lock, and not found this
+    // A CLOSE that came in between has looked for its regions, under this lock, and not found this
     // one; the lease may live on with another open of the same key.
     if open.is_closed() {
         return Err(NtStatus::FILE_CLOSED);
@@ -284,7 +286,7 @@ async fn register(
     let access = access(asked.rights, commits);
     let region = Arc::clone(region);
     let runtime = core.runtime.clone();
-    // A task of its own: a region that is registered must be entered, whoever still waits.
+    // A task of its own: a registered region must be entered even if the caller no longer waits.
     let task = runtime.spawn(async move {
         let medium = Arc::clone(&region.medium);
         let memory = match registrar.register(engine, medium, range, access).await {
@@ -307,7 +309,8 @@ async fn register(
     task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
 }
 
-/// What this end of the connection answers on the region; emulation is the share's business.
+/// The operations that this end of the connection answers on the region; emulation is decided by
+/// the share.
 fn offered(offers: PeerOperations) -> Capabilities {
     let mut offered = Capabilities::EMULATED_PERSISTENCE;
     offered.set(Capabilities::FLUSH, offers.contains(PeerOperations::FLUSH));
@@ -347,9 +350,9 @@ fn refused(error: ParseError) -> NtStatus {
 }
 
 const RWH: Caching = Caching(7);
-/// Bytes one descriptor covers at most: a page below 4 GiB, so that pieces stay aligned.
+/// The greatest length of one descriptor: a page below 4 GiB, so that pieces stay aligned.
 const DESCRIPTOR_LENGTH_MAX: u64 = (1 << 32) - 4096;
-/// Longest region: what the descriptors of one answer can name.
+/// The longest region: the greatest number of descriptors in an answer limits it.
 pub(super) const REGION_LENGTH_MAX: u64 = DESCRIPTOR_LENGTH_MAX * MAP_DESCRIPTORS_MAX as u64;
 const MAP_FIXED: u64 = 56;
 const DESCRIPTOR_LEN: u64 = BufferDescriptor::LEN as u64;
@@ -359,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_told_what_this_connection_answers() {
+    fn a_mapping_announces_the_operations_of_its_connection() {
         let every = offered(PeerOperations::all());
         assert_eq!(capabilities(true) & every, capabilities(true));
         let adapter = offered(PeerOperations::ATOMIC_WRITE);

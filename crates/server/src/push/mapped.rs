@@ -1,4 +1,4 @@
-//! UNMAP, COMMIT and QUERY: what a client does with registrations it has.
+//! UNMAP, COMMIT and QUERY: the operations on existing registrations.
 //!
 //! Spec: docs/push-mode.md, the sections of those names.
 
@@ -75,12 +75,12 @@ pub(super) async fn commit(
     Ok(output)
 }
 
-/// Makes durable what devices have placed in the regions of a file. Blocks.
+/// Makes the bytes durable that devices have placed in the regions of a file. Blocks.
 pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
     let regions = node.lock().regions.clone();
     let unseen = regions.iter().filter(|region| region.is_unseen());
     let outcome = unseen.map(|region| region.persist(region.file_offset, region.length));
-    // Memory that forgets has nothing to lose: SMB2 FLUSH succeeds on it.
+    // Volatile memory has nothing to make durable: SMB2 FLUSH succeeds on it.
     outcome.filter(|outcome| *outcome != Err(MediumError::VolatileRefused)).collect()
 }
 

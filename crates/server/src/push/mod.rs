@@ -3,18 +3,19 @@
 //! ```text
 //!  CREATE --offer--> token --Gate::admit--> push connection --map--> region
 //!                                                                      |
-//!  unmap, close, end of session, lost connection, recall + grace ----> end: deregister, drain,
-//!                                                                      only then go on
+//!   unmap, close, end of session, lost connection, recall + grace ----> end: deregister, drain,
+//!                                                                       and only then continue
 //! ```
 //!
 //! * [`offer`]: the create context; * [`token`]: one-time tokens; * `gate`: push connections;
 //! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
 //! * [`recall`]: taking regions back, and telling the client;
 //! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads;
-//! * [`witness`]: when a file was written last; * [`sweep`]: what is due without anybody's saying so.
+//! * [`witness`]: time of the last write; * [`sweep`]: periodic checks.
 //!
-//! A region is in its file's node from before it is registered until nothing touches it any more,
-//! so whoever changes the file finds it there and waits. Lock order: node, tables, one region.
+//! A region is in its file's node from before its registration until no operation touches it any
+//! more, so a request that changes the file finds the region there and waits. Lock order: node,
+//! tables, one region.
 //!
 //! Spec: docs/push-mode.md.
 
@@ -55,7 +56,7 @@ pub(crate) use region::Region;
 pub(crate) use sweep::sweep;
 pub(crate) use witness::{forget_times, settle_times};
 
-/// Everything about push that connections share.
+/// The state of push mode that connections share.
 #[derive(Debug)]
 pub(crate) struct Push {
     policy: PushPolicy,
@@ -75,13 +76,13 @@ struct Attached {
 #[derive(Debug)]
 struct Tables {
     tokens: TokenTable,
-    /// Whose the connections are.
+    /// Counts connections per user.
     places: FairShare<Identity>,
     connections: HashMap<PushConnectionId, PushPeer>,
-    /// The same connections, as the engine names them.
+    /// The same connections, by the engine's names.
     names: HashMap<EngineConnection, PushConnectionId>,
     regions: Regions,
-    /// The server stops: nothing new is mapped.
+    /// The server stops: no region is mapped any more.
     stopping: bool,
 }
 
@@ -131,9 +132,9 @@ impl Push {
         }
     }
 
-    /// Says who registers memory, and where its listener is. Until then push is refused.
+    /// Sets the registrar of memory, and the address of its listener. Until then push is refused.
     pub(crate) fn attach(&self, registrar: Arc<dyn Registrar>, address: SocketAddr) {
-        // A second engine would be a mistake of the caller's; the first stays.
+        // A second engine would be a mistake of the caller; the first stays.
         let _ = self.engine.set(Attached { registrar, address });
     }
 
@@ -142,8 +143,8 @@ impl Push {
         self.engine.get().map(|engine| engine.address)
     }
 
-    /// A session ended: its tokens are void and its push connections go. Its regions go with its
-    /// opens.
+    /// Handles the end of a session: its tokens are void and its push connections end. Its regions
+    /// end with its opens.
     pub(crate) fn end_of_session(&self, session_id: u64) {
         let gone: Vec<_> = {
             let mut tables = self.lock();
@@ -156,20 +157,20 @@ impl Push {
         }
     }
 
-    /// A push connection without a token: for the fuzz targets, which have no other way to one.
+    /// A push connection without a token, for the fuzz targets, which cannot make another.
     pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
         let id = PushConnectionId(self.next_id());
         let holder = Identity::user("");
         self.lock().add_connection(id, PushPeer { session_id, holder, engine });
     }
 
-    /// Regions and push connections there are.
+    /// Numbers of regions and of push connections.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.lock();
         (tables.regions.len(), tables.connections.len())
     }
 
-    /// Every region there is.
+    /// Every region.
     pub(crate) fn all_regions(&self) -> Vec<Arc<Region>> {
         self.lock().regions.all()
     }

@@ -1,4 +1,4 @@
-//! The create context: whether this open gets push, and if not, why.
+//! The create context: whether this open gets push, and the reason if not.
 //!
 //! Spec: docs/push-mode.md, "Create context" and "Security rules".
 
@@ -63,7 +63,7 @@ fn grant(
     if caching != RWH {
         return Err(Refusal::LEASE_REQUIRED);
     }
-    // An RDMA device reaches memory, and there is none behind a file that system calls write.
+    // An RDMA device reaches only memory, and a file that is written by system calls has none.
     let reaches_files = push.registrar().is_some_and(|registrar| registrar.reaches_files());
     let class = open.entry.class();
     if class == DurabilityClass::Storage && !reaches_files {
@@ -109,8 +109,8 @@ fn grant(
     })
 }
 
-// Pushed bytes are neither signed nor sealed: only sessions that prove who they are get it, and
-// nobody who was promised encryption.
+// Pushed bytes are neither signed nor sealed: push is only for sessions whose user is proven, and
+// not for clients that were promised encryption.
 fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
     let session = call.session();
     if call.link.dialect() < Dialect::SMB_3_0 {
@@ -129,7 +129,7 @@ fn check_session(call: &Call, open: &Open) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether somebody was promised that the bytes of an open are encrypted on their way.
+/// Whether a client was promised that the bytes of an open are encrypted in transit.
 pub(super) fn is_encryption_promised(session: &Session, open: &Open) -> bool {
     session.encrypt_required || open.tree.is_encrypt_required()
 }
@@ -148,7 +148,7 @@ pub(super) fn can_commit(share: &Share, class: DurabilityClass) -> bool {
     class != DurabilityClass::Volatile || share.emulates_persistence()
 }
 
-/// What our side of a push connection can do.
+/// The operations that this side of a push connection supports.
 pub(super) fn capabilities(emulated: bool) -> Capabilities {
     let mut all = Capabilities::FLUSH
         | Capabilities::VERIFY

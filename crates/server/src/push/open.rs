@@ -1,4 +1,4 @@
-//! What push knows of one open: the rights it was granted and who waits for recalls.
+//! The push state of one open: the rights it was granted, and the wait for recalls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 /// Push's part of an open, there once push was granted.
 #[derive(Debug)]
 pub(crate) struct OpenPush {
-    /// Rights regions of this open can have.
+    /// Rights that regions of this open can have.
     pub(super) rights: Rights,
     /// Notified when a region is recalled, a newer wait came, or the open ended.
     pub(super) events: Notify,
@@ -20,7 +20,7 @@ impl OpenPush {
         Self { rights, events: Notify::new(), wait: AtomicU64::new(0) }
     }
 
-    /// Starts a wait, which ends an earlier one.
+    /// Starts a wait, which ends an earlier wait.
     pub(super) fn begin_wait(&self) -> u64 {
         let ticket = self.wait.fetch_add(1, Ordering::AcqRel) + 1;
         self.events.notify_waiters();

@@ -1,9 +1,9 @@
-//! Taking regions back: asking, waiting a bounded time, then taking.
+//! Recalling regions: the server asks, waits a bounded time, then revokes.
 //!
-//! The order is that of docs/push-mode.md, "Teardown order": the registration stops being usable,
-//! the engine invalidates the STag and drains what is under way, and only then whoever waited
-//! goes on. The end of a region runs as a task of its own, so that nobody who gives up waiting
-//! leaves it half done.
+//! The order is that of docs/push-mode.md, "Teardown order": the registration becomes unusable, the
+//! engine invalidates the STag and drains operations in flight, and only then the waiting request
+//! continues. The end of a region runs as a task of its own, so that a caller who gives up waiting
+//! does not leave it half done.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::state::lease::Owner;
 use crate::state::node::Node;
 use crate::state::{Open, Session};
 
-/// Takes back the regions of a file that `wanted` picks: asks their holders, and takes what is
-/// not given back within the grace. On return nothing touches them any more.
+/// Recalls the regions of a file that `wanted` picks: asks their holders, and revokes those not
+/// returned within the grace. On return no operation touches them any more.
 pub(crate) async fn recall(
     core: &Arc<Core>,
     node: &Arc<Node>,
@@ -32,9 +32,9 @@ pub(crate) async fn recall(
     take_back(core, regions, reason, core.push.policy.grace).await;
 }
 
-/// The server stops: all regions are asked for, and taken after the grace or after `patience` if
-/// that is shorter. What is under way on those that are taken is waited for as long once more,
-/// and no longer: a device may hang. From now on nothing is mapped.
+/// The server stops: all regions are recalled, and revoked after the grace or after `patience` if
+/// that is shorter. Operations in flight on revoked regions are waited for as long once more, and
+/// no longer: a device may hang. From now on no region is mapped.
 pub(crate) async fn stop(core: &Arc<Core>, patience: Duration) {
     let regions = {
         let mut tables = core.push.lock();
@@ -48,7 +48,7 @@ pub(crate) async fn stop(core: &Arc<Core>, patience: Duration) {
     }
 }
 
-/// Asks for regions, and takes what is not given back within the grace. On return nothing touches
+/// Recalls regions, and revokes those not returned within the grace. On return no operation touches
 /// them any more.
 pub(super) async fn take_back(
     core: &Arc<Core>,
@@ -69,7 +69,7 @@ pub(super) async fn take_back(
     }
     let core = Arc::clone(core);
     let runtime = core.runtime.clone();
-    // A task of its own: the grace ends for the holder though whoever asked gave up.
+    // A task of its own: the grace ends for the holder even if the asking request gave up.
     let task = runtime.spawn(async move {
         for (region, deadline) in asked {
             let given_back = tokio::time::timeout_at(deadline.into(), region.wait_ended()).await;
@@ -82,7 +82,7 @@ pub(super) async fn take_back(
     let _ = task.await;
 }
 
-/// Ends a registration. On return nothing touches the region any more.
+/// Ends a registration. On return no operation touches the region any more.
 pub(super) async fn end(core: &Arc<Core>, region: &Arc<Region>, revoked: bool) {
     match region.begin_end(revoked) {
         Ending::Over => {}
@@ -97,25 +97,25 @@ pub(super) async fn end(core: &Arc<Core>, region: &Arc<Region>, revoked: bool) {
                 region.wait_committed().await;
                 finish(&core, &region, revoked).await;
             });
-            // It ends however this wait does.
+            // The region ends whatever the outcome of this wait.
             let _ = task.await;
         }
     }
 }
 
-/// [`end`] for callers that cannot wait; the region stays in its node until it is over.
+/// [`end`] for callers that cannot wait; the region stays in its node until it has ended.
 pub(super) fn end_in_background(core: &Arc<Core>, region: Arc<Region>) {
     let core = Arc::clone(core);
     let runtime = core.runtime.clone();
     runtime.spawn(async move {
         end(&core, &region, false).await;
-        // A revoked one may have been over already; its trace goes too.
+        // A revoked region may have ended already; its trace is removed too.
         core.push.lock().regions.remove(&region.id);
     });
 }
 
-/// An open is closing on a path that cannot wait: its regions end on their own, and stay in the
-/// node until they have.
+/// Called when an open is closing on a path that cannot wait: its regions end in the background,
+/// and stay in the node until they have.
 pub(crate) fn closing(core: &Arc<Core>, open: &Open) {
     let Some(push) = open.push.get() else { return };
     push.events.notify_waiters();
@@ -124,7 +124,7 @@ pub(crate) fn closing(core: &Arc<Core>, open: &Open) {
     }
 }
 
-/// An open ends, and its regions with it. On return nothing touches them any more.
+/// Ends an open's regions with the open. On return no operation touches them any more.
 pub(crate) async fn end_of_open(core: &Arc<Core>, open: &Open) {
     let regions = core.push.regions_of(open);
     for region in regions {
@@ -133,8 +133,8 @@ pub(crate) async fn end_of_open(core: &Arc<Core>, open: &Open) {
     }
 }
 
-/// A lease was given back, in part or whole: the regions that its holder mapped under it end. On
-/// return nothing touches them any more.
+/// Called when a lease was returned, in part or whole: ends the regions that its holder mapped
+/// under it. On return no operation touches them any more.
 pub(crate) async fn end_of_lease(core: &Arc<Core>, node: &Node, owner: Owner) {
     let regions = node.lock().regions.clone();
     for region in regions.into_iter().filter(|region| region.owner == owner) {
@@ -143,8 +143,8 @@ pub(crate) async fn end_of_lease(core: &Arc<Core>, node: &Node, owner: Owner) {
     }
 }
 
-/// Sessions ended, and their regions are ending. On return nothing touches these any more, and nothing is left of
-/// them: nobody can ask what became of one.
+/// Called when sessions ended, whose regions are ending. On return no operation touches these any more, and no
+/// trace of them is left: no client can ask about one.
 pub(crate) async fn ended_with(core: &Core, sessions: &[Arc<Session>]) {
     let is_of_them =
         |region: &Region| sessions.iter().any(|session| session.id == region.session_id);
@@ -154,7 +154,7 @@ pub(crate) async fn ended_with(core: &Core, sessions: &[Arc<Session>]) {
     }
 }
 
-/// The last step: nobody finds the region any more, and those who waited go on.
+/// The last step: the region is removed from all tables, and waiting requests continue.
 pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) {
     let unseen = region.is_unseen() && region.rights.intersects(WRITES);
     if unseen || region.is_noted() {
@@ -165,19 +165,19 @@ pub(super) async fn finish(core: &Core, region: &Arc<Region>, keep_trace: bool) 
             }
             over.settle_time();
         };
-        // Whoever waits for the end finds the time of last write moved.
+        // A request that waits for the end sees the time of last write moved.
         let _ = core.runtime.spawn_blocking(settle).await;
     }
     if !keep_trace {
         core.push.lock().regions.remove(&region.id);
     }
     region.node.lock().regions.retain(|other| !Arc::ptr_eq(other, region));
-    // Last: whoever waited for it finds it nowhere.
+    // Last: a request that waited for the end finds the region nowhere.
     region.set_ended();
     region.open.events.notify_waiters();
 }
 
-/// WAIT_REGION_RECALL: pending until there is something to give back.
+/// WAIT_REGION_RECALL: pending until a region is recalled.
 pub(super) async fn wait(
     call: &Call,
     open: &Arc<Open>,
@@ -186,7 +186,8 @@ pub(super) async fn wait(
 ) -> Result<Vec<u8>, NtStatus> {
     let RecallRequest = request;
     let push = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
-    // Telling happens once, so what is taken from a region must fit. Nobody has been told yet.
+    // A recall is reported once, so the reports that are taken must fit the output. None has been
+    // taken yet.
     let room = usize::try_from(output_max).unwrap_or(usize::MAX).saturating_sub(RECALL_FIXED);
     let count_max = (room / RECALL_LEN).min(RECALLS_MAX);
     if count_max == 0 {
@@ -213,7 +214,7 @@ pub(super) async fn wait(
     }
 }
 
-// What does not fit stays for the next wait.
+// Reports that do not fit wait for the next request.
 fn reports(core: &Core, open: &Open, count_max: usize) -> Vec<Recall> {
     let now = core.now();
     let report = |region: Arc<Region>| {
@@ -229,7 +230,7 @@ pub(super) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Rights by which bytes come.
+/// Rights that allow a client to place bytes.
 pub(super) const WRITES: Rights = Rights::WRITE.union(Rights::ATOMIC_WRITE).union(Rights::ATOMIC);
 /// Bytes of a WAIT_REGION_RECALL output before its entries, and of each entry.
 const RECALL_FIXED: usize = 16;

@@ -11,7 +11,7 @@
 //!                                   | nothing touches it any more           |
 //!                                   v                                       |
 //!                               +-------+ <---------------------------------+
-//!                               | Ended |   a revoked one leaves a trace until it is unmapped
+//!                                +-------+ <---------------------------------+
 //!                               +-------+
 //! ```
 
@@ -40,7 +40,7 @@ pub(crate) struct Region {
     pub(super) id: RegistrationId,
     pub(super) generation: Generation,
     pub(crate) session_id: u64,
-    /// Whose place it takes among the regions.
+    /// The user whose share of the regions it counts against.
     pub(super) holder: Identity,
     pub(super) file_offset: u64,
     pub(super) length: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Region {
     pub(super) connection_id: PushConnectionId,
     pub(super) connection: EngineConnection,
     pub(super) medium: Arc<dyn Medium>,
-    /// Knows whether bytes came whose time nobody has noted.
+    /// Notes whether bytes came whose time is not recorded.
     pub(super) witness: Option<Arc<Witness>>,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
@@ -63,7 +63,7 @@ pub(crate) struct Region {
 struct Life {
     stage: Stage,
     rkey: Option<Rkey>,
-    /// A device places bytes by itself.
+    /// A device places the bytes by itself.
     unseen: bool,
     reason: RecallReason,
     revoked: bool,
@@ -97,14 +97,14 @@ pub(super) struct RegionParts {
     pub(super) connection_id: PushConnectionId,
     pub(super) connection: EngineConnection,
     pub(super) media: Media,
-    /// Of the descriptor of its medium.
+    /// The account of the medium's descriptor.
     pub(super) place: Option<Hold>,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<Entry>,
     pub(super) open: Arc<OpenPush>,
 }
 
-/// A region as a report shows it.
+/// A region in the form of a report.
 pub(crate) struct RegionView {
     pub(crate) session_id: u64,
     pub(crate) path: SharePath,
@@ -118,14 +118,14 @@ pub(crate) struct RegionView {
     pub(crate) commits: u64,
 }
 
-/// What whoever ends a registration has to do.
+/// The next step for a caller that ends a registration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ending {
     /// Deregister, then call [`Region::set_ended`].
     Deregister(Rkey),
-    /// Somebody else does; wait for [`Region::wait_ended`].
+    /// Another caller is ending it; wait for [`Region::wait_ended`].
     Underway,
-    /// It is over.
+    /// The registration has ended.
     Over,
 }
 
@@ -166,7 +166,8 @@ impl Region {
         }
     }
 
-    /// The engine has registered it. False: it was taken back meanwhile and has to be ended.
+    /// Records the registration by the engine. False: the region was recalled meanwhile and has to
+    /// be ended.
     pub(super) fn set_registered(&self, memory: &MemoryRegion) -> bool {
         let mut life = self.lock();
         life.rkey = Some(memory.rkey);
@@ -178,10 +179,11 @@ impl Region {
         wanted
     }
 
-    /// Asks for the region back until `now + grace`. Returns when it will be taken.
+    /// Recalls the region with the deadline `now + grace`. Returns the time when it will be
+    /// revoked.
     pub(super) fn recall(&self, reason: RecallReason, now: Instant, grace: Duration) -> Instant {
         let mut life = self.lock();
-        // Asked twice, it is due at the earlier time.
+        // After a second recall the earlier deadline counts.
         let deadline = life.deadline.map_or(now + grace, |earlier| earlier.min(now + grace));
         life.deadline = Some(deadline);
         match life.stage {
@@ -189,7 +191,7 @@ impl Region {
                 life.stage = Stage::Recalling;
                 life.reason = reason;
             }
-            // Nobody holds it yet: it is taken back as soon as it is registered.
+            // The client does not hold the region yet: it is revoked as soon as it is registered.
             Stage::Registering => {
                 life.stage = Stage::Ending;
                 life.reason = reason;
@@ -199,7 +201,7 @@ impl Region {
         deadline
     }
 
-    /// Whether it is asked for, or over.
+    /// Whether the region is recalled, or has ended.
     pub(super) fn is_recalled(&self) -> bool {
         !matches!(self.lock().stage, Stage::Registering | Stage::Active)
     }
@@ -222,8 +224,8 @@ impl Region {
         }
     }
 
-    /// Begins a commit by control, unless the region may not be used any more. The region does
-    /// not end before the commit has.
+    /// Begins a commit by control, unless the region may not be used any more. The region does not
+    /// end before the commit has.
     pub(super) fn begin_commit(self: &Arc<Self>) -> Option<Committing> {
         let mut life = self.lock();
         if !matches!(life.stage, Stage::Active | Stage::Recalling) {
@@ -234,32 +236,32 @@ impl Region {
         Some(Committing(Arc::clone(self)))
     }
 
-    /// Returns once no commit by control is under way. Once the end has begun none begins.
+    /// Returns once no commit by control is in progress. After the start of the end none begins.
     pub(super) async fn wait_committed(&self) {
         self.wait_until(|life| life.commits == 0).await;
     }
 
-    /// Whether the client's bytes may have come without the medium's having seen it.
+    /// Whether the client's bytes may have been placed without a call of the medium.
     pub(super) fn is_unseen(&self) -> bool {
         self.lock().unseen
     }
 
-    /// Makes what was placed in a range of the file durable. Blocks.
+    /// Makes the placed bytes of a range of the file durable. Blocks.
     ///
     /// # Durability
     ///
-    /// As [`Medium::persist`], whoever has placed the bytes.
+    /// As [`Medium::persist`], whether the engine or a device has placed the bytes.
     pub(super) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
         if !self.is_unseen() {
             return self.medium.persist(file_offset, length);
         }
-        // Nobody saw them come, so they are taken to have come now.
+        // The time of their placement is unknown, so the present time is recorded.
         self.note_unseen();
         self.medium.persist_foreign(file_offset, length)
     }
 
-    /// The region ends: an SMB2 FLUSH that comes later no longer finds what a device has placed
-    /// in it, so that is made durable now; where that fails no FLUSH of the file succeeds any more. Blocks.
+    /// Called when the region ends: a later SMB2 FLUSH no longer finds the bytes that a device has placed
+    /// in it, so they are made durable now; if that fails no FLUSH of the file succeeds any more. Blocks.
     pub(super) fn persist_placed(&self) {
         match self.persist(self.file_offset, self.length) {
             Ok(()) | Err(MediumError::VolatileRefused) => {}
@@ -270,13 +272,13 @@ impl Region {
         }
     }
 
-    /// Nothing touches the region any more.
+    /// Records that no operation touches the region any more.
     pub(super) fn set_ended(&self) {
         self.lock().stage = Stage::Ended;
         self.ended.notify_waiters();
     }
 
-    /// Returns once nothing touches the region any more.
+    /// Returns once no operation touches the region any more.
     pub(crate) async fn wait_ended(&self) {
         self.wait_until(|life| life.stage == Stage::Ended).await;
     }
@@ -285,7 +287,7 @@ impl Region {
         basics::until(&self.ended, || is_so(&self.lock())).await;
     }
 
-    /// State and reason as QUERY shows them.
+    /// State and reason in the form of QUERY.
     pub(super) fn shown(&self) -> (RegionState, RecallReason) {
         let life = self.lock();
         let state = match life.stage {
@@ -301,7 +303,7 @@ impl Region {
         self.id.0
     }
 
-    /// What a report shows.
+    /// The region in the form of a report.
     pub(crate) fn view(&self) -> RegionView {
         let path = self.node.lock().path_of(self.open_serial).unwrap_or_default();
         RegionView {
@@ -317,7 +319,7 @@ impl Region {
         }
     }
 
-    /// A recall nobody has been told of yet: reason and time left. Telling happens once.
+    /// A recall that is not reported yet: reason and time left. Each recall is reported once.
     pub(super) fn take_report(&self, now: Instant) -> Option<(RecallReason, Duration)> {
         let mut life = self.lock();
         if life.reported || life.reason == RecallReason::NONE {
@@ -336,7 +338,7 @@ impl Region {
     }
 }
 
-/// A commit by control under way.
+/// A commit by control in progress.
 pub(super) struct Committing(Arc<Region>);
 
 impl Drop for Committing {

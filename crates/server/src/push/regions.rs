@@ -1,7 +1,7 @@
-//! The regions there are, found by name, by connection and by open without looking at the others.
+//! All regions, found by name, by connection and by open without a look at the others.
 //!
-//! The engine thread and the control side share the lock over this table, so nothing under it may take
-//! longer the more regions strangers to the asker have.
+//! The engine thread and the control side share the lock of this table, so no operation under the lock
+//! may take longer because other users have more regions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::state::{Identity, OpenSerial};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// Whose they are.
+    /// Counts regions per user.
     places: FairShare<Identity>,
     by_id: HashMap<RegistrationId, Arc<Region>>,
     of_connections: BTreeSet<(u64, RegistrationId)>,
@@ -56,12 +56,12 @@ impl Regions {
         self.by_id.len()
     }
 
-    /// Every region there is. As long as the table: for the operator, the sweep and the end of the server.
+    /// Every region. As long as the table: for the operator, the sweep and the end of the server.
     pub(super) fn all(&self) -> Vec<Arc<Region>> {
         self.by_id.values().cloned().collect()
     }
 
-    /// Those that are reached over a connection.
+    /// The regions of a connection.
     pub(super) fn of_connection(
         &self,
         EngineConnection(name): EngineConnection,
@@ -69,12 +69,12 @@ impl Regions {
         self.named(&self.of_connections, name)
     }
 
-    /// Those of an open, oldest first.
+    /// The regions of an open, oldest first.
     pub(super) fn of_open(&self, OpenSerial(name): OpenSerial) -> Vec<Arc<Region>> {
         self.named(&self.of_opens, name)
     }
 
-    /// How many an open has.
+    /// How many regions an open has.
     pub(super) fn count_of_open(&self, OpenSerial(name): OpenSerial) -> usize {
         self.of_opens.range(all_of(name)).count()
     }

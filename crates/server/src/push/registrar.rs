@@ -1,4 +1,4 @@
-//! The seam to whoever owns the queue pairs: registering memory and taking it back.
+//! The seam to the owner of the queue pairs: registering and deregistering memory.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use pmem::Medium;
 use rdma::{Access, MemoryRegion, Rkey};
 
-/// An accepted push connection, as its owner names it.
+/// The name of an accepted push connection at its owner.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct EngineConnection(pub(crate) u64);
 
-/// Something under way at the owner of the queue pairs.
+/// An operation in progress at the owner of the queue pairs.
 pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Why a range was not registered.
@@ -20,7 +20,7 @@ pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) enum NotRegistered {
     /// The connection is gone, or a limit is reached.
     Resources,
-    /// The provider does not reach such memory, ever.
+    /// The provider can never register such memory.
     Unreachable,
 }
 
@@ -38,8 +38,8 @@ pub(crate) trait Registrar: Debug + Send + Sync {
         access: Access,
     ) -> Later<Result<MemoryRegion, NotRegistered>>;
 
-    /// Ends a registration: resolves when nothing touches the region any more, at once if it or
-    /// its connection is gone already.
+    /// Ends a registration: resolves when no operation touches the region any more, at once if it
+    /// or its connection is gone already.
     fn deregister(&self, connection: EngineConnection, rkey: Rkey) -> Later<()>;
 
     /// Ends a connection and all its registrations.

@@ -1,9 +1,9 @@
-//! What is looked at now and then, as nobody says when it is due.
+//! Periodic checks that have no deadline of their own.
 //!
-//! * Times of files whose bytes came by one-sided writes, for those who look at the files without
-//!   asking us.
-//! * Regions of sessions whose ticket has ended. One-sided operations show no ticket, so the
-//!   region itself is taken back.
+//! * Times of files whose bytes came by one-sided writes, for programs that look at the files without
+//!   asking the server.
+//! * Regions of sessions whose ticket has expired. One-sided operations carry no ticket, so the
+//!   region itself is recalled.
 //!
 //! Spec: docs/push-mode.md, "Times" and "Recall".
 
@@ -15,7 +15,7 @@ use smb::push::RecallReason;
 use super::recall;
 use crate::service::Core;
 
-/// Goes on for as long as there is a server.
+/// Runs for as long as the server exists.
 pub(crate) async fn sweep(core: Weak<Core>) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     loop {
@@ -25,14 +25,14 @@ pub(crate) async fn sweep(core: Weak<Core>) {
         if regions.is_empty() {
             continue;
         }
-        // A task of its own: it waits for clients.
+        // A task of its own, because it waits for clients.
         core.runtime.spawn(recall_expired(Arc::clone(&core)));
         let settle = move || regions.iter().for_each(|region| region.settle_time());
         let _ = core.runtime.spawn_blocking(settle).await;
     }
 }
 
-/// Takes back the regions of sessions whose ticket has ended, each once. On return nothing
+/// Recalls the regions of sessions whose ticket has expired, each once. On return no operation
 /// touches them any more.
 pub(super) async fn recall_expired(core: Arc<Core>) {
     let mut regions = core.push.all_regions();

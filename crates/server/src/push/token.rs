@@ -1,8 +1,8 @@
 //! One-time tokens that bind a push connection to the session and open they were issued for.
 //!
-//! A token is 32 random bytes, good once and for a short time. Looking one up compares with every
-//! token there is, each in constant time, so that how long it takes says nothing about how close
-//! a guess was; at [`TOKENS_MAX`] that is some ten microseconds.
+//! A token is 32 random bytes, valid once and for a short time. A lookup compares with every token,
+//! each in constant time, so that its time does not reveal how close a guess was; at [`TOKENS_MAX`]
+//! a lookup takes some ten microseconds.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use smb::push::{PushToken, TOKEN_LEN};
 
 use crate::state::Identity;
 
-/// What a token stands for.
+/// The open and the user that a token stands for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Bearer {
     pub(super) session_id: u64,
@@ -31,8 +31,8 @@ pub(super) struct TokenTable {
 }
 
 impl TokenTable {
-    /// Issues a token; `None` when a session, its user or the server has too many unused ones. A user gets one
-    /// more only while more than the user has can still be issued.
+    /// Issues a token; `None` when a session, its user or the server has too many unused ones. A user gets
+    /// another token only while more can be issued than the user has.
     pub(super) fn issue(
         &mut self,
         bytes: [u8; TOKEN_LEN],
@@ -55,7 +55,7 @@ impl TokenTable {
         Some(token)
     }
 
-    /// What a token stands for, while it is good.
+    /// The bearer of a token, while the token is valid.
     pub(super) fn bearer(&self, token: &PushToken, now: Instant) -> Option<&Bearer> {
         let one = &self.issued[self.find(token)?];
         (one.expires > now).then_some(&one.bearer)
@@ -71,7 +71,7 @@ impl TokenTable {
     fn find(&self, token: &PushToken) -> Option<usize> {
         let mut found = None;
         for (index, one) in self.issued.iter().enumerate() {
-            // No early end: see above.
+            // No early end of the loop: see the module.
             if one.token == *token {
                 found = Some(index);
             }
@@ -79,7 +79,7 @@ impl TokenTable {
         found
     }
 
-    /// Forgets the tokens of a session that ended.
+    /// Removes the tokens of a session that ended.
     pub(super) fn revoke(&mut self, session_id: u64) {
         self.issued.retain(|one| one.bearer.session_id != session_id);
     }
@@ -87,7 +87,7 @@ impl TokenTable {
 
 /// Unused tokens of the whole server.
 const TOKENS_MAX: usize = 4096;
-/// Unused tokens of one session: a client dials right after it got one.
+/// Unused tokens of one session: a client dials right after it gets one.
 const TOKENS_PER_SESSION_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! When a file was written last, if its bytes came by one-sided writes.
+//! The time of the last write to a file whose bytes came by one-sided writes.
 //!
-//! A store through a mapping moves no time of the file, or only the first one does. So a medium
-//! that is a mapping is given to the engine with a witness in front, which notes that bytes were
-//! placed; whoever shows the time of the file to a client, and a sweep now and then, takes the
-//! note and sets the time. Nothing is done per operation but a look at one flag. A `storage`
-//! medium writes through the kernel, which moves the time itself.
+//! A store through a mapping moves no time of the file, or only the first store does. So the engine
+//! gets a mapped medium with a witness in front, which notes that bytes were placed; a request that
+//! shows the time of the file, and a periodic sweep, take the note and set the time. An operation
+//! costs only a look at one flag. A `storage` medium writes through the kernel, which moves the
+//! time itself.
 //!
 //! Spec: docs/push-mode.md, "Times".
 
@@ -18,10 +18,10 @@ use pmem::{
 use super::region::Region;
 use crate::state::node::Node;
 
-/// What a region is made of.
+/// The medium of a region.
 #[derive(Debug)]
 pub(super) struct Media {
-    /// What the engine places into.
+    /// The medium that the engine places into.
     pub(super) medium: Arc<dyn Medium>,
     pub(super) witness: Option<Arc<Witness>>,
 }
@@ -45,8 +45,8 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    // After the placement: whoever takes the note sets a time at which the bytes were there. A
-    // failed one may have placed a part.
+    // Noted after the placement: the request that takes the note sets a time at which the bytes
+    // were placed. A failed placement may have placed a part.
     fn note<T>(&self, outcome: Result<T, MediumError>) -> Result<T, MediumError> {
         let nothing = matches!(outcome, Err(MediumError::WouldBlock));
         if !nothing && !self.touched.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl Medium for Witness {
 }
 
 impl Region {
-    /// Sets the time of last write if bytes came since the last time. May block.
+    /// Sets the time of last write if bytes were placed since the last call. May block.
     pub(super) fn settle_time(&self) {
         if self.take_note() {
             // Times are advice; a file whose time cannot be set is served all the same.
@@ -143,12 +143,12 @@ impl Region {
         }
     }
 
-    /// Whether bytes came whose time is not set.
+    /// Whether bytes were placed whose time is not set.
     pub(super) fn is_noted(&self) -> bool {
         self.witness.as_ref().is_some_and(|witness| witness.is_touched())
     }
 
-    /// Bytes may have come that nobody saw.
+    /// Notes that a device may have placed bytes.
     pub(super) fn note_unseen(&self) {
         if let Some(witness) = &self.witness {
             witness.touched.store(true, Ordering::Release);
@@ -160,14 +160,15 @@ impl Region {
     }
 }
 
-/// Before the times of a file are shown: bytes that came by one-sided writes count. May block.
+/// Called before the times of a file are shown: bytes that came by one-sided writes count. May
+/// block.
 pub(crate) fn settle_times(node: &Node) {
     for region in regions(node) {
         region.settle_time();
     }
 }
 
-/// Before the client sets the time of last write: what came before does not move it again.
+/// Called before the client sets the time of last write: earlier bytes do not move it again.
 pub(crate) fn forget_times(node: &Node) {
     for region in regions(node) {
         region.take_note();

@@ -1,4 +1,4 @@
-//! A device of persistent memory in a share of memory that forgets: one open is of class `pmem`.
+//! A device of persistent memory in a share of volatile memory: this one open is of class `pmem`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::rig::Rig;
 const LEN: u64 = 8 * PAGE;
 
 #[tokio::test]
-async fn a_device_is_mapped_as_the_persistent_memory_it_is() {
+async fn a_device_is_mapped_with_class_pmem() {
     let recorder = Arc::new(Recorder::pmem(usize::try_from(LEN).unwrap()));
     let rig = Rig::with_device(Arc::clone(&recorder) as Arc<dyn pmem::Medium>);
     let open = rig.open("device", 1).await;
@@ -30,7 +30,7 @@ async fn a_device_is_mapped_as_the_persistent_memory_it_is() {
     let output = rig.control(open, code, |out| request.emit(out), 64).await.unwrap();
     let committed = CommitResponse::parse(&output).unwrap();
     assert_eq!((committed.durability, committed.emulated), (Durability::PMEM, false));
-    // A file of the same share is what it was.
+    // A regular file of the same share keeps its class.
     let file = rig.open("file", 2).await;
     assert_eq!(rig.map(file, 0, PAGE).await.unwrap().durability, Durability::VOLATILE);
 }

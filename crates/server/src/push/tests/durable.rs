@@ -27,7 +27,7 @@ async fn a_lost_connection_ends_the_registrations_of_a_durable_open() {
 }
 
 #[tokio::test]
-async fn an_open_is_not_back_before_nothing_touches_its_old_registrations() {
+async fn a_reconnect_waits_until_no_operation_touches_old_registrations() {
     let mut rig = Rig::new();
     let open = rig.open_with("f", 1, durable()).await.unwrap();
     rig.map(open, 0, PAGE).await.unwrap();
@@ -40,7 +40,7 @@ async fn an_open_is_not_back_before_nothing_touches_its_old_registrations() {
     rig.engine.release();
     let back = back.await.unwrap();
     assert_eq!(back.id.persistent, open.id.persistent);
-    // Push starts anew: with a token and a connection of its own, and no region.
+    // Push starts anew: with a new token and connection, and without a region.
     assert_eq!(rig.registered(), 0);
     let stale = super::rig::Opened { id: back.id, connection: open.connection };
     assert_eq!(rig.map(stale, 0, PAGE).await.err(), Some(NtStatus::INVALID_HANDLE));

@@ -1,4 +1,4 @@
-//! Registrations against everything that ends them, with an engine that is held and let go.
+//! Registrations against everything that ends them, with an engine whose drain the test controls.
 
 /// Drives `work` until it waits for something, and fails if it does not.
 macro_rules! assert_waits {
@@ -61,7 +61,7 @@ async fn recall(rig: &Rig, open: Opened) {
     crate::push::recall(&rig.core, &node(rig, open), RecallReason::REMAP, |_| true).await;
 }
 
-/// Lets everything run that can.
+/// Runs every task that can run.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -69,7 +69,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn a_recall_stays_untold_until_a_wait_has_room_for_it() {
+async fn a_recall_stays_unreported_until_a_wait_has_room_for_it() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let one = rig.map(open, 0, PAGE).await.unwrap().registration;
@@ -114,7 +114,7 @@ async fn one_open_has_a_bounded_number_of_regions() {
 }
 
 #[tokio::test]
-async fn a_wait_without_room_does_not_end_the_one_before() {
+async fn a_wait_without_room_does_not_end_an_earlier_wait() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
@@ -127,14 +127,14 @@ async fn a_wait_without_room_does_not_end_the_one_before() {
 }
 
 #[tokio::test]
-async fn nothing_is_mapped_while_the_file_gets_another_size() {
+async fn no_region_is_mapped_while_its_file_is_resized() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let other = rig.open("f", 1).await;
     let mapped = rig.map(open, LEN - PAGE, PAGE).await.unwrap();
     let mut cut = Box::pin(rig.set_end(other, PAGE));
     assert_waits!(cut);
-    // It waits for the region it found; one mapped now it would not wait for.
+    // The request waits for the region it found; it would not wait for a region mapped now.
     let mut late = Box::pin(rig.map(open, LEN - 2 * PAGE, PAGE));
     assert_waits!(late);
     let mut kept = Box::pin(rig.map(open, 0, PAGE));
@@ -165,7 +165,7 @@ async fn no_region_outlives_the_bytes_it_covers() {
     });
     while !cuts.is_finished() {
         let Ok(mapped) = rig.map(mapper, LEN - PAGE, PAGE).await else { continue };
-        // Whoever cuts the file waits for us: it is whole until we let go.
+        // A request that truncates the file waits: the file is whole until the region ends.
         assert_eq!(rig.size("f"), LEN);
         unmap(&rig, mapper, &mapped).await.unwrap();
     }
@@ -174,7 +174,7 @@ async fn no_region_outlives_the_bytes_it_covers() {
 }
 
 #[tokio::test]
-async fn a_lease_given_back_ends_what_was_mapped_under_it() {
+async fn a_returned_lease_ends_the_regions_mapped_under_it() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
@@ -209,7 +209,7 @@ async fn pushed_bytes_move_the_time_of_last_write_and_a_mere_mapping_does_not() 
     assert_eq!(modified(), old, "nothing was written");
 
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    // The first store of a mapping may fault and move the time; those after it do not.
+    // The first store of a mapping may fault and move the time; later stores do not.
     rig.engine.place(0, b"first");
     file.set_times(FileTimes::new().set_modified(old)).unwrap();
     rig.engine.place(0, b"pushed");
@@ -224,7 +224,7 @@ async fn pushed_bytes_move_the_time_of_last_write_and_a_mere_mapping_does_not() 
 }
 
 #[tokio::test]
-async fn a_time_the_client_sets_stays_though_bytes_came_before() {
+async fn a_time_set_by_the_client_survives_earlier_pushed_bytes() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
@@ -246,7 +246,7 @@ async fn a_time_the_client_sets_stays_though_bytes_came_before() {
 }
 
 #[tokio::test]
-async fn a_recall_after_unmap_and_after_close_asks_nobody() {
+async fn a_recall_after_unmap_or_close_asks_no_client() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
@@ -264,7 +264,7 @@ async fn a_recall_after_unmap_and_after_close_asks_nobody() {
 }
 
 #[tokio::test]
-async fn a_region_recalled_twice_is_told_once_and_ends_once() {
+async fn a_region_recalled_twice_is_reported_once_and_ends_once() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
@@ -281,7 +281,7 @@ async fn a_region_recalled_twice_is_told_once_and_ends_once() {
 }
 
 #[tokio::test]
-async fn a_region_is_not_taken_before_what_is_under_way_on_it_has_ended() {
+async fn a_region_is_revoked_after_its_operations_have_ended() {
     let rig = Rig::with_grace(Duration::ZERO);
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
@@ -304,7 +304,7 @@ async fn a_region_is_not_taken_before_what_is_under_way_on_it_has_ended() {
 }
 
 #[tokio::test]
-async fn the_grace_runs_out_though_whoever_asked_has_given_up() {
+async fn the_grace_ends_although_the_asking_request_gave_up() {
     let rig = Rig::with_grace(Duration::from_millis(1));
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
@@ -317,7 +317,7 @@ async fn the_grace_runs_out_though_whoever_asked_has_given_up() {
 }
 
 #[tokio::test]
-async fn regions_of_a_session_whose_ticket_has_ended_are_taken() {
+async fn regions_of_a_session_with_an_expired_ticket_are_recalled() {
     let rig = Rig::with_grace(Duration::from_millis(1));
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
@@ -334,7 +334,7 @@ async fn regions_of_a_session_whose_ticket_has_ended_are_taken() {
     assert_eq!(rig.registered(), 0);
     let recalls = RecallResponse::parse(&told.await.unwrap()).unwrap().recalls;
     assert_eq!(recalls[0].reason, RecallReason::SESSION_EXPIRED);
-    // It is not asked for again, and nothing more is mapped without a ticket.
+    // The region is not recalled again, and without a ticket no region is mapped.
     recall_expired(Arc::clone(&rig.core)).await;
     let refused = rig.map(open, PAGE, PAGE).await.err();
     assert_eq!(refused, Some(NtStatus::NETWORK_SESSION_EXPIRED));
@@ -343,7 +343,7 @@ async fn regions_of_a_session_whose_ticket_has_ended_are_taken() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_asks_for_everything_and_maps_nothing_more() {
+async fn a_server_that_stops_recalls_every_region_and_maps_none() {
     let rig = Rig::new();
     let (one, two) = (rig.open("one", 1).await, rig.open("two", 2).await);
     let mapped = [rig.map(one, 0, PAGE).await.unwrap(), rig.map(two, 0, PAGE).await.unwrap()];
@@ -364,7 +364,7 @@ async fn a_server_that_stops_asks_for_everything_and_maps_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
+async fn a_server_that_stops_waits_at_most_its_shutdown_grace() {
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
@@ -373,7 +373,7 @@ async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
     crate::push::stop(&rig.core, Duration::from_millis(1)).await;
     recall.await;
     assert_eq!(rig.registered(), 0);
-    // Nor for a device that hangs.
+    // Nor does it wait for a device that hangs.
     let rig = Rig::new();
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
@@ -382,7 +382,7 @@ async fn a_server_that_stops_waits_no_longer_than_its_operator_said() {
 }
 
 #[tokio::test]
-async fn a_mapped_file_keeps_its_name_through_a_crash_though_commits_know_none() {
+async fn a_mapped_file_keeps_its_name_through_a_crash() {
     let rig = Rig::on("/var/tmp", Duration::from_secs(3600));
     let share = Arc::clone(&rig.core.shares()[0]);
     let file =

@@ -1,4 +1,5 @@
-//! A server without sockets, whose engine is a test: one session, its requests dispatched by hand.
+//! A server without sockets, whose engine is a test: one session, whose requests the test
+//! dispatches.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -41,7 +42,7 @@ use crate::state::session::SessionParts;
 use crate::state::tree::Target;
 use crate::state::{Channel, Identity, Link, Outbox, Parcel, Session, Tree};
 
-/// Everything a test holds.
+/// The server, its engine and its client.
 pub(crate) struct Rig {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) core: Arc<Core>,
@@ -53,7 +54,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// The client has lost its connection and set up another session.
+    /// Imitates a client that has lost its connection and set up another session.
     pub(crate) fn reconnect(&mut self) {
         let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
@@ -69,17 +70,17 @@ impl Rig {
         Arc::clone(&channel.session)
     }
 
-    /// The session whose requests these are.
+    /// The session of the requests.
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.channel.session
     }
 
-    /// The connection they come over.
+    /// The connection of the requests.
     pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }
 
-    /// In the share's memory, with a grace that ends only when the test says so.
+    /// A share in memory, with a grace that ends only when the test ends it.
     pub(crate) fn new() -> Self {
         Self::with_grace(Duration::from_secs(3600))
     }
@@ -88,17 +89,17 @@ impl Rig {
         Self::on("/dev/shm", grace)
     }
 
-    /// With a share in a directory of its own in `parent`.
+    /// A share in a directory of its own in `parent`.
     pub(crate) fn on(parent: &str, grace: Duration) -> Self {
         Self::of_share(parent, grace, |_| {})
     }
 
-    /// In the share's memory, with a node `device` that stands for a medium.
+    /// A share in memory, with a node `device` that stands for a medium.
     pub(crate) fn with_device(medium: Arc<dyn Medium>) -> Self {
         let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), |share| {
             share.stand_in(0, medium);
         });
-        // Of 0:0, which takes no privilege.
+        // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
         rig
@@ -277,7 +278,7 @@ impl Rig {
         self.ask(Command::SET_INFO, |out| request.emit(out)).await.map(drop)
     }
 
-    /// Dispatches a request; the whole answer if it is a success.
+    /// Dispatches a request; returns the whole answer if it is a success.
     pub(crate) async fn ask(
         &self,
         command: Command,
@@ -318,7 +319,7 @@ impl Rig {
         std::fs::metadata(self.dir.path().join(name)).unwrap().len()
     }
 
-    /// Regions the engine would let a peer use.
+    /// Regions that the engine would let a peer use.
     pub(crate) fn registered(&self) -> usize {
         self.engine.registered.lock().unwrap().len()
     }
@@ -354,7 +355,7 @@ pub(crate) struct Opened {
 
 type Registered = (Arc<dyn Medium>, Range<u64>);
 
-/// Stands where the engine stands: what is registered, and when a drain ends.
+/// Takes the place of the engine: records registrations, and decides when a drain ends.
 #[derive(Debug)]
 pub(crate) struct TestEngine {
     registered: Mutex<HashMap<Rkey, Registered>>,
@@ -371,17 +372,17 @@ impl Default for TestEngine {
 }
 
 impl TestEngine {
-    /// Operations are under way and do not end.
+    /// Operations begin that do not end.
     pub(crate) fn hold(&self) {
         self.drain.send_replace(true);
     }
 
-    /// They end.
+    /// Those operations end.
     pub(crate) fn release(&self) {
         self.drain.send_replace(false);
     }
 
-    /// What the peer of the one region there is writes.
+    /// Bytes that the peer of the only region writes.
     pub(crate) fn place(&self, offset: u64, bytes: &[u8]) {
         let registered = self.registered.lock().unwrap();
         let (medium, range) = registered.values().next().unwrap();
@@ -427,7 +428,7 @@ impl Registrar for TestEngine {
     fn disconnect(&self, _: EngineConnection) {}
 }
 
-/// Nobody hears lease breaks and interim answers.
+/// Drops lease breaks and interim answers.
 #[derive(Debug)]
 struct Nowhere;
 
