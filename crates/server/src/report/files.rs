@@ -14,7 +14,7 @@ use crate::state::caching::{self, Flavor};
 use crate::state::lease::Owner;
 use crate::state::sharing::Kinds;
 
-/// Opens of sessions, then those that wait for their client.
+/// Opens of sessions, then opens that wait for their client.
 pub(super) fn opens(core: &Core, sessions: &Numbered, rows_max: usize) -> Table<OpenRow> {
     let mut table = Table { total: 0, rows: Vec::new() };
     let of_sessions = sessions.all().map(|(number, session)| (Some(number), session.all_opens()));

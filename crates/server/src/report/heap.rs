@@ -1,11 +1,12 @@
-//! What the process holds of its heap: what is in use, and what the allocator has of the system.
+//! The heap of the process: the bytes in use, and the bytes that the allocator has of the system.
 //!
-//! Resident memory says neither: an allocator keeps what was freed between two blocks that were not.
+//! Resident memory shows neither: an allocator keeps freed memory between two blocks in use.
 //!
 //! # Safety rules of this module
 //!
-//! `mallinfo2` takes nothing, may be called by any thread at any time, and returns numbers; so does
-//! `malloc_trim`, which takes how much to keep free at the end and touches no block in use.
+//! `mallinfo2` takes no argument, may be called by any thread at any time, and returns numbers; so
+//! does `malloc_trim`, which takes the number of bytes to keep free at the end and touches no block
+//! in use.
 #![allow(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
@@ -14,16 +15,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Heap {
     /// Bytes that the program holds, each block with the allocator's few bytes around it. Blocks that
-    /// a thread has freed and keeps at hand count too, a few dozen KiB for each thread, unless
+    /// a thread has freed and keeps in its cache count too, a few dozen KiB for each thread, unless
     /// the process was started with `GLIBC_TUNABLES=glibc.malloc.tcache_count=0`.
     pub in_use_bytes: usize,
-    /// Bytes that the allocator has of the system: those, and what lies free between them.
+    /// Bytes that the allocator has of the system: the bytes in use, and free memory between them.
     pub held_bytes: usize,
 }
 
 impl Heap {
-    /// The heap now; `None` where the C library does not say (any but glibc). Takes each lock of the
-    /// allocator in turn, and time by how many free blocks there are.
+    /// The heap now; `None` if the C library does not report it (any but glibc). Takes each lock of
+    /// the allocator in turn; the time grows with the number of free blocks.
     #[must_use]
     pub fn now() -> Option<Self> {
         counted()
@@ -32,7 +33,7 @@ impl Heap {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn counted() -> Option<Heap> {
-    // SAFETY: it has no condition.
+    // SAFETY: the function has no precondition.
     let counts = unsafe { libc::mallinfo2() };
     Some(Heap {
         in_use_bytes: counts.uordblks + counts.hblkhd,
@@ -45,11 +46,11 @@ fn counted() -> Option<Heap> {
     None
 }
 
-/// Gives the pages of free blocks back to the system. Takes each lock of the allocator in turn, for as long as
-/// its arena has free pages: some 0.2 ms for each MiB. Nothing where the C library cannot.
+/// Returns the pages of free blocks to the system. Takes each lock of the allocator in turn, for as long as
+/// its arena has free pages: some 0.2 ms for each MiB. No effect where the C library cannot do it.
 pub(crate) fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it has no condition.
+    // SAFETY: the function has no precondition.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -60,8 +61,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_is_in_use_until_it_is_freed() {
-        // More than all that other tests allocate meanwhile, from the arenas and from mmap.
+    fn allocated_blocks_are_in_use_until_they_are_freed() {
+        // More bytes than all other tests allocate meanwhile, from the arenas and from mmap.
         for blocks in [vec![vec![1_u8; 4 << 10]; 16 << 10], vec![vec![1_u8; 64 << 20]]] {
             let Some(with) = Heap::now() else { return };
             assert!(with.held_bytes >= with.in_use_bytes, "{with:?}");

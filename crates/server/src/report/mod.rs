@@ -1,9 +1,10 @@
-//! What goes on in a running server, for whoever operates it.
+//! The state of a running server, for its operator.
 //!
-//! Taken piece by piece: each table is copied under its own lock, held for no longer than the copy,
-//! so that nobody waits for a report. What ends meanwhile may stand in one table and not in the next.
-//! Rows of a table are bounded by the caller; how many there are is told all the same. No key, token,
-//! password or session id is in it; sessions are numbered within one report, the oldest first.
+//! The report is taken piece by piece: each table is copied under its own lock, held for no longer
+//! than the copy, so that no client waits for a report. An object that ends meanwhile may stand in
+//! one table and not in the next. The caller bounds the rows of a table; the total number is reported
+//! all the same. No key, token, password or session id is in a report; sessions are numbered within
+//! one report, the oldest first.
 
 mod files;
 pub(crate) mod heap;
@@ -19,7 +20,7 @@ use crate::server::{self, Status};
 use crate::service::Core;
 pub use crate::state::reactor::LongTurns;
 
-/// Looks into a running server without keeping it.
+/// A handle to a running server that does not keep the server alive.
 #[derive(Clone, Debug)]
 pub struct Observer {
     core: Weak<Core>,
@@ -30,17 +31,17 @@ pub struct Observer {
 pub struct Report {
     /// Seconds since the server started.
     pub uptime_s: u64,
-    /// How many of everything.
+    /// Numbers of every kind of object.
     pub counters: Status,
-    /// The heap of the process, where its allocator says.
+    /// The heap of the process, if its allocator reports it.
     #[serde(default)]
     pub heap: Option<Heap>,
-    /// Which requests kept a reactor or an engine for more than a millisecond.
+    /// Requests that kept a reactor or an engine for more than a millisecond, by command.
     #[serde(default)]
     pub long_turns: Vec<LongTurns>,
-    /// Who is logged on.
+    /// Logged-on sessions.
     pub sessions: Table<SessionRow>,
-    /// What they have connected to.
+    /// Tree connects of the sessions.
     pub trees: Table<TreeRow>,
     /// Open files and directories, orphans included.
     pub opens: Table<OpenRow>,
@@ -50,12 +51,12 @@ pub struct Report {
     pub regions: Table<RegionRow>,
 }
 
-/// Rows, as many as were asked for.
+/// As many rows as the caller asked for.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Table<R> {
-    /// How many there are.
+    /// The number of all rows.
     pub total: usize,
-    /// The first of them.
+    /// The first rows.
     pub rows: Vec<R>,
 }
 
@@ -74,7 +75,7 @@ pub struct SessionRow {
     pub sealed: Sealing,
     /// Seconds since it was set up.
     pub age_s: u64,
-    /// Seconds since anything came over one of its connections.
+    /// Seconds since the last frame over one of its connections.
     pub idle_s: u64,
     /// Its connections, the oldest first.
     pub channels: Vec<ChannelRow>,
@@ -86,9 +87,9 @@ pub struct SessionRow {
 pub enum Sealing {
     /// All of them.
     Required,
-    /// As the client likes, or the share wants it.
+    /// The client or the share decides.
     Possible,
-    /// There are no keys for it.
+    /// The session has no keys for it.
     No,
 }
 
@@ -106,7 +107,7 @@ pub struct ChannelRow {
 /// A tree connect.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct TreeRow {
-    /// Of which session.
+    /// The number of its session.
     pub session: usize,
     /// The share; `IPC$` for the pipes.
     pub share: String,
@@ -117,23 +118,23 @@ pub struct TreeRow {
 /// An open file or directory.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct OpenRow {
-    /// Of which session; none for one that waits for its client to come back.
+    /// The number of its session; none for an open that waits for its client to reconnect.
     pub session: Option<usize>,
-    /// Whose.
+    /// The user of the open.
     pub user: Option<String>,
     /// The share.
     pub share: String,
-    /// The path in it.
+    /// The path in the share.
     pub path: String,
     /// Granted access as MS-SMB2 §2.2.13.1 counts it.
     pub access: u32,
-    /// What it uses: letters of `rwd`.
+    /// The uses of the open itself: letters of `rwd`.
     pub uses: String,
-    /// What others may use meanwhile: letters of `rwd`.
+    /// The uses that the open allows to others: letters of `rwd`.
     pub shares: String,
-    /// What it may cache, letters of `RWH`, and by which means; none if nothing.
+    /// The caching rights, letters of `RWH`, and their kind; none if there are none.
     pub caching: Option<Caching>,
-    /// How it survives its connection, if it does.
+    /// How the open survives its connection, if it does.
     pub durable: Option<Durability>,
 }
 
@@ -150,9 +151,9 @@ pub struct Caching {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// For a while, and unless somebody else wants the file.
+    /// For a limited time, unless another client wants the file.
     Durable,
-    /// Whatever others want.
+    /// Whatever other clients want.
     Persistent,
 }
 
@@ -163,13 +164,13 @@ pub struct LeaseRow {
     pub share: String,
     /// The file.
     pub path: String,
-    /// The key the client has chosen, in hex; none for an oplock.
+    /// The key that the client chose, in hex; none for an oplock.
     pub key: Option<String>,
     /// Letters of `RWH`.
     pub state: String,
-    /// What is left once the break under way is answered.
+    /// The state after the break in progress.
     pub breaking_to: Option<String>,
-    /// Milliseconds until it is taken without an answer.
+    /// Milliseconds until the server takes it without an acknowledgement.
     pub breaking_ms: Option<u64>,
     /// Opens that share it.
     pub opens: usize,
@@ -178,23 +179,23 @@ pub struct LeaseRow {
 /// A region mapped for push mode.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RegionRow {
-    /// Of which session; none if that has just ended.
+    /// The number of its session; none if that has just ended.
     pub session: Option<usize>,
-    /// The file, in its share.
+    /// The path in the share.
     pub path: String,
-    /// Where it begins.
+    /// Where the region begins, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub length: u64,
-    /// What a commit comes to: `pmem`, `storage` or `volatile`.
+    /// The durability class of a commit: `pmem`, `storage` or `volatile`.
     pub class: String,
-    /// What the client may do: letters of `r`ead, `w`rite, `f`lush, `a`tomic write.
+    /// The client's rights: letters of `r`ead, `w`rite, `f`lush, `a`tomic write.
     pub rights: String,
     /// The number of the push connection.
     pub connection: u64,
     /// `active`, `recalling` or `ending`.
     pub state: String,
-    /// Commits that were asked for by an SMB request; one-sided ones pass nobody who counts.
+    /// Commits by SMB request; one-sided commits are not counted.
     pub commits: u64,
 }
 

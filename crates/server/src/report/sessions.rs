@@ -10,7 +10,7 @@ use super::{ChannelRow, Sealing, SessionRow, Table, TreeRow, seconds};
 use crate::service::Core;
 use crate::state::{Identity, Link, Session};
 
-/// The sessions there are, the oldest first.
+/// The sessions, the oldest first.
 pub(super) struct Numbered {
     sessions: Vec<Arc<Session>>,
     numbers: HashMap<u64, usize>,
@@ -79,7 +79,7 @@ fn row(number: usize, session: &Session, now: Instant) -> SessionRow {
     }
 }
 
-// SMB_3_1_1 is what the specification's tables call it; people say 3.1.1.
+// The specification's tables say SMB_3_1_1; people say 3.1.1.
 fn dialect(dialect: Dialect) -> String {
     dialect.to_string().trim_start_matches("SMB_").replace('_', ".")
 }
