@@ -1,11 +1,12 @@
-//! Changes of a users file: one at a time, whole, and without regard to who makes them.
+//! Changes of a users file: one at a time, atomic, and with the same result whoever makes them.
 //!
 //! ```text
 //!  lock the file --> read --> FILE.new: its owner and mode, the new text, fsync --> rename --> the directory's fsync
 //! ```
 //!
-//! The lock is `flock` on the file itself, which nobody else can open. Once it is held the name must still be
-//! that of the file: a change that came before has put another in its place, and that one is locked then.
+//! The lock is `flock` on the file itself, which no other user can open. Once the lock is held the name must
+//! still denote the locked file: an earlier change may have put another file in its place, which is locked
+//! then.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -19,7 +20,7 @@ use zeroize::Zeroizing;
 use super::{UsersFileError, check_length, edit, text_of};
 use crate::private_file::create_anew;
 
-/// Gives a user a password, or takes the user out. A link to the file is followed.
+/// Sets the password of a user, or removes the user. A link to the file is followed.
 pub(super) fn change(path: &Path, user: &str, hash: Option<&NtHash>) -> Result<(), UsersFileError> {
     let locked = Locked::take(path, hash.is_some())?;
     let (_, text) = text_of(&locked.path, &locked.file)?;
@@ -28,15 +29,15 @@ pub(super) fn change(path: &Path, user: &str, hash: Option<&NtHash>) -> Result<(
     locked.replace(&text).map_err(failed_write(&locked.path))
 }
 
-/// The file, which nobody else changes until this is dropped.
+/// The file, locked against other changes until this is dropped.
 struct Locked {
-    /// Not that of a link.
+    /// The path of the file, not that of a link to it.
     path: PathBuf,
     file: File,
 }
 
 impl Locked {
-    /// `made`: an empty file is made where there is none.
+    /// `made`: if there is no file, an empty one is made.
     fn take(path: &Path, made: bool) -> Result<Self, UsersFileError> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -65,7 +66,8 @@ impl Locked {
         Err(UsersFileError::ConfigBusy(path.to_owned()))
     }
 
-    // Durable before it is in its place. What is left beside it would hold secrets.
+    // Durable before the new file takes its place. A new file that is left behind would hold
+    // secrets.
     fn replace(&self, text: &Zeroizing<String>) -> io::Result<()> {
         let mut beside = self.path.clone().into_os_string();
         beside.push(".new");
@@ -80,14 +82,15 @@ impl Locked {
         directory.sync_all()
     }
 
-    // Its owner before its text: a server that runs as the owner must be able to read it.
+    // The owner before the text: a server that runs as the owner must be able to read the file.
     fn fill(&self, mut file: File, text: &str) -> io::Result<()> {
         let (old, new) = (self.file.metadata()?, file.metadata()?);
         if old.uid() != new.uid() {
             fchown(&file, Some(old.uid()), None)?;
         }
         if old.gid() != new.gid() {
-            // The group has no rights in it; who is not root may be in another one now.
+            // The group has no rights on the file; a process that is not root may be in another
+            // group now.
             let _ = fchown(&file, None, Some(old.gid()));
         }
         file.write_all(text.as_bytes())?;
@@ -96,7 +99,7 @@ impl Locked {
     }
 }
 
-// Somebody else may make it first, which is as good.
+// Another process may make the file first, which is no error.
 fn make(path: &Path) -> io::Result<()> {
     let directory = directory_of(path)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
@@ -106,7 +109,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-// To be opened before anything is changed in it: who may write there may not always read there.
+// Opened before the file is changed: a user who may write to the directory may not always read it.
 fn directory_of(path: &Path) -> io::Result<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or_else(|| Path::new(".")))

@@ -5,9 +5,9 @@
 //!  alice:nt:8846f7eaee8fb117ad06bdd830b7586c
 //! ```
 //!
-//! An NT hash is as good as the password, so a file that others may read is refused. The file is looked at
-//! again whenever somebody logs on and once a second: the sessions of a user who is not in it any more end.
-//! What cannot be read then leaves the users as they were.
+//! An NT hash is as good as the password, so a file that others may read is refused. The server checks the
+//! file whenever a user logs on and once a second: the sessions of a user who is no longer in the file end.
+//! If the file cannot be read then, the users stay unchanged.
 //!
 //! Spec: MS-NLMP §3.3.1 (NTOWFv1).
 
@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use crate::limits::USER_NAME_MAX;
-/// Users of a file, and some more.
+/// The users of a file, and some more.
 #[derive(Debug)]
 pub struct UsersFile {
     path: PathBuf,
@@ -34,14 +34,14 @@ pub struct UsersFile {
     read: Mutex<Read>,
 }
 
-/// The file as it was read last.
+/// The file as it was last read.
 #[derive(Debug)]
 struct Read {
     stamp: Stamp,
     users: UserList,
-    /// How often that was.
+    /// How often the file was read.
     revision: u64,
-    /// The state in which it could not be read, which is said once.
+    /// The state in which the file could not be read, which is logged once.
     unread: Option<Option<Stamp>>,
 }
 
@@ -54,10 +54,10 @@ pub(crate) struct Stamp {
 }
 
 impl UsersFile {
-    /// Reads the file; `more` are users beside those in it.
+    /// Reads the file; `more` are further users.
     ///
     /// # Errors
-    /// It cannot be read, is too long or malformed, or others may read it.
+    /// The file cannot be read, is too long or malformed, or others may read it.
     pub fn open(path: impl Into<PathBuf>, more: UserList) -> Result<Self, UsersFileError> {
         let path = path.into();
         let (stamp, users) = load(&path)?;
@@ -65,18 +65,19 @@ impl UsersFile {
         Ok(Self { path, more, read })
     }
 
-    /// Gives a user a password, or takes the user out, in a file that is made if need be.
+    /// Sets the password of a user, or removes the user, in a file that is made if it does not
+    /// exist.
     ///
     /// # Durability
-    /// After `Ok` the change survives power loss; before that the file is as it was or as it is to be. One that
-    /// is made may be empty before.
+    /// After `Ok` the change survives power loss; before that the file has its old or its new content. A file
+    /// that is made may be empty before.
     ///
     /// # Errors
-    /// The name cannot stand in the file or cannot log on; the file cannot be read or written, or others change
-    /// it without an end.
+    /// The name cannot stand in the file or cannot log on; the file cannot be read or written; or other changes
+    /// of it do not end.
     pub fn change(path: &Path, user: &str, password: Option<&str>) -> Result<(), UsersFileError> {
         let hash = password.map(NtHash::of_password);
-        // An account of any name may go.
+        // An account of any name may be removed.
         let cannot_log_on = user.contains([':', '\n', '\r', '#', '\\']);
         if hash.is_some() && (user.is_empty() || cannot_log_on || user.trim() != user) {
             return Err(UsersFileError::ConfigName(user.to_owned()));
@@ -89,7 +90,7 @@ impl UsersFile {
 }
 
 impl UsersFile {
-    // What it says now, or what it said when it could be read last.
+    // The present content, or the content when the file could last be read.
     fn read_again(&self) -> MutexGuard<'_, Read> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = std::fs::metadata(&self.path).ok().map(|found| Stamp::of(&found));
@@ -125,7 +126,7 @@ impl UserStore for UsersFile {
         self.read_again().revision
     }
 
-    // By what was read last: a logon looks whether that still holds.
+    // From the last read: a logon checks whether that is still current.
     fn each(&self, show: &mut dyn FnMut(&str)) {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).users.each(show);
         self.more.each(show);
@@ -139,11 +140,11 @@ impl Stamp {
     }
 }
 
-/// Whether anybody could log on by a name: what stands behind an @ is a realm, which is none of an account's, and a
-/// logon by a longer name than this server takes is refused.
+/// Checks that a user can log on by a name: the part behind an @ is a realm, which no account has, and a logon by a
+/// longer name than this server takes is refused.
 ///
 /// # Errors
-/// Nobody could.
+/// No user can log on by this name.
 pub fn check_name(user: &str) -> Result<(), UsersFileError> {
     if user.contains('@') {
         return Err(UsersFileError::ConfigRealm(user.to_owned()));
@@ -157,7 +158,7 @@ pub fn check_name(user: &str) -> Result<(), UsersFileError> {
 /// Reads the text of a users file.
 ///
 /// # Errors
-/// A line that is neither empty, a comment nor a user.
+/// A line is neither empty, a comment nor a user.
 pub fn parse(text: &str) -> Result<BTreeMap<String, NtHash>, UsersFileError> {
     let mut users = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -185,7 +186,7 @@ pub fn emit(users: &BTreeMap<String, NtHash>) -> Zeroizing<String> {
     text
 }
 
-// The same text but for one user: comments and the order of the lines stay.
+// The same text with one user changed: comments and the order of the lines stay.
 fn edit(
     text: &str,
     user: &str,
@@ -196,7 +197,7 @@ fn edit(
     if !is_known && hash.is_none() {
         return Err(UsersFileError::ConfigNoUser(user));
     }
-    // Never moved while it grows: what is left behind would not be wiped.
+    // The text never moves while it grows: the old memory would not be wiped.
     let room = text.len() + HEADING.len() + user.len() + LINE_MAX;
     let mut edited = Zeroizing::new(String::with_capacity(room));
     if text.is_empty() {
@@ -262,7 +263,7 @@ fn text_of(path: &Path, file: &File) -> Result<(Stamp, Zeroizing<String>), Users
     }
     check_length(path, found.size())?;
     let mut text = Zeroizing::new(String::new());
-    // It may have grown since. What a cut leaves out are users.
+    // The file may have grown since. A truncated read would leave out users.
     let read = file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(failed)?;
     check_length(path, u64::try_from(read).unwrap_or(u64::MAX))?;
     Ok((Stamp::of(&found), text))
@@ -279,44 +280,44 @@ fn check_length(path: &Path, bytes: u64) -> Result<(), UsersFileError> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UsersFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the users in {path}: {source}", path = .path.display())]
     ConfigRead {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("cannot write the users to {path}: {source}", path = .path.display())]
     ConfigWrite {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
-    /// Others may read it, and what it holds is as good as passwords.
+    /// Others may read the file, and its content is as good as passwords.
     #[error("others may read {path}: chmod 600 it", path = .0.display())]
     ConfigOpen(PathBuf),
-    /// It is longer than a users file may be.
+    /// The file is longer than a users file may be.
     #[error("{path} is longer than the {FILE_MAX} bytes of a users file", path = .0.display())]
     ConfigTooLong(PathBuf),
     /// A line is not `NAME:nt:HASH`.
     #[error("line {0} of the users is not NAME:nt: and 32 hexadecimal digits")]
     ConfigLine(u32),
-    /// A name that the file cannot hold.
+    /// The file cannot hold this name.
     #[error("{0:?} cannot be the name of a user: no : # \\ in it, no space at its ends")]
     ConfigName(String),
-    /// A name that no logon finds.
+    /// No logon finds this name.
     #[error(
         "nobody could log on as {0:?}: an account is named without @ and what follows it, and whoever logs on with \
          a realm is found by what stands before the @"
     )]
     ConfigRealm(String),
-    /// A name that no logon may say.
+    /// The name is longer than a logon may send.
     #[error("the name of a user has at most {USER_NAME_MAX} characters")]
     ConfigNameTooLong,
-    /// Somebody else changes it, and does not come to an end.
+    /// Another process changes the file, and does not end.
     #[error("others change {path} all the time: nothing was changed", path = .0.display())]
     ConfigBusy(PathBuf),
     /// There is no user of that name.
@@ -327,7 +328,7 @@ pub enum UsersFileError {
 const HEADING: &str = "# Users of landfast: written by `landfast passwd`, as good as passwords.\n";
 /// Bytes of a users file: some ten thousand users.
 const FILE_MAX: u64 = 1 << 20;
-/// Bytes of a line but for the name and of a line's end that was missing.
+/// Bytes of a line without the name, and of a missing line end before it.
 const LINE_MAX: usize = 64;
 
 #[cfg(test)]
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_by_which_nobody_could_log_on_gets_no_password() {
+    fn a_name_that_cannot_log_on_is_refused_a_password() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users");
         let set = |user: &str| UsersFile::change(&path, user, Some("secret"));
@@ -359,7 +360,7 @@ mod tests {
         assert!(matches!(set(&"a".repeat(257)), Err(UsersFileError::ConfigNameTooLong)));
         assert!(!path.exists());
         set(&"a".repeat(256)).unwrap();
-        // An account of an older version, which nobody can use, can be taken out.
+        // An account of an older version, by which no user can log on, can be removed.
         let hash = "a4f49c406510bdcab6824ee7c30fd852";
         std::fs::write(&path, format!("alice@corp:nt:{hash}\nbob:nt:{hash}\n")).unwrap();
         UsersFile::change(&path, "alice@corp", None).unwrap();
@@ -386,7 +387,7 @@ mod tests {
             UsersFile::change(&path, "bob", None),
             Err(UsersFileError::ConfigNoUser(_))
         ));
-        // What cannot be read changes nothing.
+        // A file that cannot be read changes nothing.
         std::fs::write(&path, "nonsense").unwrap();
         assert!(hash("alice").is_some());
     }
