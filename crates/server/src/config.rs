@@ -1,4 +1,4 @@
-//! What an operator decides.
+//! The decisions of an operator.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,44 +14,44 @@ use crate::limits::Limits;
 use crate::share::ShareConfig;
 use crate::users::{UsersFile, UsersFileError};
 
-/// Everything a server is started with.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where TCP clients connect; port 0 chooses one.
+    /// The address for TCP clients; port 0 chooses one.
     pub listen: SocketAddr,
-    /// A socket that listens already, to be used instead of one on `listen`.
+    /// A socket that listens already, used instead of a new one on `listen`.
     pub listener: Option<Arc<std::net::TcpListener>>,
-    /// Where RDMA clients connect (SMB Direct and push), if at all.
+    /// The address for RDMA clients (SMB Direct and push), if there is one.
     pub rdma_listen: Option<SocketAddr>,
-    /// The addresses clients are told of when they look for more channels; none: those this machine
-    /// finds itself to have.
+    /// The addresses for clients that look for more channels; none: those that the machine finds
+    /// itself to have.
     pub announced: Vec<Announced>,
-    /// What does RDMA on this machine.
+    /// The RDMA provider of this machine.
     pub rdma_provider: ProviderChoice,
     /// How the RDMA engines wait for work.
     pub rdma_polling: PollPolicy,
-    /// How many threads serve RDMA clients, each its share of the connections; at least one. With
-    /// a capture it is one, whatever this says.
+    /// How many threads serve RDMA clients, each its share of the connections; at least one. With a
+    /// capture there is one, whatever this says.
     pub rdma_threads: usize,
-    /// A capture file for everything that RDMA clients send and get. For looking, not for speed.
-    /// Provider `verbs` has no bytes to show and refuses.
+    /// A capture file for all bytes that RDMA clients send and receive. For diagnosis, not for
+    /// speed. Provider `verbs` cannot show bytes and refuses.
     pub rdma_capture: Option<PathBuf>,
-    /// What is exported.
+    /// The exported shares.
     pub shares: Vec<ShareConfig>,
-    /// Who may log on.
+    /// The users who may log on.
     pub users: Users,
-    /// Who has to sign.
+    /// The sessions that have to sign.
     pub signing: SigningPolicy,
-    /// Refuse every session that cannot encrypt, and every request that is not.
+    /// Refuse every session that cannot encrypt, and every unencrypted request.
     pub encrypt_required: bool,
-    /// Bounds on what peers can make the server spend.
+    /// Bounds of what peers can make the server spend.
     pub limits: Limits,
     /// Whether and how regions are mapped for one-sided access.
     pub push: PushPolicy,
 }
 
 impl ServerConfig {
-    /// A server on `listen` that exports nothing to nobody yet.
+    /// A server on `listen` without shares and users.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -72,17 +72,17 @@ impl ServerConfig {
     }
 }
 
-/// An address at which clients reach this server, where it cannot know that by itself: behind a
-/// translation of addresses, in a container.
+/// An address at which clients reach this server and which the server cannot find by itself: behind
+/// address translation, in a container.
 ///
 /// Written `ADDRESS[,rss][,rdma]`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Announced {
-    /// Where.
+    /// The address.
     pub address: IpAddr,
-    /// Several connections to this one address are worth while.
+    /// Several connections to this one address are worthwhile.
     pub rss: bool,
-    /// It leads to the RDMA listener too.
+    /// The address leads to the RDMA listener too.
     pub rdma: bool,
 }
 
@@ -105,35 +105,35 @@ impl FromStr for Announced {
     }
 }
 
-/// Why a text is no [`Announced`] address.
+/// Why a text is not an [`Announced`] address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AnnouncedError {
-    /// It does not begin with an address.
+    /// The text does not begin with an address.
     #[error("it begins with no IP address")]
     ConfigAddress,
-    /// What follows is neither of the two words.
+    /// A word after the address is neither `rss` nor `rdma`.
     #[error("after the address only `rss` and `rdma` mean something")]
     ConfigWord,
 }
 
-/// Who has to sign requests that are not encrypted.
+/// The sessions whose unencrypted requests must be signed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum SigningPolicy {
     /// Every session with a user behind it.
     #[default]
     Required,
-    /// Those whose client asks for it.
+    /// Sessions whose client asks for it.
     WhenAsked,
 }
 
 /// Whether and how regions are mapped for one-sided access.
 #[derive(Clone, Debug)]
 pub struct PushPolicy {
-    /// Grant it at all.
+    /// Whether push is granted at all.
     pub enabled: bool,
-    /// How long a client has to give a region back before it is taken.
+    /// How long a client has to return a recalled region before it is revoked.
     pub grace: Duration,
-    /// How long a token that binds a push connection stays good.
+    /// How long a token that binds a push connection stays valid.
     pub token_lifetime: Duration,
     /// Regions of one open.
     pub regions_per_open_max: u32,
@@ -156,7 +156,7 @@ impl Default for PushPolicy {
     }
 }
 
-/// Who may log on.
+/// The users who may log on.
 #[derive(Clone, Debug)]
 pub struct Users {
     store: Arc<dyn UserStore>,
@@ -165,19 +165,19 @@ pub struct Users {
 }
 
 impl Users {
-    /// Users kept by someone else.
+    /// Users of another store.
     pub fn from_store(store: Arc<dyn UserStore>) -> Self {
         Self { store, tickets: None, files: Vec::new() }
     }
 
-    /// The same users, about whom a file says something that no share may contain.
+    /// The same users, with a file about them that no share may contain.
     #[must_use]
     pub fn kept_in(mut self, path: impl Into<PathBuf>) -> Self {
         self.files.push(path.into());
         self
     }
 
-    /// Where users and keys are kept on this machine.
+    /// The files with users and keys on this machine.
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -206,8 +206,8 @@ impl Users {
         Ok(Self::from_store(Arc::new(UsersFile::open(path, list)?)).kept_in(path))
     }
 
-    /// The same users, who may show a Kerberos ticket instead of their password; and others, who
-    /// have no password here.
+    /// The same users, who may also log on by Kerberos ticket; and users by ticket alone, who have
+    /// no password here.
     ///
     /// # Errors
     /// The keytab cannot be used.
@@ -226,7 +226,7 @@ impl Users {
         self.store.lookup(user, "").is_some() || by_ticket()
     }
 
-    /// These users in the place of others: what tickets those have seen counts here too.
+    /// These users as successors of `before`: tickets that `before` has seen stay used.
     pub(crate) fn succeeding(self, before: &Self) -> Self {
         let tickets = match (&self.tickets, &before.tickets) {
             (Some(ours), Some(theirs)) => Some(Arc::new(ours.sharing_replays(theirs))),
@@ -235,7 +235,7 @@ impl Users {
         Self { tickets, ..self }
     }
 
-    /// How tickets are taken, if they are.
+    /// How tickets are checked, if they are accepted.
     pub(crate) fn tickets(&self) -> Option<&Tickets> {
         self.tickets.as_deref()
     }

@@ -1,4 +1,4 @@
-//! File descriptors of the process: as many as it may have, and room for them from the start.
+//! File descriptors of the process: the highest limit, and a table of that size from the start.
 
 use std::fs::File;
 
@@ -7,8 +7,8 @@ use tracing::warn;
 
 use crate::config::ServerConfig;
 
-/// Raises the soft limit to the hard one, and has the kernel make room. The limit there is then; `None`: there is
-/// none.
+/// Raises the soft limit to the hard one, and makes the kernel's table of that size. Returns the limit; `None`:
+/// there is none.
 ///
 /// Every connection and every open takes a descriptor, and the customary soft limit of 1,024 exists for programs
 /// that use select(2).
@@ -24,8 +24,8 @@ pub(crate) fn raise() -> Option<usize> {
     count
 }
 
-/// Fits the bounds on what takes descriptors to how many there may be, and says what they have become. False: too few
-/// to serve.
+/// Fits the bounds of users of descriptors to the number of descriptors, and logs the result. False: there are too
+/// few to serve.
 pub(crate) fn fit(config: &mut ServerConfig, count: usize) -> bool {
     let wanted = (config.limits.opens_max, config.limits.connections_max);
     let Some(kept) = config.limits.fit(count) else { return false };
@@ -43,8 +43,8 @@ pub(crate) fn fit(config: &mut ServerConfig, count: usize) -> bool {
     true
 }
 
-// The kernel doubles its table of descriptors when that is full, and where there are threads it waits until none of
-// them looks at the old one: 10 to 30 ms for whoever needs the next descriptor.
+// The kernel doubles its table of descriptors when it is full, and with several threads it waits until none of them
+// uses the old table: 10 to 30 ms for the thread that needs the next descriptor.
 fn make_room(count: usize) {
     let highest = i32::try_from(count.clamp(1, MADE_MAX) - 1).unwrap_or(0);
     let made =
@@ -54,5 +54,6 @@ fn make_room(count: usize) {
     }
 }
 
-/// Descriptors there is room for at once: those that dist/landfast.service asks for, in a MiB.
+/// Descriptors for which there is room at once: those that dist/landfast.service asks for, in a
+/// MiB.
 const MADE_MAX: usize = 81_920;

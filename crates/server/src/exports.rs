@@ -1,12 +1,13 @@
-//! Opening the shares of a server: first all that can fail, then what changes the disk.
+//! Opens the shares of a server: first every step that can fail, then the steps that change the
+//! disk.
 //!
 //! ```text
-//!  names --> directories, devices --> no private file inside --> what a crash has left, logs of persistent opens
-//!  |______ a failure leaves the disk as it was ____________|     nobody else has our addresses
+//!   names --> directories, devices --> no private file inside --> leftovers of a crash, logs of persistent opens
+//!   |______ a failure leaves the disk as it was ____________|     no other server has our addresses
 //! ```
 //!
-//! Whoever opens shares has its addresses first: a second server of the same configuration fails there, and takes
-//! nothing from the first.
+//! A server has its addresses before it opens shares: a second server of the same configuration fails there, and
+//! takes nothing from the first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tracing::{info, warn};
 use crate::config::Users;
 use crate::share::{CommonNames, Share, ShareConfig, ShareOpenError};
 
-/// The name that two of these shares have.
+/// The name of two of these shares, if two have the same.
 pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
     wanted.iter().enumerate().find_map(|(index, config)| {
         let is_same = |other: &ShareConfig| other.name.eq_ignore_ascii_case(&config.name);
@@ -25,10 +26,11 @@ pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {
     })
 }
 
-/// Opens shares as [`look`] does, and takes over what a server before has left of them. May block.
+/// Opens shares as [`look`] does, and takes over what an earlier server has left of them. May
+/// block.
 ///
 /// # Errors
-/// As [`look`], or a log of persistent opens cannot be had.
+/// As [`look`], or a log of persistent opens cannot be opened.
 pub(crate) fn open(
     wanted: &[&ShareConfig],
     kept: &[Arc<Share>],
@@ -45,9 +47,9 @@ pub(crate) fn open(
     Ok(opened.into_iter().map(Arc::new).collect())
 }
 
-/// Opens shares that will be served to `users` beside those in `kept`, which are open, and changes nothing. `names` is
-/// what this server keeps of names for all its shares. `capture` is what RDMA connections are recorded in. May block.
-///
+/// Opens shares that will be served to `users` beside the open shares in `kept`, and changes nothing. `names` is the
+/// state of names that this server keeps for all its shares. `capture` is the file that records RDMA connections. May
+/// block.
 /// # Errors
 /// A share cannot be exported, or a share or one in `kept` contains a file with secrets of the server.
 pub(crate) fn look(
@@ -74,7 +76,7 @@ pub(crate) fn look(
     Ok(opened)
 }
 
-// Clients of a share could read what is in it, and put something else in its place.
+// Clients of a share could read the file, or replace it.
 fn check_outside(path: &Path, shares: &[&Share]) -> Result<(), ShareOpenError> {
     match shares.iter().find(|share| share.contains(path)) {
         None => Ok(()),

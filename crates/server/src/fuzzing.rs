@@ -1,7 +1,7 @@
-//! Doors for the fuzz targets (`fuzz/bodies`) to what has no other: no part of the API.
+//! Entry points for the fuzz targets (`fuzz/bodies`) to code that has no other: no part of the API.
 //!
-//! [`Machine`] is a server without sockets: one share, one connection, and an engine that says yes
-//! to every registration and never moves a byte.
+//! [`Machine`] is a server without sockets: one share, one connection, and an engine that accepts
+//! every registration and never moves a byte.
 
 use std::ops::Range;
 use std::path::Path;
@@ -32,15 +32,15 @@ use crate::state::{Channel, Frame, Identity, Link, Outbox, Parcel, Session};
 
 pub use crate::transport::direct::first_look;
 
-/// Reads a log of persistent opens, and what is written of what was read: how many there are, and
-/// whether both are the same.
+/// Parses a log of persistent opens, and writes the parsed opens again: returns their number, and
+/// whether both logs are the same.
 pub fn log_of_opens(bytes: &[u8]) -> (usize, bool) {
     let live = crate::share::journal::replay(bytes);
     let again = crate::share::journal::replay(&crate::share::journal::records(live.values()));
     (live.len(), live == again)
 }
 
-/// Reads the xattrs of a file: whether what they say is what would be written again.
+/// Parses the xattrs of a file; returns whether they would be written again as they are.
 pub fn xattrs(attributes: &[u8], binding: &[u8], is_directory: bool) -> bool {
     attributes::is_kept(attributes, is_directory) && Binding::is_kept(binding)
 }
@@ -53,7 +53,7 @@ pub struct Machine {
     outbox: Arc<Letters>,
 }
 
-/// Where a session is used.
+/// A session and its trees.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The session.
@@ -65,8 +65,8 @@ pub struct Place {
 }
 
 impl Machine {
-    /// A server of `directory`, and a connection that has said nothing. Its late answers come
-    /// while `runtime` runs.
+    /// A server of `directory`, and a connection that has sent nothing. Its late answers come while
+    /// `runtime` runs.
     pub fn new(directory: &Path, runtime: tokio::runtime::Handle) -> Self {
         let mut exported = ShareConfig::new("data", directory);
         exported.emulate_persistence = true;
@@ -142,7 +142,7 @@ impl Machine {
         place
     }
 
-    /// Takes a frame and appends what is answered at once. False: the connection has to end.
+    /// Handles a frame and appends the immediate answers. False: the connection has to end.
     pub fn handle(&mut self, frame: &mut [u8], out: &mut Vec<u8>) -> bool {
         let handled = self.connection.handle(Frame::Borrowed(frame), out);
         matches!(handled, Ok(None)) && !self.outbox.is_closed()
@@ -153,15 +153,16 @@ impl Machine {
         &mut self.connection
     }
 
-    /// What was answered later, with the length of each frame in front.
+    /// The late answers, each with the length of its frame in front.
     pub fn late_answers(&self) -> Vec<u8> {
         std::mem::take(&mut self.outbox.lock().frames)
     }
 
-    /// The peer is gone.
+    /// Ends the connection of the peer.
     ///
     /// # Panics
-    /// Something of it is left after a while: `turn` is called to let the server's tasks run.
+    /// Some state of the peer is left after a while: `turn` is called to let the server's tasks
+    /// run.
     pub fn end(self, mut turn: impl FnMut()) {
         end_of_connection(&self.connection.link);
         crate::state::durable::close_all(&self.core, self.core.orphans.drain());
@@ -182,7 +183,7 @@ impl Machine {
     }
 }
 
-/// What came for the peer.
+/// The frames for the peer.
 #[derive(Debug, Default)]
 struct Letters(Mutex<Letter>);
 
@@ -212,7 +213,7 @@ impl Outbox for Arc<Letters> {
     }
 }
 
-/// Registers whatever is asked for.
+/// Accepts every registration.
 #[derive(Debug, Default)]
 struct Yes(AtomicU32);
 
@@ -250,5 +251,5 @@ impl Registrar for Yes {
     fn disconnect(&self, _: EngineConnection) {}
 }
 
-/// For tasks of the blocking pool, which closes files.
+/// The time for tasks of the blocking pool, which closes files.
 const PATIENCE: Duration = Duration::from_secs(5);

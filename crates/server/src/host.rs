@@ -1,4 +1,4 @@
-//! What this machine says of its network: addresses, speeds, queues.
+//! The network of this machine: addresses, speeds, queues.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tracing::warn;
 
-/// One address of one network interface that is up.
+/// One address of a network interface that is up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct HostAddress {
     /// The interface's number.
@@ -14,12 +14,12 @@ pub(crate) struct HostAddress {
     pub(crate) address: IpAddr,
     /// Bits per second.
     pub(crate) speed: u64,
-    /// It spreads connections over several queues (receive-side scaling).
+    /// The interface spreads connections over several queues (receive-side scaling).
     pub(crate) has_queues: bool,
 }
 
 impl HostAddress {
-    /// Whether others than this machine, on more than one wire, can use it.
+    /// Whether other machines, on more than one link, can use the address.
     pub(crate) fn leads_here_from_elsewhere(&self) -> bool {
         match self.address {
             IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
@@ -28,7 +28,7 @@ impl HostAddress {
     }
 }
 
-/// All addresses this machine has now; none if it does not say.
+/// All addresses of this machine now; none if it does not report them.
 pub(crate) fn addresses() -> Vec<HostAddress> {
     let found = if_addrs::get_if_addrs().unwrap_or_else(|error| {
         warn!(%error, "the network interfaces cannot be listed");
@@ -46,7 +46,7 @@ pub(crate) fn addresses() -> Vec<HostAddress> {
     found.into_iter().map(known).collect()
 }
 
-// In Mbit/s; a virtual interface says -1 or nothing.
+// In Mbit/s; a virtual interface has -1 or no value.
 fn speed(folder: &Path) -> Option<u64> {
     let text = fs::read_to_string(folder.join("speed")).ok()?;
     let mbit: u64 = text.trim().parse().ok()?;
@@ -62,7 +62,8 @@ fn queues(folder: &Path) -> usize {
         .count()
 }
 
-/// What is told where the interface does not say: 10 Gbit/s keeps a client from preferring others.
+/// The speed announced for an interface without one: 10 Gbit/s keeps a client from preferring
+/// others.
 pub(crate) const SPEED_UNKNOWN: u64 = 10_000_000_000;
 
 #[cfg(test)]
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_there_and_leads_nowhere_else() {
+    fn the_loopback_address_is_found_and_reachable_only_locally() {
         let found = addresses();
         let own = found.iter().find(|one| one.address.is_loopback());
         assert!(

@@ -1,7 +1,8 @@
-//! Logons by ticket: the keytab's file, and what all of them share.
+//! Logons by ticket: the file of the keytab, and the state that all logons share.
 //!
-//! A keytab is as good as the passwords of all users, so one that others may read is refused. The file is
-//! looked at again whenever somebody logs on; what cannot be read then leaves the keys as they were.
+//! A keytab is as good as the passwords of all users, so a keytab that others may read is refused. The
+//! server checks the file whenever a user logs on; if the file cannot be read then, the keys stay
+//! unchanged.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,16 +22,17 @@ use zeroize::Zeroizing;
 use crate::service::file_time;
 use crate::users::Stamp;
 
-/// How tickets are taken.
+/// How tickets are checked.
 #[derive(Clone, Debug)]
 pub struct KerberosConfig {
     /// The file with the service's keys.
     pub keytab: PathBuf,
-    /// The one service whose tickets are taken, `cifs/HOST@REALM`; none: all those of the keytab.
+    /// The only service whose tickets are accepted, `cifs/HOST@REALM`; none: all services of the
+    /// keytab.
     pub principal: Option<String>,
-    /// Who comes in by ticket beside the users that have passwords here; `*`: all of the realm.
+    /// The users admitted by ticket beside those with passwords here; `*`: all of the realm.
     pub users: Vec<String>,
-    /// How far apart the client's clock and ours may be.
+    /// The greatest difference between the clocks of client and server.
     pub clock_skew: Duration,
 }
 
@@ -42,7 +44,7 @@ impl KerberosConfig {
     }
 }
 
-/// The keytab as it is now, and what has been seen of tickets.
+/// The current keytab, and the tickets seen.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     path: PathBuf,
@@ -50,7 +52,7 @@ pub(crate) struct Tickets {
     read: Mutex<(Stamp, Arc<Keytab>)>,
 }
 
-/// What one logon takes of it.
+/// The parts that one logon needs.
 pub(crate) type OneTicket = (Arc<KerberosService>, Arc<Keytab>, KerberosFreshness);
 
 impl Tickets {
@@ -83,12 +85,12 @@ impl Tickets {
         Ok(Self { path: config.keytab.clone(), service: Arc::new(service), read })
     }
 
-    /// Whether the owner of a ticket comes in though there is no password of that user here.
+    /// Whether the owner of a ticket is admitted without a password here.
     pub(crate) fn admits(&self, user: &str) -> bool {
         self.service.admits(user)
     }
 
-    /// The same, but a ticket that `other` has seen is not taken again.
+    /// The same tickets; a ticket that `other` has seen is not accepted again.
     pub(crate) fn sharing_replays(&self, other: &Self) -> Self {
         let service = KerberosService {
             principal: self.service.principal.clone(),
@@ -100,7 +102,7 @@ impl Tickets {
         Self { path: self.path.clone(), service: Arc::new(service), read: Mutex::new(read) }
     }
 
-    /// What the next logon takes.
+    /// The parts that the next logon needs.
     pub(crate) fn one(&self, environment: &Environment) -> Result<OneTicket, RandomError> {
         let random = &environment.random;
         let mut fresh = KerberosFreshness {
@@ -151,51 +153,51 @@ fn load(path: &Path) -> Result<(Stamp, Keytab), KeytabFileError> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeytabFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the keytab {path}: {source}", path = .path.display())]
     ConfigRead {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
-    /// It is no keytab.
+    /// The file is not a keytab.
     #[error("{path}: {source}", path = .path.display())]
     ConfigKeytab {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         source: KeytabError,
     },
-    /// Others may read it, and what it holds is as good as passwords.
+    /// Others may read the file, and its content is as good as passwords.
     #[error("others may read {path}: chmod 600 it", path = .0.display())]
     ConfigOpen(PathBuf),
-    /// It holds no key that is of use.
+    /// The file holds no usable key.
     #[error(
         "{path} holds no key for aes256-cts or aes128-cts: write it anew with `ktadd -e aes256-cts`",
         path = .0.display()
     )]
     ConfigNoKey(PathBuf),
-    /// The service is not in it.
+    /// The file holds no key of the service.
     #[error(
         "{path} holds no key of {principal}; `klist -k {path}` lists those it holds",
         path = .path.display()
     )]
     ConfigNoService {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What was looked for.
+        /// The service that was looked for.
         principal: String,
     },
-    /// The service's name cannot be read.
+    /// The service's name cannot be parsed.
     #[error("{text:?} is no Kerberos principal: {source}")]
     ConfigPrincipal {
-        /// What was written.
+        /// The text of the name.
         text: String,
-        /// What to write.
+        /// The error, which says what to write.
         source: PrincipalError,
     },
 }
 
-/// A thousand keys and more.
+/// Room for more than a thousand keys.
 const FILE_MAX: u64 = 1 << 20;

@@ -1,53 +1,53 @@
-//! What one peer, and all of them together, may make the server spend.
+//! Bounds of what one peer, and all peers together, may make the server spend.
 //!
 //! Every queue and table is bounded by a constant here or by a field of [`Limits`]; `docs/limits.md` is the
-//! ledger of them: whose, of what, enforced where, shown by which test (`tests/ledger.rs` compares the two).
-//! What is shared by several connections is counted by [`crate::state::account`].
+//! ledger of the bounds: resource, account, place of the check, and test (`tests/ledger.rs` compares the
+//! two). [`crate::state::account`] counts resources that several connections share.
 //!
 //! Memory an unauthenticated connection can hold: one read buffer of [`UNAUTHENTICATED_FRAME_MAX`], one
 //! response, one half-done authentication; at the default of 1,024 such connections about 80 MiB.
-//! Over SMB Direct a queue pair with its buffers comes to that: 1,024 of them were 190 MiB.
+//! A queue pair of SMB Direct with its buffers costs as much: 1,024 of them were 190 MiB.
 
 use std::time::Duration;
 
 /// Bounds an operator may want to change.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once, authenticated or not. One more is closed at once.
+    /// Connections at once, authenticated or not. A further one is closed at once.
     pub connections_max: usize,
-    /// Connections that have not authenticated yet. For one more the oldest is closed.
+    /// Connections that have not authenticated yet. A further one closes the oldest.
     pub unauthenticated_max: usize,
-    /// Connections over which guests alone have logged on. For one more the oldest is closed.
+    /// Connections over which only guests have logged on. A further one closes the oldest.
     pub guest_connections_max: usize,
-    /// Connections over which one user has logged on. Over one more the logon is refused.
+    /// Connections over which one user has logged on. A logon over a further one is refused.
     pub user_connections_max: usize,
-    /// Files that guests have open, all together; one more is refused.
+    /// Files that all guests together have open; a further open is refused.
     pub guest_opens_max: usize,
-    /// Files that one user has open, in all sessions; one more is refused.
+    /// Files that one user has open, in all sessions; a further open is refused.
     pub user_opens_max: usize,
-    /// Files that all of them have open; one more is refused.
+    /// Files that all users together have open; a further open is refused.
     pub opens_max: usize,
-    /// From accepting a connection to its first authenticated session.
+    /// The time from accepting a connection to its first authenticated session.
     pub authentication_timeout: Duration,
-    /// How long a client's machine may give no sign of life, not even an answer to a probe of TCP, before
-    /// its connections end with what they held; `None`: as the host is set up, most often for ever.
+    /// How long a client's machine may give no sign of life, not even an answer to a TCP probe, before
+    /// its connections end; `None`: the setting of the host, most often for ever.
     pub silence_max: Option<Duration>,
     /// Largest READ and WRITE, in bytes.
     pub io_size_max: u32,
-    /// How long a peer on SMB Direct may serve none of the RDMA Reads under way, while it answers otherwise.
+    /// How long a peer on SMB Direct may leave RDMA Reads unanswered while it answers other operations.
     pub rdma_read_patience: Duration,
-    /// Credits one authenticated connection may hold: requests it can have under way.
+    /// Credits one authenticated connection may hold: the requests it can have open.
     pub credits_max: u16,
     /// How long a client may take to acknowledge a lease or oplock break.
     pub break_timeout: Duration,
-    /// How long a stopping server waits for requests under way.
+    /// How long a stopping server waits for requests in progress.
     pub shutdown_grace: Duration,
 }
 
 impl Limits {
-    /// Fits what takes descriptors to how many the process may have: no user, and not all guests, can take those of
-    /// the others, nor all together those that connections are accepted, files looked up and logs written with. How
-    /// many are kept for that; `None`: there are too few to serve.
+    /// Fits the bounds to the number of descriptors of the process: no user, and not all guests, can take the
+    /// descriptors of the others, nor all together the reserve with which the server accepts connections, looks
+    /// files up and writes logs. Returns the size of the reserve; `None`: there are too few to serve.
     pub(crate) fn fit(&mut self, descriptors: usize) -> Option<usize> {
         let descriptors = Some(descriptors).filter(|count| *count >= DESCRIPTORS_MIN)?;
         let kept = (descriptors / 4).min(DESCRIPTORS_KEPT_MAX);
@@ -55,7 +55,7 @@ impl Limits {
         if self.opens_max.saturating_add(self.connections_max) <= rest {
             return Some(kept);
         }
-        // As they are to one another by default.
+        // In the same ratio as the defaults.
         let opens = rest - self.connections_max.min(rest / 9 * 2);
         self.opens_max = self.opens_max.min(opens);
         self.user_opens_max = self.user_opens_max.min(opens / 7 * 4);
@@ -78,19 +78,21 @@ impl Default for Limits {
             connections_max: 16_384,
             unauthenticated_max: 1_024,
             guest_connections_max: 1_024,
-            // A quarter: no user alone keeps the others out.
+            // A quarter: no single user excludes the others.
             user_connections_max: 4_096,
-            // Descriptors: with those of connections and DESCRIPTORS_KEPT_MAX what dist/landfast.service asks for.
+            // With the descriptors of connections and DESCRIPTORS_KEPT_MAX this is what dist/landfast.service asks
+            // for.
             guest_opens_max: 16_384,
             user_opens_max: 32_768,
             opens_max: 57_344,
             authentication_timeout: Duration::from_secs(30),
-            // The clients of SMB ask an idle server every minute; Samba and Windows wait two hours.
+            // SMB clients probe an idle server every minute; Samba and Windows wait two hours.
             silence_max: Some(rdma::SILENCE_MAX),
             io_size_max: 8 << 20,
-            // Adapters serve Reads by themselves: a peer that does not in this time never will.
+            // Adapters serve Reads by themselves: a peer that has not answered in this time never
+            // will.
             rdma_read_patience: Duration::from_secs(10),
-            // What Windows and Samba grant.
+            // The number that Windows and Samba grant.
             credits_max: 8_192,
             // MS-SMB2 §3.3.2.5: 35 seconds, what Windows and Samba use.
             break_timeout: Duration::from_secs(35),
@@ -99,10 +101,10 @@ impl Default for Limits {
     }
 }
 
-/// Descriptors kept for what no peer holds for long: files that are looked up, push connections, logs, the control
-/// socket. A quarter where there are few.
+/// Descriptors reserved for uses that no peer holds for long: files that are looked up, push connections, logs,
+/// the control socket. A quarter of them if there are few.
 pub(crate) const DESCRIPTORS_KEPT_MAX: usize = 8_192;
-/// With fewer the server does not start.
+/// A process with fewer descriptors does not start to serve.
 pub(crate) const DESCRIPTORS_MIN: usize = 256;
 /// Largest frame before authentication: NEGOTIATE with contexts and SPNEGO tokens stay under it.
 pub(crate) const UNAUTHENTICATED_FRAME_MAX: usize = 64 * 1024;
@@ -118,109 +120,110 @@ pub(crate) const OPENS_PER_SESSION_MAX: u32 = 65_536;
 pub(crate) const PIPES_PER_SESSION_MAX: u32 = 64;
 /// Tree connects of one session.
 pub(crate) const TREES_PER_SESSION_MAX: usize = 1_024;
-/// The same of a guest's.
+/// Tree connects of a guest's session.
 pub(crate) const TREES_PER_GUEST_MAX: usize = 64;
 /// Durable opens that wait for their client: of one user, and of all.
 pub(crate) const ORPHANS_PER_USER_MAX: usize = 4_096;
 pub(crate) const ORPHANS_MAX: usize = 65_536;
-/// How long a durable open waits for its client when the client names no time: what Samba does.
+/// How long a durable open waits for its client if the client names no time: the default of Samba.
 pub(crate) const DURABLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest a client can ask for: MS-SMB2 §3.3.5.9.10.
 pub(crate) const DURABLE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
-/// A client may be back before the end of its old connection is noticed: how long it is waited for.
+/// How long a reconnecting client is made to wait for the end of its old connection to be noticed.
 pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// Sessions of one connection; Windows uses one per user.
 pub(crate) const SESSIONS_PER_CONNECTION_MAX: usize = 64;
-/// Those of them that are guests': clients try another name, or none.
+/// Sessions of guests among them: clients try another name, or none.
 pub(crate) const GUESTS_PER_CONNECTION_MAX: usize = 4;
 /// Connections of one session, as many as Windows and Samba allow.
 pub(crate) const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// Sessions of the whole server.
 pub(crate) const SESSIONS_MAX: usize = 65_536;
-/// Authentications under way on one connection.
+/// Authentications in progress on one connection.
 pub(crate) const AUTHENTICATIONS_MAX: usize = 4;
 
-/// Answers that were made and have not left, in bytes of memory: of one connection. Four of the largest
-/// READs: a client with more of them under way gains nothing, since they leave one after the other.
+/// Memory of answers that have not left, in bytes, of one connection. Four of the largest READs: a
+/// client with more of them in progress gains nothing, since answers leave one after the other.
 pub(crate) const ANSWERS_PER_CONNECTION_MAX: usize = 32 << 20;
-/// The same of one user: what is under way at 100 Gbit/s with 10 ms of round trip.
+/// The same of one user: the bytes in flight at 100 Gbit/s with 10 ms of round trip.
 pub(crate) const ANSWERS_PER_USER_MAX: usize = 128 << 20;
 /// The same of all guests.
 pub(crate) const ANSWERS_OF_GUESTS_MAX: usize = 64 << 20;
-/// The same of all: of eight users who have all that one may have.
+/// The same of all: eight users who have all that one may have.
 pub(crate) const ANSWERS_MAX: usize = 1 << 30;
-/// An answer up to this length, made on the spot, is not counted: a connection gathers [`GATHERED_MAX`]
-/// of them and makes no more before they have left. What one credit pays for.
+/// An answer up to this length that is made at once is not counted: a connection gathers
+/// [`GATHERED_MAX`] of them and makes no more before they have left. One credit pays for this length.
 pub(crate) const ANSWER_UNCOUNTED_MAX: usize = 64 << 10;
 /// Answers gathered before they are written, in bytes.
 pub(crate) const GATHERED_MAX: usize = 128 << 10;
-/// All answers of a compound in one frame, beside its headers: as much as one request may ask for. What
-/// asks for more than is left of it gets INSUFFICIENT_RESOURCES.
+/// All answers of a compound in one frame, beside its headers: as much as one request may ask for. A
+/// request for more than the rest gets INSUFFICIENT_RESOURCES.
 pub(crate) const COMPOUND_ANSWER_MAX: usize = 8 << 20;
-/// A peer that takes nothing of an answer for this long is gone.
+/// A peer that receives no byte of an answer for this long is gone.
 pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(60);
-/// The same while others wait for the memory of that answer, and how much it has to take meanwhile: so many bytes, and
-/// this part of all it holds.
+/// The same while others wait for the memory of that answer, and the bytes that the peer has to receive in that time:
+/// this number, and this part of all it holds.
 pub(crate) const WRITE_PATIENCE_WANTED: Duration = Duration::from_secs(5);
 pub(crate) const WRITE_PROGRESS_WANTED: u64 = 64 << 10;
 pub(crate) const WRITE_PART_WANTED: u64 = 8;
 
-/// Bytes of a file that are copied, reserved, cut off or given back on the calling thread, where memory lies behind
-/// everything, and of an answer that are signed or sealed on it; a thread that may wait takes more. A core takes some
+/// Bytes of a file that the calling thread itself copies, reserves, cuts off or frees, if memory lies behind
+/// everything, and bytes of an answer that it signs or seals; a thread that may block takes more. A core takes some
 /// 0.3 ms for a copy, and 0.2 to 1 ms for a signature.
 pub(crate) const IO_INLINE_MAX: usize = 1 << 20;
 
-/// Requests that are kept while they are carried out, and long ones on their way, in bytes: of one connection.
-/// Four of the largest WRITEs.
+/// Requests that are kept while they are carried out, and long requests being received, in bytes, of one
+/// connection. Four of the largest WRITEs.
 pub(crate) const REQUESTS_PER_CONNECTION_MAX: usize = 32 << 20;
 /// The same of one user, of all guests, and of all.
 pub(crate) const REQUESTS_PER_USER_MAX: usize = 128 << 20;
 pub(crate) const REQUESTS_OF_GUESTS_MAX: usize = 64 << 20;
 pub(crate) const REQUESTS_MAX: usize = 1 << 30;
 
-/// What a request costs beside its bytes while it is not done, in bytes: its future, its places in tables, its task.
-/// 5.5 KB of heap were measured for each of 8,192 that waited for a lock.
+/// The cost of a request beside its bytes while it is in progress, in bytes: its future, its places in tables, its
+/// task. 5.5 KB of heap were measured for each of 8,192 that waited for a lock.
 pub(crate) const REQUEST_COST: usize = 8 << 10;
-/// What each request of a compound costs beside that, in bytes: its header, and what is needed to sign its answer.
+/// The cost of each request of a compound beside that, in bytes: its header, and the state to sign its answer.
 pub(crate) const COMPOUND_REQUEST_COST: usize = 512;
-/// Requests that wait for other clients (a lock, a break, a recall), in bytes with what each costs: of one connection,
-/// of one user, of all guests, and of all. Windows has 512 of them on a connection; these are 4,096.
+/// Requests that wait for other clients (a lock, a break, a recall), in bytes with the cost of each: of one
+/// connection, of one user, of all guests, and of all. Windows has 512 of them on a connection; this allows 4,096.
 pub(crate) const WAITING_PER_CONNECTION_MAX: usize = 32 << 20;
 pub(crate) const WAITING_PER_USER_MAX: usize = 128 << 20;
 pub(crate) const WAITING_OF_GUESTS_MAX: usize = 64 << 20;
 pub(crate) const WAITING_MAX: usize = 512 << 20;
-/// Bytes of its frame, and of the answers in it that are made, that a request may keep which waits without end.
+/// Bytes of its frame, and of the finished answers in it, that a request which waits without end may keep.
 pub(crate) const WAITING_KEPT_MAX: usize = 64 << 10;
-/// Requests of one connection that release something, and are kept though there is no room for requests.
+/// Requests of one connection that release something, and are kept although there is no room for
+/// requests.
 pub(crate) const RELEASES_PER_CONNECTION_MAX: usize = 64;
 
-/// Requests of one connection that occupy a thread for what may wait; the next ones wait for their turn without.
-/// More than a disk works on at once.
+/// Requests of one connection that occupy a thread for blocking work; further requests wait for their turn
+/// without a thread. More than a disk works on at once.
 pub(crate) const JOBS_PER_CONNECTION_MAX: usize = 64;
 /// The same of one user: a quarter of the threads.
 pub(crate) const JOBS_PER_USER_MAX: usize = 128;
-/// The same of all guests: few, for a scan of names in memory keeps a core busy, and 128 of them side by side had
-/// others wait for seconds on two cores.
+/// The same of all guests: few, because a scan of names in memory keeps a core busy, and 128 of them side by side
+/// made others wait for seconds on two cores.
 pub(crate) const JOBS_OF_GUESTS_MAX: usize = 16;
-/// The same of all. The runtime has 512 such threads; of the others some give back, these and what ended connections had
-/// open, and some compute.
+/// The same of all. The runtime has 512 such threads; of the others some free resources, these and what ended
+/// connections had open, and some compute.
 pub(crate) const JOBS_MAX: usize = 424;
-/// The same for requests that release something, CLOSE above all: they do not wait for scans.
+/// The same for requests that release something, above all CLOSE: they do not wait for scans.
 pub(crate) const RELEASE_JOBS_PER_CONNECTION_MAX: usize = 4;
 pub(crate) const RELEASE_JOBS_PER_USER_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_OF_GUESTS_MAX: usize = 8;
 pub(crate) const RELEASE_JOBS_MAX: usize = 32;
 
-/// Threads that compute signatures and seals of long frames, of one user: they wait for nothing, and a frame waits for no
-/// disk. Several times the cores of most machines.
+/// Threads that compute signatures and seals of long frames, of one user: they wait for nothing, and so a frame waits for
+/// no disk. Several times the cores of most machines.
 pub(crate) const PROTECTIONS_PER_USER_MAX: usize = 16;
 /// The same of all guests, and of all.
 pub(crate) const PROTECTIONS_OF_GUESTS_MAX: usize = 4;
 pub(crate) const PROTECTIONS_MAX: usize = 24;
 
-/// Threads that look at the names of directories, of one user: each keeps a core busy as long as it looks, and the
-/// turns of others behind it are [`LOOKS_PER_TURN_MAX`] names long. With 16 of them on two cores an honest client
-/// waited 160 ms.
+/// Threads that scan the names of directories, of one user: each keeps a core busy as long as it scans, and turns
+/// of others behind it are [`LOOKS_PER_TURN_MAX`] names long. With 16 of them on two cores an honest client waited
+/// 160 ms.
 pub(crate) const SCANS_PER_USER_MAX: usize = 4;
 /// The same of all guests, and of all.
 pub(crate) const SCANS_OF_GUESTS_MAX: usize = 2;
@@ -232,39 +235,40 @@ pub(crate) const LOCKS_PER_FILE_MAX: usize = 16_384;
 pub(crate) const LOCKS_PER_USER_MAX: usize = 131_072;
 pub(crate) const LOCKS_OF_GUESTS_MAX: usize = 65_536;
 pub(crate) const LOCKS_MAX: usize = 1 << 20;
-/// Copies of LOCK requests of one open that wait for the first copy. Each of them is woken when any of its open ends; a
-/// client sends one for each channel it has lost.
+/// Copies of LOCK requests of one open that wait for the first copy. Each of them is woken when any copy of its open
+/// ends; a client sends one for each channel it has lost.
 pub(crate) const LOCK_COPIES_PER_OPEN_MAX: usize = 64;
-/// Ranges of a TRIM that are compared with locks on the spot; more are compared by a thread that may wait.
+/// Ranges of a TRIM that the calling thread compares with locks; a thread that may block compares more.
 pub(crate) const TRIM_RANGES_INLINE_MAX: usize = 64;
 
-/// Names of extended attributes, in bytes, of a file whose attributes are read or set on the calling thread: a
+/// Names of extended attributes, in bytes, of a file whose attributes the calling thread reads or sets: a
 /// hundred of the shortest.
 pub(crate) const EA_NAMES_INLINE_MAX: usize = 1_024;
-/// Extended attributes that a client may give a file, and the bytes of their names and values together: to list
+/// Extended attributes that a client may give a file, and the bytes of their names and values together: listing
 /// them takes a millisecond and this much memory.
 pub(crate) const EAS_PER_FILE_MAX: usize = 1_024;
 pub(crate) const EA_BYTES_PER_FILE_MAX: usize = 1 << 20;
 
-/// Characters of a search pattern: as long as a name. It is kept with the handle.
+/// Characters of a search pattern: as long as a name. The handle keeps the pattern.
 pub(crate) const PATTERN_CHARS_MAX: usize = 255;
-/// The same where names are looked at on the calling thread: what a pattern costs for each name grows with it.
+/// The same where the calling thread scans the names: the cost of a pattern for each name grows with its
+/// length.
 pub(crate) const PATTERN_CHARS_INLINE_MAX: usize = 32;
-/// Names that one turn of a QUERY_DIRECTORY looks at, before others have theirs: some 10 ms.
+/// Names that one turn of a QUERY_DIRECTORY scans, before others have their turns: some 10 ms.
 pub(crate) const LOOKS_PER_TURN_MAX: usize = 2_048;
 /// The same on the calling thread, where memory lies behind everything: half a millisecond.
 pub(crate) const LOOKS_INLINE_MAX: usize = 128;
 
-/// Notices that ask for caching back and that have not left: some 300 bytes each. A client that does not read them is
-/// no client of leases any more: its connection ends.
+/// Break notices that have not left: some 300 bytes each. A client that does not receive them does not keep to the
+/// rules of leases: its connection ends.
 pub(crate) const NOTICES_PER_CONNECTION_MAX: usize = 8_192;
 /// The same of one user, of all guests, and of all: 20 MB, 20 MB, and 80 MB.
 pub(crate) const NOTICES_PER_USER_MAX: usize = 65_536;
 pub(crate) const NOTICES_OF_GUESTS_MAX: usize = 65_536;
 pub(crate) const NOTICES_MAX: usize = 262_144;
 
-/// Directories of a path that are gone through one by one, because the path is not there as it is written, where
-/// many look-ups may go on side by side; more are gone through as one of [`SCANS_PER_USER_MAX`].
+/// Directories of a path that are scanned one by one, because the path does not exist as it is written, while
+/// many look-ups may run side by side; more levels are scanned as one of [`SCANS_PER_USER_MAX`].
 pub(crate) const LEVELS_INLINE_MAX: usize = 16;
 
 /// Characters of a user's name; Windows takes 256 with its domain.
@@ -274,8 +278,8 @@ pub(crate) const SESSIONS_PER_USER_MAX: usize = 16_384;
 /// The same of all guests: what their connections may have.
 pub(crate) const GUEST_SESSIONS_MAX: usize = 4_096;
 
-/// How long a request may keep a thread that others wait for (a reactor, an engine). One that does is counted and
-/// told with its command.
+/// How long a request may keep a thread that others wait for (a reactor, an engine). A longer turn is counted and
+/// reported with its command.
 pub(crate) const REACTOR_TURN_MAX: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -283,9 +287,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_user_leave_descriptors_to_connections_where_there_are_few() {
+    fn files_of_a_user_leave_scarce_descriptors_to_connections() {
         let mut limits = Limits::default();
-        // What dist/landfast.service asks for is enough for all.
+        // The number that dist/landfast.service asks for is enough for all.
         assert_eq!(limits.fit(81_920), Some(8_192));
         assert_eq!((limits.opens_max, limits.connections_max), (57_344, 16_384));
         for (count, kept) in [(65_536, 8_192), (4_096, 1_024), (1_024, 256), (256, 64)] {
@@ -297,7 +301,7 @@ mod tests {
             assert!(limits.guest_opens_max > 0 && limits.unauthenticated_max > 0);
         }
         assert_eq!(limits.fit(255), None, "too few to serve");
-        // Who has set less keeps it, and leaves more to others.
+        // A lower setting is kept, and leaves more to others.
         let mut limits = Limits { connections_max: 10, user_opens_max: 2, ..Limits::default() };
         limits.fit(1_024);
         assert_eq!((limits.connections_max, limits.opens_max), (10, 1_024 - 256 - 10));

@@ -1,6 +1,7 @@
-//! Bugs that panic: they cost whom they served, nobody else; they are counted, and leave nothing waiting.
+//! Panics: a bug ends only the connection or task that met it; panics are counted, and no client waits
+//! for ever.
 //!
-//! The panic's message and place are for the program's panic hook to print. What is done here is the rest.
+//! The program's panic hook prints the panic's message and place. This module does the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +18,8 @@ impl Core {
     }
 }
 
-/// Kept by a task that owes a connection an answer: if the task panics the connection ends, for its client
-/// would wait for ever.
+/// Held by a task that owes a connection an answer: if the task panics the connection ends, because its
+/// client would wait for ever.
 #[derive(Debug)]
 pub(crate) struct Owed(Arc<Link>);
 
@@ -37,7 +38,7 @@ impl Drop for Owed {
     }
 }
 
-/// Runs what has to go on for as long as the server does, again after a panic.
+/// Runs work that must go on as long as the server, again after a panic.
 pub(crate) fn keep_going<F>(
     core: &Arc<Core>,
     place: &'static str,

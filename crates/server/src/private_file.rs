@@ -1,16 +1,16 @@
-//! Files with secrets: made anew, for their owner alone.
+//! Files with secrets: always new, and only for their owner.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Makes a file that its owner alone may read, to be written and put in another one's place. What is there of
-/// this name goes first, left behind by a power failure: whoever has put it there, or has it open, or has
-/// made it a link to something else, is not given the secret.
+/// Makes a file that only its owner may read, to be written and renamed to its final name. A file of this
+/// name, left by a power failure, is removed first: a user who has made it, has it open, or has made it a
+/// link to another file, does not get the secret.
 ///
 /// # Errors
-/// The host refuses, or somebody else has made a file of this name meanwhile.
+/// The host refuses, or another process has made a file of this name meanwhile.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_written_to_no_file_that_was_there_before() {
+    fn a_secret_is_never_written_to_an_existing_file() {
         let dir = tempfile::tempdir().unwrap();
         let (path, theirs) = (dir.path().join("new"), dir.path().join("theirs"));
         fs::write(&theirs, "theirs").unwrap();

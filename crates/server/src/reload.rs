@@ -1,14 +1,15 @@
-//! Other users and other shares while the server serves, and the end of what they do not allow.
+//! Replaces users and shares while the server serves, and ends the sessions that the new ones do
+//! not allow.
 //!
 //! ```text
 //!  open the new shares --> users, shares, policies --> sessions that lost something end --> closed
 //!      |  one fails              |                         ^
-//!      v                         +-- who logs on or enters a share from here on asks the new ones,
-//!  nothing has changed               also once more after having been let in
+//!       v                         +-- a logon or tree connect from here on checks the new ones,
+//!   nothing has changed               also once more after it was admitted
 //! ```
 //!
-//! Whoever was let in by the old users or shares either is in the table before the sessions are
-//! looked through, and ends there, or asks again afterwards and is turned away.
+//! A session that the old users or shares admitted either is in the table before the sessions are
+//! checked, and ends there, or checks again afterwards and is refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -24,24 +25,24 @@ use crate::service::Core;
 use crate::share::{Share, ShareConfig, ShareOpenError};
 use crate::state::{Identity, Session, persistent};
 
-/// What came of [`crate::Running::reload`].
+/// The outcome of [`crate::Running::reload`].
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Reloaded {
-    /// Shares that are new.
+    /// Shares that were added.
     pub added: Vec<String>,
-    /// Shares that are not there any more.
+    /// Shares that were removed.
     pub removed: Vec<String>,
-    /// Shares whose directory, devices or persistent opens are others: they keep those they have
-    /// until the server starts again, with the new users and switches.
+    /// Shares whose directory, devices or persistent opens differ: they keep the old ones until the
+    /// server restarts, with the new users and switches.
     pub unchanged: Vec<String>,
-    /// Shares whose directory was moved, or has another mounted over it: they keep the directory that they have
-    /// until the server starts again.
+    /// Shares whose directory was moved, or has another mounted over it: they keep their directory until the
+    /// server restarts.
     pub moved: Vec<String>,
-    /// Sessions that ended because something was taken away from them.
+    /// Sessions that ended because they lost a right.
     pub sessions_ended: usize,
 }
 
-/// Why users and shares stay as they were.
+/// Why users and shares stay unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReloadError {
@@ -72,7 +73,7 @@ pub(crate) async fn reload(
         for session in &ended {
             session.work().settled().await;
         }
-        // Nothing is mapped any more on what is closed.
+        // No region of a closed session is mapped any more.
         push::ended_with(core, &ended).await;
     };
     if tokio::time::timeout(core.limits.shutdown_grace, closed).await.is_err() {
@@ -115,7 +116,7 @@ fn replace(
     }
     reloaded.removed = names(before.iter().filter(|share| named(&shares, share.name()).is_none()));
     core.set_users(users);
-    // Before anybody can enter: what a client wants may be somebody's.
+    // Before any client can enter: a file that a client wants may belong to a persistent open.
     added.iter().for_each(|share| persistent::restore(core, share));
     core.set_shares(shares);
     Ok(reloaded)
@@ -125,8 +126,8 @@ fn names<'a>(shares: impl Iterator<Item = &'a Arc<Share>>) -> Vec<String> {
     shares.map(|share| share.name().to_owned()).collect()
 }
 
-/// Ends the sessions that something was taken away from, and gives up their durable opens. What these
-/// sessions still do is to be waited for.
+/// Ends the sessions that lost a right, and gives up their durable opens. The caller has to wait for
+/// what these sessions are still doing.
 fn end_unwelcome(core: &Arc<Core>) -> Vec<Arc<Session>> {
     let is_welcome = |session: &Session| {
         let trees = session.all_trees();
@@ -166,7 +167,7 @@ pub(crate) async fn watch_users(core: Weak<Core>) {
     }
 }
 
-/// How long a user who was removed from the users' file may go on.
+/// How long a user who was removed from the users file may go on.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -175,7 +176,7 @@ mod tests {
     use crate::{Server, ServerConfig};
 
     #[tokio::test]
-    async fn shares_after_a_reload_to_none_lock_names_with_those_before() {
+    async fn shares_added_after_an_empty_reload_share_name_locks_with_earlier_ones() {
         let dir = tempfile::tempdir().unwrap();
         let shares = ["a", "b"].map(|name| ShareConfig::new(name, dir.path())).to_vec();
         let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());

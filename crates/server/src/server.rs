@@ -41,7 +41,7 @@ impl Server {
     /// Raises the process's soft limit of open files to the hard one.
     ///
     /// # Errors
-    /// A share cannot be exported, an address cannot be listened on.
+    /// A share cannot be exported, or the server cannot listen on an address.
     pub async fn start(config: ServerConfig) -> Result<Running, StartError> {
         Self::start_in(Environment::host(), config).await
     }
@@ -65,7 +65,7 @@ impl Server {
         let listener = match &config.listener {
             Some(open) => open.try_clone().and_then(|open| {
                 open.set_nonblocking(true)?;
-                // As many as tokio lets wait on a socket of its own.
+                // The backlog that tokio sets on its own sockets.
                 rustix::net::listen(&open, BACKLOG)?;
                 TcpListener::from_std(open)
             }),
@@ -78,7 +78,7 @@ impl Server {
         let mut guid = [0; 16];
         environment.random.fill(&mut guid).map_err(StartError::HostRandom)?;
         let first_serial = first_serial(&environment.random).map_err(StartError::HostRandom)?;
-        // Last of all that fails for what else runs here: a server that does not start takes no log from another.
+        // After every other step that may fail: a server that does not start takes no log from another.
         let wanted: Vec<_> = config.shares.iter().collect();
         let (names, capture) = (CommonNames::default(), config.rdma_capture.as_deref());
         let shares = exports::open(&wanted, &[], &names, &environment, &config.users, capture)?;
@@ -101,7 +101,7 @@ impl Server {
         let restore = move || {
             restoring.shares().iter().for_each(|share| persistent::restore(&restoring, share));
         };
-        // Before the first client: what it wants may be somebody's.
+        // Before the first client: a file that a client wants may belong to a persistent open.
         let _ = tokio::task::spawn_blocking(restore).await;
         let orphans = Arc::clone(&core.orphans);
         let scavenged = Arc::downgrade(&core);
@@ -126,8 +126,8 @@ impl Server {
         Ok(Running { core, tcp_address, stop, serving: Some(serving), engine, capture })
     }
 
-    /// Looks whether the shares of a config could be served: their directories and devices can be opened, and none
-    /// contains a file with secrets. Takes no address and no log, and changes nothing. May block.
+    /// Checks whether the shares of a config could be served: their directories and devices can be opened, and
+    /// none contains a file with secrets. Takes no address and no log, and changes nothing. May block.
     ///
     /// Returns the durability class of each share.
     ///
@@ -150,8 +150,8 @@ fn check_names(config: &ServerConfig) -> Result<(), StartError> {
     }
 }
 
-// Random in its upper half: a client that comes back to a server that has started again must not
-// find somebody's other file under the number of its own.
+// The upper half is random: a client that reconnects to a restarted server must not find the file
+// of another client under its own number.
 fn first_serial(random: &Random) -> Result<u64, RandomError> {
     Ok(u64::from(random.u32()? >> 1) << 32 | 1)
 }
@@ -169,7 +169,7 @@ fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, 
     let silence_max = config.limits.silence_max;
     let engine =
         EngineConfig { polling: config.rdma_polling, silence_max, ..EngineConfig::default() };
-    // A capture shows streams whole, so they stay with the engine that has heard them first.
+    // A capture shows streams whole, so they stay with the engine that accepted them.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
     OpenEngine::open(EngineOptions { listen, provider, engine, threads }).map_err(failed)
 }
@@ -185,7 +185,7 @@ fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, Sta
     Ok(threads)
 }
 
-/// A server that serves.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
     core: Arc<Core>,
@@ -193,7 +193,7 @@ pub struct Running {
     stop: watch::Sender<bool>,
     serving: Option<JoinHandle<()>>,
     engine: Option<EngineThreads>,
-    /// What RDMA connections are recorded in.
+    /// The file that records RDMA connections.
     capture: Option<PathBuf>,
 }
 
@@ -203,28 +203,28 @@ impl Running {
         &self.core
     }
 
-    /// Where TCP clients connect.
+    /// The address for TCP clients.
     pub fn tcp_address(&self) -> SocketAddr {
         self.tcp_address
     }
 
-    /// Where RDMA clients connect.
+    /// The address for RDMA clients.
     pub fn rdma_address(&self) -> Option<SocketAddr> {
         self.core.push.rdma_address()
     }
 
-    /// What is going on.
+    /// Numbers of the server.
     pub fn status(&self) -> Status {
         status_of(&self.core)
     }
 
-    /// Goes on with other users and shares. What they do not allow any more ends: the sessions of
-    /// users that are gone, those that are in a share which lets them do less than before or is
-    /// not there any more, and the durable opens of both. When this returns they are closed, if
+    /// Continues with other users and shares. Sessions and opens that these do not allow any more
+    /// end: the sessions of removed users, the sessions in a share that is gone or lets their user
+    /// do less than before, and the durable opens of both. When this returns they are closed, if
     /// that takes no longer than [`crate::Limits::shutdown_grace`].
     ///
-    /// A password that is another counts for the next logon. A share whose directory, devices or
-    /// persistent opens are others goes on with those it has, and is named in the result.
+    /// A new password applies to the next logon. A share whose directory, devices or persistent
+    /// opens differ keeps the old ones, and is named in the result.
     ///
     /// # Errors
     /// A share cannot be exported; then nothing has changed.
@@ -236,24 +236,24 @@ impl Running {
         reload::reload(&self.core, users, shares, self.capture.clone()).await
     }
 
-    /// For whoever wants to know more, from other tasks and threads.
+    /// A handle for reports, for other tasks and threads.
     pub fn observer(&self) -> Observer {
         Observer::new(&self.core)
     }
 
-    /// Asks for all push regions back and waits for them, for the recall's grace or for
-    /// [`crate::Limits::shutdown_grace`], whichever is shorter. Then stops taking connections, ends
-    /// those there are and closes every file. Each of the two, and the end of what is under way on
-    /// regions that were taken, is waited for no longer than the shutdown grace.
+    /// Recalls all push regions and waits for them, for the recall's grace or for
+    /// [`crate::Limits::shutdown_grace`], whichever is shorter. Then stops accepting connections,
+    /// ends all connections and closes every file. Each of the two, and the end of operations on
+    /// revoked regions, is waited for no longer than the shutdown grace.
     ///
-    /// `false`: some push connection has an operation inside a file that does not come back (a
-    /// device that hangs). Nothing else begins any more, but that one may still take effect:
-    /// whoever serves the same files again from this process has to reckon with it. The end of
-    /// the process waits for it, as it does for every system call.
+    /// `false`: a push connection has an operation inside a file that does not return (a device
+    /// that hangs). No other operation begins, but that one may still take effect: a caller that
+    /// serves the same files again from this process must expect it. The end of the process waits
+    /// for the operation, as for every system call.
     pub async fn shutdown(mut self) -> bool {
         info!("stopping");
         push::stop(&self.core, self.core.limits.shutdown_grace).await;
-        // Nobody may be listening any more.
+        // There may be no receiver any more.
         let _ = self.stop.send(true);
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;
@@ -321,13 +321,13 @@ pub struct Status {
     pub connections_refused: u64,
     /// Logons refused.
     pub logons_failed: u64,
-    /// Bugs met: each cost the connection or the request that met it.
+    /// Bugs that panicked: each ended the connection or the request that met it.
     pub panics: u64,
     /// Authenticated sessions.
     pub sessions: usize,
     /// Open handles.
     pub opens: usize,
-    /// Durable handles whose client has lost its connection.
+    /// Durable handles that wait for their client.
     pub orphans: usize,
     /// Files and directories that are open.
     pub files: usize,
@@ -340,16 +340,16 @@ pub struct Status {
     /// Connections over SMB Direct with memory for RDMA Reads.
     #[serde(default)]
     pub stagings: usize,
-    /// Bytes of answers that have not left, as far as they are counted.
+    /// Bytes of counted answers that have not left.
     #[serde(default)]
     pub answer_bytes: usize,
-    /// Bytes of requests that are worked on, with what each costs.
+    /// Bytes of requests in progress, with the cost of each.
     #[serde(default)]
     pub request_bytes: usize,
-    /// Bytes of requests that wait for other clients, with what each costs.
+    /// Bytes of requests that wait for other clients, with the cost of each.
     #[serde(default)]
     pub waiting_bytes: usize,
-    /// Threads that requests occupy because they may wait.
+    /// Threads that requests occupy for blocking work.
     #[serde(default)]
     pub jobs: usize,
     /// Byte-range locks held.
@@ -358,10 +358,10 @@ pub struct Status {
     /// Requests that kept a reactor or an engine for more than a millisecond, since the start.
     #[serde(default)]
     pub long_turns: u64,
-    /// Microseconds of the longest of them.
+    /// Microseconds of the longest turn.
     #[serde(default)]
     pub longest_turn_us: u64,
-    /// Directories synced since the start, because names in them had changed.
+    /// Directories synced since the start for changed names.
     pub directories_synced: u64,
 }
 
@@ -372,42 +372,42 @@ pub enum StartError {
     /// A share cannot be exported.
     #[error(transparent)]
     ConfigShare(#[from] ShareOpenError),
-    /// Two shares of one name.
+    /// Two shares have the same name.
     #[error("there are two shares named {0:?}; names are compared ignoring case")]
     ConfigDuplicateShare(String),
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}: {source}")]
     ConfigListen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
     /// The RDMA engine cannot listen on its address.
     #[error("cannot listen for RDMA on {address}: {source}")]
     ConfigRdmaListen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error.
         source: EngineError,
     },
     /// The capture file cannot be written.
     #[error("{}: {source}", path.display())]
     ConfigCapture {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: PcapError,
     },
-    /// The process may have too few files open to serve anybody.
+    /// The limit of open files of the process is too low to serve.
     #[error("{count} open files are allowed, and {wanted} is the least to serve with")]
     HostDescriptors {
-        /// How many it may have.
+        /// The limit.
         count: usize,
-        /// How many it must.
+        /// The lowest limit that is enough.
         wanted: usize,
     },
-    /// The host gives no thread.
+    /// The host started no thread.
     #[error("no thread for the RDMA engine: {0}")]
     HostThread(std::io::Error),
     /// The system has no random numbers.
@@ -415,7 +415,7 @@ pub enum StartError {
     HostRandom(RandomError),
 }
 
-/// Connections that wait to be taken, on a socket that was handed over.
+/// Connections that wait to be accepted, on a socket that was handed over.
 const BACKLOG: i32 = 1_024;
 
 #[cfg(test)]
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_tells_the_time_of_its_environment() {
+    async fn a_server_uses_the_time_of_its_environment() {
         let time = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
         let running = started(1, &time).await;
         time.advance(Duration::from_secs(90));

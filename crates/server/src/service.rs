@@ -37,25 +37,25 @@ use crate::state::work::Work;
 use crate::state::{Identity, Nodes, Open, OpenSerial, Orphans, Session, Tree};
 use crate::transport::admission::WaitingRoom;
 
-/// Everything connections share.
+/// The state that connections share.
 #[derive(Debug)]
 pub(crate) struct Core {
     /// Its clocks and random numbers.
     pub(crate) environment: Environment,
     pub(crate) limits: Limits,
-    /// Replaced, never changed: whoever looks sees one configuration.
+    /// Replaced, never changed: a reader sees one configuration.
     shares: RwLock<Arc<[Arc<Share>]>>,
-    /// What all of them keep of names, also those that are not exported any more.
+    /// The state of names that all shares keep, also those that are not exported any more.
     pub(crate) names: CommonNames,
     users: RwLock<Users>,
     pub(crate) signing: SigningPolicy,
     pub(crate) encrypt_required: bool,
     pub(crate) guid: Guid,
-    /// Where TCP clients connect, if there is such a listener.
+    /// The address for TCP clients, if there is such a listener.
     pub(crate) tcp_address: Option<SocketAddr>,
-    /// What clients are told of it, if not what the machine knows of itself.
+    /// The announced addresses, if not those that the machine finds itself.
     pub(crate) announced: Vec<Announced>,
-    /// The machine's name, as lists of servers show it.
+    /// The machine's name in lists of servers.
     pub(crate) name: String,
     pub(crate) nodes: Nodes,
     pub(crate) push: Push,
@@ -64,9 +64,9 @@ pub(crate) struct Core {
     pub(crate) waiting: WaitingRoom,
     /// Connections of guests.
     pub(crate) guests: WaitingRoom,
-    /// How long requests keep threads that others wait for.
+    /// Counts how long requests keep threads that others wait for.
     pub(crate) reactor: Arc<Reactor>,
-    /// What users and guests hold.
+    /// The resources that users and guests hold.
     pub(crate) accounts: Accounts,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) started: Instant,
@@ -74,7 +74,7 @@ pub(crate) struct Core {
     pub(crate) durable_opens: Arc<DurableOpens<Open>>,
     pub(crate) lease_keys: Arc<LeaseKeys>,
     pub(crate) clients: Clients,
-    /// CREATEs that may come again.
+    /// CREATEs that a client may send again.
     pub(crate) creates: Arc<Creates<Open>>,
     sessions: Mutex<Sessions>,
     next_serial: AtomicU64,
@@ -84,9 +84,9 @@ pub(crate) struct Core {
 #[derive(Debug, Default)]
 struct Sessions {
     valid: HashMap<u64, Arc<Session>>,
-    /// Ids given out to who is authenticating.
+    /// Ids reserved for clients that are authenticating.
     reserved: HashSet<u64>,
-    /// Those that have ended and may still do something, or did when they were last looked at.
+    /// Ended sessions that may still act, or did when they were last checked.
     ended: HashMap<u64, Ended>,
     sweep_at: usize,
 }
@@ -99,7 +99,7 @@ struct Ended {
 }
 
 impl Sessions {
-    /// False if it is somebody's, or not an id of a session.
+    /// False if the id is taken, or not an id of a session.
     fn reserve(&mut self, id: u64) -> bool {
         id != 0 && id != u64::from(u32::MAX) && !self.knows(id) && self.reserved.insert(id)
     }
@@ -110,7 +110,8 @@ impl Sessions {
 
     fn end(&mut self, id: u64) -> Option<Arc<Session>> {
         let session = self.valid.remove(&id)?;
-        // Those that are settled go when they may be half of the table: amortised, nothing per end.
+        // Settled sessions are removed when they may be half of the table: amortised, so that an
+        // end costs nothing.
         if self.ended.len() >= self.sweep_at {
             let lives = |work: &Weak<Work>| work.upgrade().is_some_and(|work| !work.is_settled());
             self.ended.retain(|_, ended| lives(&ended.work));
@@ -122,7 +123,7 @@ impl Sessions {
     }
 }
 
-/// A session id whose session is still to be.
+/// A session id whose session does not exist yet.
 #[derive(Debug)]
 pub(crate) struct ReservedId {
     id: u64,
@@ -153,13 +154,13 @@ pub(crate) struct Counters {
     pub(crate) stagings: AtomicUsize,
 }
 
-/// What a core is made of.
+/// The parts of a core.
 #[derive(Debug)]
 pub(crate) struct CoreParts {
     pub(crate) environment: Environment,
     pub(crate) limits: Limits,
     pub(crate) shares: Vec<Arc<Share>>,
-    /// What the shares keep of names.
+    /// The state of names that the shares keep.
     pub(crate) names: CommonNames,
     pub(crate) users: Users,
     pub(crate) signing: SigningPolicy,
@@ -169,18 +170,19 @@ pub(crate) struct CoreParts {
     pub(crate) announced: Vec<Announced>,
     pub(crate) push: Push,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// The first open's number. A server that starts again must not give out an old one: a client
-    /// would get another file back.
+    /// The number of the first open. A server that restarts must not reuse a number: a client would
+    /// get another file back.
     pub(crate) first_serial: u64,
 }
 
 impl Core {
-    /// Whether anybody is let in without proof: where a share says so.
+    /// Whether a share admits users without proof.
     pub(crate) fn takes_guests(&self) -> bool {
         self.shares().iter().any(|share| share.guests() != Admission::Refused)
     }
 
-    /// The server as those who browse it see it. `caller` is who does; guests see what is theirs to enter.
+    /// The server as browsing clients see it. `caller` is the user who asks; guests see the shares that
+    /// they may enter.
     pub(crate) fn host(&self, caller: Option<&str>) -> Host {
         let is_seen =
             |share: &&Arc<Share>| caller.is_some() || share.guests() != Admission::Refused;
@@ -257,7 +259,7 @@ impl Core {
         self.environment.clock.now()
     }
 
-    /// What is exported.
+    /// The exported shares.
     pub(crate) fn shares(&self) -> Arc<[Arc<Share>]> {
         Arc::clone(&self.shares.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -267,19 +269,19 @@ impl Core {
         self.shares().iter().find(|share| share.name().eq_ignore_ascii_case(name)).cloned()
     }
 
-    /// The shares that something of `share` may lie in too, itself among them.
+    /// The shares that may contain files of `share`, itself among them.
     pub(crate) fn overlapping(&self, share: &Share) -> Vec<Arc<Share>> {
         self.shares().iter().filter(|other| other.overlaps(share)).cloned().collect()
     }
 
-    /// Whether a persistent open of this file of `share` waits to be brought back.
+    /// Whether a persistent open of this file of `share` waits to be restored.
     pub(crate) fn is_left_over(&self, share: &Share, file: FileKey) -> bool {
         let shares = self.shares();
         let mut shares = shares.iter().filter(|other| !other.left_over().is_empty());
         shares.any(|other| other.overlaps(share) && other.left_over().is_of(file.inode))
     }
 
-    /// Whether one of something below this directory of `share` does.
+    /// Whether a persistent open of a file below this directory of `share` waits to be restored.
     pub(crate) fn is_left_over_below(&self, share: &Share, directory: &SharePath) -> bool {
         let shares = self.shares();
         let mut waiting = shares.iter().filter(|other| !other.left_over().is_empty());
@@ -289,7 +291,7 @@ impl Core {
         })
     }
 
-    /// Who may log on.
+    /// The users who may log on.
     pub(crate) fn users(&self) -> Users {
         self.users.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -303,7 +305,7 @@ impl Core {
         *now = users.succeeding(&now);
     }
 
-    /// Whether somebody may still be here at all.
+    /// Whether a user may still be logged on.
     pub(crate) fn is_welcome(&self, who: &Identity) -> bool {
         match who {
             Identity::User(user) => self.users().knows(user),
@@ -311,12 +313,12 @@ impl Core {
         }
     }
 
-    /// Whether somebody may still have what was granted with a tree.
+    /// Whether a user may still have the rights granted with a tree.
     pub(crate) fn is_welcome_in(&self, who: &Identity, tree: &Tree) -> bool {
         let Some(share) = tree.share() else { return true };
         let is_exported = self.share(share.name()).is_some_and(|now| Arc::ptr_eq(&now, share));
-        // What came in unsealed may have regions mapped, which no encryption covers; what came in sealed has
-        // none, also where encryption was switched off meanwhile.
+        // A tree entered unsealed may have regions mapped, which no encryption covers; a tree entered sealed
+        // has none, even if encryption was switched off meanwhile.
         let is_as_secret = tree.entered_encrypted || !share.is_encrypt_required();
         is_exported
             && is_as_secret
@@ -328,12 +330,13 @@ impl Core {
         OpenSerial(self.next_serial.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A session id that is nobody's else until this is dropped, nor after a session of it was added.
+    /// A session id that is used by no other session until this is dropped, nor after its session was
+    /// added.
     pub(crate) fn reserve_session_id(self: &Arc<Self>) -> Result<ReservedId, RandomError> {
         loop {
-            // Random, so that a stale one of before a restart is nobody's; whoever guesses one has
-            // no key. In 32 bits, which is all that some clients keep of it (smbtorture's
-            // smb2.session-id), and all that nonces hold of it (`smb::crypto`).
+            // Random, so that an id from before a restart is unused; a client that guesses an id
+            // has no key. In 32 bits, because some clients keep only these (smbtorture's
+            // smb2.session-id), and nonces hold only these (`smb::crypto`).
             let id = u64::from(self.environment.random.u32()?);
             if self.sessions().reserve(id) {
                 return Ok(ReservedId { id, core: Arc::downgrade(self) });
@@ -355,7 +358,7 @@ impl Core {
         self.sessions().valid.get(&id).cloned()
     }
 
-    /// Ends a session and everything in it. May block.
+    /// Ends a session and closes everything it has open. May block.
     pub(crate) fn end_session(self: &Arc<Self>, id: u64) {
         let _moving = self.begin_end(id);
         let session = self.sessions().end(id);
@@ -365,7 +368,8 @@ impl Core {
         }
     }
 
-    /// [`Core::end_session`] for who cannot block: what was open, which may be much, is handed to the pool.
+    /// [`Core::end_session`] for callers that cannot block: the open files, which may be many, are closed
+    /// by the pool.
     pub(crate) fn dissolve_session(self: &Arc<Self>, id: u64) {
         let moving = self.begin_end(id);
         let Some(session) = self.sessions().end(id) else { return };
@@ -379,8 +383,8 @@ impl Core {
         }
     }
 
-    /// A client names the session it had and has lost: it ends, if it was the same user's. What is
-    /// to be waited for then, also where it has ended by itself.
+    /// Ends the session that a client names as lost, if it is of the same user. Returns what the
+    /// caller has to wait for, also if the session has ended by itself.
     pub(crate) fn replace_session(
         self: &Arc<Self>,
         id: u64,
@@ -394,7 +398,7 @@ impl Core {
         ended.work.upgrade().filter(|work| !work.is_settled())
     }
 
-    // A client may be back before its opens have become orphans: meanwhile they are nowhere.
+    // A client may be back before its opens have become orphans: meanwhile no table holds them.
     fn begin_end(&self, id: u64) -> Option<Moving> {
         let opens = self.session(id)?.all_opens();
         let durable = opens.iter().filter(|open| open.durable().is_some());
@@ -410,14 +414,14 @@ impl Core {
     }
 }
 
-/// The time of day, as SMB counts it.
+/// The time of day in the unit of SMB.
 pub(crate) fn file_time(clock: &Clock) -> FileTime {
     let since = clock.time_of_day().duration_since(std::time::UNIX_EPOCH);
     let ns = since.map_or(0, |elapsed| i128::try_from(elapsed.as_nanos()).unwrap_or(i128::MAX));
     FileTime::from_unix_ns(ns)
 }
 
-/// The host name up to its first dot, as machine names are shown.
+/// The host name up to its first dot, as machine names are written.
 fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let short = name.trim().split('.').next().unwrap_or_default().to_uppercase();
@@ -434,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_under_negotiation_is_given_to_nobody_else() {
+    fn a_reserved_session_id_is_not_given_out_again() {
         let mut sessions = Sessions::default();
         assert!(sessions.reserve(5));
         assert!(!sessions.reserve(5));
