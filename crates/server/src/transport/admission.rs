@@ -1,7 +1,8 @@
-//! Places among the connections, and who has to go when strangers fill them.
+//! Places among the connections, and the choice of the connection that is closed when
+//! unauthenticated ones fill them.
 //!
 //! ```text
-//!   newcomer --ask--> waiting (nobody has logged on) --a user logs on---------> served
+//!   new connection --ask--> waiting (no session yet) --a user logs on-----------> served
 //!                        |      |                                                 ^
 //!                        |      +--a guest logs on--> guests --a user logs on ----+
 //!                        |                              |
@@ -10,10 +11,10 @@
 //!                     evicted: its connection is closed
 //! ```
 //!
-//! The oldest goes, not the newest: an honest client authenticates within milliseconds, so the one
-//! that has waited longest is the least likely to be one, and a flood of connections that never
-//! authenticate cannot keep newcomers out. Guests prove nothing either: however many come, they take no
-//! places of users, and they are in the way of guests alone.
+//! The oldest is evicted, not the newest: an honest client authenticates within milliseconds, so the
+//! connection that has waited longest is the least likely to be honest, and a flood of connections that
+//! never authenticate cannot keep new ones out. Guests prove no identity either: however many come,
+//! they take no places of users, and compete only with other guests.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -25,8 +26,8 @@ use tokio::sync::Notify;
 use crate::service::Core;
 use crate::state::Link;
 
-/// Connections that may have to go, oldest first: those over which nobody has logged on, or guests alone. A
-/// leaf of the lock order.
+/// Connections that may be evicted, oldest first: those without a session, or with sessions of guests
+/// alone. A leaf of the lock order.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingRoom(Mutex<Waiting>);
 
@@ -42,9 +43,9 @@ struct Entry {
     bell: Arc<dyn Bell>,
 }
 
-/// How a connection hears that it has to go.
+/// Tells a connection that it is evicted.
 pub(super) trait Bell: Debug + Send + Sync {
-    /// Says so, once; from any thread, and without waiting.
+    /// Rings once; from any thread, and without waiting.
     fn ring(&self);
 }
 
@@ -55,12 +56,12 @@ impl Bell for Notify {
 }
 
 impl WaitingRoom {
-    /// How many wait.
+    /// How many connections wait.
     pub(crate) fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Takes a place among at most `max`; the oldest makes room, if it comes to that.
+    /// Takes a place among at most `max`; evicts the oldest if all are taken.
     fn enter(&self, bell: Arc<dyn Bell>, max: usize) -> Entered {
         let mut waiting = self.lock();
         let oldest = if waiting.entries.len() >= max { waiting.entries.pop_front() } else { None };
@@ -97,7 +98,7 @@ pub(crate) struct Admission {
     standing: Standing,
 }
 
-/// Who is known to be at the other end, and the place in the room for such.
+/// The kind of user known at the other end, and the place in the room for that kind.
 #[derive(Clone, Copy, Debug)]
 enum Standing {
     Stranger(u64),
@@ -106,9 +107,9 @@ enum Standing {
 }
 
 impl Admission {
-    /// A place for a connection that ends when `bell` is rung.
+    /// A place for a connection that ends when `bell` rings.
     ///
-    /// `None`: too many. The socket is closed by being dropped, at the cost of one accept.
+    /// `None`: there are too many. Dropping the socket closes it, at the cost of one accept.
     pub(super) fn ask(core: &Arc<Core>, bell: Arc<dyn Bell>) -> Option<Self> {
         let counters = &core.counters;
         let more = |count: usize| (count < core.limits.connections_max).then_some(count + 1);
@@ -120,17 +121,18 @@ impl Admission {
         Some(Self { core: Arc::clone(core), bell, standing: Standing::Stranger(id) })
     }
 
-    /// Whether somebody still has to log on.
+    /// Whether no user or guest has logged on yet.
     pub(super) fn is_stranger(&self) -> bool {
         matches!(self.standing, Standing::Stranger(_))
     }
 
-    /// Whether it goes when the bell rings.
+    /// Whether the connection ends when the bell rings.
     pub(super) fn is_evictable(&self) -> bool {
         !matches!(self.standing, Standing::User)
     }
 
-    /// Looks who has logged on meanwhile. A connection that was a user's once stays so.
+    /// Checks who has logged on meanwhile. A connection over which a user logged on keeps that
+    /// standing.
     pub(super) fn look(&mut self, link: &Link) {
         match self.standing {
             Standing::User => {}
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room_and_is_told() {
+    fn the_oldest_connection_is_evicted_and_its_bell_rings() {
         let room = WaitingRoom::default();
         let bells: Vec<_> = (0..3).map(|_| Arc::new(Notify::new())).collect();
         for bell in &bells {

@@ -1,11 +1,11 @@
-//! Why a connection over TCP has ended.
+//! The reasons for the end of a TCP connection.
 
 use std::io;
 
 use crate::dispatch::Violation;
 use crate::share::ShareError;
 
-/// Why a conversation ended.
+/// The reason for an end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
     #[error(transparent)]

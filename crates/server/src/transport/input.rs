@@ -1,12 +1,13 @@
-//! Frames out of a stream.
+//! Splits a stream into frames.
 //!
 //! ```text
-//!  stream --> buffer --> short frames, handled where they lie
+//!   stream --> buffer --> short frames, handled in the buffer
 //!                |
-//!                +-- head of a long one --> memory of its own <-- stream: the rest
+//!                 +-- head of a long frame --> memory of its own <-- stream: the rest
 //! ```
 //!
-//! Of a long frame a good part has to be there before the stream counts as readable ([`low_water`]).
+//! For a long frame the stream counts as readable only once a good part of the frame is there
+//! ([`low_water`]).
 //!
 //! Spec: MS-SMB2 §2.1 (direct TCP).
 
@@ -23,37 +24,37 @@ use crate::dispatch::Violation;
 use crate::limits::IO_INLINE_MAX;
 use crate::state::{Frame, Room};
 
-/// What has been read and not handled yet.
+/// Bytes that were read and not handled yet.
 #[derive(Debug)]
 pub(super) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     large: Option<Large>,
-    /// The length of a frame for which there is no memory yet; its head is in the buffer.
+    /// The length of a frame that has no memory yet; its head is in the buffer.
     wanted: Option<usize>,
-    /// Bytes of long frames, from the beginning.
+    /// Bytes of long frames received since the start.
     received: u64,
-    /// Another long frame is likely to come next.
+    /// Another long frame will probably follow.
     follows_large: bool,
     spares: Arc<Spares>,
 }
 
-/// A frame too long for the buffer, on its way into memory of its own.
+/// A frame too long for the buffer, being received into memory of its own.
 #[derive(Debug)]
 struct Large {
     frame: InFrame,
     room: Option<Room>,
     filled: usize,
-    /// Bytes that have to come before the socket is readable.
+    /// Bytes that have to arrive before the socket is readable.
     mark: usize,
 }
 
 impl Large {
-    /// As [`Input::read`]; woken for a good part of what is missing, not for each segment.
+    /// As [`Input::read`]; woken for a good part of the missing bytes, not for each segment.
     async fn read(&mut self, stream: &TcpStream) -> io::Result<usize> {
         loop {
-            // No more than others of the thread may wait for.
+            // No more than other connections of the thread may wait for.
             let most = self.frame.len().min(self.filled + IO_INLINE_MAX);
             match stream.try_read(&mut self.frame[self.filled..most]) {
                 Ok(got) => {
@@ -86,7 +87,7 @@ impl Large {
 }
 
 impl Input {
-    /// Nothing yet, and little memory.
+    /// An input without bytes, in little memory.
     pub(super) fn new() -> Self {
         let (buffer, spares) = (vec![0; IDLE_BUFFER], Arc::default());
         Self {
@@ -110,7 +111,7 @@ impl Input {
         self.buffer.len() > IDLE_BUFFER && self.start == self.end
     }
 
-    /// Nothing has come for a while.
+    /// Frees memory when no bytes have come for a while.
     pub(super) fn idle(&mut self) {
         self.spares.clear();
         if self.has_large_buffer() {
@@ -118,7 +119,7 @@ impl Input {
         }
     }
 
-    /// Reads once. Cancel-safe: nothing is lost when another branch wins.
+    /// Reads once. Cancel-safe: no byte is lost when another branch wins.
     pub(super) async fn read(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
         if let Some(large) = &mut self.large {
             let got = large.read(stream).await?;
@@ -131,24 +132,24 @@ impl Input {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        // What is read of a long frame here has to be copied.
+        // Bytes of a long frame that are read here have to be copied.
         let room = &mut self.buffer[self.end..];
         let most = if self.follows_large { room.len().min(LARGE_HEAD) } else { room.len() };
         let got = stream.read(&mut room[..most]).await?;
         self.end += got;
         if self.end == self.buffer.len() && !self.follows_large {
-            // There is more where that came from.
+            // The stream has more bytes than fitted.
             self.grow();
         }
         Ok(got)
     }
 
-    /// How long the frame is that memory has to be made for, by [`Input::begin_large`], before more is read.
+    /// The length of the frame for which [`Input::begin_large`] has to make memory before more is read.
     pub(super) fn wanted(&self) -> Option<usize> {
         self.wanted
     }
 
-    /// Makes memory for the frame that is wanted.
+    /// Makes memory for the wanted frame.
     pub(super) fn begin_large(&mut self, room: Option<Room>) {
         let Some(len) = self.wanted.take() else { return };
         let rest = &self.buffer[self.start + framing::PREFIX_LEN..self.end];
@@ -159,7 +160,8 @@ impl Input {
         (self.start, self.end) = (0, 0);
     }
 
-    /// A long frame is on its way: how much of such has come up to now, and its length if others wait for its memory.
+    /// If a long frame is being received: the bytes of long frames received so far, and the frame's length if others
+    /// wait for its memory.
     pub(super) fn under_way(&self) -> Option<(u64, Option<usize>)> {
         let large = self.large.as_ref()?;
         let wanted = large.room.as_ref().filter(|room| room.is_wanted());
@@ -202,17 +204,18 @@ impl Input {
     }
 }
 
-/// Small frames are handled where they were read; one buffer holds many of them.
+/// Short frames are handled where they were read; one buffer holds many of them.
 const READ_BUFFER: usize = 64 * 1024;
-/// What a connection has for a start, and again when nothing has come for a while: most requests
-/// that are not WRITEs fit. A thousand idle ones hold 4 MiB that way and not 64.
+/// The buffer of a new connection, and of a connection that has been idle for a while: most
+/// requests that are not WRITEs fit. A thousand idle connections hold 4 MiB that way and not 64.
 const IDLE_BUFFER: usize = 4 * 1024;
 /// Longer frames get memory of their own, which a worker can keep without a copy. Always smaller
-/// than the buffer less a prefix, so that what is shorter fits.
+/// than the buffer less a prefix, so that shorter frames fit.
 const LARGE_FRAME: usize = 32 * 1024;
-/// Of a frame that follows a long one, read to see how long it is: no more than the smallest buffer.
+/// The part of a frame behind a long one that is read to learn its length: no more than the smallest
+/// buffer.
 const LARGE_HEAD: usize = 4 * 1024;
-/// Of a long frame, what has to have come before it is worth a look.
+/// The part of a long frame that has to arrive before the socket counts as readable.
 const LOW_WATER: usize = 256 * 1024;
-/// Rather move what is left to the front than read less than this.
+/// The rest is moved to the front if fewer bytes than this could be read.
 const READ_ROOM_MIN: usize = 40 * 1024;

@@ -1,11 +1,11 @@
-//! How much has to have come before a socket counts as readable (SO_RCVLOWAT).
+//! Sets how many bytes make a socket readable (SO_RCVLOWAT).
 //!
-//! The rest of a long frame is of no use before it is whole, yet each segment of it wakes a task that
-//! waits for it: on an idle core that costs more than the copy of the segment, and the sender
-//! pays a part of it. std, tokio, rustix and socket2 have no name for the option.
+//! The rest of a long frame is useless before it is complete, yet each segment wakes the task that
+//! waits for it: on an idle core that costs more than the copy of the segment, and the sender pays a
+//! part of it. std, tokio, rustix and socket2 have no name for the option.
 //!
-//! Source: socket(7), tcp(7); Linux `tcp_set_rcvlowat`, which makes room for as much and looks
-//! anew at what is there already. The end of the stream counts as readable at any mark.
+//! Source: socket(7), tcp(7); Linux `tcp_set_rcvlowat`, which makes room for as many bytes and
+//! checks again how many are there. The end of the stream counts as readable at any mark.
 //!
 //! # Safety rules of this module
 //!
@@ -15,8 +15,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Sets the mark, in bytes: from now on whoever waits for the socket is woken once there are as
-/// many, or the stream has ended.
+/// Sets the mark, in bytes: from now on a task that waits for the socket is woken once so many
+/// bytes are there, or the stream has ended.
 pub(super) fn set(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
     let len = libc::socklen_t::try_from(size_of_val(&bytes)).map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
-//! What carries SMB messages: TCP, and SMB Direct over RDMA.
+//! The transports of SMB messages: TCP, and SMB Direct over RDMA.
 //!
 //! A transport owns one [`crate::dispatch::Connection`] per peer, feeds it whole frames and sends
-//! what it answers; later answers come through its [`Outbox`](crate::state::Outbox).
+//! its answers; later answers come through its [`Outbox`](crate::state::Outbox).
 
 pub(crate) mod admission;
 pub(crate) mod direct;

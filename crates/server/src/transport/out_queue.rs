@@ -1,8 +1,8 @@
-//! How much of what was written to a socket its peer has not taken yet (SIOCOUTQ).
+//! Counts the bytes written to a socket that its peer has not acknowledged yet (SIOCOUTQ).
 //!
-//! A socket is writable again only when a good part of its buffer is empty; a slow peer may take minutes
-//! for that, and is not to be mistaken for one that takes nothing. std, tokio, rustix and socket2 have no name for
-//! the request.
+//! A socket is writable again only when a good part of its buffer is empty; a slow peer may take minutes for that,
+//! and must not be mistaken for a peer that receives nothing. std, tokio, rustix and socket2 have no name for the
+//! request.
 //!
 //! Source: tcp(7), SIOCOUTQ: bytes in the send queue that were not acknowledged.
 //!
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_leaves_unread_beyond_its_buffer_stays_in_the_queue() {
+    fn bytes_beyond_the_receive_buffer_of_a_peer_stay_in_the_queue() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_peer, _) = listener.accept().unwrap();

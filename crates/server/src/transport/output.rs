@@ -1,4 +1,4 @@
-//! What a connection over TCP sends: answers are gathered, and leave as the socket takes them.
+//! The output of a TCP connection: answers are gathered, and leave as the socket takes them.
 
 use std::io;
 
@@ -19,26 +19,26 @@ use crate::state::reads::Rest;
 #[derive(Debug, Default)]
 pub(super) struct Output {
     buffer: WriteBuffer,
-    /// What is in the buffer takes this, until it has left.
+    /// The rooms that the bytes in the buffer take until they have left.
     rooms: Vec<Room>,
-    /// Bytes the kernel has taken, from the beginning.
+    /// Bytes that the kernel has taken since the start.
     written: u64,
-    /// What of its turn the connection has used up.
+    /// The used part of the connection's turn.
     pub(super) turn: Turn,
 }
 
 impl Output {
-    /// What is to be sent, for appending.
+    /// The bytes to send, for appending.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         self.buffer.bytes()
     }
 
-    /// Bytes that are to be sent.
+    /// The number of bytes to send.
     pub(super) fn len(&self) -> usize {
         self.buffer.as_slice().len()
     }
 
-    /// Keeps this until what is to be sent has left.
+    /// Keeps this room until the present bytes have left.
     pub(super) fn keep(&mut self, room: Option<Room>) {
         self.rooms.extend(room);
     }
@@ -58,9 +58,9 @@ impl Output {
         self.buffer.idle();
     }
 
-    /// Gathers the rest of an answer, and sends all but the last of it piece by piece as long as
-    /// the socket takes that without waiting. Then the rest is only gathered: an answer says what
-    /// the file was when the request came, however slow the peer is.
+    /// Gathers the rest of an answer, and sends all but its end piece by piece as long as the
+    /// socket takes that without waiting. Then the rest is only gathered: an answer shows the file
+    /// as it was when the request came, however slow the peer is.
     pub(super) async fn finish(
         &mut self,
         stream: &TcpStream,
@@ -71,7 +71,7 @@ impl Output {
         let mut begun = reactor.begin();
         while rest.left() > 0 {
             if self.turn.charge_bytes(rest.left().min(PIECE)) {
-                // Answers of requests before it do not wait for the turns of others.
+                // Answers to earlier requests do not wait for the turns of other connections.
                 self.send_while_taken(stream, &mut is_taken, rest.left())?;
                 yield_now().await;
                 begun = reactor.begin();
@@ -85,7 +85,8 @@ impl Output {
         Ok(())
     }
 
-    // Sends what the socket takes, unless it was full before; then `left` bytes more are only gathered.
+    // Sends as much as the socket takes, unless it was full before; then `left` bytes more are only
+    // gathered.
     fn send_while_taken(
         &mut self,
         stream: &TcpStream,
@@ -101,15 +102,16 @@ impl Output {
         Ok(())
     }
 
-    /// Bytes that the peer has taken, from the beginning.
+    /// Bytes that the peer has acknowledged since the start.
     pub(super) fn taken(&self, stream: &TcpStream) -> io::Result<u64> {
         Ok(self.written.saturating_sub(out_queue::len(stream)?))
     }
 
-    /// Sends what the socket takes without waiting, and lets others have their turn after much of it. Whether
-    /// that was all.
+    /// Sends as much as the socket takes without waiting, and lets other connections have their turn after many bytes.
+    /// Returns whether that was everything.
     ///
-    /// What one request may have of a turn leaves whole: whoever made the answer here has charged, or will charge, it.
+    /// As many bytes as one request may have of a turn leave without a pause: the caller that made the answer here has
+    /// charged them, or will.
     pub(super) async fn send(&mut self, stream: &TcpStream) -> Result<bool, End> {
         while self.len() > OF_REQUEST_MAX {
             let left = self.len() - IO_INLINE_MAX;
@@ -124,7 +126,7 @@ impl Output {
         self.send_now(stream, usize::MAX)
     }
 
-    // Sends so much at most. Whether nothing is left.
+    // Sends at most so many bytes. Returns whether nothing is left.
     fn send_now(&mut self, stream: &TcpStream, most: usize) -> Result<bool, End> {
         let out = self.buffer.as_slice();
         if out.is_empty() {
@@ -146,7 +148,8 @@ impl Output {
     }
 }
 
-/// Of an answer that is read while it is sent: what stays in the cache of a core between.
+/// The piece of an answer that is read while it is sent: small enough to stay in the cache of a
+/// core.
 const PIECE: usize = 512 * 1024;
 
 #[cfg(test)]
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_leaves_the_reactor_to_others_after_each_mib_taken_or_not() {
+    fn a_long_answer_yields_the_reactor_after_each_mib() {
         for is_taken in [true, false] {
             let (stream, peer) = connected();
             let (_dir, rest) = rest();
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_a_thread_has_made_leaves_a_mib_in_a_turn() {
+    fn an_answer_made_by_a_thread_leaves_a_mib_per_turn() {
         let (stream, peer) = connected();
         let (turns, taken) = run(async {
             let stream = TcpStream::from_std(stream).unwrap();
@@ -225,7 +228,7 @@ mod tests {
             (turns, usize::try_from(output.written).unwrap())
         });
         drop(peer);
-        // How much the socket takes is the kernel's to say.
+        // The kernel decides how many bytes the socket takes.
         assert_eq!(turns, (taken / IO_INLINE_MAX).saturating_sub(1), "of {taken} bytes");
     }
 }

@@ -1,15 +1,15 @@
-//! How long a peer may leave an answer untaken.
+//! How long a peer may leave an answer unreceived.
 //!
 //! ```text
-//!  takes something, however little, within 60 s          ---> may go on for ever
+//!   receives something, however little, within 60 s       ---> may go on for ever
 //!  nothing for 60 s                                      ---> dropped
 //!  others wait for the memory: less than 64 KiB in 5 s,  ---> dropped
 //!                       or than an eighth of what it holds
 //! ```
 //!
-//! A slow peer is no dead one, whatever the length of the answer. But a peer that takes a byte now and then
-//! would hold memory that is shared, so it is asked for more when that is wanted: who waits for it has it after 40 s. With
-//! 64 KiB alone eight guests who send 8 MiB each would keep the room of all guests for ten minutes, at 100 KB/s together.
+//! A slow peer is not dead, whatever the length of the answer. But a peer that receives a byte at times would hold shared
+//! memory, so it has to receive more when others want the memory: they get it after 40 s. With 64 KiB alone eight guests
+//! who send 8 MiB each would keep the room of all guests for ten minutes, at 100 KB/s together.
 
 use std::time::Duration;
 
@@ -19,30 +19,31 @@ use crate::limits::{
     WRITE_PART_WANTED, WRITE_PATIENCE, WRITE_PATIENCE_WANTED, WRITE_PROGRESS_WANTED,
 };
 
-/// See the module. Knows no socket.
+/// See the module. Uses no socket.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// When the peer had taken so much, and has taken nothing since.
+    /// When the peer had received so many bytes, since when it has received none.
     last: (Instant, u64),
-    /// The beginning of the span in which it has to take enough, if that is wanted.
+    /// The beginning of the span in which the peer has to receive enough, if others want its
+    /// memory.
     span: (Instant, u64),
-    /// So much memory of the peer's others have wanted since then.
+    /// The bytes of the peer's memory that others have wanted since then.
     wanted: Option<usize>,
 }
 
 impl Patience {
-    /// An answer waits; the peer has taken so many bytes up to now.
+    /// Begins with an answer that waits; the peer has received `taken` bytes so far.
     pub(super) fn starting(now: Instant, taken: u64) -> Self {
         Self { last: (now, taken), span: (now, taken), wanted: None }
     }
 
-    /// When to look again, at the latest.
+    /// The latest time of the next check.
     pub(super) fn look_at(&self) -> Instant {
         self.span.0 + LOOK_EVERY
     }
 
-    /// Whether the peer has to go, now that it has taken so many bytes. `wanted`: how many bytes it holds, if others wait
-    /// for some of them.
+    /// Whether the peer is to be dropped, after it has received `taken` bytes. `wanted`: how many bytes it holds, if
+    /// others wait for some of them.
     pub(super) fn is_over(
         &mut self,
         now: Instant,
@@ -54,7 +55,8 @@ impl Patience {
         }
         if now.duration_since(self.span.0) >= LOOK_EVERY {
             let wanted = wanted();
-            // Wanted from the beginning of the span: the peer had all of it.
+            // Others wanted the memory from the beginning of the span: the peer had all of that
+            // time.
             if let (Some(held), Some(_)) = (self.wanted, wanted) {
                 let part = u64::try_from(held).unwrap_or(u64::MAX) / WRITE_PART_WANTED;
                 if taken - self.span.1.min(taken) < part.max(WRITE_PROGRESS_WANTED) {
@@ -76,7 +78,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_slow_peer_is_not_dropped_while_it_takes_something() {
+    fn a_slow_peer_is_not_dropped_while_it_receives_something() {
         let begin = Instant::now();
         let mut patience = Patience::starting(begin, 0);
         for round in 1..1_000_u32 {
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_takes_nothing_is_dropped_after_a_minute() {
+    fn a_peer_that_receives_nothing_is_dropped_after_a_minute() {
         let begin = Instant::now();
         let mut patience = Patience::starting(begin, 7);
         for second in 1..60 {
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_takes_too_little_of_what_others_want_is_dropped_soon() {
+    fn a_peer_too_slow_with_memory_that_others_want_is_dropped_soon() {
         let begin = Instant::now();
         let mut patience = Patience::starting(begin, 0);
         assert!(
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_holds_much_of_what_others_want_gives_it_back_in_time() {
+    fn a_peer_with_much_memory_that_others_want_frees_it_in_time() {
         let (begin, held) = (Instant::now(), 8 << 20);
         let trickles = |per_span: u64| {
             let mut patience = Patience::starting(begin, 0);

@@ -1,22 +1,22 @@
-//! The queue of a connection over TCP: what others than its task have for its peer.
+//! The queue of a TCP connection: items from other tasks for its peer.
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::state::{Outbox, Parcel};
 
-/// What others put into a connection's queue.
+/// An item in a connection's queue.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Frame(Parcel),
     Close,
 }
 
-/// Puts into it.
+/// The sending end of the queue.
 #[derive(Debug)]
 pub(super) struct Queue(UnboundedSender<Outgoing>);
 
 impl Queue {
-    /// An empty one, and its other end.
+    /// An empty queue, and its receiving end.
     pub(super) fn new() -> (Self, UnboundedReceiver<Outgoing>) {
         let (sender, queue) = unbounded_channel();
         (Self(sender), queue)
@@ -25,7 +25,7 @@ impl Queue {
 
 impl Outbox for Queue {
     fn deliver(&self, parcel: Parcel) {
-        // The connection may have ended: then nobody waits for the answer.
+        // The connection may have ended: then no peer waits for the answer.
         let _ = self.0.send(Outgoing::Frame(parcel));
     }
 

@@ -1,11 +1,12 @@
-//! A connection and its place among the connections, which end together and whatever happens.
+//! A connection and its place among the connections: both end together, whatever happens.
 //!
 //! ```text
 //!   Served --end, or dropped--> sessions, opens, locks end (on a thread that may block) --> the place is free
 //!        \--dropped by a panic--> the same, and the panic is counted
 //! ```
 //!
-//! A task or a thread that owns one may panic, be aborted or forgotten: what the peer held never outlives it.
+//! A task or a thread that owns one may panic, be aborted or be forgotten: the state that the peer held never
+//! outlives the owner.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::state::Link;
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) connection: Connection,
-    /// Gone once the end has begun.
+    /// `None` once the end has begun.
     admission: Option<Admission>,
 }
 
@@ -51,14 +52,15 @@ impl Served {
         }
     }
 
-    /// Ends it, and returns once nothing of it is left.
+    /// Ends the connection, and returns once nothing of it is left.
     pub(super) async fn end(mut self) {
         if let Some(ending) = self.begin_end() {
             let _ = ending.await;
         }
     }
 
-    // A stranger costs no thread; who has sessions may have files that block when they are closed.
+    // A connection without sessions costs no thread; one with sessions may have files that block
+    // when they are closed.
     fn begin_end(&mut self) -> Option<JoinHandle<()>> {
         let admission = self.admission.take()?;
         let link = Arc::clone(&self.connection.link);

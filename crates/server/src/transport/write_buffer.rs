@@ -1,4 +1,5 @@
-//! What a connection has to send: memory that grows with the answers and goes when they get small.
+//! The send buffer of a connection: memory that grows with the answers and is freed when they get
+//! small.
 //!
 //! ```text
 //!  4 KiB       kept for as long as the connection lives
@@ -7,8 +8,8 @@
 //!  beyond      never kept
 //! ```
 //!
-//! So a client that reads in small or in large pieces costs no allocation per answer, and one that
-//! read a large piece once does not hold its memory for ever.
+//! So a client that reads in small or in large pieces costs no allocation per answer, and a client
+//! that once read a large piece does not hold its memory for ever.
 
 use std::time::Duration;
 
@@ -16,34 +17,34 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct WriteBuffer {
     bytes: Vec<u8>,
-    /// How much of it was sent.
+    /// How many bytes of it were sent.
     start: usize,
     small_in_a_row: u32,
 }
 
 impl WriteBuffer {
-    /// What is to be sent, for appending.
+    /// The bytes to send, for appending.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// What is to be sent.
+    /// The bytes to send.
     pub(super) fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// `sent` bytes more were sent, not all of them.
+    /// Notes that `sent` bytes more were sent, not all of them.
     pub(super) fn advance(&mut self, sent: usize) {
         self.start += sent;
     }
 
-    /// Takes over a frame instead of copying it. Nothing else may be waiting.
+    /// Takes over a frame instead of copying it. No other bytes may be waiting.
     pub(super) fn replace(&mut self, frame: Vec<u8>) {
         debug_assert!(self.bytes.is_empty());
         self.bytes = frame;
     }
 
-    /// Everything was sent.
+    /// Notes that all bytes were sent.
     pub(super) fn sent(&mut self) {
         let len = self.bytes.len();
         self.bytes.clear();
@@ -60,7 +61,7 @@ impl WriteBuffer {
         self.bytes.capacity() > IDLE_KEEP
     }
 
-    /// Nothing was sent for [`IDLE`].
+    /// Frees memory after nothing was sent for [`IDLE`].
     pub(super) fn idle(&mut self) {
         self.shrink(IDLE_KEEP);
     }
@@ -71,16 +72,16 @@ impl WriteBuffer {
     }
 }
 
-/// How long nothing has to come or to be sent before memory is given back, at least.
+/// The least time without input and output before memory is freed.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
-/// Kept by a connection that does nothing.
+/// Kept by an idle connection.
 const IDLE_KEEP: usize = 4 * 1024;
-/// What gathering small answers takes: up to `WRITE_AT`, and one READ of 64 KiB more.
+/// Room for gathered small answers: up to `WRITE_AT`, and one READ of 64 KiB more.
 const BUSY_KEEP: usize = 256 * 1024;
 /// An answer of 1 MiB, the READ of most clients, in memory that doubled when its last bytes were
 /// appended.
 const KEEP_MAX: usize = 5 << 19;
-/// Small answers in a row after which large ones are thought to be over.
+/// So many small answers in a row show that large answers are over.
 const SMALL_RUN: u32 = 256;
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_answer_is_not_paid_for_ever() {
+    fn the_memory_of_a_large_answer_is_freed_after_small_ones() {
         let mut buffer = WriteBuffer::default();
         send(&mut buffer, 1 << 20);
         for _ in 0..SMALL_RUN {
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_does_nothing_keeps_little() {
+    fn an_idle_connection_keeps_little_memory() {
         let mut buffer = WriteBuffer::default();
         send(&mut buffer, 1 << 20);
         assert!(buffer.is_large());

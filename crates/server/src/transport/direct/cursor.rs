@@ -6,7 +6,7 @@ use rdma::Rkey;
 use smb::NtStatus;
 use smbdirect::{Descriptors, RemotePiece};
 
-/// A transfer on its way: which peer memory comes next.
+/// The position of a transfer in the peer's memory.
 #[derive(Debug)]
 pub(super) struct Cursor {
     pieces: Pieces,
@@ -14,7 +14,7 @@ pub(super) struct Cursor {
     within: u32,
 }
 
-/// The peer memory of a transfer. Almost always it is in one piece.
+/// The peer memory of a transfer, which is almost always in one piece.
 #[derive(Debug)]
 enum Pieces {
     One(RemotePiece),
@@ -39,14 +39,14 @@ impl Pieces {
     }
 }
 
-/// One work request's worth.
+/// The chunk of one work request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Chunk {
-    /// Where it lies in the transfer, in bytes.
+    /// Where the chunk lies in the transfer, in bytes.
     pub(super) position: usize,
     /// The peer's region.
     pub(super) rkey: Rkey,
-    /// Address in it.
+    /// Address in the region.
     pub(super) remote_addr: u64,
     /// Length in bytes, never zero.
     pub(super) len: u32,
@@ -55,7 +55,7 @@ pub(super) struct Chunk {
 impl Cursor {
     /// Begins a transfer of `len` bytes over the descriptors of a request.
     ///
-    /// MS-SMB2 §3.3.5.12 and §3.3.5.13: descriptors that cannot be read or hold too little make
+    /// MS-SMB2 §3.3.5.12 and §3.3.5.13: descriptors that cannot be parsed or cover too little make
     /// the request invalid; the connection goes on.
     pub(super) fn new(descriptors: &[u8], len: u64) -> Result<Self, NtStatus> {
         let descriptors =
@@ -64,12 +64,12 @@ impl Cursor {
         Ok(Self { pieces: Pieces::of(pieces), index: 0, within: 0 })
     }
 
-    /// Whether all of it was walked.
+    /// Whether the whole transfer was walked.
     pub(super) fn is_done(&self) -> bool {
         self.index == self.pieces.all().len()
     }
 
-    /// What comes next, at most `len_max` bytes of it. Stays there until [`Cursor::advance`].
+    /// The next chunk, of at most `len_max` bytes. It stays the next until [`Cursor::advance`].
     pub(super) fn next_chunk(&self, len_max: u32) -> Option<Chunk> {
         let piece = self.pieces.all().get(self.index)?;
         let position = piece.position + u64::from(self.within);
@@ -81,7 +81,7 @@ impl Cursor {
         })
     }
 
-    /// The next `len` bytes, of one chunk, are on their way.
+    /// Notes that the next `len` bytes, of one chunk, are in flight.
     pub(super) fn advance(&mut self, len: u32) {
         self.within += len;
         if self.pieces.all().get(self.index).is_some_and(|piece| self.within >= piece.length) {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn one_piece_and_several_are_walked_alike() {
+    fn one_piece_and_several_pieces_are_walked_alike() {
         for count in [1, 2, 3, 9_u32] {
             let each: Vec<_> = (0..count).map(|n| (u64::from(n), n, 1)).collect();
             let mut cursor = Cursor::new(&list(&each), u64::from(count)).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_that_hold_too_little_or_are_cut_off_are_invalid() {
+    fn short_or_truncated_descriptors_are_invalid() {
         let bytes = list(&[(0, 1, 10)]);
         assert_eq!(Cursor::new(&bytes, 11).unwrap_err(), NtStatus::INVALID_PARAMETER);
         assert_eq!(Cursor::new(&bytes[..15], 1).unwrap_err(), NtStatus::INVALID_PARAMETER);

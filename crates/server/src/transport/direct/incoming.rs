@@ -1,7 +1,8 @@
-//! From receive buffers to handled requests.
+//! Takes messages from receive buffers to handled requests.
 //!
-//! A slot is posted anew as soon as its message was copied out, so the peer's credits come back
-//! whatever becomes of the request. Only a peer that does not take its answers is kept short.
+//! A slot is posted again as soon as its message was copied out, so the peer's credits come back
+//! whatever happens to the request. Only a peer that does not receive its answers gets fewer
+//! credits.
 
 use std::mem;
 
@@ -13,7 +14,7 @@ use super::transfers::{Pull, PullEnd};
 use crate::limits::UNAUTHENTICATED_FRAME_MAX;
 use crate::state::{Frame, Parcel};
 
-/// A request that waits for the SMB side to come home.
+/// A request that waits for the SMB side to return from a task.
 #[derive(Debug)]
 pub(super) struct Waiting {
     frame: Vec<u8>,
@@ -22,7 +23,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Bytes it holds.
+    /// Bytes that the request holds.
     fn cost(&self) -> usize {
         let fetched = self.fetched.as_ref().map_or(0, |fetched| fetched.data.len());
         self.frame.len() + fetched + WAITING_COST
@@ -30,9 +31,9 @@ impl Waiting {
 }
 
 impl Peer {
-    /// Takes a message out of its slot and does what it asks.
+    /// Copies a message out of its slot and handles it.
     pub(super) fn received(&mut self, turn: &mut Turn<'_>, slot: u16, len: u32) -> Result<(), End> {
-        // Scratch of the thread, so that no connection needs its own.
+        // A buffer of the thread, so that no connection needs its own.
         let mut message = mem::take(&mut turn.shared.message);
         let mut frame = mem::take(&mut turn.shared.frame);
         message.resize(usize::try_from(len).expect("32 bits fit usize"), 0);
@@ -68,7 +69,7 @@ impl Peer {
         if is_whole { self.request(turn, frame) } else { Ok(()) }
     }
 
-    /// A whole frame of the peer's.
+    /// Handles a whole frame of the peer.
     fn request(&mut self, turn: &mut Turn<'_>, frame: &mut [u8]) -> Result<(), End> {
         if !self.is_authenticated && frame.len() > UNAUTHENTICATED_FRAME_MAX {
             return Err(End::PeerLongUnauthenticated(frame.len()));
@@ -83,13 +84,13 @@ impl Peer {
         self.handle(turn, frame, place, None)
     }
 
-    /// An RDMA Read has ended.
+    /// Handles the end of an RDMA Read.
     pub(super) fn read_done(&mut self, turn: &mut Turn<'_>, slot: u16) -> Result<(), End> {
         let Some(pull) = self.transfers.read_done(slot, turn.now)? else { return Ok(()) };
         self.transfers.yield_staging(turn.engine, &mut turn.shared.budget);
         match pull.into_parts() {
             (data, PullEnd::Reply(reply)) => {
-                // Whoever asked may be gone.
+                // The requester may be gone.
                 let _ = reply.send(Ok(data));
                 Ok(())
             }
@@ -106,7 +107,7 @@ impl Peer {
         }
     }
 
-    /// Handles a frame, or keeps it until the SMB side is home and its turn has come.
+    /// Handles a frame, or keeps it until the SMB side has returned and the frame's turn has come.
     pub(super) fn handle(
         &mut self,
         turn: &mut Turn<'_>,
@@ -142,7 +143,7 @@ impl Peer {
         self.mailbox.attend(fetched);
         let mut out = self.mailbox.buffer();
         let outcome = smb.handle(Frame::Borrowed(frame), &mut out);
-        // What the handling posted, an RDMA Write above all, comes before its answer.
+        // Items that the handling posted, above all an RDMA Write, come before its answer.
         self.mailbox.collect(&mut self.items);
         let room = smb.0.connection.take_room();
         self.items.push_back(Item::Frames(Parcel { frame: out, room }));
@@ -157,12 +158,12 @@ impl Peer {
             let mut out = Vec::new();
             let outcome = smb.handle(Frame::Owned(frame.into(), None), &mut out);
             let home = Box::new(Home { smb, out, outcome });
-            // If the peer is gone meanwhile, what comes back ends here.
+            // If the peer is gone meanwhile, the returned SMB side ends here.
             drop(mailbox.post(Item::Home(home)));
         });
     }
 
-    /// Handles what came while the SMB side was away, so many requests of it at most; `true` if there was something.
+    /// Handles requests that came while the SMB side was away, at most so many; `true` if there was one.
     pub(super) fn work_off_backlog(
         &mut self,
         turn: &mut Turn<'_>,
@@ -190,15 +191,15 @@ impl Peer {
         !self.is_ending && self.smb.is_some() && !self.backlog.is_empty()
     }
 
-    /// Whether more waits for the SMB side than ought to.
+    /// Whether more bytes wait for the SMB side than should.
     pub(super) fn is_behind(&self) -> bool {
         self.backlog_bytes > CONGESTED_AT
     }
 
-    /// Whether the peer has to take answers before it gets more credits.
+    /// Whether the peer has to receive answers before it gets more credits.
     pub(super) fn is_congested(&self) -> bool {
         let link = self.smb.as_ref().map(|smb| &smb.0.connection.link);
-        // Tried anew when one of its requests is done, which has an answer to leave.
+        // Checked again when one of the connection's requests is done and has an answer to send.
         let is_crowded = link.is_some_and(|link| {
             if link.is_crowded() {
                 link.look_for_request_room();
@@ -210,14 +211,14 @@ impl Peer {
 }
 
 /// Bytes of answers and of waiting requests from which on a peer gets no more credits: several
-/// times what is under way on a fast link.
+/// times what is in flight on a fast link.
 const CONGESTED_AT: usize = 4 << 20;
-/// Requests that have waited and are handled in a row; then other peers of the engine have their turn.
+/// Waiting requests that are handled in a row; then other peers of the engine have their turn.
 pub(super) const BACKLOG_TURN: usize = 128;
-/// Bytes of requests that may wait for one that is handled on a task: as much as a peer with all
-/// its SMB2 credits can have under way. Half of the receive buffers are posted whatever waits.
+/// Bytes of requests that may wait for a request in a task: as much as a peer with all its SMB2
+/// credits can have in flight. Half of the receive buffers stay posted whatever waits.
 const BACKLOG_MAX: usize = 32 << 20;
-/// What a waiting request costs beside its bytes, so that empty ones count too.
+/// The cost of a waiting request beside its bytes, so that empty requests count too.
 const WAITING_COST: usize = 128;
-/// A frame buffer larger than this is not kept.
+/// A frame buffer larger than this is not reused.
 const FRAME_KEEP_MAX: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! A first look at a request, to decide where it is handled.
+//! Looks at a request before it is parsed, to decide which thread handles it.
 //!
 //! ```text
 //!  READ, WRITE up to 64 KiB, FLUSH, ECHO, CANCEL   here, on the engine thread
@@ -6,29 +6,29 @@
 //!  everything else, compounds, sealed, long frames   away, on a task
 //! ```
 //!
-//! Nothing is decided here but the place: the same code handles the request in both. What cannot
-//! be parsed goes where it is refused.
+//! This module decides only the thread: the same code handles the request on both. A request that
+//! cannot be parsed goes where it is refused.
 
 use smb::framing;
 use smb::{Channel, Command, Header, Protocol, ReadRequest, WriteRequest};
 
 use super::cursor::Cursor;
 
-/// Where a request is handled.
+/// The thread that handles a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// On the engine thread: it takes microseconds and waits for nothing.
+    /// The engine thread: the request takes microseconds and waits for nothing.
     Here,
-    /// On a task: it may take its time.
+    /// A task: the request may take long.
     Away,
 }
 
-/// What a first look found.
+/// The result of a first look.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// Where to handle it.
+    /// The thread that handles the request.
     pub(super) place: Place,
-    /// What to fetch from the peer's memory first.
+    /// The bytes to fetch from the peer's memory first.
     pub(super) fetch: Option<Fetch>,
 }
 
@@ -46,7 +46,8 @@ const HERE: Look = Look { place: Place::Here, fetch: None };
 pub(super) fn look(frame: &[u8]) -> Look {
     let Ok(Protocol::Smb2) = Protocol::of(frame) else { return AWAY };
     let Ok(header) = Header::parse(frame) else { return AWAY };
-    // The signature of a long one takes longer than going to a task and back, whatever it asks for.
+    // The signature of a long frame takes longer than going to a task and back, whatever the
+    // request asks for.
     if header.next_command != 0 || frame.len() > LONGEST {
         return AWAY;
     }
@@ -58,8 +59,8 @@ pub(super) fn look(frame: &[u8]) -> Look {
     }
 }
 
-/// Looks at a frame, walks what it would have fetched in chunks of at most `len_max` bytes, and
-/// panics where a promise to the rest of this module is broken. For the fuzz targets.
+/// Looks at a frame, walks the bytes to fetch in chunks of at most `len_max` bytes, and panics if a
+/// promise to the rest of this module is broken. For the fuzz targets.
 pub fn first_look(frame: &[u8], len_max: u32) {
     let look = look(frame);
     let Some(Fetch { mut cursor, len }) = look.fetch else { return };
@@ -91,7 +92,7 @@ fn look_at_write(pdu: &[u8]) -> Look {
     if len > HERE_MAX {
         return AWAY;
     }
-    // Descriptors that are no good are refused where the request is handled.
+    // Invalid descriptors are refused where the request is handled.
     let fetch = Cursor::new(request.channel_info, u64::from(len)).ok();
     let fetch = fetch.filter(|cursor| !cursor.is_done()).map(|cursor| Fetch { cursor, len });
     Look { fetch, ..HERE }
@@ -109,7 +110,7 @@ fn is_remote(channel: Channel) -> bool {
 /// Longest READ and WRITE handled on the engine thread: copying it takes about 10 µs, less than
 /// going to a task and back.
 const HERE_MAX: u32 = 64 * 1024;
-/// Longest frame handled there: of such a WRITE.
+/// Longest frame handled there: the frame of such a WRITE.
 const LONGEST: usize = HERE_MAX as usize + framing::FRAME_OVERHEAD_MAX;
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_frame_is_handled_away_whatever_it_asks_for() {
+    fn a_long_frame_is_handled_on_a_task() {
         let mut frame = Vec::new();
         Header::request(Command::ECHO, MessageId(1)).emit(&mut frame);
         Empty.emit(&mut frame);

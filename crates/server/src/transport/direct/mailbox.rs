@@ -1,4 +1,5 @@
-//! How other threads reach a peer: a queue of its own, and one bell for the engine thread.
+//! The mailbox through which other threads reach a peer: a queue of its own, and one doorbell of
+//! the engine thread.
 //!
 //! ```text
 //!   task: post(item) --> queue --> rung already, or attended? nothing more to do
@@ -8,7 +9,8 @@
 //!
 //! The lock is held for a push or a swap and is shared by one connection's tasks and the engine
 //! thread, never by two connections. The doorbell is lock-free and holds each peer at most once.
-//! What bounds the queue: every frame answers a request that took a credit or breaks a lease
+//! The queue is bounded: every frame answers a request that took a credit or breaks a lease once,
+//! and transfers take room first (`remote`).
 //! once, and transfers take room first (`remote`).
 
 use std::collections::VecDeque;
@@ -27,22 +29,22 @@ use super::transfers::{Pull, Push};
 use crate::state::Parcel;
 use crate::transport::admission::Bell;
 
-/// Something for a peer to do, in order.
+/// An item for a peer to handle, in order.
 #[derive(Debug)]
 pub(super) enum Item {
     /// Frames to send, each with its length prefix, and the room they take.
     Frames(Parcel),
-    /// Bytes into the peer's memory; what is queued later leaves later.
+    /// Bytes for the peer's memory; later items leave later.
     Push(Push),
-    /// The final answer to a message, queued later, ends what the peer has named by the token.
+    /// The final answer to a message, a later item, invalidates the token that the peer named.
     Invalidate { message_id: u64, token: Token },
-    /// Bytes out of the peer's memory.
+    /// Bytes to fetch from the peer's memory.
     Pull(Pull),
-    /// The SMB side of the connection is back from a task.
+    /// A task returns the SMB side of the connection.
     Home(Box<Home>),
-    /// Ends the connection when what is before it has left.
+    /// Ends the connection when earlier items have left.
     Close,
-    /// Ends the connection at once if no user has logged on: it makes room for a newcomer.
+    /// Ends the connection at once if no user has logged on: it makes room for a new connection.
     Evicted,
 }
 
@@ -57,14 +59,14 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 struct State {
     items: VecDeque<Item>,
-    /// The engine thread knows that there is something.
+    /// The engine thread knows that the queue has items.
     noticed: bool,
     closed: bool,
     fetched: Option<Fetched>,
     spares: Spares,
 }
 
-/// The bytes of the WRITE that is being handled.
+/// The bytes of the WRITE in progress.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) descriptors: Vec<u8>,
@@ -76,7 +78,7 @@ impl Mailbox {
         Self { id, doorbell, state: Mutex::default() }
     }
 
-    /// Queues an item; it comes back when the connection has ended.
+    /// Queues an item; returns it when the connection has ended.
     pub(super) fn post(&self, item: Item) -> Result<(), Item> {
         let mut state = self.state();
         if state.closed {
@@ -91,14 +93,14 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The engine thread is about to handle a request: what that posts needs no bell.
+    /// The engine thread is about to handle a request: items posted by the handling need no bell.
     pub(super) fn attend(&self, fetched: Option<Fetched>) {
         let mut state = self.state();
         state.noticed = true;
         state.fetched = fetched;
     }
 
-    /// Moves what was posted to `items`; from here on the bell is needed.
+    /// Moves the posted items to `items`; from here on the bell is needed.
     pub(super) fn collect(&self, items: &mut VecDeque<Item>) {
         let mut state = self.state();
         items.append(&mut state.items);
@@ -109,7 +111,7 @@ impl Mailbox {
         }
     }
 
-    /// The bytes that were fetched for the request being handled, if it is the one that asks.
+    /// The bytes that were fetched for the request in progress, if that request asks for them.
     pub(super) fn take_fetched(&self, len: usize, descriptors: &[u8]) -> Option<Vec<u8>> {
         let fits =
             |fetched: &mut Fetched| fetched.data.len() == len && fetched.descriptors == descriptors;
@@ -119,7 +121,7 @@ impl Mailbox {
         Some(data)
     }
 
-    /// An empty buffer, used before if there is one.
+    /// An empty buffer, reused if there is one.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.state().spares.take()
     }
@@ -129,7 +131,7 @@ impl Mailbox {
         self.state().spares.keep(buffer);
     }
 
-    /// The connection has ended. Hands out what was not done.
+    /// Closes the mailbox of a connection that has ended. Returns the unhandled items.
     pub(super) fn close(&self) -> VecDeque<Item> {
         let mut state = self.state();
         state.closed = true;
@@ -159,7 +161,7 @@ pub(super) struct Doorbell {
 }
 
 impl Doorbell {
-    /// A bell and the list of those who rang.
+    /// A doorbell and the receiver of its calls.
     pub(super) fn new(waker: Waker) -> (Self, Receiver<DirectId>) {
         let (calls, list) = sync_channel(CALLS_MAX);
         (Self { calls, overflow: AtomicBool::new(false), waker }, list)
@@ -172,12 +174,12 @@ impl Doorbell {
         self.waker.wake();
     }
 
-    /// Whether calls were lost, so that everybody has to be asked.
+    /// Whether calls were lost, so that every peer has to be asked.
     pub(super) fn take_overflow(&self) -> bool {
         self.overflow.load(Ordering::Relaxed) && self.overflow.swap(false, Ordering::AcqRel)
     }
 }
 
-/// Calls remembered one by one; beyond that all peers are asked. A peer calls once until it is
-/// heard, so this is about busy peers, not about requests.
+/// Calls recorded one by one; beyond that all peers are asked. A peer calls once until it is asked,
+/// so the number of busy peers counts, not that of requests.
 const CALLS_MAX: usize = 4096;

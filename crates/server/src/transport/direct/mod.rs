@@ -13,19 +13,20 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `table` | all peers of the engine thread; who has work to do |
+//! | `table` | all peers of the engine thread; which of them have work to do |
 //! | `peer` | one connection: its parts, its beginning and its end |
-//! | `incoming`, `inspect` | from receive buffers to SMB2 messages, and where those are handled |
-//! | `outgoing`, `invalidations` | from answers to Sends; which Send invalidates what |
+//! | `incoming`, `inspect` | from receive buffers to SMB2 messages, and the thread that handles those |
+//! | `outgoing`, `invalidations` | from answers to Sends; which Send invalidates which token |
 //! | `transfers`, `cursor`, `staging` | RDMA Reads and Writes in bounded pieces |
-//! | `spares` | buffers of one connection that are used again |
+//! | `spares` | reusable buffers of one connection |
 //! | `receives` | the posted receive buffers of one connection |
-//! | `mailbox`, `remote` | how other threads reach a peer: [`super::Outbox`], [`super::RemoteMemory`] |
-//! | `private_data` | what kernels put into the connection request |
+//! | `mailbox`, `remote` | the path from other threads to a peer: [`super::Outbox`], [`super::RemoteMemory`] |
+//! | `private_data` | the private data of kernels in the connection request |
 //!
 //! A small WRITE by RDMA is read from the client *before* its request is handled, so that the
-//! handling finds its bytes at hand and nothing leaves the thread. What is trusted for that is
-//! nothing: the client's own memory, at addresses it named, is read into a bounded buffer.
+//! handling finds the bytes in memory and stays on the thread. This trusts the client with nothing:
+//! the server reads the client's own memory, at addresses that the client named, into a bounded
+//! buffer.
 //!
 //! Spec: MS-SMBD; MS-SMB2 §3.3.5.12 and §3.3.5.13 (RDMA channels).
 

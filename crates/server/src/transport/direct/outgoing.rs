@@ -1,11 +1,11 @@
-//! From answers to Sends: what is queued leaves in order, as far as credits and the queue pair
+//! Turns answers into Sends: queued items leave in order, as far as credits and the queue pair
 //! allow.
 //!
 //! ```text
 //!   items:  Push -----> RDMA Write posted ----+
 //!           Frames --------------------------> smbdirect queue --credits--> Send posted
 //!           Pull -----> transfers --> RDMA Read posted
-//!   what the queue pair refuses waits; the next completion makes room
+//!   an item that the queue pair refuses waits; the next completion makes room
 //! ```
 
 use std::mem;
@@ -24,7 +24,7 @@ use super::transfers::Asker;
 use crate::state::{Parcel, Room};
 
 impl Peer {
-    /// Does what can be done now; [`Peer::has_backlog`] says whether that was not all.
+    /// Does the work that is possible now; [`Peer::has_backlog`] reports whether more is left.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.mailbox.collect(&mut self.items);
         let mut most = BACKLOG_TURN;
@@ -48,7 +48,7 @@ impl Peer {
         if self.closing.is_some() && is_drained { Err(End::LocalClosed) } else { Ok(()) }
     }
 
-    /// Whether a completion makes room for something that waits.
+    /// Whether an item waits for the room that a completion makes.
     pub(super) fn wants_room(&self) -> bool {
         self.stalled.is_some() || !self.items.is_empty() || self.transfers.has_waiting()
     }
@@ -58,7 +58,7 @@ impl Peer {
             match item {
                 Item::Frames(Parcel { frame, room }) => {
                     self.queue_frames(frame, room)?;
-                    // By an answer that was held back.
+                    // An answer that was held back may have ended the authentication.
                     self.note_authentication(turn)?;
                 }
                 Item::Push(mut push) => {
@@ -90,7 +90,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes the length prefixes off, which SMB Direct has no use for, and queues the messages.
+    /// Removes the length prefixes, which SMB Direct does not use, and queues the messages.
     fn queue_frames(&mut self, mut frames: Vec<u8>, room: Option<Room>) -> Result<(), End> {
         while let Some(&prefix) = frames.first_chunk::<{ framing::PREFIX_LEN }>() {
             let len = framing::frame_len(prefix, framing::FRAME_LEN_MAX);
@@ -98,14 +98,14 @@ impl Peer {
             if end > frames.len() {
                 return Err(End::LocalFrame);
             }
-            // Almost always there is one frame, and a short one: moving it is cheaper than
-            // teaching the whole server two ways to begin an answer.
+            // Almost always there is one short frame: moving it is cheaper than a second way for
+            // the whole server to begin an answer.
             let rest = frames.split_off(end);
             frames.drain(..framing::PREFIX_LEN);
             self.queue_message(mem::replace(&mut frames, rest))?;
         }
         self.mailbox.recycle(frames);
-        // Until the last of them has left.
+        // Held until the last of the messages has left.
         self.rooms.extend(room.map(|room| (self.queued_messages, room)));
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Peer {
     }
 
     fn post_reads(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
-        // What is fetched would wait as well. The backlog gets shorter without it.
+        // The fetched bytes would wait as well, and the backlog gets shorter without them.
         if self.is_behind() {
             return Ok(());
         }
@@ -138,7 +138,7 @@ impl Peer {
             let Some(refused) = self.transfers.advance(turn.engine, budget, mailbox, who)? else {
                 return Ok(());
             };
-            // Its bytes cannot be had; handling the request finds that out and says so.
+            // The bytes cannot be fetched; handling the request finds that out and reports it.
             if let Some(mut frame) = refused.fail(NtStatus::NOT_SUPPORTED) {
                 self.handle(turn, &mut frame, Place::Away, None)?;
             }
@@ -181,5 +181,5 @@ impl Peer {
     }
 }
 
-/// Bytes of answers one peer may leave untaken before it is dropped.
+/// Bytes of answers that a peer may leave unreceived before it is dropped.
 const QUEUED_MAX: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! One SMB Direct connection: what it is made of, how it begins and how it ends.
+//! One SMB Direct connection: its parts, its beginning and its end.
 //!
 //! ```text
 //!   accept      Established, request      answer        first session          any End
@@ -38,36 +38,36 @@ pub(super) struct Peer {
     pub(super) address: SocketAddr,
     pub(super) stage: Stage,
     pub(super) receives: Receives,
-    /// `None` while it is away on a task.
+    /// `None` while a task has it.
     pub(super) smb: Option<Box<Smb>>,
     pub(super) is_authenticated: bool,
-    /// Who has logged on first.
+    /// The first user that logged on.
     pub(super) holder: Holder,
-    /// No user has logged on: it makes room for others.
+    /// No user has logged on: the connection may be evicted.
     pub(super) is_evictable: bool,
     pub(super) mailbox: Arc<Mailbox>,
-    /// From the mailbox, in order, not done yet.
+    /// Items of the mailbox, in order, not done yet.
     pub(super) items: VecDeque<Item>,
     /// Requests that came while the SMB side was away.
     pub(super) backlog: VecDeque<Waiting>,
     pub(super) backlog_bytes: usize,
     /// Bytes of answers that have not left.
     pub(super) queued_bytes: usize,
-    /// Messages queued and sent, from the beginning.
+    /// Messages queued and sent since the start.
     pub(super) queued_messages: u64,
     pub(super) sent_messages: u64,
-    /// What answers take until so many messages were sent.
+    /// Room that answers hold until this many messages were sent.
     pub(super) rooms: VecDeque<(u64, Room)>,
     pub(super) transmit: Vec<u8>,
     /// A message in `transmit` that the queue pair did not take yet.
     pub(super) stalled: Option<(usize, Option<Token>)>,
     pub(super) transfers: Transfers,
     pub(super) invalidations: Invalidations,
-    /// Set when the server wants the connection to end, with the latest time for that.
+    /// Set when the server ends the connection, with the deadline for that.
     pub(super) closing: Option<Instant>,
-    /// In the table's list of those that have work.
+    /// Listed in the table among the peers with work.
     pub(super) is_dirty: bool,
-    /// `disconnect` was called: nothing is done any more until the queue pair is gone.
+    /// `disconnect` was called: the peer does nothing more until the queue pair is gone.
     pub(super) is_ending: bool,
     room: Arc<Semaphore>,
     is_established: bool,
@@ -75,7 +75,7 @@ pub(super) struct Peer {
     authenticate_by: Instant,
 }
 
-/// How far SMB Direct has come.
+/// The state of the SMB Direct connection.
 pub(super) enum Stage {
     Negotiating(Acceptor),
     Up(Box<smbdirect::Connection>),
@@ -90,13 +90,13 @@ impl fmt::Debug for Stage {
     }
 }
 
-/// The SMB side of a connection, in one piece so that it can leave the thread.
+/// The SMB side of a connection, in one piece so that it can move to a task.
 #[derive(Debug)]
 pub(super) struct Smb(pub(super) Served);
 
 impl Smb {
-    /// Handles a frame. A bug that panics costs the connection whose request found it, not the
-    /// thread that serves all.
+    /// Handles a frame. A bug that panics ends the connection whose request met it, not the thread
+    /// that serves all.
     pub(super) fn handle(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<(), End> {
         let connection = &mut self.0.connection;
         connection.link.hear();
@@ -113,7 +113,7 @@ impl Smb {
     }
 }
 
-/// The SMB side as it comes back from a task.
+/// The SMB side as a task returns it.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) smb: Box<Smb>,
@@ -121,7 +121,7 @@ pub(super) struct Home {
     pub(super) outcome: Result<(), End>,
 }
 
-/// What a peer is made of.
+/// The parts of a peer.
 #[derive(Debug)]
 pub(super) struct PeerParts {
     pub(super) id: DirectId,
@@ -175,7 +175,7 @@ impl Peer {
         })
     }
 
-    /// The peer may be sent to.
+    /// The queue pair is established: the peer may be sent to.
     pub(super) fn established(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.is_established = true;
         for (slot, len) in std::mem::take(&mut self.early) {
@@ -184,7 +184,8 @@ impl Peer {
         Ok(())
     }
 
-    /// A message is in a slot. Some adapters say so before they say that the connection stands.
+    /// Handles a message in a slot. Some adapters report it before they report that the connection
+    /// is established.
     pub(super) fn arrived(&mut self, turn: &mut Turn<'_>, slot: u16, len: u32) -> Result<(), End> {
         if self.is_established {
             return self.received(turn, slot, len);
@@ -193,7 +194,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes the negotiation request and answers it.
+    /// Handles the negotiation request and answers it.
     pub(super) fn negotiate(
         &mut self,
         turn: &mut Turn<'_>,
@@ -224,7 +225,7 @@ impl Peer {
         }
     }
 
-    /// The peer has a session: it gets all the buffers it may have.
+    /// Checks whether the peer has a session: then it gets all its receive buffers.
     pub(super) fn note_authentication(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         let Some(smb) = self.smb.as_mut() else {
             return Ok(());
@@ -240,7 +241,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Buffers were posted that SMB Direct may grant as credits.
+    /// Notes posted buffers, which SMB Direct may grant as credits.
     pub(super) fn receives_posted(&mut self, count: u16) {
         match &mut self.stage {
             Stage::Negotiating(acceptor) => acceptor.receives_posted(count),
@@ -248,7 +249,7 @@ impl Peer {
         }
     }
 
-    /// Looks at the clock.
+    /// Checks the deadlines.
     pub(super) fn check_deadlines(&mut self, now: Instant, limits: &Limits) -> Result<(), End> {
         if self.transfers.is_unserved(now, limits.rdma_read_patience) {
             return Err(End::PeerServesNoReads);
@@ -268,7 +269,7 @@ impl Peer {
         }
     }
 
-    /// The queue pair is gone. The SMB side ends where it is: here, or with its task.
+    /// Ends a peer whose queue pair is gone. The SMB side ends where it is: here, or with its task.
     pub(super) fn end(self, budget: &mut Budget) {
         budget.forget(self.id);
         self.transfers.end(budget);
@@ -277,7 +278,7 @@ impl Peer {
     }
 }
 
-/// What a peer works with while its turn lasts.
+/// The state that a peer uses during its turn.
 pub(super) struct Turn<'a> {
     pub(super) engine: &'a mut dyn Engine,
     pub(super) shared: &'a mut Shared,
@@ -286,5 +287,5 @@ pub(super) struct Turn<'a> {
 
 /// How long answers may take to leave when the server ends a connection.
 pub(super) const CLOSING_GRACE: Duration = Duration::from_secs(5);
-/// The least a transmit buffer has to hold, whatever was agreed.
+/// The least capacity of a transmit buffer, whatever was agreed.
 const TRANSMIT_FLOOR: usize = 128;

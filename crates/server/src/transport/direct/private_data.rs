@@ -1,4 +1,4 @@
-//! What kernels put into an SMB Direct connection request, and what they want back.
+//! The private data of kernels in an SMB Direct connection request, and the answer they expect.
 //!
 //! ```text
 //!  0            4            8
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The two words repeat what MPA revision 2 negotiates anyway; nothing depends on them. A kernel
-//! that sends them in its own order is answered with its own words, as its own server would; to a
-//! newer one, and to everybody else, nothing is said.
+//! that sends them in its own byte order is answered with its own words, as its own server would; a
+//! newer kernel, and every other peer, gets no private data.
 //!
 //! Spec: none. Captured from cifs.ko 6.12 (`20000000 01000000`) and 7.2 (`00000020 00000001`).
 
@@ -23,7 +23,7 @@ pub(super) fn answer_to(private_data: &[u8]) -> &[u8] {
     if is_legacy && !is_modern { words } else { &[] }
 }
 
-// RFC 6581 §9: what the 14 bits of MPA revision 2 can say.
+// RFC 6581 §9: the greatest value in the 14 bits of MPA revision 2.
 fn is_limit(word: u32) -> bool {
     word <= 0x3fff
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_kernel_gets_its_words_back_and_nobody_else_gets_any() {
+    fn only_an_old_kernel_gets_its_words_back() {
         let old = [0x20, 0, 0, 0, 1, 0, 0, 0];
         assert_eq!(answer_to(&old), old);
         assert_eq!(answer_to(&[0, 0, 0, 0x20, 0, 0, 0, 1]), [0; 0]);
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn adapters_that_append_stray_bytes_change_nothing() {
-        // irdma hands over four bytes more than were sent.
+        // irdma hands over four bytes more than the peer sent.
         let stray = [0x20, 0, 0, 0, 1, 0, 0, 0, 9, 9, 9, 9];
         assert_eq!(answer_to(&stray), &stray[..8]);
     }

@@ -1,7 +1,8 @@
 //! The receive buffers of one connection: one registered region, cut into slots.
 //!
-//! A few are posted for a peer that has not authenticated, the rest once it has. Memory is taken
-//! from the system slot by slot as messages arrive, so a stranger costs what it has sent.
+//! A few slots are posted for a peer that has not authenticated, the rest once it has. The system
+//! supplies memory slot by slot as messages arrive, so an unauthenticated peer costs as much as it
+//! has sent.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    /// Registers the buffers and posts those for the beginning.
+    /// Registers the buffers and posts those for the authentication.
     pub(super) fn new(engine: &mut dyn Engine, qp: QpId) -> Result<Self, End> {
         let len = u64::from(SLOTS) * u64::from(SLOT_LEN);
         let medium = pmem::anonymous(len)?;
@@ -32,7 +33,7 @@ impl Receives {
         Ok(receives)
     }
 
-    /// Posts all slots there are; returns how many that added.
+    /// Posts all slots; returns how many that added.
     pub(super) fn post_all(&mut self, engine: &mut dyn Engine) -> Result<u16, End> {
         self.post_up_to(engine, SLOTS)
     }
@@ -46,15 +47,15 @@ impl Receives {
         Ok(added)
     }
 
-    /// Posts a slot whose message was dealt with.
+    /// Posts a slot whose message was handled.
     pub(super) fn post(&self, engine: &mut dyn Engine, slot: u16) -> Result<(), End> {
         let buffer = self.region.slice(place(slot), SLOT_LEN);
         Ok(engine.post_recv(self.qp, u64::from(slot), buffer)?)
     }
 
-    /// Keeps a slot back, because the peer does not take its answers; `false` if half of them
-    /// are kept back already. With none left, neither side could send what ends the wait: our
-    /// last send credit is for a message that grants one (MS-SMBD §3.1.5.1).
+    /// Withholds a slot, because the peer does not receive its answers; `false` if half of the
+    /// slots are withheld already. With none left, neither side could send the message that ends
+    /// the wait: this side's last send credit is for a message that grants one (MS-SMBD §3.1.5.1).
     pub(super) fn withhold(&mut self, slot: u16) -> bool {
         let may = self.withheld.len() < usize::from(self.used / 2);
         if may {
@@ -63,7 +64,7 @@ impl Receives {
         may
     }
 
-    /// Posts what was kept back; returns how many that were.
+    /// Posts the withheld slots; returns their number.
     pub(super) fn post_withheld(&mut self, engine: &mut dyn Engine) -> Result<u16, End> {
         let mut count = 0;
         while let Some(slot) = self.withheld.pop() {
@@ -83,9 +84,9 @@ fn place(slot: u16) -> u64 {
     u64::from(slot) * u64::from(SLOT_LEN)
 }
 
-/// The size of a receive buffer, what Windows uses as well: holds a request with its descriptors.
+/// The size of a receive buffer, which Windows uses as well: holds a request with its descriptors.
 pub(super) const SLOT_LEN: u32 = 8192;
 /// Receive buffers of a connection: the credits Linux and Windows ask for. 2 MiB.
 pub(super) const SLOTS: u16 = 255;
-/// Receive buffers before authentication: one for each of the few messages that takes, 128 KiB.
+/// Receive buffers before authentication: one for each of its few messages, 128 KiB.
 pub(super) const SLOTS_UNAUTHENTICATED: u16 = 16;

@@ -1,4 +1,5 @@
-//! The peer as the rest of the server sees it: where answers go, and the memory it offers.
+//! The peer as the rest of the server sees it: the destination of answers, and the memory that it
+//! offers.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use super::mailbox::{Item, Mailbox};
 use super::transfers::{Pull, PullEnd, Push};
 use crate::state::{Outbox, Parcel, RemoteMemory, Transfer};
 
-/// Answers, by way of the mailbox.
+/// Sends answers, through the mailbox.
 #[derive(Debug)]
 pub(super) struct Answers(pub(super) Arc<Mailbox>);
 
 impl Outbox for Answers {
     fn deliver(&self, parcel: Parcel) {
-        // The connection may have ended: then nobody waits for the answer.
+        // The connection may have ended: then no peer waits for the answer.
         let _ = self.0.post(Item::Frames(parcel));
     }
 
@@ -27,7 +28,7 @@ impl Outbox for Answers {
     }
 }
 
-/// The buffers a peer names in READ and WRITE.
+/// The buffers that a peer names in READ and WRITE.
 #[derive(Debug)]
 pub(super) struct Buffers {
     mailbox: Arc<Mailbox>,
@@ -45,12 +46,12 @@ impl Buffers {
     }
 }
 
-/// Where the bytes of a push go.
+/// The destination of the bytes of a push.
 fn destination(data: &[u8], descriptors: &[u8]) -> Result<Cursor, NtStatus> {
     Cursor::new(descriptors, u64::try_from(data.len()).expect("lengths fit 64 bits"))
 }
 
-/// The room they take until they are posted.
+/// The room that the bytes take until they are posted.
 fn kib(data: &[u8]) -> u32 {
     let kib = data.len().div_ceil(1024).min(PUSH_ROOM_KIB);
     u32::try_from(kib).expect("bounded by a small constant")
@@ -84,11 +85,11 @@ impl RemoteMemory for Buffers {
     fn invalidate_by_answer(&self, message_id: u64, descriptors: &[u8]) {
         let Ok(descriptors) = Descriptors::parse(descriptors) else { return };
         let token = descriptors.first_token();
-        // A connection that has ended answers nothing.
+        // A connection that has ended sends no answer.
         let _ = self.mailbox.post(Item::Invalidate { message_id, token });
     }
 
-    // Done when the bytes are queued: RDMA keeps them before any answer that is queued later.
+    // Done when the bytes are queued: RDMA delivers them before any answer that is queued later.
     fn push(&self, data: Vec<u8>, descriptors: &[u8]) -> Transfer<()> {
         let cursor = match destination(&data, descriptors) {
             Ok(cursor) => cursor,
@@ -120,7 +121,7 @@ impl RemoteMemory for Buffers {
         };
         let (reply, answer) = oneshot::channel();
         let pull = Pull::new(cursor, len, PullEnd::Reply(reply));
-        // A mailbox that is closed drops the pull, and with it the reply.
+        // A closed mailbox drops the pull, and the reply with it.
         let _ = self.mailbox.post(Item::Pull(pull));
         Box::pin(async move { answer.await.unwrap_or(Err(NtStatus::CONNECTION_DISCONNECTED)) })
     }
@@ -137,5 +138,5 @@ fn post(
 }
 
 /// Bytes of pushes that wait in a connection's queue: 16 MiB. The next READ waits for room, and
-/// while it does it keeps its credits.
+/// keeps its credits while it waits.
 const PUSH_ROOM_KIB: usize = 16 * 1024;

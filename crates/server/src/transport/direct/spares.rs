@@ -1,7 +1,6 @@
-//! Buffers of one connection that are used again: small transfers allocate nothing in the long
-//! run.
+//! Reusable buffers of one connection: small transfers allocate nothing in the long run.
 
-/// See the module. Holds little, whatever passes through it.
+/// See the module. The memory it keeps is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     buffers: Vec<Vec<u8>>,
@@ -9,14 +8,14 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    /// An empty buffer: the one that was used last, while its memory is warm.
+    /// An empty buffer: the last one used, while its memory is in the cache.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let buffer = self.buffers.pop().unwrap_or_default();
         self.bytes -= buffer.capacity();
         buffer
     }
 
-    /// Keeps a buffer for the next transfer, if it is worth it.
+    /// Keeps a buffer for the next transfer, if it is of a useful size.
     pub(super) fn keep(&mut self, mut buffer: Vec<u8>) {
         let len = buffer.capacity();
         let fits = self.buffers.len() < BUFFERS_MAX && self.bytes + len <= BYTES_MAX;
@@ -28,11 +27,11 @@ impl Spares {
     }
 }
 
-/// The frame, the bytes and the answer of each of 21 requests that are under way at once.
+/// The frame, the bytes and the answer of each of 21 requests in progress at once.
 const BUFFERS_MAX: usize = 64;
-/// As long as what is handled on the engine thread.
+/// The longest transfer that the engine thread handles.
 const LEN_MAX: usize = 64 * 1024;
-/// An eighth of what the receive buffers of a connection take.
+/// An eighth of the memory of a connection's receive buffers.
 const BYTES_MAX: usize = 256 * 1024;
 
 #[cfg(test)]
@@ -40,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_back_empty_and_is_bounded() {
+    fn kept_buffers_are_returned_empty_and_are_bounded() {
         let mut spares = Spares::default();
         assert_eq!(spares.take().capacity(), 0);
         spares.keep(Vec::new());

@@ -1,11 +1,11 @@
 //! Registered memory for RDMA Reads, and the bound on all of it.
 //!
-//! Each connection has its own, private region: the peer learns its key with every RDMA Read and
-//! must not be able to reach another connection's bytes with it. It is taken when the connection
-//! first needs it, and given up when it is idle while another one waits.
+//! Each connection has a private region: the peer learns its key with every RDMA Read and must not
+//! be able to reach another connection's bytes with it. The connection takes the region when it
+//! first needs it, and returns the region when it is idle while another connection waits.
 //!
-//! Users have fair shares of it ([`FairShare`]): a user who holds it for ever, by never serving a Read, keeps
-//! nobody else out.
+//! Users have fair shares of the memory ([`FairShare`]): a user who holds it for ever, by never serving a
+//! Read, excludes no other user.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -53,7 +53,7 @@ impl Staging {
         self.region.slice(place(slot), len)
     }
 
-    /// Copies out what an RDMA Read brought.
+    /// Copies the bytes out that an RDMA Read fetched.
     pub(super) fn read(&self, slot: u16, out: &mut [u8]) -> Result<(), End> {
         Ok(self.medium.try_read(place(slot), out)?)
     }
@@ -63,7 +63,7 @@ fn place(slot: u16) -> u64 {
     u64::from(slot) * u64::from(STAGING_SLOT_LEN)
 }
 
-/// Whose connection it is: a user's, or one of the guests'.
+/// The owner of a connection: a user, or one of the guests.
 pub(super) type Holder = Option<String>;
 
 /// How many connections of the engine may have staging memory at once.
@@ -72,20 +72,20 @@ pub(super) struct Budget {
     core: Arc<Core>,
     places: FairShare<Holder>,
     waiting: VecDeque<(DirectId, Holder)>,
-    /// Whose connections have begun to wait since the idle ones were asked last.
+    /// Owners whose connections have begun to wait since the idle ones were last asked.
     wanted: Vec<Holder>,
     woken: Vec<DirectId>,
 }
 
 impl Budget {
-    /// All of it is free.
+    /// A budget of which everything is free.
     pub(super) fn new(core: Arc<Core>) -> Self {
         let places = FairShare::new(STAGINGS_MAX);
         let (waiting, wanted) = (VecDeque::new(), Vec::new());
         Self { core, places, waiting, wanted, woken: Vec::new() }
     }
 
-    /// Staging memory for a connection, or `None`: it will be woken when there is some.
+    /// Staging memory for a connection, or `None`: the connection will be woken when some is free.
     pub(super) fn take(
         &mut self,
         engine: &mut dyn Engine,
@@ -105,27 +105,28 @@ impl Budget {
         Ok(Some(staging))
     }
 
-    /// Wakes the first of those that wait and may have some now.
+    /// Wakes the first waiting connection that may have memory now.
     fn wake_one(&mut self) {
         let next = self.waiting.iter().position(|(_, holder)| self.places.may_take(holder));
         let next = next.and_then(|index| self.waiting.remove(index));
         self.woken.extend(next.map(|(id, _)| id));
     }
 
-    /// Whose connections have begun to wait: those that are idle are to be asked for their memory.
+    /// Owners whose connections have begun to wait: idle connections are to be asked for their
+    /// memory.
     pub(super) fn take_wanted(&mut self) -> Vec<Holder> {
         mem::take(&mut self.wanted)
     }
 
-    /// Whether somebody waits for staging memory.
+    /// Whether a connection waits for staging memory.
     pub(super) fn has_waiters(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Takes staging memory back whose slots are all free, or whose connection has ended.
+    /// Takes back staging memory whose slots are all free, or whose connection has ended.
     pub(super) fn give_back(&mut self, engine: Option<&mut dyn Engine>, staging: Staging) {
         if let Some(engine) = engine {
-            // All slots are free, so nothing is at work there.
+            // All slots are free, so no Read is in progress there.
             let _ = engine.deregister(staging.qp, staging.region.rkey);
         }
         self.places.give_back(&staging.holder);
@@ -133,7 +134,7 @@ impl Budget {
         self.wake_one();
     }
 
-    /// A connection has ended and waits no more.
+    /// Removes a connection that has ended from the waiting ones.
     pub(super) fn forget(&mut self, id: DirectId) {
         self.waiting.retain(|(waiting, _)| *waiting != id);
         if let Some(place) = self.woken.iter().position(|woken| *woken == id) {
@@ -142,7 +143,7 @@ impl Budget {
         }
     }
 
-    /// Those for whom there is memory now.
+    /// A woken connection, for which there is memory now.
     pub(super) fn take_woken(&mut self) -> Option<DirectId> {
         self.woken.pop()
     }
@@ -150,7 +151,7 @@ impl Budget {
 
 /// Longest RDMA Read, in bytes.
 pub(super) const STAGING_SLOT_LEN: u32 = 64 * 1024;
-/// RDMA Reads one connection has outstanding at most: 1 MiB on its way hides a millisecond of
+/// The most RDMA Reads that one connection has outstanding: 1 MiB in flight hides a millisecond of
 /// round trip at 1 GB/s.
 pub(super) const STAGING_SLOTS: u16 = 16;
 /// Connections with staging memory at once: 256 MiB per engine.

@@ -26,7 +26,7 @@ use crate::state::Link;
 use crate::transport::admission::Admission;
 use crate::transport::served::Served;
 
-/// One connection of the table; one that is gone is never mistaken for a later one.
+/// One connection of the table; the id of a gone connection never names a later one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DirectId {
     index: usize,
@@ -36,13 +36,13 @@ pub(crate) struct DirectId {
 /// A peer asks for a connection.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What to answer to.
+    /// The request to answer.
     pub(crate) id: ConnectionId,
     /// The peer's address.
     pub(crate) peer: SocketAddr,
     /// The address it dialled.
     pub(crate) local: SocketAddr,
-    /// What it said.
+    /// The private data of the request.
     pub(crate) private_data: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Direct {
     next_tick: Option<Instant>,
 }
 
-/// What all peers of the thread use, one at a time.
+/// State that all peers of the thread use, one at a time.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) core: Arc<Core>,
@@ -70,7 +70,7 @@ pub(super) struct Shared {
 }
 
 impl Direct {
-    /// No connections yet, for the engine that `waker` wakes.
+    /// A table without connections, for the engine that `waker` wakes.
     pub(crate) fn new(core: Arc<Core>, waker: Waker, inline_max: usize) -> Self {
         let (doorbell, calls) = Doorbell::new(waker);
         let budget = Budget::new(Arc::clone(&core));
@@ -87,7 +87,7 @@ impl Direct {
         }
     }
 
-    /// Answers a connection request; `None`: with no.
+    /// Answers a connection request; `None`: with a rejection.
     pub(crate) fn accept(
         &mut self,
         engine: &mut dyn Engine,
@@ -162,7 +162,7 @@ impl Direct {
         (Box::new(Smb(Served::new(connection, admission))), room)
     }
 
-    /// The peer may be sent to.
+    /// The queue pair is established: the peer may be sent to.
     pub(crate) fn established(&mut self, engine: &mut dyn Engine, id: DirectId, now: Instant) {
         self.with(engine, id, now, |peer, turn| peer.established(turn));
     }
@@ -176,13 +176,14 @@ impl Direct {
         now: Instant,
     ) {
         if !completion.is_success() {
-            // The queue pair is going: its end is reported by itself.
+            // The queue pair is ending, which another event reports.
             return;
         }
         let slot = u16::try_from(completion.wr_id).unwrap_or(u16::MAX);
         match completion.opcode {
             WcOpcode::Recv | WcOpcode::RecvImmediate => {
-                // MS-SMBD §3.1.5.2: what arrives is Sends, and the regions here are not the peer's.
+                // MS-SMBD §3.1.5.2: only Sends arrive, and the regions of this side are not for the
+                // peer.
                 let is_strange =
                     completion.opcode != WcOpcode::Recv || completion.invalidated.is_some();
                 let len = completion.len;
@@ -209,7 +210,7 @@ impl Direct {
         }
     }
 
-    /// Takes note of who has something in the mailbox; `true` if anybody has.
+    /// Records the peers that have an item in the mailbox; `true` if any has.
     pub(crate) fn answer_calls(&mut self) -> bool {
         let mut called = false;
         while let Ok(id) = self.calls.try_recv() {
@@ -224,7 +225,7 @@ impl Direct {
         called
     }
 
-    /// Looks at the clock, once a second; `true` if that was due.
+    /// Checks deadlines, once a second; `true` if that was due.
     pub(crate) fn check_deadlines(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
         if self.next_tick.is_none_or(|tick| now < tick) {
             return false;
@@ -247,7 +248,7 @@ impl Direct {
         self.next_tick.map(|tick| tick.saturating_duration_since(now))
     }
 
-    /// Posts what there is to post; `true` if anybody had something.
+    /// Posts the waiting work of all peers; `true` if any had some.
     pub(crate) fn flush(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
         let mut dirty = mem::take(&mut self.dirty);
         let worked = !dirty.is_empty();
@@ -270,8 +271,8 @@ impl Direct {
         worked
     }
 
-    /// Has those look who hold staging memory and use none, where others wait for some: of the same user
-    /// first, since what others give up is not all theirs.
+    /// Asks connections that hold staging memory and use none, while others wait for some, to return it:
+    /// those of the same user first, because a waiting user may not get everything that others return.
     fn ask_the_idle(&mut self) {
         let wanted = self.shared.budget.take_wanted();
         if wanted.is_empty() {
@@ -283,12 +284,12 @@ impl Direct {
         idle.into_iter().for_each(|(_, id)| self.mark_dirty(id));
     }
 
-    /// What the connections belong to.
+    /// The server of the connections.
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.shared.core
     }
 
-    /// Ends all connections; each is gone when its event comes.
+    /// Ends all connections; each is gone when its event arrives.
     pub(crate) fn disconnect_all(&mut self, engine: &mut dyn Engine) {
         for peer in self.peers.iter_mut().flatten() {
             peer.is_ending = true;
@@ -296,14 +297,14 @@ impl Direct {
         }
     }
 
-    /// The engine is gone, and with it every queue pair: what the connections had open ends.
+    /// Ends the connections without the engine, which is gone with every queue pair.
     pub(crate) fn abandon(mut self) {
         for peer in self.peers.drain(..).flatten() {
             peer.end(&mut self.shared.budget);
         }
     }
 
-    /// Lets a peer do something that may leave it with something to post.
+    /// Runs an operation of a peer that may leave it with something to post.
     fn with(
         &mut self,
         engine: &mut dyn Engine,
@@ -373,29 +374,30 @@ impl Direct {
     }
 }
 
-/// What this side brings to every SMB Direct connection.
+/// The parameters of this side for every SMB Direct connection.
 const SMB_DIRECT: Config = Config {
     send_credit_target: SLOTS,
     receive_credit_max: SLOTS,
     send_size_max: SLOT_LEN,
     receive_size_max: SLOT_LEN,
-    // Half of what the receive buffers hold: what can be kept, see smbdirect's `Config`.
+    // Half of the receive buffers' capacity: the longest message that can be kept, see smbdirect's
+    // `Config`.
     fragmented_receive_size_max: FRAME_MAX,
     read_write_size_max: 8 << 20,
 };
-/// The longest frame a peer may send: its seal or signatures are computed where it arrives.
+/// The longest frame a peer may send: the receiving thread computes its seal or signatures.
 const FRAME_MAX: u32 = SLOTS as u32 * SLOT_LEN / 2;
 const _: () = assert!(FRAME_MAX as usize <= LONG);
 /// 16 Reads, and Sends and Writes as deep as SMB Direct credits go.
 const QP: QpConfig = QpConfig {
     send_depth: 512,
     recv_depth: SLOTS + 1,
-    // Peers read nothing of ours, but may announce themselves with a read of no bytes.
+    // Peers read nothing of this side, but may announce themselves with an empty read.
     ird: 4,
     ord: 32,
     crc: true,
     announce: true,
     fpdu_max: u16::MAX,
 };
-/// How often deadlines are looked at: the shortest is five seconds.
+/// How often deadlines are checked: the shortest is five seconds.
 const TICK: Duration = Duration::from_secs(1);

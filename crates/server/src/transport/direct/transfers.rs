@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Pull: descriptors --> RDMA Reads into free slots --> completions --> bytes in order --> done
-//!   Push: bytes --> RDMA Writes, inline --> posted: whatever is sent later comes after them
+//!   Push: bytes --> RDMA Writes, inline --> posted: a later Send arrives after them
 //! ```
 //!
 //! A Write needs no completion before its answer is sent: RDMA keeps the order (RFC 5040 §5.5).
@@ -21,7 +21,7 @@ use super::mailbox::Mailbox;
 use super::staging::{Budget, Holder, STAGING_SLOT_LEN, STAGING_SLOTS, Staging};
 use super::table::DirectId;
 
-/// Bytes on their way from the peer's memory.
+/// A transfer of bytes from the peer's memory.
 #[derive(Debug)]
 pub(super) struct Pull {
     serial: u64,
@@ -32,12 +32,12 @@ pub(super) struct Pull {
     pub(super) end: PullEnd,
 }
 
-/// What happens with the bytes.
+/// The use of the bytes.
 #[derive(Debug)]
 pub(super) enum PullEnd {
-    /// Somebody asked for them.
+    /// A task waits for them.
     Reply(oneshot::Sender<Result<Vec<u8>, NtStatus>>),
-    /// The WRITE request they belong to is handled with them at hand.
+    /// The WRITE request of these bytes is handled with them.
     Request(Vec<u8>),
 }
 
@@ -48,7 +48,7 @@ impl Pull {
         Self { serial: 0, cursor, len, missing: len, data: Vec::new(), end }
     }
 
-    /// Ends it without bytes.
+    /// Ends the pull without bytes.
     pub(super) fn fail(self, status: NtStatus) -> Option<Vec<u8>> {
         match self.end {
             PullEnd::Reply(reply) => {
@@ -59,23 +59,23 @@ impl Pull {
         }
     }
 
-    /// Takes the bytes out when all have come.
+    /// The bytes, when all have arrived, and their use.
     pub(super) fn into_parts(self) -> (Vec<u8>, PullEnd) {
         (self.data, self.end)
     }
 }
 
-/// Bytes on their way into the peer's memory.
+/// A transfer of bytes into the peer's memory.
 #[derive(Debug)]
 pub(super) struct Push {
     pub(super) cursor: Cursor,
     pub(super) data: Vec<u8>,
-    /// The room they take until all are posted.
+    /// The room that the bytes take until all are posted.
     pub(super) _room: OwnedSemaphorePermit,
 }
 
 impl Push {
-    /// Posts what the queue pair takes; `true` when that was all.
+    /// Posts as much as the queue pair takes; `true` if that was everything.
     pub(super) fn post(
         &mut self,
         engine: &mut dyn Engine,
@@ -100,7 +100,7 @@ impl Push {
     }
 }
 
-/// Whose Reads are posted, and when.
+/// The connection whose Reads are posted, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     pub(super) qp: QpId,
@@ -114,11 +114,11 @@ pub(super) struct Asker<'a> {
 pub(super) struct Transfers {
     pulls: VecDeque<Pull>,
     max: usize,
-    /// What each slot of the staging memory is for.
+    /// The pull that each slot of the staging memory serves.
     reads: [Option<Read>; STAGING_SLOTS as usize],
     staging: Option<Staging>,
     last: u64,
-    /// When a Read ended last, or the first of those under way was posted.
+    /// When a Read last ended, or when the first of those in flight was posted.
     progress: Instant,
 }
 
@@ -130,7 +130,7 @@ struct Read {
 }
 
 impl Transfers {
-    /// For a peer that may have `max` requests under way.
+    /// Transfers of a peer that may have `max` open requests.
     pub(super) fn new(max: usize, now: Instant) -> Self {
         let reads = [const { None }; STAGING_SLOTS as usize];
         Self { pulls: VecDeque::new(), max, reads, staging: None, last: 0, progress: now }
@@ -139,7 +139,8 @@ impl Transfers {
     /// Queues a pull; its Reads are posted by [`Transfers::advance`].
     pub(super) fn begin(&mut self, mut pull: Pull) -> Result<(), End> {
         if self.pulls.len() >= self.max {
-            // More WRITE requests than it has SMB2 credits, none of which it lets us fetch.
+            // More WRITE requests than the peer has SMB2 credits, none of whose bytes the peer lets
+            // us fetch.
             return Err(End::PeerTooManyRequests);
         }
         self.last += 1;
@@ -153,7 +154,7 @@ impl Transfers {
         self.pulls.iter().any(|pull| !pull.cursor.is_done())
     }
 
-    /// Posts the Reads there is room for, oldest pull first. Hands out a pull that can never be
+    /// Posts the Reads for which there is room, oldest pull first. Returns a pull that can never be
     /// carried out.
     pub(super) fn advance(
         &mut self,
@@ -180,7 +181,7 @@ impl Transfers {
             };
             match engine.post_send(qp, WorkRequest::signaled(u64::from(slot), operation)) {
                 Ok(()) => {
-                    // Memory is taken when bytes are on their way, not when they were announced.
+                    // Memory is allocated when bytes are in flight, not when they were announced.
                     if pull.data.is_empty() {
                         pull.data = mailbox.buffer();
                         pull.data.resize(pull.len, 0);
@@ -206,7 +207,7 @@ impl Transfers {
         }
     }
 
-    /// A Read's bytes are in its slot. Hands out the pull that is complete with them.
+    /// Handles a Read whose bytes are in its slot. Returns the pull that is complete with them.
     pub(super) fn read_done(&mut self, slot: u16, now: Instant) -> Result<Option<Pull>, End> {
         self.progress = now;
         let place = self.reads.get_mut(usize::from(slot));
@@ -227,17 +228,17 @@ impl Transfers {
         self.reads.iter().any(Option::is_some)
     }
 
-    /// Whether the peer has served none of the Reads under way for as long as `patience`.
+    /// Whether the peer has served none of the Reads in flight for as long as `patience`.
     pub(super) fn is_unserved(&self, now: Instant, patience: Duration) -> bool {
         self.is_reading() && now.saturating_duration_since(self.progress) >= patience
     }
 
-    /// Whether there is staging memory that nothing is under way for.
+    /// Whether there is staging memory without a Read in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.staging.is_some() && self.pulls.is_empty()
     }
 
-    /// Gives staging memory up that is idle while others wait for some.
+    /// Returns idle staging memory while other connections wait for some.
     pub(super) fn yield_staging(&mut self, engine: &mut dyn Engine, budget: &mut Budget) {
         if self.pulls.is_empty()
             && budget.has_waiters()
@@ -247,7 +248,7 @@ impl Transfers {
         }
     }
 
-    /// The connection has ended.
+    /// Cleans up when the connection has ended.
     pub(super) fn end(self, budget: &mut Budget) {
         if let Some(staging) = self.staging {
             budget.give_back(None, staging);
@@ -261,8 +262,8 @@ impl Pull {
     }
 }
 
-/// Longest RDMA Write, in bytes: half of what a queue pair takes inline, so that one piece can
-/// be queued while another one leaves.
+/// Longest RDMA Write, in bytes: half of the inline capacity of a queue pair, so that one piece can
+/// be queued while another leaves.
 const WRITE_LEN_MAX: u32 = 32 * 1024;
 
 #[cfg(test)]
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_lets_nothing_be_fetched_cannot_make_the_queue_grow() {
+    fn a_peer_that_serves_no_reads_cannot_make_the_queue_grow() {
         let mut bytes = [0; BufferDescriptor::LEN];
         BufferDescriptor { offset: 0, token: Token(1), length: 8 }.emit(&mut bytes);
         let pull = || {
