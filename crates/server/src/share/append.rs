@@ -1,17 +1,17 @@
-//! Reads that make a vector longer without clearing its room first, which costs as much as a
-//! fifth of the copy itself.
+//! Reads that extend a vector without clearing its room first, which would cost as much as a fifth
+//! of the copy itself.
 //!
 //! # Safety rules of this module
 //!
-//! The kernel writes to the vector's spare capacity and nowhere else, and the vector gets longer
-//! by exactly as many bytes as the kernel says it has written there.
+//! The kernel writes only to the vector's spare capacity, and the vector grows by exactly as many
+//! bytes as the kernel reports written there.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// Appends up to `len` bytes of a file; may wait. Returns how many: none at the end of the file.
+/// Appends up to `len` bytes of a file; may wait. Returns their number: 0 at the end of the file.
 pub(super) fn read(
     fd: impl AsFd,
     out: &mut Vec<u8>,
@@ -26,7 +26,7 @@ pub(super) fn read(
     Ok(got)
 }
 
-/// [`read`] of what is in memory (RWF_NOWAIT). [`Errno::AGAIN`] where nothing is.
+/// [`read`] of bytes in memory (RWF_NOWAIT). [`Errno::AGAIN`] if none are.
 pub(super) fn read_cached(
     fd: impl AsFd,
     out: &mut Vec<u8>,
@@ -53,12 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vector_grows_by_what_was_read_and_keeps_what_it_had() {
+    fn a_vector_grows_by_the_bytes_read_and_keeps_its_content() {
         let file = tempfile::tempfile().unwrap();
         rustix::io::pwrite(&file, b"0123456789", 0).unwrap();
         for read in [read, read_cached] {
             let mut out = b"head".to_vec();
-            // More room than is asked for: no more than that is read.
+            // The vector has more room than the read asks for: no more than that is read.
             out.reserve(4096);
             assert_eq!(read(&file, &mut out, 4, 3), Ok(4));
             assert_eq!(out, b"head3456");

@@ -1,4 +1,4 @@
-//! DOS attributes and the creation time: what Linux inodes do not keep, kept in one xattr.
+//! DOS attributes and the creation time: facts that Linux inodes do not hold, kept in one xattr.
 //!
 //! ```text
 //! user.landfast.dos, little-endian, 16 bytes, or 32 with a change time
@@ -10,13 +10,13 @@
 //!                        creation time 0: the inode's own birth time
 //! ```
 //!
-//! The kernel lets nobody set an inode's change time. So a change time that a client sets is noted
-//! together with the time of day, and counts until the inode's own moves on. What happens to the inode in the
-//! same [`NOTING_TICKS`] goes unseen.
+//! The kernel lets no program set an inode's change time. So a change time that a client sets is noted
+//! together with the time of day, and is valid until the inode's own change time moves on. A change of the
+//! inode within the same [`NOTING_TICKS`] is not noticed.
 //!
-//! A file without it has computed attributes: ARCHIVE for files, DIRECTORY for directories. The
-//! xattr is written only when a client asks for something else, so a share that only Linux and
-//! ordinary clients use stays clean.
+//! A file without the xattr has computed attributes: ARCHIVE for files, DIRECTORY for directories.
+//! The xattr is written only when a client sets other attributes, so a share that only Linux and
+//! ordinary clients use has none.
 //!
 //! Spec: MS-FSCC §2.6 (file attributes).
 
@@ -49,17 +49,17 @@ impl DosAttributes {
     pub const ARCHIVE: Self = Self(0x0020);
     /// None of the others; only ever alone.
     pub const NORMAL: Self = Self(0x0080);
-    /// Goes away with its last handle.
+    /// Deleted with its last handle.
     pub const TEMPORARY: Self = Self(0x0100);
     /// May contain holes.
     pub const SPARSE: Self = Self(0x0200);
-    /// Stands for something else: a symbolic link, for who sees links.
+    /// The file is another kind of object: a symbolic link, for clients that see links.
     pub const REPARSE_POINT: Self = Self(0x0400);
     /// Not to be indexed.
     pub const NOT_CONTENT_INDEXED: Self = Self(0x2000);
 
-    // What a client may set and we keep. DIRECTORY follows the inode, NORMAL means "none", and SPARSE
-    // has a control of its own.
+    // The bits that a client may set and the server keeps. DIRECTORY follows the inode, NORMAL means
+    // "none", and SPARSE has a control of its own.
     const SETTABLE: u32 = 0x0001 | 0x0002 | 0x0004 | 0x0020 | 0x0100 | 0x1000 | 0x2000;
 
     /// Whether every bit of `other` is set.
@@ -77,7 +77,7 @@ impl DosAttributes {
         Self(self.0 & !other.0)
     }
 
-    /// As a stream of such a file or directory shows them.
+    /// The attributes that a stream of such a file or directory shows.
     pub(super) fn of_stream(self) -> Self {
         self.without(Self::DIRECTORY.union(Self::NORMAL)).presented(false)
     }
@@ -87,7 +87,7 @@ impl DosAttributes {
         Self(self.0 & Self::SETTABLE)
     }
 
-    /// The word as clients see it: DIRECTORY by kind, NORMAL when nothing else is left.
+    /// The word as clients see it: DIRECTORY by kind, NORMAL if no other bit is left.
     fn presented(self, is_directory: bool) -> Self {
         match Self(self.0 & (Self::SETTABLE | Self::SPARSE.0)) {
             kept if is_directory => kept.union(Self::DIRECTORY),
@@ -97,14 +97,14 @@ impl DosAttributes {
     }
 }
 
-/// What the xattr of one inode says.
+/// The content of the xattr of one inode.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Stored {
-    /// `None` when nobody ever set attributes.
+    /// `None` if no client ever set attributes.
     pub(super) attributes: Option<DosAttributes>,
-    /// FILETIME; `None` when the inode's birth time counts.
+    /// FILETIME; `None` if the inode's birth time is valid.
     pub(super) creation: Option<u64>,
-    /// Holes of the file are holes for clients too.
+    /// Clients see the holes of the file as holes.
     pub(super) sparse: bool,
     /// A change time that a client has set.
     pub(super) change: Option<NotedChange>,
@@ -118,12 +118,12 @@ pub(super) struct NotedChange {
 }
 
 impl NotedChange {
-    /// To be saved at once.
+    /// A change time noted now, to be saved at once.
     pub(super) fn now(time: u64) -> Self {
         Self { time, noted_at: disk_clock::file_time() }
     }
 
-    /// The change time of an inode whose own is `own`.
+    /// The change time of an inode whose own change time is `own`.
     pub(super) fn effective(noted: Option<Self>, own: u64) -> u64 {
         match noted {
             Some(noted) if own <= noted.noted_at.saturating_add(NOTING_TICKS) => noted.time,
@@ -175,7 +175,7 @@ impl Stored {
     }
 }
 
-/// Reads the xattr. Anything unreadable or foreign counts as absent: attributes are advice.
+/// Reads the xattr. An unreadable or foreign one counts as absent: attributes are advice.
 pub(super) fn load(fd: impl AsFd) -> Stored {
     try_load(fd).unwrap_or_default()
 }
@@ -184,11 +184,11 @@ pub(super) fn load(fd: impl AsFd) -> Stored {
 ///
 /// # Errors
 ///
-/// There may be one, and it cannot be read for the moment. What is not there, or is foreign, says nothing.
+/// An xattr that may exist cannot be read for the moment. An absent or foreign one is no error.
 pub(super) fn try_load(fd: impl AsFd) -> Result<Stored, ShareError> {
     let fd = fd.as_fd();
     let get = |bytes: &mut [u8]| match rustix::fs::fgetxattr(fd, NAME, &mut *bytes) {
-        // A handle that was opened O_PATH reads no xattrs; its /proc name does.
+        // A handle that was opened O_PATH reads no xattrs; opening its /proc name does.
         Err(Errno::BADF) => rustix::fs::getxattr(proc_name(fd), NAME, bytes),
         other => other,
     };
@@ -213,17 +213,18 @@ fn read(get: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<Stored, S
     let mut bytes = [0_u8; LEN_MAX + 1];
     match get(&mut bytes) {
         Ok(len) => Ok(Stored::parse(&bytes[..len]).unwrap_or_default()),
-        // Longer than any of ours, or on a file system without xattrs.
+        // Longer than any xattr of this server, or on a file system without xattrs.
         Err(Errno::NODATA | Errno::RANGE | Errno::OPNOTSUPP) => Ok(Stored::default()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Changes what the xattr of the inode `key` says. Of several changes at once none is lost.
+/// Changes the content of the xattr of the inode `key`. Simultaneous changes do not overwrite each
+/// other.
 ///
 /// # Errors
 ///
-/// Then nothing has changed; also where the xattr cannot be read for the moment.
+/// Then nothing has changed; the xattr may also be unreadable for the moment.
 pub(super) fn change(
     fd: impl AsFd,
     key: FileKey,
@@ -236,7 +237,7 @@ pub(super) fn change(
     save(fd, stored, is_directory)
 }
 
-/// Writes the xattr of an inode that nobody else knows.
+/// Writes the xattr of an inode that no other request knows.
 pub(super) fn save(fd: impl AsFd, stored: Stored, is_directory: bool) -> Result<(), ShareError> {
     let bytes = stored.emit(is_directory);
     let fd = fd.as_fd();
@@ -248,11 +249,12 @@ pub(super) fn save(fd: impl AsFd, stored: Stored, is_directory: bool) -> Result<
     }
 }
 
-/// Inodes whose xattr is being changed, of all shares: they may overlap. Nothing is locked under it.
+/// Inodes whose xattr is being changed, of all shares: shares may overlap. No other lock is taken
+/// under it.
 static CHANGING: LazyLock<NameLocks> = LazyLock::new(NameLocks::default);
 
-/// Whether what one value of the xattr says is still said by what is written of it: for the fuzz
-/// targets. A value that nobody here wrote says nothing.
+/// Whether a parsed value of the xattr keeps its meaning when it is written again: for the fuzz
+/// targets. A value that this server did not write means nothing.
 pub(crate) fn is_kept(value: &[u8], is_directory: bool) -> bool {
     let Some(stored) = Stored::parse(value) else { return true };
     let written = stored.emit(is_directory);
@@ -264,7 +266,7 @@ pub(crate) fn is_kept(value: &[u8], is_directory: bool) -> bool {
     })
 }
 
-/// The name under which this process reaches an open file again.
+/// The name by which this process can open an open file again.
 pub(super) fn proc_name(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
@@ -273,7 +275,8 @@ const NAME: &str = "user.landfast.dos";
 const VERSION: u32 = 1;
 const LEN: usize = 16;
 const LEN_MAX: usize = 32;
-/// 20 ms: the kernel's clock of inodes ticks each 4 ms at most, and saving the xattr takes its time.
+/// 20 ms: the kernel's clock of inodes ticks at least every 4 ms, and saving the xattr takes some
+/// time.
 const NOTING_TICKS: u64 = 200_000;
 
 #[cfg(test)]
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_cannot_be_read_for_the_moment_are_not_taken_for_none() {
+    fn temporarily_unreadable_attributes_do_not_count_as_absent() {
         let none = Ok(Stored::default());
         for absent in [Errno::NODATA, Errno::RANGE, Errno::OPNOTSUPP] {
             assert_eq!(read(|_| Err(absent)), none, "{absent}");
@@ -328,12 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_server_may_only_write_has_the_attributes_it_is_given() {
+    fn a_file_that_the_server_can_only_write_keeps_set_attributes() {
         let given = Stored { attributes: Some(DosAttributes::HIDDEN), ..Stored::default() };
         let hide = || {
             if rustix::process::geteuid().is_root() {
                 let nobody = rustix::process::Uid::from_raw(65_534);
-                // Of this thread alone. Root may read everything.
+                // For this thread alone. Root may read everything.
                 rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             }
             let file = tempfile::tempfile_in("/var/tmp").unwrap();
@@ -342,7 +345,7 @@ mod tests {
             assert_eq!(try_load(&file), Ok(Stored::default()));
             assert_eq!(Binding::of(&file), Ok(None));
             save(&file, given, false).unwrap();
-            // Now there is something that cannot be read.
+            // Now the file has an xattr that cannot be read.
             assert_eq!(try_load(&file), Err(ShareError::AccessDenied));
             bind_to(proc_name(&file).as_ref(), 5);
             assert_eq!(Binding::of(&file), Err(ShareError::AccessDenied));
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_changes_of_a_files_attributes_at_once_none_is_lost() {
+    fn simultaneous_changes_of_attributes_are_both_kept() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let path = SharePath::parse("f").unwrap();

@@ -1,4 +1,4 @@
-//! Which streams are a file's, as an xattr of the file says.
+//! The xattr by which a file names its streams.
 //!
 //! ```text
 //!  xattr user.landfast.streams
@@ -8,8 +8,8 @@
 //!  +--------+---+--------+-------+
 //! ```
 //!
-//! The xattr goes where the file goes, by whatever name; a copy of a file that copied its xattrs too has another
-//! inode, and so none of the streams.
+//! The xattr moves with the file, whatever the file's name; a copy of a file that copied its xattrs too has
+//! another inode, and so none of the streams.
 
 use std::hash::{Hash, Hasher};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use super::error::ShareError;
 use super::extended::lacks;
 use super::metadata::identify;
 
-/// Where the streams of one file are, as its xattr says.
+/// The place of the streams of one file, as its xattr names it.
 #[derive(Clone, Copy, Debug, Eq)]
 pub(crate) struct Binding {
     inode: u64,
@@ -46,8 +46,7 @@ impl Binding {
         out
     }
 
-    /// Whether a value of the xattr that can be read is what would be written: for the fuzz
-    /// targets.
+    /// Whether a parsed value of the xattr would be written again as it is: for the fuzz targets.
     pub(crate) fn is_kept(value: &[u8]) -> bool {
         // Four bytes are reserved.
         let masked = |value: &[u8]| [&value[..4], &[0; 4], &value[8..]].concat();
@@ -57,7 +56,7 @@ impl Binding {
         })
     }
 
-    /// For a file that gets its first stream.
+    /// A new binding for a file that gets its first stream.
     pub(super) fn new(file: impl AsFd, random: &Random) -> Result<Self, ShareError> {
         let mut id = [0; 16];
         random.fill(&mut id).map_err(|_| ShareError::HandlesExhausted)?;
@@ -65,12 +64,12 @@ impl Binding {
         Ok(Self { inode: key.inode, id })
     }
 
-    /// Has the file say it.
+    /// Writes the binding to the file.
     pub(super) fn set(self, file: impl AsFd, flags: XattrFlags) -> Result<(), Errno> {
         rustix::fs::setxattr(proc_name(&file), BINDING, &self.emit(), flags)
     }
 
-    /// What the xattr of an inode says, if it speaks of this inode.
+    /// The content of the xattr of an inode, if it names this inode.
     ///
     /// # Errors
     ///
@@ -88,12 +87,13 @@ impl Binding {
         Ok((key.inode == binding.inode).then_some(binding))
     }
 
-    /// The same of a file that may be about to go. What cannot be read is left to be swept out.
+    /// The same for a file that may be about to be removed. A sweep removes the streams of an
+    /// unreadable binding.
     pub(super) fn to_bury(file: impl AsFd) -> Option<Self> {
         Self::of(file).ok().flatten()
     }
 
-    /// Of whatever file may have the streams in this directory.
+    /// The binding of whatever file owns the streams in this directory.
     pub(super) fn of_directory(name: &str) -> Option<Self> {
         let id = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
         let binding = Self { inode: 0, id };
@@ -105,7 +105,7 @@ impl Binding {
     }
 }
 
-// The id alone says where the streams are.
+// The id alone names the place of the streams.
 impl PartialEq for Binding {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
@@ -129,7 +129,7 @@ pub(super) fn bind_to(file: &std::path::Path, inode: u64) {
     rustix::fs::setxattr(file, BINDING, &binding.emit(), XattrFlags::empty()).unwrap();
 }
 
-/// The kernel hands out the file's xattr with an error: no buffer of ours is large enough.
+/// The kernel returns the file's xattr with an error: no buffer of this server is large enough.
 #[cfg(test)]
 pub(super) fn set_unreadable(file: &std::path::Path) {
     rustix::fs::setxattr(file, BINDING, &[0; 64], XattrFlags::empty()).unwrap();

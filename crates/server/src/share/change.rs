@@ -1,9 +1,9 @@
-//! Changing the tree: remove, rename.
+//! Changes of the tree: removing and renaming.
 //!
-//! Every change works on a parent directory opened beneath the root and one checked component,
-//! and verifies that the component still is the inode the caller means: a name that was swapped
-//! meanwhile is left alone. Look and change are one step for all requests of the server
-//! (`share::name_locks`); programs beside it may come in between.
+//! Every change works on a parent directory opened beneath the root and one checked component, and
+//! verifies that the component still is the inode that the caller means: a name that was replaced
+//! meanwhile is left alone. For all requests of the server, check and change are one step
+//! (`share::name_locks`); programs beside the server may come in between.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
 
 impl Share {
-    /// Removes the name `path` if it still stands for the inode `key`.
+    /// Removes the name `path` if it still denotes the inode `key`.
     pub(crate) fn remove(
         &self,
         _leave: MayRemove,
@@ -43,7 +43,7 @@ impl Share {
         self.writable()?;
         let parent = self.parent_of(path)?;
         let held = self.name_locks.hold([identify(&parent)?.0, key]);
-        // Kept beyond the locks: what is freed with a large file is freed behind them.
+        // Dropped after the locks: freeing a large file takes long.
         let (file, _) = self.named(&parent, path, key)?;
         let _changing = self.changing(&parent)?;
         let streams = Binding::to_bury(&file);
@@ -64,12 +64,12 @@ impl Share {
         Ok(())
     }
 
-    /// Opens what is called `path` in its directory, if that is the inode `key`, or a symbolic link to it, and says
-    /// what it is.
+    /// Opens the object called `path` in its directory, if it is the inode `key`, or a symbolic link to it, and
+    /// returns its kind.
     ///
     /// # Errors
     ///
-    /// [`ShareError::NotFound`]: the name is another one's, or nobody's.
+    /// [`ShareError::NotFound`]: the name denotes another object, or none.
     pub(super) fn named(
         &self,
         parent: &OwnedFd,
@@ -80,7 +80,7 @@ impl Share {
         let file = rustix::fs::openat(parent, path.leaf(), flags, Mode::empty())?;
         let is = identify(&file)?;
         match is {
-            // The name of a device is the operator's, and no client could make it again.
+            // The operator chose the name of a device, and no client could make it again.
             (_, FileType::CharacterDevice) => Err(ShareError::CannotDelete),
             (found, _) if found == key => Ok((file, is)),
             (_, FileType::Symlink) if self.leads_to(path, key) => Ok((file, is)),
@@ -93,11 +93,11 @@ impl Share {
         end.is_ok_and(|end| identify(end).is_ok_and(|(found, _)| found == key))
     }
 
-    /// Opens what may be replaced, if it has the name. A free name is not taken from anybody.
+    /// Opens the object that may be replaced, if it has the name. A free name needs no replacement.
     ///
     /// # Errors
     ///
-    /// [`ShareError::Exists`]: something else has the name, which keeps it.
+    /// [`ShareError::Exists`]: another object has the name, and keeps it.
     pub(super) fn replaced(
         &self,
         replace: Option<Replace>,
@@ -116,11 +116,11 @@ impl Share {
         }
     }
 
-    /// Gives the inode `key` at `from` the name `to`, taking it from what may be replaced.
+    /// Gives the inode `key` at `from` the name `to`, replacing the object that may be replaced.
     ///
     /// # Errors
     ///
-    /// Then nothing has changed. [`ShareError::Exists`]: something else has the name.
+    /// Then nothing has changed. [`ShareError::Exists`]: another object has the name.
     pub(crate) fn rename(
         &self,
         _leave: MayRemove,
@@ -134,7 +134,7 @@ impl Share {
         let elsewhere = (from.parent() != to.parent()).then(|| self.parent_of(to)).transpose()?;
         let target = elsewhere.as_ref().unwrap_or(&source);
         let (moved, (moved_key, kind)) = self.named(&source, from, key)?;
-        // Before the locks: what lies below a directory may be much.
+        // Before the locks: a directory may have much below it.
         let _linking = self.check_move(&moved, kind, &source, target)?;
         let source_key = identify(&source)?.0;
         let target_key = match &elsewhere {
@@ -150,7 +150,7 @@ impl Share {
         }
         let _changing =
             (self.changing(&source)?, elsewhere.as_ref().map(|at| self.changing(at)).transpose()?);
-        // Kept beyond the locks, as what is removed.
+        // Dropped after the locks, like a removed file.
         let replaced = self.replaced(replace, target, to)?;
         let streams = replaced.as_ref().and_then(Binding::to_bury);
         let going = self.going(&source, from);
@@ -162,17 +162,18 @@ impl Share {
                 Err(Errno::ISDIR) if is_posix => Err(ShareError::IsDirectory),
                 Err(Errno::NOTDIR) if is_posix => Err(ShareError::NotDirectory),
                 Err(Errno::NOTEMPTY) if is_posix => Err(ShareError::DirectoryNotEmpty),
-                // A directory moved below itself, or a mismatch of file and directory.
+                // A directory moved below itself, or a file and a directory that do not match.
                 Err(Errno::INVAL | Errno::ISDIR | Errno::NOTDIR) => Err(ShareError::AccessDenied),
                 Err(Errno::NOTEMPTY) => Err(ShareError::AccessDenied),
                 other => Ok(other?),
             };
         let (gone, new) = (Some(from.leaf()), Some(to.leaf()));
         let is_within = source_key == target_key;
-        // rename(2) does nothing where both names are one file's: the old name goes by itself.
+        // rename(2) has no effect if both names are links of one file: the old name is removed
+        // separately.
         let is_other_link = match &replaced {
             Some(other) if victim == Some(key) => {
-                // What is mounted on a name is no other name.
+                // An object that is mounted on a name is not another link.
                 rustix::fs::fstat(&moved)?.st_nlink > 1
                     && !(is_within && is_one_name(&source, from.leaf(), other)?)
                     && identify_at(target, to.leaf())?.0 == key
@@ -185,7 +186,7 @@ impl Share {
         } else if is_within {
             self.names.change(target, rename, new, gone)?;
         } else {
-            // The other directory has changed too: it is read again when it is asked about.
+            // The other directory has changed too: it is read again when its names are next needed.
             self.names.change(target, rename, new, None)?;
         }
         drop(held);
@@ -226,19 +227,20 @@ impl Share {
     }
 }
 
-/// What may lose its name to another: the inode that was found by it, and no other one.
+/// The object that may lose its name to another: the inode that was found by the name, and no
+/// other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replace {
     pub(super) key: FileKey,
 }
 
 impl Replace {
-    /// Of an inode, with leave to replace it.
+    /// An inode, with leave to replace it.
     pub(crate) fn of(key: FileKey, _leave: MayRemove) -> Self {
         Self { key }
     }
 
-    /// Which inode.
+    /// The inode.
     pub(crate) fn key(self) -> FileKey {
         self.key
     }
@@ -247,15 +249,16 @@ impl Replace {
 impl Share {
     /// Removes the streams of a file that has just lost a name, if that was its last one.
     pub(super) fn bury_with(&self, file: &OwnedFd, streams: Option<Binding>) {
-        // Asked after the name has gone: a program beside the server may have added one meanwhile.
+        // Checked after the name was removed: a program beside the server may have added a name
+        // meanwhile.
         if let Some(binding) = streams.filter(|_| has_no_name(file)) {
             self.bury_streams(binding);
         }
     }
 }
 
-// Whether a name of a directory is the one that a file in it was opened by: two spellings may be one name to the file
-// system, which the kernel then knows by one of them.
+// Whether a name of a directory is the one by which a file in it was opened: two spellings may be one name to the
+// file system, and the kernel knows one of them.
 fn is_one_name(directory: &OwnedFd, leaf: &str, opened: &OwnedFd) -> Result<bool, ShareError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let other = rustix::fs::openat(directory, leaf, flags, Mode::empty())?;
@@ -268,7 +271,7 @@ fn is_one_name(directory: &OwnedFd, leaf: &str, opened: &OwnedFd) -> Result<bool
 
 fn has_no_name(file: &OwnedFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| {
-        // A directory has one name only; what some file systems count there are the directories in it.
+        // A directory has only one name; the count of some file systems includes its subdirectories.
         FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink == 0
     })
 }
@@ -280,7 +283,7 @@ mod tests {
     use crate::share::{DosAttributes, ShareConfig, StreamName};
 
     #[test]
-    fn a_rename_to_another_link_in_another_case_leaves_that_name_alone() {
+    fn a_rename_to_another_link_of_its_file_keeps_that_name() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let path = |name| SharePath::parse(name).unwrap();
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_gets_a_name_while_another_goes_keeps_its_streams() {
+    fn a_file_that_gains_a_name_while_losing_another_keeps_its_streams() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let path = SharePath::parse("f").unwrap();

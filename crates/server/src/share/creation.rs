@@ -1,7 +1,8 @@
-//! Making files and directories: a name in an open directory, and what gets it.
+//! Making files and directories: a new name in an open directory.
 //!
-//! The directory is opened once, so what is made lies in the one that the name was claimed in. Nobody has ever more
-//! permissions for it than its maker wishes in the end: who opened it in between would keep them.
+//! The directory is opened once, so the new object lies in the directory in which the name was claimed. At no
+//! moment does another user have more permissions on the object than its maker finally wants: a user who opened it
+//! meanwhile would keep them.
 //!
 //! Spec: MS-FSA §2.1.5.1.1; open(2), mkdir(2).
 
@@ -20,7 +21,7 @@ use super::name::SharePath;
 use super::pattern::folded;
 use crate::access::MayAdd;
 
-/// A name that nothing had, in a directory that is open.
+/// A free name, in a directory that is open.
 #[derive(Debug)]
 pub(crate) struct NewName {
     parent: OwnedFd,
@@ -29,28 +30,28 @@ pub(crate) struct NewName {
 }
 
 impl NewName {
-    /// The directory.
+    /// The inode of the directory.
     pub(crate) fn parent_key(&self) -> FileKey {
         self.parent_key
     }
 
-    /// The name as names are compared.
+    /// The name in the form in which names are compared.
     pub(crate) fn folded(&self) -> String {
         folded(&self.leaf)
     }
 }
 
-/// What is to be made.
+/// The object to be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct New {
     pub(crate) is_directory: bool,
     pub(crate) attributes: DosAttributes,
-    /// Permission bits it is to get ([`Share::set_first_permissions`]); without, those that files of others have.
+    /// Permission bits to set ([`Share::set_first_permissions`]); without, those of files of other clients.
     pub(crate) permissions: Option<u32>,
 }
 
 impl New {
-    // The owner, who is the server, needs its own until the rest is there.
+    // The server, as the owner, needs its own permissions until the object is complete.
     fn mode(self) -> Mode {
         let (default, own) = if self.is_directory { (0o777, 0o700) } else { (0o666, 0o600) };
         Mode::from_raw_mode(self.permissions.map_or(default, |wished| wished & 0o777 | own))
@@ -58,7 +59,7 @@ impl New {
 }
 
 impl Share {
-    /// Opens the directory that something is to be made in.
+    /// Opens the directory in which an object is to be made.
     pub(crate) fn new_name(&self, path: &SharePath) -> Result<NewName, ShareError> {
         self.writable()?;
         let parent = self.parent_of(path)?;
@@ -66,7 +67,7 @@ impl Share {
         Ok(NewName { parent, parent_key, leaf: path.leaf().to_owned() })
     }
 
-    /// The directory that `path` lies in, if it is a name of this file itself and no link that leads to it.
+    /// The directory of `path`, if `path` is a name of this file itself and no link to it.
     pub(crate) fn entry_of(&self, path: &SharePath, file: FileKey) -> Option<FileKey> {
         let parent = self.parent_of(path).ok()?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -75,11 +76,12 @@ impl Share {
         is_it.then_some(identify(&parent).ok()?.0)
     }
 
-    /// Makes what must not exist and opens it, a file for reading and writing. `made` learns at once what it is.
+    /// Makes an object that must not exist and opens it, a file for reading and writing. `made` learns its
+    /// identity at once.
     ///
     /// # Errors
     ///
-    /// Then nothing was made. [`ShareError::Exists`]: something has the name.
+    /// Then nothing was made. [`ShareError::Exists`]: the name is taken.
     pub(crate) fn make(
         &self,
         _leave: MayAdd,
@@ -127,8 +129,8 @@ impl Share {
         Ok(Entry::new(fd, key, new.is_directory, file_system))
     }
 
-    /// Takes back what was just made, of which its client did not get everything, with its streams. Nobody else may
-    /// have opened it. A directory that something is in stays.
+    /// Removes an object that was just made and could not be completed for its client, with its streams. No other
+    /// client may have opened it. A directory that is not empty stays.
     pub(crate) fn unmake(
         &self,
         _leave: MayAdd,
@@ -160,7 +162,7 @@ impl Share {
 
 #[cfg(test)]
 impl Share {
-    /// A new file, for a test that has the share to itself.
+    /// A new file, for a test that uses the share alone.
     pub(crate) fn create_file(
         &self,
         leave: MayAdd,
@@ -203,7 +205,7 @@ mod tests {
     use crate::share::ShareConfig;
 
     #[test]
-    fn a_new_directory_that_others_have_put_a_file_in_is_not_unmade() {
+    fn a_new_directory_with_a_file_of_others_is_not_unmade() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let name = share.new_name(&SharePath::parse("d").unwrap()).unwrap();

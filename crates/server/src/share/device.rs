@@ -5,15 +5,15 @@
 //!          | opened and mapped once,                  | found by a client
 //!          v when the share opens                     v
 //!   Device { number, medium } <---------------- of a number that is listed? else a special file
-//! ```
+//!   Device { number, medium } <---------------- is its number listed? else a special file
 //!
-//! A node in the share is a name and nothing more: it is never opened, so no node that anybody
-//! makes there leads to a device that the operator did not list. devdax knows neither read(2) nor
-//! write(2): bytes come and go through the device's medium, and those that are written are durable
-//! when the write returns.
+//! A node in the share is only a name: it is never opened, so no node that a user makes there leads
+//! to a device that the operator did not list. devdax has neither read(2) nor write(2): bytes are
+//! read and written through the device's medium, and written bytes are durable when the write
+//! returns.
 //!
-//! Such a file has the length of its device for good. Clients cannot empty, remove or rename it, and
-//! it has no streams, extended attributes or holes, for a device node can hold none.
+//! Such a file always has the length of its device. Clients cannot empty, remove or rename it, and
+//! it has no streams, extended attributes or holes, because a device node can hold none.
 //!
 //! Spec: Linux Documentation/ABI/testing/sysfs-bus-dax.
 
@@ -31,12 +31,12 @@ use tracing::info;
 use super::attributes::proc_name;
 use super::error::ShareError;
 
-/// The devices one share may show.
+/// The devices that one share may show.
 #[derive(Debug, Default)]
 pub(super) struct Devices(Vec<Arc<Device>>);
 
 impl Devices {
-    /// Opens and maps each; the first that cannot be served is named in the error.
+    /// Opens and maps each device; the error names the first that cannot be served.
     pub(super) fn open(paths: &[PathBuf], read_only: bool) -> Result<Self, (PathBuf, DeviceError)> {
         let open = |path: &PathBuf| match Device::open(path, read_only) {
             Ok(device) => Ok(Arc::new(device)),
@@ -45,7 +45,7 @@ impl Devices {
         paths.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The device a node stands for; any other special file is refused.
+    /// The device of a node; any other special file is refused.
     pub(super) fn behind(&self, node: impl AsFd) -> Result<Arc<Device>, ShareError> {
         let stat = rustix::fs::statx(node, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
         self.of_number(rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor))
@@ -53,7 +53,7 @@ impl Devices {
             .ok_or(ShareError::SpecialFile)
     }
 
-    /// An entry of an open directory and the device it stands for, not following a symbolic link.
+    /// An entry of an open directory and its device, not following a symbolic link.
     pub(super) fn behind_at(
         &self,
         directory: impl AsFd,
@@ -72,7 +72,7 @@ impl Devices {
         self.0.iter().find(|device| device.number == number).cloned()
     }
 
-    /// Any medium under the number of any device.
+    /// A medium under the number of any device.
     #[cfg(test)]
     pub(super) fn standing_in(number: u64, medium: Arc<dyn Medium>) -> Self {
         Self(vec![Arc::new(Device { number, medium })])
@@ -91,7 +91,7 @@ impl Device {
     fn open(path: &Path, read_only: bool) -> Result<Self, DeviceError> {
         let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::fstat(&found)?;
-        // Before it is opened: opening some devices does something.
+        // Before the device is opened: opening some devices has side effects.
         if !is_device(stat.st_mode) {
             return Err(DeviceError::ConfigNotDax);
         }
@@ -109,23 +109,23 @@ impl Device {
         Ok(Self { number: stat.st_rdev, medium })
     }
 
-    /// Its length in bytes.
+    /// The length of the device in bytes.
     pub(super) fn len(&self) -> u64 {
         self.medium.len()
     }
 
-    /// What a durable write means here.
+    /// The durability class of a write to the device.
     pub(super) fn class(&self) -> DurabilityClass {
         self.medium.class()
     }
 
-    /// The bytes, for regions.
+    /// The medium of the device, for regions.
     pub(crate) fn medium(&self) -> &Arc<dyn Medium> {
         &self.medium
     }
 
-    /// Appends `len` bytes without waiting. A short count means the end of the device. On an error
-    /// nothing is appended.
+    /// Appends `len` bytes without waiting. A short count means the end of the device. After an
+    /// error nothing is appended.
     pub(super) fn try_read_at(
         &self,
         out: &mut Vec<u8>,
@@ -135,7 +135,7 @@ impl Device {
         self.append(out, len, offset, |at, room| self.medium.try_read(at, room))
     }
 
-    /// [`Device::try_read_at`] that waits instead.
+    /// [`Device::try_read_at`] that may wait.
     pub(super) fn read_at(
         &self,
         out: &mut Vec<u8>,
@@ -159,7 +159,7 @@ impl Device {
         Ok(len)
     }
 
-    /// Writes without waiting, all or nothing.
+    /// Writes without waiting, all bytes or none.
     ///
     /// # Durability
     ///
@@ -170,20 +170,19 @@ impl Device {
         self.persist_range(offset, len)
     }
 
-    /// Writes all of `bytes`, or nothing of what would not fit; may wait.
+    /// Writes all of `bytes`, or nothing if they do not fit; may wait.
     ///
     /// # Durability
     ///
     /// After `Ok` the bytes survive a crash; before that each aligned word of 8 bytes may or may
-    /// not.
+    /// not survive.
     pub(super) fn write_at_durably(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
         let len = self.check_room(bytes.len(), offset)?;
         self.medium.place(offset, bytes).map_err(of_medium)?;
         self.persist_range(offset, len)
     }
 
-    /// What is left for a flush, since every write has made its own bytes durable: to learn of
-    /// memory that has failed.
+    /// Every write has made its own bytes durable; a flush only reports memory that has failed.
     ///
     /// # Durability
     ///
@@ -194,13 +193,13 @@ impl Device {
 
     fn persist_range(&self, offset: u64, len: u64) -> Result<(), ShareError> {
         match self.medium.persist(offset, len) {
-            // Memory that stands in for a device in tests.
+            // Memory that stands for a device in tests.
             Err(MediumError::VolatileRefused) => Ok(()),
             other => other.map_err(of_medium),
         }
     }
 
-    // How much of a range lies on the device.
+    // The part of a range that lies on the device.
     fn within(&self, len: usize, offset: u64) -> usize {
         let left = self.len().saturating_sub(offset);
         usize::try_from(left).map_or(len, |left| left.min(len))
@@ -218,13 +217,13 @@ impl Device {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It is a file, a disk, or another character device.
+    /// The path is a file, a disk, or another character device.
     #[error("it is no character device of persistent memory (devdax)")]
     ConfigNotDax,
-    /// It cannot be opened, or is not there.
+    /// The device cannot be opened, or does not exist.
     #[error("it cannot be opened: {0}")]
     ConfigOpen(Errno),
-    /// It cannot be mapped.
+    /// The device cannot be mapped.
     #[error("it cannot be mapped: {0}")]
     MediaMap(MapError),
 }
@@ -263,7 +262,7 @@ mod tests {
     };
     use super::*;
 
-    /// What nobody needs a privilege to make: a node of device 0:0.
+    /// A device number whose node can be made without privilege: 0:0.
     const NUMBER: u64 = 0;
     const LEN: u64 = 3 * 4096;
 
@@ -327,7 +326,7 @@ mod tests {
         let (_dir, other, _) = share(rustix::fs::makedev(1, 3));
         assert_eq!(open(&other, "log").unwrap_err(), ShareError::SpecialFile);
         assert_eq!(listed(&other), []);
-        // 1:3 is /dev/null, and nothing else that is there.
+        // 1:3 is /dev/null; no other device is listed.
         let mut everything = Share::open(&ShareConfig::new("data", "/dev")).unwrap();
         for name in ["null", "zero"] {
             assert_eq!(open(&everything, name).unwrap_err(), ShareError::SpecialFile, "{name}");
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_devdax_cannot_be_listed() {
+    fn a_file_or_other_device_cannot_be_listed_as_devdax() {
         let (dir, ..) = share(NUMBER);
         let file = dir.path().join("file");
         std::fs::write(&file, [0; 4096]).unwrap();
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_end_with_the_device() {
+    fn reads_and_writes_end_at_the_end_of_the_device() {
         let (_dir, share, _) = share(NUMBER);
         let entry = open(&share, "log").unwrap();
         entry.write_at(b"last", LEN - 4).unwrap();
@@ -373,7 +372,7 @@ mod tests {
             assert_eq!(entry.try_read_at(&mut out, 8, offset), Ok(0));
         }
         assert_eq!(out, *b"lastfirst");
-        // It does not grow, and what does not fit is not begun.
+        // The device does not grow, and a write that does not fit is not begun.
         for offset in [LEN - 3, LEN, u64::MAX] {
             assert_eq!(entry.write_at(b"more", offset), Err(ShareError::DiskFull), "{offset}");
             assert_eq!(entry.try_write_at(b"more", offset), Err(ShareError::DiskFull));
@@ -396,7 +395,7 @@ mod tests {
             }
             acks.note(recorder.position(), (at, number, len));
         }
-        // The first hundred bytes of each are written over by none.
+        // No write overwrites the first hundred bytes of another.
         let holds = |state: CrashState<'_, (usize, u8, usize)>| {
             let is_lost = |(_, (at, number, len)): &&(usize, (usize, u8, usize))| {
                 let first = &state.image[*at..at + len.min(&100)];
@@ -409,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_file_can_do_a_device_refuses() {
+    fn a_device_refuses_operations_of_regular_files() {
         let (dir, share, _) = share(NUMBER);
         let entry = open(&share, "log").unwrap();
         entry.write_at(b"kept", 0).unwrap();
@@ -442,7 +441,7 @@ mod tests {
         let file =
             share.create_file(MayAdd::TEST, &path("file"), DosAttributes::default()).unwrap();
         assert_eq!(entry.clone_from(&file, 0, 0, 1), unsupported);
-        // By way of memory.
+        // The copy goes through memory.
         file.copy_from(&entry, 0, 0, 4).unwrap();
         let mut out = Vec::new();
         file.read_at(&mut out, 4, 0).unwrap();

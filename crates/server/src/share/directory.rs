@@ -1,8 +1,8 @@
 //! Enumerating a directory: a cursor that survives between QUERY_DIRECTORY requests.
 //!
-//! The cursor streams from the kernel and holds at most one entry that did not fit the last
-//! answer, so a directory of any size costs one buffer. Names that cannot be shown to a Windows
-//! client, and symbolic links that lead nowhere or out of the share, are left out.
+//! The cursor streams from the kernel and holds at most one entry that did not fit the last answer,
+//! so a directory of any size costs one buffer. Names that a Windows client cannot see, and
+//! symbolic links whose target is missing or outside the share, are left out.
 //!
 //! Spec: MS-FSA §2.1.5.6.3 (directory queries).
 
@@ -25,34 +25,34 @@ use super::pattern::{Matcher, Pattern};
 pub struct Listed {
     /// The name, `.` and `..` included.
     pub name: String,
-    /// What the name stands for.
+    /// The metadata of the object.
     pub metadata: Metadata,
-    /// Bytes of its extended attributes, if that was asked for.
+    /// Bytes of its extended attributes, if the request asks for them.
     pub ea_size: u32,
 }
 
-/// What comes next in a listing.
+/// The next step of a listing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Next {
     /// A match.
     Found(Listed),
-    /// Enough names were looked at; there may be more.
+    /// This turn has looked at enough names; there may be more.
     Paused,
-    /// Nothing.
+    /// No further match.
     End,
 }
 
-/// What one turn of a listing may look at.
+/// How much one turn of a listing may look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
-    /// Names, or extended attributes of what they stand for.
+    /// Names, or extended attributes of the named objects.
     pub left: usize,
     /// How far a look-up of one name goes.
     pub reach: Reach,
 }
 
 impl Looks {
-    // An entry that has many extended attributes counts for many.
+    // An entry with many extended attributes counts for many.
     fn ea_size(&mut self, directory: impl AsFd, name: &str) -> u32 {
         let (size, count) = extended::size_at(directory, name);
         self.left = self.left.saturating_sub(count);
@@ -65,7 +65,7 @@ impl Looks {
 pub struct Enumeration {
     stream: rustix::fs::Dir,
     pattern: Pattern,
-    /// There while a request lists.
+    /// Present while a request lists.
     matcher: Option<Box<Matcher>>,
     stage: Stage,
     held: Option<Listed>,
@@ -81,7 +81,7 @@ enum Stage {
 }
 
 impl Enumeration {
-    /// Starts at the front of `directory`.
+    /// Starts at the beginning of `directory`.
     pub fn start(directory: &Entry, pattern: Pattern) -> Result<Self, ShareError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(directory.as_fd(), ".", flags, Mode::empty())?;
@@ -90,7 +90,7 @@ impl Enumeration {
         Ok(Self { stream, pattern, matcher: None, stage, held, matched: false })
     }
 
-    /// Goes back to the front, with a pattern that may be another.
+    /// Returns to the beginning, with a pattern that may differ.
     pub fn restart(&mut self, pattern: Pattern) {
         self.pattern = pattern;
         self.matcher = None;
@@ -100,7 +100,8 @@ impl Enumeration {
         self.matched = false;
     }
 
-    /// Whether anything matched since the front: tells "no such file" from "no more files".
+    /// Whether any name has matched since the beginning: distinguishes "no such file" from "no more
+    /// files".
     pub fn has_matched(&self) -> bool {
         self.matched
     }
@@ -115,12 +116,13 @@ impl Enumeration {
         self.held = Some(listed);
     }
 
-    /// Nothing is listed for a while: gives back what only listing needs.
+    /// Frees memory that only listing needs.
     pub fn pause(&mut self) {
         self.matcher = None;
     }
 
-    /// The next match. `path` is where the directory is now, `looks` what may be looked at on the way.
+    /// The next match. `path` is the present path of the directory, `looks` the number of names that
+    /// may be looked at.
     pub fn next(
         &mut self,
         share: &Share,
@@ -216,7 +218,7 @@ impl Enumeration {
         };
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { return Ok(None) };
-        // The pattern first: it is cheaper than asking the inode.
+        // The pattern first: matching is cheaper than reading the inode.
         if !is_presentable_to(path.naming(), name) || !self.matches(name) {
             return Ok(None);
         }
@@ -231,7 +233,7 @@ impl Enumeration {
                 .and_then(|located| located.found)
                 .and_then(|target| share.metadata_of(&target).ok()),
             Err(ShareError::SpecialFile) => share.device_at(self.stream.fd()?.as_fd(), name),
-            // Gone since the stream was read.
+            // The name was removed after the stream was read.
             Err(ShareError::NotFound) => None,
             Err(error) => return Err(error),
         };
@@ -243,7 +245,7 @@ impl Enumeration {
         Ok(Some(Listed { name: name.to_owned(), metadata, ea_size }))
     }
 
-    // As a POSIX client sees it: links are links.
+    // The entry as a POSIX client sees it: links are links.
     fn itself(&self, share: &Share, name: String) -> Result<Option<Listed>, ShareError> {
         let metadata = match Metadata::at_itself(self.stream.fd()?.as_fd(), &name) {
             Ok(metadata) => Some(metadata),

@@ -1,6 +1,6 @@
-//! The clock that gives inodes their times: the kernel's, whatever clock the server lives by.
+//! The clock of inode times: the kernel's, whatever clock the server uses.
 //!
-//! What is compared with times of inodes, or stands among them, is read here.
+//! Times that are compared with inode times, or stored among them, come from here.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

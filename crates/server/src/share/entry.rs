@@ -1,8 +1,8 @@
-//! An open file or directory of a share: the handle every later operation goes through.
+//! An open file or directory of a share: the handle for every later operation.
 //!
-//! Reads and writes come in two forms. `try_*` never waits for a device: it answers
-//! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. What else may be done on
-//! the calling thread says [`super::inline`].
+//! Reads and writes come in two forms. `try_*` never waits for a device: it returns
+//! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. [`super::inline`]
+//! decides about other work on the calling thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,18 +32,19 @@ pub struct Entry {
     fd: Handle,
     key: FileKey,
     is_directory: bool,
-    /// Of what the bytes lie on.
+    /// The file system that holds the bytes.
     file_system: FileSystem,
     base: Option<Base>,
-    /// Then `fd` is its node, of O_PATH, and the bytes are the device's.
+    /// If present, `fd` is the device's node, of O_PATH, and the bytes are the device's.
     device: Option<Arc<Device>>,
-    /// It was a symbolic link when it was opened, and `fd` is of O_PATH.
+    /// The object was a symbolic link when it was opened, and `fd` is of O_PATH.
     is_opened_link: bool,
-    /// The symbolic link that took its place: [`super::Share::turn_into_link`].
+    /// The symbolic link that replaced the file: [`super::Share::turn_into_link`].
     link: OnceLock<OwnedFd>,
-    /// Its bytes have gone to another file: [`super::Share::promote_stream`].
+    /// The bytes were moved to another file: [`super::Share::promote_stream`].
     superseded: AtomicBool,
-    /// When its name was durable: the account of names (`unsynced`) knows what that is worth now.
+    /// The generation of names in which this name was durable; the account of names (`unsynced`)
+    /// knows whether it still is.
     durable_name: AtomicU64,
 }
 
@@ -94,7 +95,7 @@ impl Entry {
     pub(super) fn of_device(fd: OwnedFd, key: FileKey, device: Arc<Device>) -> Self {
         let file_system = FileSystem {
             class: device.class(),
-            // Pages that are not there yet have to be waited for, and a FLUSH for what came by RDMA.
+            // Pages that are not present have to be waited for, and a FLUSH of RDMA writes too.
             inline: InlineIo::CachedReads,
             clones: false,
             has_xattrs: false,
@@ -102,22 +103,22 @@ impl Entry {
         Self { device: Some(device), ..Self::new(fd, key, false, file_system) }
     }
 
-    /// Which inode holds the bytes.
+    /// The inode that holds the bytes.
     pub fn key(&self) -> FileKey {
         self.key
     }
 
-    /// A stream beside the unnamed one.
+    /// Whether this is a stream beside the unnamed one.
     pub fn is_stream(&self) -> bool {
         self.base.is_some()
     }
 
-    /// The device this file is, if it is one.
+    /// The device, if the file is one.
     pub(crate) fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref()
     }
 
-    // What only a file of a file system can do.
+    // Refuses operations that only a file of a file system supports.
     pub(super) fn not_on_devices(&self) -> Result<(), ShareError> {
         if self.device.is_some() { Err(ShareError::Unsupported) } else { Ok(()) }
     }
@@ -126,7 +127,7 @@ impl Entry {
         self.base.as_ref()
     }
 
-    /// Which inode the facts of the file are kept with: for a stream its file's.
+    /// The inode that holds the facts of the file: for a stream the inode of its file.
     pub fn file_key(&self) -> FileKey {
         self.base.as_ref().map_or(self.key, |base| base.key)
     }
@@ -139,7 +140,8 @@ impl Entry {
         }
     }
 
-    // What holds the bytes. A symbolic link has none: those of the file it has replaced are nobody's.
+    // The descriptor of the bytes. A symbolic link has none: the bytes of the file it replaced belong
+    // to no name.
     pub(super) fn bytes_fd(&self) -> Result<BorrowedFd<'_>, ShareError> {
         if self.is_link() { Err(ShareError::NoBytes) } else { Ok(self.fd.as_fd()) }
     }
@@ -152,7 +154,7 @@ impl Entry {
         self.durable_name.store(generation, Ordering::Release);
     }
 
-    /// Whether its bytes have gone to another file, so that what is written here is lost.
+    /// Whether the bytes were moved to another file, so that bytes written here are lost.
     pub(crate) fn is_superseded(&self) -> bool {
         self.superseded.load(Ordering::Acquire)
     }
@@ -171,7 +173,7 @@ impl Entry {
         self.link.get().is_some()
     }
 
-    /// The symbolic link that took its place.
+    /// The symbolic link that replaced the file.
     pub(super) fn link(&self) -> Option<&OwnedFd> {
         self.link.get()
     }
@@ -190,17 +192,17 @@ impl Entry {
         !self.is_directory && !self.is_link()
     }
 
-    /// What may be answered on the calling thread of what is little work.
+    /// What may be done on the calling thread if it is little work.
     pub fn inline_io(&self) -> InlineIo {
         self.file_system.inline
     }
 
-    /// What a durable write to this file means.
+    /// The durability class of a write to this file.
     pub fn class(&self) -> DurabilityClass {
         self.file_system.class
     }
 
-    /// Whether it can share blocks with other files beside it.
+    /// Whether the file can share blocks with other files of its file system.
     pub fn clones(&self) -> bool {
         self.file_system.clones
     }
@@ -220,7 +222,7 @@ impl Entry {
     }
 
     /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
-    /// Of a stream the sizes are its own, the rest is its file's.
+    /// The sizes of a stream are its own, the other facts are its file's.
     pub fn metadata(&self) -> Result<Metadata, ShareError> {
         if let Some(link) = self.link.get() {
             return Metadata::of(link);
@@ -235,7 +237,7 @@ impl Entry {
         Ok(metadata)
     }
 
-    /// Appends `len` bytes without waiting. A short count means end of file. On an error nothing
+    /// Appends `len` bytes without waiting. A short count means end of file. After an error nothing
     /// is appended.
     pub fn try_read_at(
         &self,
@@ -252,7 +254,8 @@ impl Entry {
         let start = out.len();
         match append::read_cached(&self.fd, out, len, offset) {
             Ok(got) if got == len => Ok(got),
-            // Short: end of file, or the rest is not in memory. Only a worker can tell.
+            // Short: either end of file, or the rest is not in memory. Only a blocking read can
+            // tell.
             Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {
                 out.truncate(start);
                 Err(ShareError::WouldBlock)
@@ -272,7 +275,7 @@ impl Entry {
         }
     }
 
-    /// Appends `len` bytes; may wait. A short count means end of file. On an error nothing is
+    /// Appends `len` bytes; may wait. A short count means end of file. After an error nothing is
     /// appended.
     pub fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
         if let Some(device) = &self.device {
@@ -294,7 +297,7 @@ impl Entry {
         Ok(done)
     }
 
-    /// Writes all of `bytes`; may wait. Placed and visible; durable on a device, else not.
+    /// Writes all of `bytes`; may wait. Placed and visible; durable only on a device.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
         if let Some(device) = &self.device {
             return device.write_at_durably(bytes, offset);
@@ -312,7 +315,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Where the bytes of this handle end.
+    /// The end of the bytes of this handle.
     pub fn data_size(&self) -> Result<u64, ShareError> {
         if let Some(device) = &self.device {
             return Ok(device.len());
@@ -341,8 +344,8 @@ impl Entry {
         self.reserve(0, allocation)
     }
 
-    /// Reserves the blocks of a range inside the file without moving its end. Where there are
-    /// blocks already nothing changes; else the kernel moves the file's times.
+    /// Reserves the blocks of a range inside the file without moving its end. Blocks that exist
+    /// stay unchanged; new ones make the kernel move the file's times.
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
         let file = self.bytes_fd()?;
         if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
@@ -354,37 +357,39 @@ impl Entry {
         loop {
             match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
                 Err(Errno::INTR) => {}
-                // Space is promised by no file system that cannot reserve: a write may still fail.
+                // A file system that cannot reserve space promises none: a write may still fail.
                 Err(Errno::OPNOTSUPP) => return Ok(()),
                 other => return Ok(other?),
             }
         }
     }
 
-    /// Takes away the rights that the file gives to those who run it: bytes are about to be changed without the kernel.
+    /// Clears the file's set-ID bits and capabilities: bytes are about to be changed without the kernel.
     pub(crate) fn take_set_id(&self) -> Result<(), ShareError> {
-        // Nobody runs a device.
+        // A device is not executed.
         if self.device.is_some() { Ok(()) } else { set_id::take_from(self.bytes_fd()?) }
     }
 
-    // Whether no hole begins before the end of the range. Nobody uses the position this moves.
+    // Whether no hole begins before the end of the range. No other code uses the position that this
+    // moves.
     fn has_blocks(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len) else { return false };
         rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= end)
     }
 
-    /// Sets times and attributes; `None` leaves a field alone. Of a stream they are its file's.
+    /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
+    /// file's.
     pub(crate) fn set_basic(&self, _leave: MaySet, change: BasicChange) -> Result<(), ShareError> {
         self.note(change)
     }
 
-    /// Notes that bytes were written until now, where no system call wrote them.
+    /// Notes the present as the time of last write, for bytes that no system call wrote.
     pub(crate) fn note_written(&self) -> Result<(), ShareError> {
         let write = Some(disk_clock::file_time());
         self.note(BasicChange { write, ..BasicChange::default() })
     }
 
-    /// Notes that the file was created when the one was that had its name.
+    /// Gives the file the creation time of the file that had its name before.
     pub(crate) fn inherit_creation(&self, at: u64) -> Result<(), ShareError> {
         self.note(BasicChange { creation: Some(at), ..BasicChange::default() })
     }
@@ -393,7 +398,7 @@ impl Entry {
         let fd = self.facts_fd();
         let notes = change.attributes.is_some() || change.creation.is_some();
         let notes = notes || change.change.is_some();
-        // They are kept in an xattr, which a device node cannot have.
+        // The attributes are kept in an xattr, which a device node cannot have.
         if notes {
             self.not_on_devices()?;
         }
@@ -404,7 +409,7 @@ impl Entry {
             };
             let set = rustix::fs::futimens(fd, &times);
             match set {
-                // An O_PATH handle: its /proc name reaches the same inode.
+                // An O_PATH handle: opening its /proc name reaches the same inode.
                 Err(Errno::BADF) => rustix::fs::utimensat(
                     rustix::fs::CWD,
                     attributes::proc_name(fd),
@@ -414,7 +419,7 @@ impl Entry {
                 other => other?,
             }
         }
-        // Last: nothing may move the inode's own change time once another is noted.
+        // Last: no later step may move the inode's own change time once a change time is noted.
         if notes {
             let is_directory = self.is_directory || self.metadata_of_file()?.is_directory;
             attributes::change(fd, self.file_key(), is_directory, |stored| {
@@ -443,7 +448,7 @@ impl Entry {
     }
 }
 
-/// Times (FILETIME) and attributes to set; `None` leaves a field alone.
+/// Times (FILETIME) and attributes to set; `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BasicChange {
     /// Creation time.

@@ -1,12 +1,12 @@
-//! Why a share did not do what was asked: the one error of the directory tree.
+//! The error of operations on a share's directory tree.
 //!
-//! The variants follow MS-FSA's outcomes, not errno: two places know both languages, this file
-//! (errno in) and `dispatch/status.rs` (NTSTATUS out).
+//! The variants follow the outcomes of MS-FSA, not errno: only this file (errno in) and
+//! `dispatch/status.rs` (NTSTATUS out) translate.
 
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// An operation on a share failed, and this is whose fault it was.
+/// An operation on a share failed; the variant says who is to blame.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ShareError {
@@ -31,10 +31,10 @@ pub enum ShareError {
     /// The last component does not exist.
     #[error("no such file")]
     NotFound,
-    /// A directory on the way does not exist.
+    /// A directory of the path does not exist.
     #[error("no such directory on the path")]
     PathNotFound,
-    /// Something with this name exists already.
+    /// An object with this name exists already.
     #[error("the name is taken")]
     Exists,
     /// The object is a directory and a file was asked for.
@@ -43,7 +43,7 @@ pub enum ShareError {
     /// The object is a file and a directory was asked for.
     #[error("it is not a directory")]
     NotDirectory,
-    /// The object is a symbolic link, and bytes were asked for.
+    /// The object is a symbolic link, and the request needs bytes.
     #[error("a symbolic link has no bytes")]
     NoBytes,
     /// The directory still has entries.
@@ -64,12 +64,13 @@ pub enum ShareError {
     /// An argument is out of range for the file system.
     #[error("invalid argument")]
     PeerInvalid,
-    /// The server runs as somebody who may not change owners, or would give away its own rights.
+    /// The server runs as a user who may not change owners, or the change would give away the
+    /// server's own rights.
     #[error(
         "the server has no right to do this: owners need CAP_CHOWN, set-user-ID is never given"
     )]
     NotPrivileged,
-    /// The file system cannot do this at all.
+    /// The file system does not support the operation.
     #[error("the file system does not support this")]
     Unsupported,
     /// No space, or a quota was reached.
@@ -81,10 +82,10 @@ pub enum ShareError {
     /// Too many open files in this process: raise the limit or close some.
     #[error("out of file handles")]
     HandlesExhausted,
-    /// It would have to wait for a device: use the blocking form on a worker.
+    /// The operation would have to wait for a device: use the blocking form on a worker.
     #[error("the operation would block")]
     WouldBlock,
-    /// Something the server does not serve: a device, a socket, a pipe.
+    /// An object that the server does not serve: a device, a socket, a pipe.
     #[error("not a regular file or directory")]
     SpecialFile,
     /// The medium failed.
@@ -115,8 +116,8 @@ impl From<Errno> for ShareError {
     }
 }
 
-/// What resolving a path may say besides the plain meaning of errno: `openat2` answers `EXDEV`
-/// when a symbolic link leads out of the share and `ELOOP` when links never end.
+/// The meaning of errno in path resolution: `openat2` returns `EXDEV` when a symbolic link leads
+/// out of the share and `ELOOP` when links never end.
 pub(super) fn from_resolution(errno: Errno) -> ShareError {
     match errno {
         Errno::XDEV | Errno::LOOP => ShareError::AccessDenied,

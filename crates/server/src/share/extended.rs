@@ -1,8 +1,9 @@
-//! Extended attributes of clients: xattrs of the `user` namespace, ours and names not theirs aside.
+//! Extended attributes of clients: xattrs of the `user` namespace, except those of this server and
+//! names that clients cannot use.
 //!
-//! Names are compared ignoring case and kept as they were first given. The file system limits what
-//! fits: about 4 KiB together on ext4, 64 KiB each on XFS and tmpfs; so do we ([`crate::limits`]), for all of
-//! them are passed for many a question.
+//! Names are compared ignoring case and stored as they were first given. The file system limits their size:
+//! about 4 KiB together on ext4, 64 KiB each on XFS and tmpfs; the server limits their number and size too
+//! ([`crate::limits`]), because many requests read all of them.
 //!
 //! Spec: MS-FSCC §2.4.15 (FileFullEaInformation), MS-FSA §2.1.5.15.5; xattr(7).
 
@@ -24,13 +25,14 @@ use super::error::ShareError;
 pub struct ExtendedAttribute {
     /// Its name, ASCII, at most [`EA_NAME_MAX`] bytes.
     pub name: Vec<u8>,
-    /// Its value, at most 64 KiB; none removes the attribute.
+    /// Its value, at most 64 KiB; an empty value removes the attribute.
     pub value: Vec<u8>,
 }
 
 impl ExtendedAttribute {
-    /// Bytes of extended attributes with these lengths of name and value, as FileEaInformation counts
-    /// them: the length field of the old list and, for each, a head of five bytes.
+    /// Bytes of extended attributes with these lengths of name and value, in the count of
+    /// FileEaInformation: the length field of the old list and a head of five bytes for each
+    /// attribute.
     pub fn size_of(lengths: impl ExactSizeIterator<Item = (usize, usize)>) -> u32 {
         if lengths.len() == 0 {
             return 0;
@@ -48,11 +50,11 @@ impl Entry {
         Ok(names)
     }
 
-    /// The value of an extended attribute; empty where there is none.
+    /// The value of an extended attribute; empty if there is none.
     pub fn extended_value(&self, name: &str) -> Result<Vec<u8>, ShareError> {
         let path = proc_name(self.facts_fd());
         let xattr = format!("{NAMESPACE}{name}");
-        // Another one may be set between asking how long it is and reading it.
+        // Another program may set the attribute between the query of its length and the read.
         for _ in 0..RACE_RETRIES_MAX {
             let len = match rustix::fs::getxattr_query(&path, &xattr) {
                 Err(Errno::NODATA) => return Ok(Vec::new()),
@@ -71,7 +73,7 @@ impl Entry {
         Ok(Vec::new())
     }
 
-    /// Bytes of all extended attributes, as [`ExtendedAttribute::size_of`] counts them.
+    /// Bytes of all extended attributes, in the count of [`ExtendedAttribute::size_of`].
     pub fn extended_size(&self) -> Result<u32, ShareError> {
         let path = proc_name(self.facts_fd());
         let lengths: Vec<_> =
@@ -130,9 +132,10 @@ impl Entry {
     }
 }
 
-/// The extended attributes of a file while some are set.
+/// The extended attributes of a file while a request sets some.
 struct There {
-    /// By their names as they are compared: as they are spelled, and the length of the value.
+    /// By their names in the form in which they are compared: the spelling, and the length of the
+    /// value.
     attributes: HashMap<String, (String, usize)>,
     bytes: usize,
 }
@@ -154,7 +157,7 @@ impl There {
         }
     }
 
-    // What local programs have set stays, however much that is; a client adds nothing to it.
+    // Attributes that local programs have set stay, however large; a client cannot add to them.
     fn note(&mut self, key: String, name: &str, len: usize) -> Result<(), ShareError> {
         let before = self.attributes.get(&key).map_or(0, |(name, len)| name.len() + len);
         let bytes = self.bytes - before.min(self.bytes) + name.len() + len;
@@ -170,13 +173,13 @@ impl There {
     }
 }
 
-/// Bytes of the names of all xattrs of a file, ours among them: tells how many there may be.
+/// Bytes of the names of all xattrs of a file, those of this server included: bounds their number.
 pub(super) fn names_len(file: impl AsFd) -> usize {
     rustix::fs::listxattr_query(proc_name(file)).unwrap_or(0)
 }
 
-/// Whether an inode certainly has no xattr of this name. Reading a value takes the right to read the inode, the list
-/// of names takes none.
+/// Whether an inode certainly has no xattr of this name. Reading a value takes the right to read the inode, reading
+/// the list of names takes none.
 pub(super) fn lacks(path: &str, xattr: &str) -> bool {
     let list = list_of(path);
     list.is_ok_and(|list| list.split(|byte| *byte == 0).all(|name| name != xattr.as_bytes()))
@@ -199,7 +202,7 @@ pub(super) fn size_at(directory: impl AsFd, name: &str) -> (u32, usize) {
     (ExtendedAttribute::size_of(names.iter().map(sized)), names.len())
 }
 
-/// Whether an extended attribute may be called so.
+/// Whether a name is allowed for an extended attribute.
 fn check_name(name: &[u8]) -> Result<&str, ShareError> {
     let forbidden = |byte: &u8| !(0x20..0x7f).contains(byte) || b"\\/:*?\"<>|,+=[];".contains(byte);
     if name.is_empty() || name.len() > EA_NAME_MAX || name.iter().any(forbidden) {
@@ -209,7 +212,7 @@ fn check_name(name: &[u8]) -> Result<&str, ShareError> {
     if is_ours(name) { Err(ShareError::PeerEaName) } else { Ok(name) }
 }
 
-// What this server keeps for itself is neither shown nor set.
+// Attributes that this server keeps for itself are neither shown nor set.
 fn is_ours(name: &str) -> bool {
     let prefix = name.get(..OWN.len());
     prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(OWN))
@@ -226,7 +229,7 @@ fn list_of(path: &str) -> Result<Vec<u8>, Errno> {
     read_list(|| rustix::fs::listxattr_query(path), |list| rustix::fs::listxattr(path, list))
 }
 
-// A list as long as the kernel says it is: most files have none.
+// A list as long as the kernel reports: most files have none.
 fn read_list(
     ask: impl Fn() -> Result<usize, Errno>,
     read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
@@ -237,7 +240,7 @@ fn read_list(
             return Ok(list);
         }
         match read(&mut list) {
-            // It has become longer.
+            // The list has become longer.
             Err(Errno::RANGE) => {}
             len => {
                 list.truncate(len?);
@@ -248,7 +251,7 @@ fn read_list(
     Err(Errno::RANGE)
 }
 
-// Nothing of one that is gone meanwhile.
+// 0 for an attribute that was removed meanwhile.
 fn value_len(path: &str, name: &str) -> usize {
     rustix::fs::getxattr_query(path, format!("{NAMESPACE}{name}")).unwrap_or(0)
 }
@@ -270,13 +273,13 @@ fn from_xattr(errno: Errno) -> ShareError {
     }
 }
 
-/// Bytes of a name: what Linux leaves of 255 behind its namespace.
+/// Bytes of a name: the rest of Linux's 255 behind its namespace.
 pub const EA_NAME_MAX: usize = 250;
 // A length of 16 bits.
 const EA_VALUE_MAX: usize = 65_535;
 const NAMESPACE: &str = "user.";
 const OWN: &str = "landfast.";
-// How often what others change meanwhile is read again.
+// How often a value that others change meanwhile is read again.
 const RACE_RETRIES_MAX: usize = 16;
 
 #[cfg(test)]
@@ -284,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_ours_or_nobodys_are_refused() {
+    fn reserved_and_invalid_attribute_names_are_refused() {
         for name in ["", "a/b", "landfast.dos", "LANDFAST.streams", "a\u{7f}", "a=b"] {
             assert_eq!(check_name(name.as_bytes()), Err(ShareError::PeerEaName), "{name}");
         }

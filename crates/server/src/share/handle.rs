@@ -1,5 +1,5 @@
-//! The descriptor of an open file. Who drops it last gives back the pages of a file that has no name any more,
-//! which takes long for a large one: that is done where threads may be kept busy.
+//! The descriptor of an open file. The last drop frees the pages of a file that has no name any more, which
+//! takes long for a large file: a blocking thread does that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -27,7 +27,7 @@ impl Drop for Handle {
         if gives_back_much(&fd)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            // Where the runtime goes down it is dropped there.
+            // While the runtime shuts down, the file is closed there.
             drop(runtime.spawn_blocking(move || drop(fd)));
         }
     }
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    // Whether a file of this length is closed when its handle is dropped.
+    // Whether a file of this length is closed directly when its handle is dropped.
     fn is_closed_at_once(len: usize, has_name: bool) -> bool {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("f");
@@ -58,14 +58,14 @@ mod tests {
             fs::remove_file(&path).unwrap();
         }
         drop(handle);
-        // Somebody else may have the number by now.
+        // The number may have been reused by now.
         let leads_there =
             |to: std::path::PathBuf| to.to_string_lossy().contains(&*path.to_string_lossy());
         !fs::read_link(descriptor).is_ok_and(leads_there)
     }
 
     #[test]
-    fn pages_of_a_file_without_a_name_are_given_back_by_a_thread_that_may_wait() {
+    fn a_blocking_thread_frees_the_pages_of_an_unnamed_file() {
         let mut threads = tokio::runtime::Builder::new_multi_thread();
         let runtime = threads.worker_threads(1).max_blocking_threads(1).build().unwrap();
         let (release, wait) = mpsc::channel::<()>();

@@ -3,16 +3,16 @@
 //! ```text
 //!  free    link(file, name)
 //!  taken   link(file, .landfast-streams/links/<random>) --> rename over the name
-//!                                                            ^ the name is one file's or the other's, and
-//!                                                              never nobody's, wherever this ends
+//!                                                             ^ the name denotes one file or the other at every
+//!                                                               moment, also if the operation ends here
 //! ```
 //!
-//! Symbolic links take the names of files in the same way (`share::posix`).
+//! Symbolic links replace files in the same way (`share::posix`).
 //!
-//! link(2) does not replace, and to remove the other file first would lose it when the link then fails, or the
-//! machine. What a crash leaves in the directory of new links goes when the share is opened next. It lies at the
-//! share's top: on what is mounted below, no link replaces anything. It is locked while a link lies in it, so what
-//! is swept out of it is nobody's of this server, also where shares overlap.
+//! link(2) does not replace, and removing the other file first would lose it if the link or the machine then
+//! fails. Links that a crash leaves in the directory of new links are removed when the share is next opened. The
+//! directory lies at the share's top: on a file system mounted below, no link replaces a file. Each link in it is
+//! locked, so a sweep removes no link of a request of this server, even if shares overlap.
 //!
 //! Spec: MS-FSA §2.1.5.15.6; link(2), rename(2).
 
@@ -35,15 +35,15 @@ use super::name::SharePath;
 use crate::access::MayAdd;
 
 impl Share {
-    /// Gives an open file one more name, taking it from what may be replaced.
+    /// Gives an open file one more name, replacing the object that may be replaced.
     ///
     /// # Durability
     ///
-    /// A crash leaves the name with the file that had it, or with the new one.
+    /// After a crash the name denotes the old file or the new one.
     ///
     /// # Errors
     ///
-    /// Then nothing has changed. [`ShareError::Exists`]: something else has the name.
+    /// Then nothing has changed. [`ShareError::Exists`]: another object has the name.
     pub(crate) fn link(
         &self,
         _leave: MayAdd,
@@ -66,7 +66,7 @@ impl Share {
             let link = || add_name(entry, &target, leaf);
             return self.names.change(&target, link, Some(leaf), None);
         };
-        // rename(2) does nothing where both names are one file's.
+        // rename(2) has no effect if both names are links of one file.
         if victim == Some(entry.key()) {
             return Ok(());
         }
@@ -98,8 +98,8 @@ impl Share {
         open_new(&homes).map_err(from_resolution)
     }
 
-    /// Removes the new links that a crash has left: no file is another's yet by any of them. Those that requests of
-    /// this server are making are not among them.
+    /// Removes the new links that a crash has left: none of them has replaced a file yet. Links that requests of
+    /// this server are making stay.
     pub(super) fn sweep_new_links(&self) -> Result<(), ShareError> {
         let new = match open_homes(&self.root).and_then(|homes| open_new(&homes)) {
             Err(Errno::NOENT) => return Ok(()),
@@ -112,7 +112,7 @@ impl Share {
             let found = found?;
             if !matches!(found.file_name().to_bytes(), b"." | b"..") {
                 match rustix::fs::unlinkat(&new, found.file_name(), AtFlags::empty()) {
-                    // What became a link, see `share::posix`.
+                    // The link of a file that became a symbolic link, see `share::posix`.
                     Err(Errno::ISDIR) => {
                         rustix::fs::unlinkat(&new, found.file_name(), AtFlags::REMOVEDIR)?;
                     }
@@ -144,7 +144,7 @@ pub(super) fn random_name(random: &Random) -> Result<String, ShareError> {
     Ok(format!("{:032x}", u128::from_be_bytes(id)))
 }
 
-/// The directory of links that have not got their name yet. No stream's home is called so.
+/// The directory of links that do not have their name yet. No home of streams has this name.
 const NEW: &str = "links";
 const NEW_MODE: Mode = Mode::from_raw_mode(0o777);
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_whose_file_has_no_name_any_more_leaves_what_it_was_to_replace() {
+    fn a_link_of_an_unnamed_file_replaces_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let make =
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_takes_a_name_from_no_other_file_than_it_was_told() {
+    fn a_link_replaces_only_the_file_it_was_told() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let make =
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_link_that_a_crash_has_left_goes_when_the_share_is_taken_over() {
+    fn a_new_link_left_by_a_crash_is_removed_at_takeover() {
         let dir = tempfile::tempdir().unwrap();
         let new = dir.path().join(homes::HOME).join(NEW);
         std::fs::create_dir_all(&new).unwrap();

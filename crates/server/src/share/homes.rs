@@ -1,13 +1,13 @@
-//! Where streams are: a directory for each file that has any, in one at the share's top.
+//! The directories of streams: one for each file that has streams, in a directory at the share's
+//! top.
 //!
 //! ```text
 //!  .landfast-streams/<id>/:<name of the stream>
-//!          |          +-- the home of one file's streams; its binding says the id
-//!          +------------- all homes, and the directory of new links; the server's alone
+//!           |          +-- the home of one file's streams; its binding names the id
+//!           +------------- all homes, and the directory of new links; for the server alone
 //! ```
 //!
-//! No client can name the directory, at any depth. Which file a home belongs to the file alone says, see
-//! `share::binding`.
+//! No client can name the directory, at any depth. Only the file names its home, see `share::binding`.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -33,8 +33,8 @@ impl Share {
         }
     }
 
-    /// The same of a file that had none, made if need be. Of two requests for the first stream of a file the second
-    /// finds what the first has made.
+    /// The same for a file without streams; makes the home if necessary. Of two requests for the first stream of a
+    /// file, the second finds the home that the first has made.
     pub(super) fn first_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
         let _held = self.name_locks.hold([identify(&file)?.0]);
         match self.home(&file)? {
@@ -43,8 +43,8 @@ impl Share {
         }
     }
 
-    // The directory first: a crash leaves one that is empty and nobody's, never a file that names
-    // what is not there.
+    // The directory first: a crash leaves an empty directory without a file, never a file that
+    // names a missing directory.
     fn make_home(&self, file: impl AsFd) -> Result<OwnedFd, ShareError> {
         let binding = Binding::new(&file, &self.environment.random)?;
         let homes = self.homes()?;
@@ -53,7 +53,8 @@ impl Share {
         rustix::fs::mkdirat(&homes, directory.as_str(), HOME_MODE)?;
         let home = open_home(&homes, &directory)?;
         let bind = || match binding.set(&file, XattrFlags::CREATE) {
-            // What another inode's binding says is nobody's. Else another share that lies above or below has made
+            // A binding of another inode names no file. Otherwise another share above or below has made the home,
+            // where this share does not look.
             // it, where this one does not look.
             Err(Errno::EXIST) => match Binding::of(&file)? {
                 None => Ok(binding.set(&file, XattrFlags::REPLACE)?),
@@ -68,7 +69,7 @@ impl Share {
         Ok(home)
     }
 
-    /// Takes the directory of all of them from other local users, as servers before have left it to them.
+    /// Takes the directory of all homes from other local users, to whom earlier servers left it.
     pub(super) fn close_homes(&self) -> Result<(), Errno> {
         let homes = match open_homes(&self.root) {
             Err(Errno::NOENT) => return Ok(()),
@@ -78,7 +79,7 @@ impl Share {
         rustix::fs::fchmod(rustix::fs::openat(homes, ".", flags, Mode::empty())?, HOME_MODE)
     }
 
-    /// The directory of all of them, made if need be.
+    /// The directory of all homes; makes it if necessary.
     pub(super) fn homes(&self) -> Result<OwnedFd, ShareError> {
         match rustix::fs::mkdirat(&self.root, HOME, HOME_MODE) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -87,12 +88,13 @@ impl Share {
         open_homes(&self.root).map_err(from_resolution)
     }
 
-    /// Streams get and lose no names but by who holds this.
+    /// Only the holder of this lock gives or removes names of streams.
     pub(super) fn hold_home(&self, home: &OwnedFd) -> Result<HeldNames<'_>, ShareError> {
         Ok(self.name_locks.hold([identify(home)?.0]))
     }
 
-    /// Removes the streams of a file that is gone. What cannot be removed is nobody's any more.
+    /// Removes the streams of a file that is gone. Streams that cannot be removed belong to no file
+    /// any more.
     pub(super) fn bury_streams(&self, binding: Binding) {
         let directory = binding.directory();
         let Ok(homes) = open_homes(&self.root) else { return };
@@ -127,7 +129,8 @@ pub(super) fn names(home: &OwnedFd) -> Result<Vec<String>, ShareError> {
     Ok(names)
 }
 
-/// What a stream is called on the disk: the mark keeps names like ".." from being what they look like.
+/// The name of a stream on the disk: the mark in front keeps names like ".." from having their special
+/// meaning.
 pub(super) fn stored(name: &str) -> String {
     format!("{MARK}{name}")
 }
@@ -135,5 +138,6 @@ pub(super) fn stored(name: &str) -> String {
 /// The directory of all streams of a share, at its top. No client can name it.
 pub(super) const HOME: &str = ".landfast-streams";
 const MARK: char = ':';
-// The server's alone: a stream is no more readable than its file, whose mode it does not have.
+// For the server alone: a stream must not be more readable than its file, whose mode it does not
+// have.
 const HOME_MODE: Mode = Mode::from_raw_mode(0o700);

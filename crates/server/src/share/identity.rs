@@ -1,4 +1,4 @@
-//! What tells a file from a later one that was given its inode number.
+//! Distinguishes a file from a later file with the same inode number.
 //!
 //! ```text
 //!  0        1             9              13           21            29
@@ -6,11 +6,11 @@
 //!  | known  | birth, s    | birth, ns    | generation | file system |
 //!  | 1 2    | i64         | u32          | u64        | u64         |
 //!  +--------+-------------+--------------+------------+-------------+
-//!    1: the birth is known, 2: the generation is; what is not known is 0
+//!     1: the birth is known, 2: the generation is known; unknown fields are 0
 //! ```
 //!
-//! ext4 gives a freed number to the next file that is made. That file was born later, and its generation is
-//! another. While a file is open its number is nobody else's, so only what is noted for the time after needs this.
+//! ext4 gives a freed inode number to the next new file. That file has a later birth and another generation. While
+//! a file is open its number is not reused, so only notes for a later time need this.
 //!
 //! Spec: statx(2) stx_btime; FS_IOC_GETVERSION, ioctl_xfs and ext4; statfs(2) f_fsid.
 //!
@@ -35,12 +35,12 @@ pub(crate) struct FileIdentity {
     /// Seconds and nanoseconds of the Unix epoch.
     birth: Option<(i64, u32)>,
     generation: Option<u64>,
-    /// Zero where it does not outlast the boot, or is not known.
+    /// Zero if it does not outlast the boot, or is unknown.
     file_system: u64,
 }
 
 impl FileIdentity {
-    /// That of an open file; none where its file system knows nothing that would tell. Blocks.
+    /// The identity of an open file; none if its file system has no distinguishing fact. Blocks.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl FileIdentity {
         Ok(is_known.then_some(Self { birth, generation, file_system }))
     }
 
-    /// Whether two are of one file, as far as both say.
+    /// Whether two identities are of one file, as far as both are known.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         let births = self.birth.zip(other.birth).map(|(one, two)| one == two);
         let generations = self.generation.zip(other.generation).map(|(one, two)| one == two);
@@ -73,7 +73,7 @@ impl FileIdentity {
         out.extend_from_slice(&self.file_system.to_le_bytes());
     }
 
-    /// None where the bytes are not those of an identity.
+    /// None if the bytes are not an identity.
     pub(super) fn parse(bytes: &mut &[u8]) -> Option<Self> {
         let known = take::<1>(bytes)?[0];
         let seconds = i64::from_le_bytes(take(bytes)?);
@@ -87,7 +87,7 @@ impl FileIdentity {
         })
     }
 
-    /// One to try things with.
+    /// An identity for tests.
     #[cfg(test)]
     pub(crate) const TEST: Self = Self { birth: Some((1, 2)), generation: Some(3), file_system: 4 };
 }
@@ -98,9 +98,9 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
-// A file that we may not read, or a file system without generations, has none.
+// A file that the server may not read, or on a file system without generations, has none.
 fn generation(fd: impl AsFd) -> Option<u64> {
-    // The handle may be one of O_PATH, which takes no ioctl.
+    // The handle may be of O_PATH, which takes no ioctl.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file: OwnedFd = rustix::fs::open(proc_name(fd), flags, Mode::empty()).ok()?;
     let mut words = [0_u32; 2];
@@ -116,8 +116,8 @@ fn file_system(fd: impl AsFd) -> Result<u64, ShareError> {
     Ok(if lasts { rustix::fs::fstatvfs(&fd)?.f_fsid } else { 0 })
 }
 
-/// File systems whose f_fsid is of their UUID. XFS, F2FS and others make it of the device number, which may be
-/// another after a boot.
+/// File systems that derive f_fsid from their UUID. XFS, F2FS and others derive it from the device number,
+/// which may change at a boot.
 const LASTING: [FsWord; 5] = [BCACHEFS, BTRFS, EXT, TMPFS, ZFS];
 
 /// FS_IOC_GETVERSION: Linux uapi/linux/fs.h.
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_itself_by_every_handle_and_no_other() {
+    fn a_file_has_one_identity_by_every_handle() {
         for place in ["/var/tmp", "/dev/shm"] {
             let dir = tempfile::tempdir_in(place).unwrap();
             let path = dir.path().join("f");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn two_are_of_one_file_only_where_something_says_so() {
+    fn two_identities_match_only_if_a_known_field_agrees() {
         let one = FileIdentity::TEST;
         let cases = [
             (one, true),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_of_an_identity_is_read_again() {
+    fn an_identity_parses_as_it_was_emitted() {
         let none = FileIdentity { birth: None, generation: None, ..FileIdentity::TEST };
         for identity in [FileIdentity::TEST, none] {
             let mut bytes = Vec::new();

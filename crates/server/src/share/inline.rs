@@ -1,20 +1,21 @@
-//! What may be answered on the calling thread, which others wait for: a reactor of the runtime, an engine.
+//! Decides which work is done on the calling thread, for which others wait: a reactor of the runtime, an
+//! engine.
 //!
 //! ```text
-//!  waits for nothing, by its file system?  no --> blocking pool
+//!   waits for nothing, by its file system?      no --> blocking pool
 //!                 | yes
-//!  little work, by what is asked?          no --> blocking pool
+//!   little work, by the request?                no --> blocking pool
 //!                 | yes
 //!          calling thread
 //! ```
 //!
-//! Memory waits for nothing, but it is not free: the kernel clears a GiB that is reserved, or gives back the
-//! pages of one that is cut off, in some 100 ms. What is little is decided here, of what is known before the work
-//! begins; what cannot be known before (names of a directory, names below one) stops when it gets long, or is
-//! never done there.
+//! Work on memory waits for nothing, but it is not free: the kernel needs some 100 ms to clear a GiB that is
+//! reserved, or to free the pages of one that is cut off. This module decides what is little from facts known
+//! before the work begins; work of unknown size (names of a directory, names below one) stops when it gets long,
+//! or is never done on the calling thread.
 //!
-//! Which operations wait for nothing was measured (Linux 6.18): tmpfs reads and writes never wait but
-//! refuse RWF_NOWAIT with EOPNOTSUPP, ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
+//! Measured (Linux 6.18): tmpfs reads and writes never wait but refuse RWF_NOWAIT with EOPNOTSUPP,
+//! ext4 reads honour RWF_NOWAIT, ext4 buffered writes refuse it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -26,21 +27,22 @@ use super::extended;
 use super::lookup::Found;
 use crate::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
 
-/// What may be answered on the calling thread.
+/// The work that may be done on the calling thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum InlineIo {
-    /// Memory behind everything: reads, writes and flushes never wait (tmpfs). What is little work.
+    /// Memory lies behind everything: reads, writes and flushes never wait (tmpfs). All little
+    /// work.
     Everything,
-    /// What the kernel has in memory of a file system on a disk of this machine: what it knows of
+    /// Data that the kernel has in memory, of a file system on a disk of this machine: facts of
     /// open files, names it has looked up before (RESOLVE_CACHED), and reads as below.
     Cached,
-    /// Reads of cached pages; the kernel says when it would wait (RWF_NOWAIT). All that holds for
-    /// file systems on a network, and for those we do not know.
+    /// Reads of cached pages; the kernel reports when it would wait (RWF_NOWAIT). This is all for
+    /// file systems on a network, and for unknown ones.
     CachedReads,
 }
 
 impl InlineIo {
-    /// What a file system of this magic number allows.
+    /// The work that a file system of this magic number allows.
     pub(super) fn of(magic: FsWord) -> Self {
         match magic {
             TMPFS => Self::Everything,
@@ -49,12 +51,12 @@ impl InlineIo {
         }
     }
 
-    /// Whether asking the kernel for what it knows of an open file waits for nothing.
+    /// Whether the kernel has the metadata of every open file in memory.
     pub fn has_open_files_at_hand(self) -> bool {
         self != Self::CachedReads
     }
 
-    /// The same for work that is more than a little where `is_much`.
+    /// The same, but nothing if the work `is_much`.
     pub fn unless(self, is_much: bool) -> Self {
         if is_much { Self::CachedReads } else { self }
     }
@@ -66,34 +68,33 @@ pub(crate) fn is_much(bytes: u64) -> bool {
 }
 
 impl Entry {
-    /// What may be answered on the calling thread of moving the end of file to `size`: what is cut off is given
-    /// back page by page.
+    /// The inline work of moving the end of file to `size`: bytes that are cut off are freed page by page.
     pub fn inline_to_resize(&self, size: u64) -> InlineIo {
         let is_cut = self.data_size().map_or(true, |now| size < now);
         self.inline_io().unless(is_cut && is_much(taken(self.as_fd())))
     }
 
-    /// The same of [`Entry::set_allocation`].
+    /// The same for [`Entry::set_allocation`].
     pub fn inline_to_allocate(&self, allocation: u64) -> InlineIo {
         self.inline_io().unless(is_much(allocation.max(taken(self.as_fd()))))
     }
 
-    /// The same of setting extended attributes with so many bytes of names together.
+    /// The same for setting extended attributes with so many bytes of names together.
     pub fn inline_to_set_attributes(&self, names: usize) -> InlineIo {
         self.inline_io().unless(names > EA_NAMES_INLINE_MAX || self.has_many_attributes())
     }
 
-    /// Whether it is much work to pass all its extended attributes.
+    /// Whether it is much work to read all its extended attributes.
     pub fn has_many_attributes(&self) -> bool {
         extended::names_len(self.facts_fd()) > EA_NAMES_INLINE_MAX
     }
 
-    /// Whether it is, or may have, streams: there may be many, each as long as it likes.
+    /// Whether it is a stream or may have streams: there may be many, each of any length.
     pub fn has_streams(&self) -> bool {
         self.is_stream() || !matches!(Binding::of(self.facts_fd()), Ok(None))
     }
 
-    /// A regular file: giving it a name does not depend on what links there are.
+    /// A regular file: existing links do not affect giving it a name.
     pub fn is_plain(&self) -> bool {
         let kind =
             rustix::fs::fstat(self.as_fd()).map(|stat| FileType::from_raw_mode(stat.st_mode));
@@ -102,12 +103,12 @@ impl Entry {
 }
 
 impl Found {
-    /// Whether it holds what something new does: nothing, if it is a file.
+    /// Whether it is as empty as a new object.
     pub(crate) fn is_as_new(&self) -> bool {
         self.is_directory || self.stat.stx_size == 0
     }
 
-    /// Whether it is much work to empty it: of its bytes, its streams, its extended attributes.
+    /// Whether emptying it is much work: of its bytes, its streams, its extended attributes.
     pub fn is_much_to_empty(&self) -> bool {
         let file = self.anchor.as_fd();
         is_much(taken(file))
@@ -116,12 +117,12 @@ impl Found {
     }
 }
 
-// Bytes a file takes, those behind its end included.
+// Bytes that a file occupies, those behind its end included.
 fn taken(file: BorrowedFd<'_>) -> u64 {
     rustix::fs::fstat(file).map_or(u64::MAX, |stat| bytes_of(&stat))
 }
 
-/// Bytes that a file of such facts takes.
+/// Bytes that a file with these facts occupies.
 pub(super) fn bytes_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
 }

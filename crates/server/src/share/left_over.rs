@@ -1,13 +1,13 @@
-//! Persistent opens that a server before this one has left and that are not open again yet.
+//! Persistent opens that an earlier server has left and that are not restored yet.
 //!
 //! ```text
-//!  log of opens --> left over --+--> open again, and an orphan
-//!                      ^        +--> given up: its file is gone, or its user's rights, or its time is over
-//!                      +--------+    cannot be said now: the medium fails, descriptors are used up
+//!   log of opens --> left over --+--> restored, and an orphan
+//!                       ^        +--> given up: its file is gone, or its user's rights, or its time is over
+//!                       +--------+    undecided: the medium fails, descriptors are used up
 //! ```
 //!
-//! As long as an open is left over nobody else opens its file: it would be taken from the client that comes
-//! back.
+//! As long as an open is left over no other client opens its file: the file would be taken from the client
+//! that reconnects.
 //!
 //! Spec: MS-SMB2 §3.3.5.9.12 (the reconnect of a persistent open).
 
@@ -23,13 +23,13 @@ use super::name::SharePath;
 #[derive(Debug)]
 pub(crate) struct LeftOver {
     notes: Mutex<Notes>,
-    /// How many there are: mostly none, and then nobody pays for a lock.
+    /// The number of left-over opens: it is mostly zero, and then no request takes a lock.
     count: AtomicUsize,
-    /// Held while one of them is brought back.
+    /// Held while one of them is being restored.
     trying: Mutex<()>,
 }
 
-/// Notes by the serials of their opens, and how many there are of each inode.
+/// Notes by the serials of their opens, and the number of notes for each inode.
 #[derive(Debug, Default)]
 struct Notes {
     of_serial: BTreeMap<u64, Waiting>,
@@ -76,7 +76,7 @@ impl Waiting {
 }
 
 impl LeftOver {
-    /// What was left over at `since`.
+    /// The opens left over at `since`.
     pub(super) fn new(left_over: Vec<OpenNote>, since: Instant) -> Self {
         let mut notes = Notes::default();
         left_over.into_iter().for_each(|note| notes.insert(Waiting { note, since }));
@@ -84,7 +84,7 @@ impl LeftOver {
         Self { notes: Mutex::new(notes), count, trying: Mutex::default() }
     }
 
-    /// Whether there is nothing to bring back.
+    /// Whether no open is left over.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -94,7 +94,7 @@ impl LeftOver {
         !self.is_empty() && self.lock().of_inode.contains_key(&inode)
     }
 
-    /// Whether an open of anything below a directory is left over.
+    /// Whether an open of a file below a directory is left over.
     pub(crate) fn is_below(&self, directory: &SharePath) -> bool {
         let is_there =
             |name: &String| SharePath::parse(name).is_ok_and(|path| path.is_below(directory));
@@ -108,7 +108,7 @@ impl LeftOver {
         !self.is_empty() && self.lock().of_serial.get(&serial).is_some_and(is_of_user)
     }
 
-    /// The right to try to bring them back. `None`: somebody is trying, and may wait for a disk.
+    /// The right to try to restore them. `None`: another thread is trying, and may wait for a disk.
     pub(crate) fn begin(&self) -> Option<Trying<'_>> {
         let one = match self.trying.try_lock() {
             Ok(one) => one,
@@ -123,7 +123,7 @@ impl LeftOver {
     }
 }
 
-/// The right of one thread to bring back what is left over.
+/// The right of one thread to restore left-over opens.
 #[derive(Debug)]
 pub(crate) struct Trying<'a> {
     left_over: &'a LeftOver,
@@ -131,7 +131,7 @@ pub(crate) struct Trying<'a> {
 }
 
 impl Trying<'_> {
-    /// What is left over.
+    /// The notes of left-over opens.
     pub(crate) fn notes(&self) -> Vec<OpenNote> {
         self.left_over.lock().of_serial.values().map(|waiting| waiting.note.clone()).collect()
     }
@@ -141,14 +141,14 @@ impl Trying<'_> {
         self.left_over.lock().of_serial.get(&serial).map(|waiting| waiting.note.clone())
     }
 
-    /// Those whose time is over at `now`.
+    /// Opens whose time is over at `now`.
     pub(crate) fn expired(&self, now: Instant) -> Vec<OpenNote> {
         let notes = self.left_over.lock();
         let over = notes.of_serial.values().filter(|waiting| waiting.is_over(now));
         over.map(|waiting| waiting.note.clone()).collect()
     }
 
-    /// An open is there, or lost: it is left over no more.
+    /// Removes an open that was restored or lost.
     pub(crate) fn settle(&self, serial: u64) {
         let mut notes = self.left_over.lock();
         notes.remove(serial);
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_tries_what_is_left_over_until_its_time_is_over() {
+    fn one_thread_at_a_time_restores_left_over_opens_until_they_expire() {
         let left_over = LeftOver::new(vec![note_of_test(1), note_of_test(2)], Instant::now());
         let trying = left_over.begin().unwrap();
         assert!(left_over.begin().is_none());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_kept_from_others_until_none_of_its_opens_is_left_over() {
+    fn a_file_with_left_over_opens_is_closed_to_other_clients() {
         let of = |serial, inode| OpenNote { inode, ..note_of_test(serial) };
         let left_over = LeftOver::new(vec![of(1, 7), of(2, 7), of(3, 8)], Instant::now());
         let trying = left_over.begin().unwrap();

@@ -1,7 +1,7 @@
-//! Symbolic links that clients make: none leads out of the share, wherever it is moved.
+//! Symbolic links of clients: none leads out of the share, wherever it is moved.
 //!
-//! A client's own requests never leave the share (`openat2`). Local programs follow a link without asking
-//! us, so what a link may hold is decided when it is made, when it or a hard link of it is put elsewhere, and
+//! A client's own requests never leave the share (`openat2`). Local programs follow a link without the
+//! server, so the server checks the target when the link is made, when it or a hard link of it is moved, and
 //! when a directory above it is moved up.
 //!
 //! ```text
@@ -11,11 +11,10 @@
 //!
 //!  a link in a directory n steps below the top may go up n
 //! ```
-//!
-//! Then by induction whatever follows links inside stays inside: it goes up from the true place of a link
-//! alone, never beyond the top, and down through directories and through links of the same kind. How deep a
-//! directory lies is counted from its handle, for a path may lead through links. What local programs put
-//! there, and move, is theirs to answer for.
+//! By induction a program that follows links inside stays inside: it goes up only from the true place of a
+//! link, never beyond the top, and down through directories and through links of the same kind. The depth
+//! of a directory is counted from its handle, because a path may lead through links. The operator answers
+//! for links that local programs make and move.
 //!
 //! Spec: symlink(7), path_resolution(7).
 
@@ -32,7 +31,7 @@ use super::homes;
 use super::metadata::{identify, identify_at};
 use super::name::SharePath;
 
-/// Keeps links and directories where they are until it is dropped.
+/// Keeps links and directories in place until it is dropped.
 pub(super) type Linking<'a> = Option<MutexGuard<'a, ()>>;
 
 impl Share {
@@ -50,7 +49,7 @@ impl Share {
         Ok(Some(linking))
     }
 
-    /// Whether what was opened in one directory may be moved to another.
+    /// Whether an object opened in one directory may be moved to another.
     pub(super) fn check_move(
         &self,
         moved: &OwnedFd,
@@ -76,7 +75,7 @@ impl Share {
         }
     }
 
-    /// Whether an open file may have a name in a directory, if it is a link.
+    /// Whether an open file, if it is a link, may have a name in a directory.
     pub(super) fn check_copy_of_link(
         &self,
         entry: &Entry,
@@ -107,7 +106,7 @@ impl Share {
             }
             at = rustix::fs::openat(&at, "..", flags, Mode::empty())?;
         }
-        // Moved out of the share by somebody on the server.
+        // A local user moved the directory out of the share.
         Err(ShareError::AccessDenied)
     }
 
@@ -116,13 +115,13 @@ impl Share {
     }
 }
 
-/// Whether a link at a path that was found, made by whomever, leads to somewhere inside, as it is written.
+/// Whether the target of a link at a known path, whoever made it, is inside the share, as written.
 pub(super) fn leads_inside(path: &SharePath, target: &str) -> bool {
     let depth = path.parent().components().count();
     !target.is_empty() && !target.starts_with('/') && !leads_out(target.as_bytes(), depth)
 }
 
-// Directories a new link goes up; `None` if nobody may make it.
+// How many directories a new link goes up; `None` if it may not be made.
 fn rise_of_new(target: &str) -> Option<usize> {
     let mut rise = 0;
     let mut is_down = false;
@@ -140,8 +139,8 @@ fn rise_of_new(target: &str) -> Option<usize> {
     is_possible.then_some(rise)
 }
 
-// Whether a link `depth` directories below the top goes up further than that, as it is written. What is
-// absolute leads where it did, wherever it is.
+// Whether a link `depth` directories below the top goes up further than that, as written. An absolute
+// target does not depend on the link's place.
 fn leads_out(target: &[u8], depth: usize) -> bool {
     let mut left = depth;
     for component in target.split(|&byte| byte == b'/') {
@@ -161,7 +160,8 @@ fn target_of(link: BorrowedFd<'_>) -> Result<Vec<u8>, ShareError> {
     Ok(rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes())
 }
 
-// Whether every link below a directory stays inside when that comes to lie `depth` directories below the top.
+// Whether every link below a directory stays inside when the directory comes to lie `depth` directories below
+// the top.
 fn check_below(directory: OwnedFd, depth: usize) -> Result<(), ShareError> {
     let mut open = vec![entries(directory.as_fd())?];
     let mut looked_at = 0;
@@ -192,7 +192,7 @@ fn check_below(directory: OwnedFd, depth: usize) -> Result<(), ShareError> {
             FileType::Directory if !matches!(name.to_bytes(), b"." | b"..") => {
                 match open_below(last, name) {
                     Ok(below) => open.push(entries(below.as_fd())?),
-                    // Gone meanwhile.
+                    // Removed meanwhile.
                     Err(ShareError::NotFound) => {}
                     Err(error) => return Err(error),
                 }
@@ -216,11 +216,11 @@ fn open_below(
     Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Directories above one another: a path has 32,767 characters, every other of which is a separator.
+/// Nested directories: a path has 32,767 characters, every other of which is a separator.
 const DEPTH_MAX: usize = 16_384;
 /// Names below a directory that is moved up; about a second's work.
 const WALK_MAX: usize = 1 << 18;
-/// Directories above one another that a walk has open.
+/// Nested directories that a walk keeps open.
 const OPEN_MAX: usize = 256;
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_one_server_have_one_lock_of_links() {
+    fn shares_of_one_server_share_one_lock_of_links() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Share::open(&crate::share::ShareConfig::new("s", dir.path())).unwrap();
         let (mut one, mut other) = (open(), open());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_nowhere_above_its_share() {
+    fn a_link_never_leads_above_its_share() {
         let link = SharePath::parse_posix("a/b/link").unwrap();
         for inside in ["x", "../x", "../../x", "./c/../../../a", "..\\x"] {
             assert!(leads_inside(&link, inside), "{inside}");

@@ -1,8 +1,8 @@
-//! Finding what a path names: exactly as written first, then ignoring case.
+//! Finds the object of a path: exactly as written first, then ignoring case.
 //!
-//! Every step is an `openat2` from the share's root with RESOLVE_BENEATH and
-//! RESOLVE_NO_MAGICLINKS: neither a component nor a symbolic link leads outside, whatever a
-//! local user does to the tree meanwhile.
+//! Every step is an `openat2` from the share's root with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS:
+//! neither a component nor a symbolic link leads outside, whatever a local user does to the tree
+//! meanwhile.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,49 +19,49 @@ use super::pattern::same_name;
 use super::short::{self, short_name};
 use crate::limits::LEVELS_INLINE_MAX;
 
-/// Where a path leads.
+/// The result of a look-up.
 #[derive(Debug)]
 pub struct Located {
-    /// The path in the spelling found on disk; what is missing keeps the peer's spelling.
+    /// The path in the spelling on disk; missing components keep the peer's spelling.
     pub path: SharePath,
     /// The object itself, if it exists.
     pub found: Option<Found>,
 }
 
-/// An object that exists: an anchor to open it from, race-free.
+/// An object that exists: an anchor to open it without a race.
 #[derive(Debug)]
 pub struct Found {
     pub(super) anchor: OwnedFd,
     pub(super) stat: Box<Statx>,
-    /// Which inode.
+    /// The inode.
     pub key: FileKey,
     /// A directory, else a file.
     pub is_directory: bool,
-    /// A symbolic link that is meant itself: only under a POSIX name.
+    /// A symbolic link that is meant itself: only by a POSIX name.
     pub is_link: bool,
-    /// The device a file is, if it is one.
+    /// The device, if the file is one.
     pub(super) device: Option<Arc<Device>>,
 }
 
 /// How far a look-up goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reach {
-    /// Wherever the path leads inside the share, through any number of names. May block, and takes a core as long as
-    /// it takes.
+    /// Wherever the path leads inside the share, through any number of names. May block, and may occupy a core for
+    /// long.
     Everywhere,
-    /// Wherever the path leads inside the share, through few names that are spelled otherwise. May block.
+    /// Wherever the path leads inside the share, through few names in another spelling. May block.
     FewNames,
-    /// Through few names that are spelled otherwise, and not into what is mounted below the share's top.
+    /// Through few names in another spelling, and not into file systems mounted below the share's top.
     TopFileSystem,
 }
 
 impl Reach {
-    /// Whether what is done may take long.
+    /// Whether the look-up may take long.
     pub(crate) fn may_wait(self) -> bool {
         self != Self::TopFileSystem
     }
 
-    /// For a look-up that has found no end.
+    /// The next greater reach, for a look-up that has not ended.
     pub(crate) fn farther(self) -> Self {
         match self {
             Self::TopFileSystem => Self::FewNames,
@@ -69,7 +69,7 @@ impl Reach {
         }
     }
 
-    // What may be spent on all components of a path together.
+    // The budget for all components of a path together.
     fn budget(self) -> Budget {
         match self {
             Self::Everywhere => Budget { names: usize::MAX, levels: usize::MAX },
@@ -87,7 +87,8 @@ impl Reach {
         }
     }
 
-    // `openat2` says the same of a mount as of a way out of the share: who may go everywhere finds out.
+    // `openat2` gives the same error for a mount as for a path out of the share: only a look-up that
+    // may go everywhere can tell.
     fn failed(self, errno: Errno) -> ShareError {
         match (self, errno) {
             (Self::TopFileSystem, Errno::XDEV) => ShareError::WouldBlock,
@@ -96,12 +97,12 @@ impl Reach {
     }
 }
 
-/// What a look-up may spend until it is for somebody who has more time.
+/// The work that a look-up may do before it needs a greater reach.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     /// Names that may be compared.
     names: usize,
-    /// Directories that may be gone through one by one.
+    /// Directories that may be passed one by one.
     levels: usize,
 }
 
@@ -135,8 +136,8 @@ fn open_within(
     reach: Reach,
 ) -> Result<OwnedFd, Errno> {
     let resolve = reach.resolve();
-    // EAGAIN: a rename elsewhere in the tree made the kernel unsure of BENEATH; it asks for
-    // another try, and a bounded number of them cannot be used to hold a worker.
+    // EAGAIN: a rename elsewhere in the tree made the kernel unsure of BENEATH; it asks for another
+    // try, and their number is bounded so that they cannot occupy a worker for ever.
     for _ in 0..RACE_RETRIES_MAX {
         match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -146,15 +147,15 @@ fn open_within(
     Err(Errno::ACCESS)
 }
 
-/// Whether the kernel has each step to what `path` names in memory, and nothing is mounted on the way.
+/// Whether the kernel has each step of `path` in memory, and no file system is mounted on the way.
 pub(super) fn is_cached(root: &OwnedFd, path: &SharePath) -> bool {
     let resolve = Reach::TopFileSystem.resolve() | ResolveFlags::CACHED;
     let flags = anchor_flags(path) | OFlags::CLOEXEC;
     rustix::fs::openat2(root, path.for_system(), flags, Mode::empty(), resolve).is_ok()
 }
 
-/// Whether what `path` names, or the directory it would be in, lies on the file system of the share's top,
-/// with nothing mounted on the way.
+/// Whether the object of `path`, or the directory it would be in, lies on the file system of the share's
+/// top, without a mount on the way.
 pub(super) fn is_on_top(root: &OwnedFd, path: &SharePath) -> bool {
     let open = |path: &SharePath| {
         let (text, flags) = (path.for_system(), anchor_flags(path));
@@ -191,7 +192,7 @@ pub(super) fn locate(
     walk(root, names, devices, path, reach)
 }
 
-// A path that does not exist as it is written: from one directory to the next, each of them opened from the one before.
+// A path that does not exist as written: from directory to directory, each opened from the one before.
 fn walk(
     root: &OwnedFd,
     names: &Names,
@@ -202,7 +203,7 @@ fn walk(
     let mut budget = reach.budget();
     let leaf = path.leaf();
     let (directory, mut spelled) = match directory(root, &path.parent(), reach) {
-        // Most often only the last name is new, or spelled otherwise.
+        // Most often only the last name is new, or spelled differently.
         Ok(parent) => (parent, path.parent().meant(Naming::Windows)),
         Err(ShareError::PathNotFound) => {
             let mut at = (directory(root, &SharePath::root(), reach)?, SharePath::root());
@@ -230,7 +231,7 @@ fn walk(
 }
 
 // The directory `name` in `above`, which is called `path`. A symbolic link may lead anywhere in the share: the
-// kernel follows it from the share's top, and no more than 40 of them in one path.
+// kernel follows it from the share's top, and at most 40 links in one path.
 fn step(
     root: &OwnedFd,
     above: &OwnedFd,
@@ -262,7 +263,7 @@ fn anchor(
 ) -> Result<Option<Found>, ShareError> {
     match open_within(root, path.for_system(), anchor_flags(path), Mode::empty(), reach) {
         Ok(anchor) => Found::new(anchor, devices).map(Some),
-        // ENOTDIR: a file stands where a directory should; the component walk says which.
+        // ENOTDIR: a file has the place of a directory; the walk finds which.
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(errno) => Err(reach.failed(errno)),
     }
@@ -276,7 +277,7 @@ fn anchor_flags(path: &SharePath) -> OFlags {
 }
 
 impl Found {
-    /// Whether it is a file that has had several hard links when it was found.
+    /// Whether it is a file that had several hard links when it was found.
     pub(crate) fn has_several_names(&self) -> bool {
         !self.is_directory && self.stat.stx_nlink > 1
     }
@@ -293,14 +294,14 @@ impl Found {
         Ok(Self { anchor, stat: Box::new(stat), key, is_directory, is_link, device })
     }
 
-    /// A file that is a device: it has one length, and nothing but bytes.
+    /// A file that is a device: its length is fixed, and it has only bytes.
     pub fn is_device(&self) -> bool {
         self.device.is_some()
     }
 }
 
-// How `wanted` is spelled in `dir`: as asked if that exists, else the first entry that
-// differs in case only, else one whose short name it is.
+// The spelling of `wanted` in `dir`: as asked if that exists, else the first entry that differs in
+// case only, else the entry whose short name it is.
 fn spelling(
     names: &Names,
     dir: &OwnedFd,
@@ -334,12 +335,13 @@ fn spelling(
         }
         if same_name(name, wanted) {
             by_name.get_or_insert_with(|| name.to_owned());
-            // Who has read so many names reads the rest too, so that the next one is known.
+            // A request that has read so many names reads the rest too, so that the next look-up
+            // finds them.
             if !reading.as_ref().is_some_and(Reading::is_worth_it) {
                 break;
             }
         }
-        // A real name counts before another one's short name.
+        // A real name has priority over another entry's short name.
         if short.as_deref().is_some_and(|short| short_name(name) == short) {
             by_short = Some(name.to_owned());
         }

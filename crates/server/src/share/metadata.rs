@@ -1,4 +1,4 @@
-//! What a client can ask about a file: times, sizes, attributes, identity.
+//! The facts that a client can query about a file: times, sizes, attributes, identity.
 //!
 //! Times are FILETIME (100 ns since 1601-01-01 UTC); sizes are bytes.
 //!
@@ -13,7 +13,7 @@ use super::attributes::{self, DosAttributes, NotedChange, Stored};
 use super::error::ShareError;
 use super::mounts::UNIQUE_MOUNT;
 
-/// Names an inode for as long as somebody holds it open.
+/// Names an inode for as long as it is open.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FileKey {
     /// Device number, major and minor.
@@ -25,7 +25,7 @@ pub struct FileKey {
 /// A snapshot of one inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Metadata {
-    /// Which inode.
+    /// The inode.
     pub key: FileKey,
     /// A directory, else a regular file.
     pub is_directory: bool,
@@ -35,7 +35,7 @@ pub struct Metadata {
     pub allocation: u64,
     /// Names this inode has.
     pub links: u32,
-    /// As clients see them.
+    /// The attributes that clients see.
     pub attributes: DosAttributes,
     /// Creation time.
     pub creation: u64,
@@ -45,11 +45,11 @@ pub struct Metadata {
     pub write: u64,
     /// Last change of anything.
     pub change: u64,
-    /// What only POSIX clients see.
+    /// Facts that only POSIX clients see.
     pub posix: PosixFacts,
 }
 
-/// What only POSIX clients see of an inode.
+/// Facts of an inode that only POSIX clients see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PosixFacts {
     /// Permission bits.
@@ -90,8 +90,8 @@ impl Metadata {
         Ok(Self { size, allocation: size, ..node })
     }
 
-    /// Reads the metadata of an entry of an open directory; `None` for a symbolic link, which
-    /// the caller has to resolve inside the share.
+    /// Reads the metadata of an entry of an open directory; `None` for a symbolic link, which the
+    /// caller has to resolve inside the share.
     pub(super) fn at(dir: impl AsFd, name: &str) -> Result<Option<Self>, ShareError> {
         let stat = rustix::fs::statx(&dir, name, AtFlags::SYMLINK_NOFOLLOW, WANTED)?;
         match kind(&stat) {
@@ -106,7 +106,7 @@ impl Metadata {
         }
     }
 
-    /// Reads the metadata of an entry of an open directory, that of a symbolic link itself.
+    /// Reads the metadata of an entry of an open directory, for a symbolic link its own.
     pub(super) fn at_itself(dir: impl AsFd, name: &str) -> Result<Self, ShareError> {
         if let Some(other) = Self::at(&dir, name)? {
             return Ok(other);
@@ -114,7 +114,7 @@ impl Metadata {
         let stat = rustix::fs::statx(&dir, name, AtFlags::SYMLINK_NOFOLLOW, WANTED)?;
         match kind(&stat) {
             FileType::Symlink => Ok(Self::of_link(&stat)),
-            // Another took its place meanwhile.
+            // Another object took its place meanwhile.
             _ => Err(ShareError::NotFound),
         }
     }
@@ -153,19 +153,20 @@ impl Metadata {
     }
 }
 
-/// All that is wanted of what an open handle or O_PATH anchor refers to.
+/// All needed facts of an open handle or O_PATH anchor.
 pub(super) fn stat(fd: impl AsFd) -> Result<Statx, ShareError> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
 }
 
-/// When the inode was made, in seconds and nanoseconds of the Unix epoch; none where its file system does not say.
+/// The time when the inode was made, in seconds and nanoseconds of the Unix epoch; none if the file system does
+/// not keep it.
 pub(super) fn birth(fd: impl AsFd) -> Result<Option<(i64, u32)>, ShareError> {
     let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
     let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     Ok(is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
 }
 
-/// Which inode an open handle or O_PATH anchor refers to, and of what kind.
+/// The inode and the kind of an open handle or O_PATH anchor.
 pub(super) fn identify(fd: impl AsFd) -> Result<(FileKey, FileType), ShareError> {
     let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok((key(&stat), kind(&stat)))
@@ -195,7 +196,7 @@ fn to_file_time(time: StatxTimestamp) -> u64 {
 
 /// The FILETIME of seconds and nanoseconds of the Unix epoch.
 pub(super) fn file_time_of(seconds: i64, nanoseconds: u32) -> u64 {
-    // Times before 1601 or after 60056 clamp: a client can do nothing better with them.
+    // Times before 1601 or after 60056 are clamped: no client can use them.
     let ticks = (i128::from(seconds) + UNIX_EPOCH_SECONDS) * TICKS_PER_SECOND
         + i128::from(nanoseconds / 100);
     u64::try_from(ticks.max(0)).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs())
@@ -229,7 +230,7 @@ mod tests {
                 .stx_mtime;
         stat.tv_sec = 0;
         stat.tv_nsec = 0;
-        // 116444736000000000: the constant every converter quotes.
+        // 116444736000000000: the constant in every converter.
         assert_eq!(to_file_time(stat), 116_444_736_000_000_000);
         let back = from_file_time(116_444_736_000_000_001);
         assert_eq!((back.tv_sec, back.tv_nsec), (0, 100));

@@ -1,15 +1,17 @@
 //! A share: one directory tree, exported under a name and confined to itself.
 //!
-//! * [`name`]: paths a peer may write; * [`lookup`], [`names`]: from path to inode, inside the share only;
+//! * [`name`]: paths of peers; * [`lookup`], [`names`]: from path to inode, inside the share only;
 //! * [`creation`]: create; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
 //! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
-//! * [`place`]: where the share lies; [`policy`]: who may do what, which may be replaced while the share is served;
-//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive one; [`identity`]: what tells their files from later ones; * [`left_over`]: those that wait to be brought back.
+//! * [`place`]: the place of the share; [`policy`]: the rights of users, which may be replaced while the share is
+//!   served;
+//! * [`unsynced`]: names that a crash would lose; * [`journal`]: opens that survive a crash; [`identity`]: distinguishes their files from later ones;
+//!   * [`left_over`]: opens that wait to be restored.
 //!
-//! Everything here may block unless its name starts with `try_`; callers are on the blocking
-//! pool. The confinement rests on the kernel (`openat2`), not on string checks.
+//! Every function here may block unless its name starts with `try_`; callers are on the blocking
+//! pool. The confinement relies on the kernel (`openat2`), not on string checks.
 
 mod append;
 pub(crate) mod attributes;
@@ -105,7 +107,7 @@ use tunnel::Tunnel;
 use unsynced::Unsynced;
 pub use volume::{VolumeAttributes, VolumeSize};
 
-/// How a share is exported.
+/// The export settings of a share.
 #[derive(Clone, Debug)]
 pub struct ShareConfig {
     /// The name clients connect to; compared ignoring case.
@@ -116,20 +118,21 @@ pub struct ShareConfig {
     pub read_only: bool,
     /// Refuse every session that does not encrypt.
     pub encrypt_required: bool,
-    /// Who may enter and do what the share allows; with none here and none in `readers` everyone.
+    /// Users who may enter and do what the share allows; if this and `readers` are empty, every
+    /// user.
     pub users: Vec<String>,
-    /// Who may enter and only read.
+    /// Users who may enter and only read.
     pub readers: Vec<String>,
-    /// What anybody may do who proves nothing: no account of that name, or no name. Their sessions have no
-    /// keys: nothing of them is signed or encrypted.
+    /// The rights of users without proof of identity: with an unknown name, or no name. Their sessions
+    /// have no keys: nothing of them is signed or encrypted.
     pub guests: Admission,
-    /// Where the opens that survive a crash of the server are written down: then clients get
-    /// persistent handles here. A file of this share alone, best outside of its directory.
+    /// The log of opens that survive a crash of the server: with it clients get persistent handles.
+    /// A file of this share alone, best outside of its directory.
     pub persistent_opens: Option<PathBuf>,
-    /// Devices of persistent memory (devdax) that nodes in the directory may stand for: such a node
-    /// is a file as long as the device. Any other device in the directory is not served.
+    /// Devices of persistent memory (devdax) for which nodes in the directory may stand: such a
+    /// node is a file as long as the device. Any other device in the directory is not served.
     pub devices: Vec<PathBuf>,
-    /// Let push commits succeed on memory that does not survive power loss. For tests and
+    /// Lets push commits succeed on memory that does not survive power loss. For tests and
     /// demonstrations; the class reported to clients stays `volatile`.
     pub emulate_persistence: bool,
 }
@@ -152,8 +155,8 @@ impl ShareConfig {
     }
 }
 
-/// What is kept of names for all shares of a server, as long as it lives: shares may overlap, also one with requests still
-/// under way and another that was added since.
+/// The state of names for all shares of a server, as long as it lives: shares may overlap, also a removed share with
+/// requests in progress and a share that was added later.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommonNames {
     unsynced: Arc<Unsynced>,
@@ -168,9 +171,9 @@ pub struct Share {
     name: String,
     root: OwnedFd,
     root_key: FileKey,
-    /// Where its top was when it was opened, without links.
+    /// The path of its top when it was opened, without links.
     place: PathBuf,
-    /// What the top's file system can do; those mounted below are `mounts`'.
+    /// The abilities of the top's file system; `mounts` has those of file systems mounted below.
     top: FileSystem,
     mounts: Mounts,
     policy: Policy,
@@ -181,15 +184,16 @@ pub struct Share {
     tunnel: Tunnel,
     devices: Devices,
     journal: Option<Journal>,
-    /// Opens there were when the server ended, until they are brought back or given up.
+    /// Opens at the end of an earlier server, until they are restored or given up.
     left_over: LeftOver,
-    /// Held while a symbolic link is made or moved, and while a directory is moved up: one lock of all shares.
+    /// Held while a symbolic link is made or moved, and while a directory is moved up: one lock for all
+    /// shares.
     links: Arc<Mutex<()>>,
     environment: Environment,
 }
 
 impl Share {
-    /// Opens the directory and finds out what its file system can promise. Changes nothing on the disk.
+    /// Opens the directory and determines the promises of its file system. Changes nothing on the disk.
     pub fn open(config: &ShareConfig) -> Result<Self, ShareOpenError> {
         check_share_name(&config.name)?;
         let failed = |source| ShareOpenError::ConfigPath { path: config.path.clone(), source };
@@ -221,8 +225,8 @@ impl Share {
         })
     }
 
-    /// Takes over what the server before has left: removes links half made, and opens the log of persistent opens.
-    /// Changes the disk.
+    /// Takes over from an earlier server: removes unfinished links, and opens the log of persistent opens. Changes
+    /// the disk.
     pub(crate) fn take_over(&mut self) -> Result<(), ShareOpenError> {
         if let Some(path) = self.fixed.persistent_opens.as_deref() {
             let opened = BootId::current().and_then(|boot| Journal::open(path, boot));
@@ -238,7 +242,7 @@ impl Share {
         {
             warn!(share = self.name, %error, "streams stay readable to other users of this machine");
         }
-        // Behind the log: another server that has it has half-made links, too.
+        // After the log: another server that has it has unfinished links, too.
         if !self.is_read_only()
             && let Err(error) = self.sweep_new_links()
         {
@@ -247,15 +251,15 @@ impl Share {
         Ok(())
     }
 
-    /// Keeps account of unsynced names, remembers names of directories, and locks names and links, together with the
-    /// other shares of its server.
+    /// Joins the account of unsynced names, the cache of names of directories, and the locks of names and links of
+    /// the server's shares.
     pub(crate) fn keep_names_in(&mut self, common: &CommonNames) {
         let CommonNames { unsynced, name_locks, names, links } = common.clone();
         (self.unsynced, self.name_locks) = (unsynced, name_locks);
         (self.names, self.links) = (Names::in_table(&names), links);
     }
 
-    /// Reads the clocks and random numbers of its server.
+    /// Uses the clocks and random numbers of its server.
     pub(crate) fn live_in(&mut self, environment: &Environment) {
         self.environment = environment.clone();
     }
@@ -273,35 +277,35 @@ impl Share {
         &self.name
     }
 
-    /// What a durable write means at the share's top. Below it other file systems may be mounted:
-    /// what it means for a file is [`Entry::class`].
+    /// The durability class of a write at the share's top. Other file systems may be mounted below:
+    /// [`Entry::class`] is the class of a file.
     pub fn class(&self) -> DurabilityClass {
         self.top.class
     }
 
-    /// Where persistent opens are written down; without it there are none.
+    /// The log of persistent opens; without it there are none.
     pub(crate) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
 
-    /// The opens there were when the server ended and that have not been brought back yet.
+    /// The opens of an earlier server that are not restored yet.
     pub(crate) fn left_over(&self) -> &LeftOver {
         &self.left_over
     }
 
-    /// Whether push commits on volatile memory are answered all the same.
+    /// Whether push commits on volatile memory succeed.
     pub fn emulates_persistence(&self) -> bool {
         self.fixed.emulate_persistence
     }
 
-    /// How far a look-up may go on the calling thread: on a share in memory as far as its own file
-    /// system goes and is known, on others nowhere.
+    /// How far a look-up may go on the calling thread: on a share in memory through cached names of
+    /// its own file system, on other shares nowhere.
     pub fn reach_on_the_spot(&self) -> Option<Reach> {
         (self.top.inline == InlineIo::Everything).then_some(Reach::TopFileSystem)
     }
 
-    /// What may be done on the calling thread of what follows these names: all of it where memory is
-    /// behind every step, nothing where something is mounted on the way.
+    /// The inline work on files of these names: everything if memory is behind every step, nothing
+    /// if a file system is mounted on the way.
     pub fn inline_by_name(&self, names: &[&SharePath]) -> InlineIo {
         let is_memory = self.top.inline == InlineIo::Everything
             && names.iter().all(|name| lookup::is_on_top(&self.root, name));
@@ -313,7 +317,7 @@ impl Share {
         self.root_key
     }
 
-    /// Finds what `path` names, exactly as written first, then ignoring case.
+    /// Finds the object of `path`, exactly as written first, then ignoring case.
     pub fn locate(&self, path: &SharePath) -> Result<Located, ShareError> {
         self.locate_within(path, Reach::Everywhere)
     }
@@ -322,18 +326,18 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// [`ShareError::WouldBlock`] where the path may lead farther, or would take long to compare names with.
+    /// [`ShareError::WouldBlock`] if the path may lead farther, or comparing names would take long.
     pub fn locate_within(&self, path: &SharePath, reach: Reach) -> Result<Located, ShareError> {
         lookup::locate(&self.root, &self.names, &self.devices, path, reach)
     }
 
-    /// Whether the kernel knows what `path`, as written, names without asking a disk or a server:
-    /// then [`Share::locate`] and opening what it finds wait for nothing. Costs a look-up.
+    /// Whether the kernel can resolve `path`, as written, without asking a disk or a server: then
+    /// [`Share::locate`] and opening the result wait for nothing. Costs a look-up.
     pub fn has_at_hand(&self, path: &SharePath) -> bool {
         self.top.inline == InlineIo::Cached && lookup::is_cached(&self.root, path)
     }
 
-    /// Opens something that [`Share::locate`] found.
+    /// Opens an object that [`Share::locate`] found.
     pub(crate) fn open_found(&self, found: &Found, mode: OpenMode) -> Result<Entry, ShareError> {
         if mode.write.is_some() && !found.is_directory {
             self.writable()?;
@@ -352,7 +356,7 @@ impl Share {
         let open = |flags| rustix::fs::open(&*name, flags | common, Mode::empty());
         let fd = if found.is_directory {
             match open(OFlags::RDONLY | OFlags::DIRECTORY) {
-                // What we took from ourselves can be given back.
+                // Rights that the server took from itself can be restored.
                 Err(rustix::io::Errno::ACCESS) if !mode.read => {
                     rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?
                 }
@@ -365,7 +369,7 @@ impl Share {
         } else if mode.read {
             open(OFlags::RDONLY)?
         } else {
-            // Attributes only: whoever may not read the bytes may still see the inode.
+            // Attributes only: a server that may not read the bytes may still see the inode.
             match open(OFlags::RDONLY) {
                 Ok(fd) => fd,
                 Err(_) => rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?,
@@ -374,7 +378,7 @@ impl Share {
         Ok(Entry::new(fd, found.key, found.is_directory, file_system))
     }
 
-    /// The metadata of something that [`Share::locate`] found, without opening it.
+    /// The metadata of an object that [`Share::locate`] found, without opening it.
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
         match &found.device {
             Some(device) => Metadata::of_device(&found.anchor, device.len()),
@@ -388,14 +392,14 @@ impl Share {
         self.devices = Devices::standing_in(number, medium);
     }
 
-    // The metadata of an entry of an open directory, if it stands for one of our devices.
+    // The metadata of an entry of an open directory, if it stands for a listed device.
     fn device_at(&self, directory: impl AsFd, name: &str) -> Option<Metadata> {
         let (node, device) = self.devices.behind_at(directory, name).ok()?;
         Metadata::of_device(node, device.len()).ok()
     }
 }
 
-/// Which directions of data an open needs.
+/// The directions of data that an open needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenMode {
     /// Bytes will be read.
@@ -414,33 +418,33 @@ pub enum ShareOpenError {
     /// The directory cannot be opened.
     #[error("cannot export {path}: {source}", path = .path.display())]
     ConfigPath {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: ShareError,
     },
     /// A device cannot be served.
     #[error("cannot serve {path} as a file: {source}", path = .path.display())]
     ConfigDevice {
-        /// Which device.
+        /// The device.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: DeviceError,
     },
-    /// A file with secrets of the server lies where clients could read and replace it.
+    /// A file with secrets of the server lies in a share, where clients could read and replace it.
     #[error("{path} lies in the share {share:?}, whose clients could read and replace it", path = .path.display())]
     ConfigPrivateFile {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// In which share.
+        /// The share.
         share: String,
     },
     /// The log of persistent opens cannot be read or written.
     #[error("cannot keep persistent opens in {path}: {source}", path = .path.display())]
     ConfigJournal {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
 }

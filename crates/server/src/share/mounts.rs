@@ -1,16 +1,15 @@
-//! The file systems that one share reaches, and what each of them can do.
+//! The file systems below one share, and their abilities.
 //!
 //! ```text
-//!  share/            tmpfs: forgets, waits for nothing
+//!   share/            tmpfs: volatile, waits for nothing
 //!    f
-//!    disk/           ext4, mounted: remembers, waits for a device
+//!     disk/           ext4, mounted: durable, waits for a device
 //!      g
 //! ```
 //!
-//! A share is a tree of names, and anything may be mounted in it at any time. How durable a write is, what may
-//! be answered without waiting, whether files share blocks or have xattrs is therefore asked of the
-//! file system that a file lies on, never of the share's top. What takes a probe is asked once
-//! per mount.
+//! A share is a tree of names, and any file system may be mounted in it at any time. The durability of a
+//! write, the work that waits for nothing, shared blocks and xattrs are therefore facts of the file system of
+//! a file, never of the share's top. Facts that take a probe are determined once per mount.
 //!
 //! Spec: statx(2) STATX_MNT_ID_UNIQUE, statfs(2).
 
@@ -30,12 +29,12 @@ use super::error::ShareError;
 use super::inline::InlineIo;
 use super::{metadata, volume};
 
-/// What a file system can do.
+/// The abilities of a file system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct FileSystem {
-    /// What a durable write means.
+    /// The durability class of a write.
     pub(super) class: DurabilityClass,
-    /// What may be answered on the calling thread.
+    /// The work that may be done on the calling thread.
     pub(super) inline: InlineIo,
     /// Files can share their blocks.
     pub(super) clones: bool,
@@ -44,7 +43,7 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    // By files that never have a name, in a directory of the file system.
+    // Probes with files that never have a name, in a directory of the file system.
     fn probe(directory: &OwnedFd) -> Result<Self, ShareError> {
         let inline = InlineIo::of(rustix::fs::fstatfs(directory)?.f_type);
         let is_memory = inline == InlineIo::Everything;
@@ -57,17 +56,17 @@ impl FileSystem {
     }
 }
 
-/// The file systems met so far.
+/// The file systems seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(RwLock<HashMap<Mount, FileSystem>>);
 
-/// One mount. A device number alone would not do: those of file systems without a device are given
-/// again, and so are the mounts' own numbers before Linux 6.8.
+/// One mount. A device number alone is not enough: numbers of file systems without a device are
+/// reused, and so are the numbers of mounts before Linux 6.8.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Mount {
-    /// By a number that is never given again.
+    /// By a number that is never reused.
     Unique(u64),
-    /// By its device, and the kind of file system there is now.
+    /// By its device, and the present kind of file system.
     Device { device: u64, magic: i64 },
 }
 
@@ -82,14 +81,14 @@ impl Mount {
 }
 
 impl Mounts {
-    /// What the file system of an open file or directory, or of an anchor, can do. May block the first time
-    /// that the file system is met.
+    /// The abilities of the file system of an open file or directory, or of an anchor. May block when the
+    /// file system is first seen.
     pub(super) fn of(&self, fd: impl AsFd) -> Result<FileSystem, ShareError> {
         let stat = metadata::stat(&fd)?;
         self.of_stat(fd, &stat)
     }
 
-    /// [`Mounts::of`] for who has just asked for `stat`.
+    /// [`Mounts::of`] for a caller that has just called `stat`.
     pub(super) fn of_stat(&self, fd: impl AsFd, stat: &Statx) -> Result<FileSystem, ShareError> {
         let mount = Mount::of(&fd, stat)?;
         if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&mount) {
@@ -108,7 +107,7 @@ impl Mounts {
     }
 }
 
-// A directory of the file system that a file is on: its own, unless the file itself is what is mounted.
+// A directory of the file system of a file: its own, unless the file itself is mounted.
 fn directory_on(fd: impl AsFd, stat: &Statx, mount: Mount) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if metadata::kind(stat) == rustix::fs::FileType::Directory {
@@ -121,7 +120,7 @@ fn directory_on(fd: impl AsFd, stat: &Statx, mount: Mount) -> Option<OwnedFd> {
     is_same.then_some(directory)
 }
 
-// What nobody can try is not promised.
+// Promises nothing that could not be probed.
 fn weakest(fd: impl AsFd) -> Result<FileSystem, ShareError> {
     let inline = InlineIo::of(rustix::fs::fstatfs(&fd)?.f_type);
     let class = match inline {
@@ -132,14 +131,14 @@ fn weakest(fd: impl AsFd) -> Result<FileSystem, ShareError> {
     Ok(FileSystem { class, inline, clones: false, has_xattrs })
 }
 
-// Only a real mapping tells whether MAP_SYNC works here.
+// Only a real mapping shows whether MAP_SYNC works here.
 fn probe_class(directory: &OwnedFd) -> DurabilityClass {
     let probe = volume::nameless(directory)
         .ok_or(())
         .and_then(|fd| rustix::fs::ftruncate(&fd, 4096).map(|()| fd).map_err(drop));
     match probe {
         Ok(fd) => pmem::classify(&File::from(fd)).unwrap_or(DurabilityClass::Storage),
-        // Not writable for us: claim the weaker class that needs a flush.
+        // The server cannot write here: claim the weaker class that needs a flush.
         Err(()) => DurabilityClass::Storage,
     }
 }

@@ -1,8 +1,8 @@
-//! Paths as peers write them, checked once and for all.
+//! Paths of peers, checked once.
 //!
-//! A [`SharePath`] cannot hold `..`, an empty component or a character Windows
-//! forbids, so nothing that reaches the file system through it can climb out; `openat2` with
-//! RESOLVE_BENEATH stands behind it for symbolic links.
+//! A [`SharePath`] cannot hold `..`, an empty component or a character that Windows forbids, so no
+//! path that reaches the file system can climb out; `openat2` with RESOLVE_BENEATH does the same
+//! for symbolic links.
 //!
 //! Spec: MS-FSCC §2.1.5 (names and streams), MS-SMB2 §2.2.13 (CREATE names).
 
@@ -15,21 +15,21 @@ use super::short::short_name;
 /// A path inside one share. The root is the empty path.
 #[derive(Clone, Debug, Default)]
 pub struct SharePath {
-    // Components joined by '/': the form the kernel wants.
+    // Components joined by '/': the form for the kernel.
     text: String,
     naming: Naming,
-    /// The last component was asked for by its short name.
+    /// The request named the last component by its short name.
     is_by_short_name: bool,
 }
 
-/// How a path is meant. Neither this nor how it was asked for belongs to what a path is: two of one
-/// text are equal.
+/// The interpretation of a path. Neither this nor the spelling of the request is part of its
+/// identity: two paths of the same text are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Naming {
-    /// In any case of letters, and through symbolic links.
+    /// Ignoring case, and through symbolic links.
     #[default]
     Windows,
-    /// As it is written, and a link at its end is meant itself (SMB3 POSIX extensions).
+    /// Literally, and a link at the end is meant itself (SMB3 POSIX extensions).
     Posix,
 }
 
@@ -47,7 +47,7 @@ impl SharePath {
         Self::default()
     }
 
-    /// Checks a path with backslashes, or slashes, as it stands in rename requests.
+    /// Checks a path with backslashes, or slashes, in the form of rename requests.
     pub fn parse(wire: &str) -> Result<Self, ShareError> {
         if wire.encode_utf16().count() > PATH_UNITS_MAX {
             return Err(ShareError::PeerNameInvalid);
@@ -67,7 +67,7 @@ impl SharePath {
         Ok(Self { text, ..Self::default() })
     }
 
-    /// Checks a path with slashes: names may hold whatever a file system can, but no climbing.
+    /// Checks a path with slashes: names may hold whatever a file system can, but cannot climb out.
     pub fn parse_posix(wire: &str) -> Result<Self, ShareError> {
         if wire.encode_utf16().count() > PATH_UNITS_MAX {
             return Err(ShareError::PeerNameInvalid);
@@ -80,12 +80,12 @@ impl SharePath {
         Ok(Self { text: wire.to_owned(), naming: Naming::Posix, ..Self::default() })
     }
 
-    /// The same path, meant otherwise.
+    /// The same path with another interpretation.
     pub(crate) fn meant(&self, naming: Naming) -> Self {
         Self { naming, ..self.clone() }
     }
 
-    /// How the path is meant.
+    /// The interpretation of the path.
     pub fn naming(&self) -> Naming {
         self.naming
     }
@@ -111,8 +111,8 @@ impl SharePath {
         self.text.rsplit('/').next().unwrap_or("")
     }
 
-    /// This path with one more component, which must come from a directory listing or from
-    /// another checked path.
+    /// This path with one more component, which must come from a directory listing or from another
+    /// checked path.
     pub(super) fn join(&self, component: &str) -> Self {
         debug_assert!(!component.is_empty() && !component.contains('/') && component != "..");
         if self.is_root() {
@@ -125,12 +125,12 @@ impl SharePath {
         Self { text, naming: self.naming, is_by_short_name: false }
     }
 
-    /// The same path, whose last component was asked for by its short name.
+    /// The same path, whose last component the request named by its short name.
     pub(super) fn by_short_name(self) -> Self {
         Self { is_by_short_name: true, ..self }
     }
 
-    /// The short name by which the last component was asked for.
+    /// The short name by which the request named the last component.
     pub(super) fn short_name(&self) -> Option<String> {
         self.is_by_short_name.then(|| short_name(self.leaf()))
     }
@@ -140,12 +140,12 @@ impl SharePath {
         self.parent().join(other.leaf())
     }
 
-    /// The components from the top down.
+    /// The components, from the top down.
     pub fn components(&self) -> impl Iterator<Item = &str> {
         self.text.split('/').filter(|component| !component.is_empty())
     }
 
-    /// Whether `self` lies somewhere below `ancestor`.
+    /// Whether `self` lies below `ancestor`, at any depth.
     pub fn is_below(&self, ancestor: &Self) -> bool {
         if ancestor.is_root() {
             return !self.is_root();
@@ -153,24 +153,24 @@ impl SharePath {
         self.text.strip_prefix(&ancestor.text).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// This path, which lies at or below `from`, as it is when `from` is called `to`.
+    /// This path, which is `from` or below it, after `from` is renamed to `to`.
     pub(crate) fn moved(&self, from: &Self, to: &Self) -> Self {
         let rest = self.text.strip_prefix(&from.text).unwrap_or_default();
         Self { text: format!("{}{rest}", to.text), ..self.clone() }
     }
 
-    /// A path below a share's top, of components as the file system has them; `None` if one is no UTF-8.
+    /// A path below a share's top, of components of the file system; `None` if one is not UTF-8.
     pub(super) fn of_components(path: &Path) -> Option<Self> {
         Some(Self { text: path.to_str()?.to_owned(), ..Self::default() })
     }
 
-    /// This path, relative to what lies at `above`, from further up.
+    /// This path, which is relative to `above`, relative to the parent of `above`.
     pub(super) fn inside(&self, above: &Self) -> Self {
         let between = if self.is_root() || above.is_root() { "" } else { "/" };
         Self { text: format!("{}{between}{}", above.text, self.text), ..self.clone() }
     }
 
-    /// This path as it is relative to `above`; `None` where it is not at or below that.
+    /// This path relative to `above`; `None` if it is not `above` or below it.
     pub(super) fn out_of(&self, above: &Self) -> Option<Self> {
         if self == above {
             return Some(self.with_text(String::new()));
@@ -180,7 +180,7 @@ impl SharePath {
         Some(Self { text: text.to_owned(), ..self.clone() })
     }
 
-    /// The form a system call relative to the share's root takes.
+    /// The form for a system call relative to the share's root.
     pub(super) fn for_system(&self) -> &str {
         if self.is_root() { "." } else { &self.text }
     }
@@ -191,12 +191,12 @@ impl SharePath {
     }
 }
 
-/// Whether a name found on disk can be shown to an SMB client at all.
+/// Whether a name on disk can be shown to an SMB client.
 pub(super) fn is_presentable(name: &str) -> bool {
     check_component(name).is_ok()
 }
 
-/// Whether a name found on disk can be shown to a POSIX client.
+/// Whether a name on disk can be shown to a client with this interpretation.
 pub(super) fn is_presentable_to(naming: Naming, name: &str) -> bool {
     match naming {
         Naming::Windows => is_presentable(name),
@@ -229,8 +229,7 @@ fn check_component(component: &str) -> Result<(), ShareError> {
     if component.len() > COMPONENT_BYTES_MAX {
         return Err(ShareError::PeerNameInvalid);
     }
-    // What the server keeps beside the tree is not there for clients, at any depth: shares may
-    // overlap.
+    // Clients cannot name the server's own directory, at any depth: shares may overlap.
     if component.eq_ignore_ascii_case(homes::HOME) {
         return Err(ShareError::PeerNameInvalid);
     }
@@ -242,12 +241,12 @@ fn check_component(component: &str) -> Result<(), ShareError> {
     Ok(())
 }
 
-/// Between components. Deviates: Windows refuses a slash; who hands over paths of POSIX means what smbd
-/// takes it for. No component holds either, so there is nothing else that it could mean.
+/// Between components. Deviates: Windows refuses a slash; smbd takes a slash of a POSIX path for a
+/// separator. No component holds either character, so no other meaning is possible.
 pub(crate) const SEPARATORS: [char; 2] = ['\\', '/'];
 /// Longest path in UTF-16 units: the 64 KiB a NameLength can express.
 const PATH_UNITS_MAX: usize = 32_767;
-/// NAME_MAX of every Linux file system we meet.
+/// NAME_MAX of every Linux file system in use.
 const COMPONENT_BYTES_MAX: usize = 255;
 
 #[cfg(test)]
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_posix_name_holds_anything_but_a_way_out() {
+    fn a_posix_name_holds_anything_that_cannot_climb_out() {
         let path = SharePath::parse_posix("a/b:c*/d\\e. ").unwrap();
         assert_eq!(path.components().collect::<Vec<_>>(), ["a", "b:c*", "d\\e. "]);
         assert_eq!((path.naming(), path.parent().naming()), (Naming::Posix, Naming::Posix));
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_keeps_for_itself_has_no_name() {
+    fn no_client_can_name_the_directory_of_streams() {
         for own in [".landfast-streams", "a\\.LANDFAST-Streams", "f:s", "f::$DATA"] {
             assert_eq!(SharePath::parse(own), Err(ShareError::PeerNameInvalid), "{own}");
         }

@@ -1,12 +1,13 @@
-//! Shares of one server that lie in one another, or are of one directory: what one of them calls a file, as another does.
+//! Shares of one server that contain one another, or have one directory: the name of a file in one share, in terms of
+//! another.
 //!
-//! Tops are compared by what they are, and by where they were when they were opened. A part of a share that is mounted
-//! elsewhere too is not seen.
+//! Tops are compared by inode, and by their paths when they were opened. A part of a share that is mounted elsewhere
+//! too is not detected.
 
 use super::{Share, SharePath};
 
 impl Share {
-    /// How `other` names what is `path` here; `None` where that does not lie in it.
+    /// The path in `other` of the file that is `path` here; `None` if the file is not in `other`.
     pub(crate) fn path_in(&self, other: &Self, path: &SharePath) -> Option<SharePath> {
         if self.root_key == other.root_key {
             return Some(path.clone());
@@ -17,7 +18,7 @@ impl Share {
         path.out_of(&SharePath::of_components(other.place.strip_prefix(&self.place).ok()?)?)
     }
 
-    /// Whether anything may lie in both.
+    /// Whether a file may lie in both.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.root_key == other.root_key
             || self.place.starts_with(&other.place)
@@ -31,7 +32,7 @@ mod tests {
     use crate::share::ShareConfig;
 
     #[test]
-    fn shares_that_lie_in_one_another_agree_on_what_a_name_means() {
+    fn nested_shares_agree_on_the_meaning_of_a_name() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("p/q")).unwrap();
         std::fs::create_dir_all(dir.path().join("pp")).unwrap();

@@ -1,4 +1,4 @@
-//! Wildcard patterns of directory enumeration, and the case folding names are compared with.
+//! Wildcard patterns of directory enumeration, and the case folding for comparing names.
 //!
 //! ```text
 //!  *  any characters            ?  exactly one character
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The pattern runs as a set of states over the name, a bit for each: a character of the name costs some
-//! operations on at most four words, whatever the pattern is. The table that takes is made for a request
-//! ([`Pattern::matcher`]); a handle keeps the pattern alone.
+//! operations on at most four words, whatever the pattern is. The table for that is made for a request
+//! ([`Pattern::matcher`]); a handle keeps only the pattern.
 //!
 //! Spec: MS-FSA §2.1.4.4 (matching), §2.1.4.3 (upper-casing).
 
@@ -21,9 +21,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Reads what a QUERY_DIRECTORY asks for. The empty pattern means everything.
+    /// Parses the pattern of a QUERY_DIRECTORY. The empty pattern matches everything.
     ///
-    /// `None` when it is longer than any name could be.
+    /// `None` if the pattern is longer than any name.
     pub fn parse(wire: &str) -> Option<Self> {
         let wire = if wire.is_empty() { "*" } else { wire };
         if wire.chars().count() > PATTERN_CHARS_MAX {
@@ -58,13 +58,13 @@ impl Pattern {
         self.matcher().matches(name)
     }
 
-    /// For looking at many names.
+    /// A matcher, for many names.
     pub fn matcher(&self) -> Matcher {
         Matcher::new(self)
     }
 }
 
-/// A pattern, ready for many names.
+/// A pattern prepared for many names.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     is_all: bool,
@@ -75,7 +75,7 @@ pub struct Matcher {
     question: Set,
     dos_question: Set,
     dos_dot: Set,
-    /// Each character of the pattern as names are compared, in order, and where it stands.
+    /// Each character of the pattern in its folded form, in order, and its places.
     literals: Vec<(char, Set)>,
 }
 
@@ -142,7 +142,7 @@ impl Matcher {
 
     // Consumes one character of the name.
     fn step(&self, states: Set, c: char, is_last_period: bool) -> Set {
-        // Everything but the final period stays inside a DOS_STAR.
+        // Every character but the final period stays inside a DOS_STAR.
         let stays = if is_last_period { self.star } else { self.star.or(self.dos_star) };
         let mut takes = self.question;
         takes = takes.or(if c == '.' { self.dos_dot } else { self.dos_question });
@@ -154,7 +154,7 @@ impl Matcher {
     }
 }
 
-/// A set of states: one for each token of the longest pattern, and the one behind it.
+/// A set of states: one for each token of the longest pattern, and one behind the last.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Set([u64; WORDS]);
 
@@ -189,8 +189,8 @@ impl Set {
         }))
     }
 
-    /// With each state of `skips` that is in the set, or comes to be, the next one is too: a sum carries from
-    /// the first state of a run of `skips` that is in the set to the one behind the run.
+    /// Adds to each state of `skips` in the set the next state, also to added ones: a sum carries from the
+    /// first state of a run of `skips` that is in the set to the state behind the run.
     fn spread_over(self, skips: Self) -> Self {
         let begun = self.and(skips);
         let mut carry = false;
@@ -200,7 +200,8 @@ impl Set {
             carry = first || second;
             sum
         });
-        // A bit of a run above its first begun state is changed by the sum, or is begun itself; so is the one behind.
+        // The sum changes a bit of a run above its first begun state, or the bit is begun itself; so is the bit
+        // behind.
         let reached: [u64; WORDS] =
             std::array::from_fn(|word| (sum[word] ^ skips.0[word]) | begun.0[word]);
         let reached = Self(reached);
@@ -208,7 +209,7 @@ impl Set {
     }
 }
 
-/// One character as names are compared: its upper-case form where that is a single character.
+/// One character in its folded form: its upper-case form if that is a single character.
 pub(super) fn upcase(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_uppercase();
@@ -220,12 +221,12 @@ pub(super) fn upcase(c: char) -> char {
     }
 }
 
-/// A name in upper case: two that are the same name to a Windows client are equal so.
+/// A name in upper case: two names that are equal to a Windows client have the same form.
 pub(crate) fn folded(name: &str) -> String {
     name.chars().map(upcase).collect()
 }
 
-/// Whether two names are the same name to a Windows client.
+/// Whether two names are equal to a Windows client.
 pub(super) fn same_name(left: &str, right: &str) -> bool {
     left.chars().map(upcase).eq(right.chars().map(upcase))
 }
@@ -237,7 +238,7 @@ enum Token {
     DosStar,
     DosQuestion,
     DosDot,
-    /// As it was written.
+    /// A literal character.
     Literal(char),
 }
 
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_longer_than_a_name_is_none() {
+    fn a_pattern_longer_than_any_name_is_refused() {
         assert!(Pattern::parse(&"a".repeat(PATTERN_CHARS_MAX)).is_some());
         assert!(Pattern::parse(&"a".repeat(PATTERN_CHARS_MAX + 1)).is_none());
     }
@@ -308,7 +309,7 @@ mod tests {
         assert!(!matches(&"a".repeat(255), &"A".repeat(254)));
     }
 
-    // The rules one by one, for comparison: what the sets compute at once.
+    // The rules one by one, for comparison with the sets.
     fn by_the_rules(tokens: &[Token], name: &[char], place: usize) -> bool {
         let last_period = name.iter().rposition(|c| *c == '.');
         let Some((token, rest)) = tokens.split_first() else { return place == name.len() };
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_states_match_what_the_rules_match_one_by_one() {
+    fn sets_of_states_match_the_names_that_the_rules_match() {
         let letters = ['*', '?', '<', '>', '"', 'A', '.'];
         let texts = |letters: &[char], len: u32| -> Vec<Vec<char>> {
             let count = letters.len().pow(len);

@@ -1,4 +1,5 @@
-//! Where a share lies on this machine: whether it may be read, what lies in it, whether another directory has its name.
+//! The place of a share on this machine: whether it can be read, which files it contains, and whether another directory
+//! has its name.
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,30 +10,31 @@ use super::metadata::{self, FileKey};
 use super::{Share, ShareError};
 
 impl Share {
-    /// The directory, as it was configured.
+    /// The directory, as configured.
     pub fn path(&self) -> &Path {
         &self.fixed.path
     }
 
-    /// Where the log of persistent opens is, or will be.
+    /// The path of the log of persistent opens.
     pub(crate) fn persistent_opens(&self) -> Option<&Path> {
         self.fixed.persistent_opens.as_deref()
     }
 
     /// Whether a file of this machine, or a new file of that name, lies in the share's directory.
     ///
-    /// Directories are compared and not names, so a link or another mount of the share's top hides nothing. A part
-    /// of the share that is mounted elsewhere too is not seen.
+    /// Directories are compared and not names, so a link to the share's top, or another mount of it, is detected.
+    /// A part of the share that is mounted elsewhere too is not.
     pub fn contains(&self, path: &Path) -> bool {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        // A link is replaced where it is and read where it leads.
+        // A link is replaced in its own directory and read at its target.
         let made = std::fs::canonicalize(parent.unwrap_or_else(|| Path::new("."))).ok();
         let read = std::fs::canonicalize(path).ok();
         let is_top = |directory: &Path| key_of(directory) == Some(self.root_key);
         made.iter().chain(&read).any(|place| place.ancestors().any(is_top))
     }
 
-    /// Whether its directory is this one or lies below. A directory that the server may not search ends the look.
+    /// Whether the share's directory is this one or lies below it. A directory that the server may not search
+    /// ends the search.
     pub(crate) fn lies_in(&self, directory: FileKey) -> bool {
         let flags = OFlags::PATH | DIRECTORY;
         let mut at = rustix::fs::openat(&self.root, ".", flags, Mode::empty());
@@ -43,7 +45,7 @@ impl Share {
             if key == directory {
                 return true;
             }
-            // The root of everything is above itself.
+            // The root directory is its own parent.
             if below.replace(key) == Some(key) {
                 return false;
             }
@@ -52,7 +54,7 @@ impl Share {
         false
     }
 
-    /// Whether another directory, or none, has the name that the share's directory was opened by.
+    /// Whether another directory, or none, has the name by which the share's directory was opened.
     pub fn has_moved(&self) -> bool {
         key_of(self.path()) != Some(self.root_key)
     }
@@ -65,7 +67,8 @@ pub(super) fn open_top(path: &Path) -> Result<OwnedFd, ShareError> {
     Ok(top)
 }
 
-/// The path of an open directory. `name`, by which it was opened, where the kernel does not say.
+/// The path of an open directory, or `name`, by which it was opened, if the kernel does not report
+/// a path.
 pub(super) fn resolved(top: impl AsFd, name: &Path) -> PathBuf {
     let link = format!("/proc/self/fd/{}", top.as_fd().as_raw_fd());
     std::fs::read_link(link).unwrap_or_else(|_| name.to_owned())
@@ -81,6 +84,6 @@ fn key_of(path: &Path) -> Option<FileKey> {
     Some(metadata::key(&stat))
 }
 
-/// Directories above one another: a path of Linux has 4,096 characters, every other of which is a separator.
+/// Nested directories: a path of Linux has 4,096 characters, every other of which is a separator.
 const DEPTH_MAX: usize = 2_048;
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);

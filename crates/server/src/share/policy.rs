@@ -1,5 +1,5 @@
-//! Who may do what on a share. It may be replaced while the share is served: whoever asks is told what
-//! holds now, and the caller of [`Share::set_policy`] ends what it does not allow any more.
+//! The rights of users on a share. They may be replaced while the share is served: each check uses the
+//! present rights, and the caller of [`Share::set_policy`] ends sessions that these no longer allow.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,18 +7,18 @@ use std::sync::{PoisonError, RwLock};
 
 use super::{Share, ShareConfig};
 
-/// What a user may do in a share.
+/// The admission of a user to a share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admission {
-    /// What the share allows.
+    /// Everything that the share allows.
     Full,
     /// Only read.
     Reading,
-    /// Not enter.
+    /// No access.
     Refused,
 }
 
-/// The switches are asked with every request, the lists when somebody enters.
+/// The switches are checked with every request, the lists when a user enters.
 #[derive(Debug)]
 pub(super) struct Policy {
     read_only: AtomicBool,
@@ -60,7 +60,7 @@ impl People {
     }
 }
 
-/// What a share is for as long as it is open.
+/// The facts of a share that stay as long as it is open.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Fixed {
     pub(super) path: PathBuf,
@@ -81,10 +81,10 @@ impl Fixed {
 }
 
 impl Share {
-    /// Whether the share can go on as `config` wants it, but for its [policy](Self::set_policy): the
+    /// Whether the share can continue under `config`, except for its [policy](Self::set_policy): the
     /// directory, the devices and the persistent opens are those it was opened with.
     pub fn is_of(&self, config: &ShareConfig) -> bool {
-        // Devices are opened for reading alone where the share is read-only.
+        // Devices of a read-only share are opened only for reading.
         let modes_fit = config.devices.is_empty() || config.read_only == self.policy.is_read_only();
         self.fixed == Fixed::of(config) && modes_fit
     }
@@ -94,7 +94,7 @@ impl Share {
         self.policy.is_read_only()
     }
 
-    /// What a user may do here, in any case of the name.
+    /// The admission of a user, whatever the case of the name.
     pub fn admits(&self, user: &str) -> Admission {
         let user = user.split_once('@').map_or(user, |(name, _realm)| name).to_lowercase();
         let people = self.policy.people.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +107,7 @@ impl Share {
         }
     }
 
-    /// What a guest may do here.
+    /// The admission of a guest.
     pub fn guests(&self) -> Admission {
         self.policy.people.read().unwrap_or_else(PoisonError::into_inner).guests
     }
@@ -117,8 +117,8 @@ impl Share {
         self.policy.encrypt_required.load(Ordering::Acquire)
     }
 
-    /// Takes over who may do what here from `config`. What is open stays open: ending what is not
-    /// allowed any more is the caller's.
+    /// Takes over the policy of `config`. Open files stay open: the caller ends those that the
+    /// policy does not allow any more.
     pub fn set_policy(&self, config: &ShareConfig) {
         self.policy.replace(config);
     }

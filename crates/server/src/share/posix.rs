@@ -1,11 +1,12 @@
-//! What POSIX clients do to files beyond what others can: permissions, owners, symbolic links.
+//! Operations of POSIX clients beyond those of others: permissions, owners, symbolic links.
 //!
-//! All files belong to whom the server runs as, and who enters a share may do in it what the share allows:
-//! permission bits and owners are kept for clients and for local programs, and checked by them.
+//! All files belong to the user of the server, and a client that enters a share may do in it what the
+//! share allows: permission bits and owners are stored for clients and for local programs, which check
+//! them.
 //!
-//! Two things are not done for anybody. A file is not given the right to run as its owner or group
-//! (set-user-ID, set-group-ID): it would be the server's right. A link is not made that leads out of the share:
-//! local programs would follow it.
+//! Two operations are refused to every client. A file does not get the right to run as its owner or group
+//! (set-user-ID, set-group-ID): that would be the server's right. A link that leads out of the share is not
+//! made: local programs would follow it.
 //!
 //! Spec: SMB3 POSIX extensions; chmod(2), chown(2), symlink(2).
 
@@ -49,8 +50,8 @@ impl Share {
         }
     }
 
-    /// Sets the permission bits of something new: what it may not have is left out, and what a directory has
-    /// from its parent (set-group-ID) stays.
+    /// Sets the permission bits of a new object: forbidden bits are left out, and the bit that a directory
+    /// inherits from its parent (set-group-ID) stays.
     pub(crate) fn set_first_permissions(
         &self,
         leave: MaySet,
@@ -64,7 +65,7 @@ impl Share {
         self.set_permissions(leave, entry, permissions & !SET_ID | inherited)
     }
 
-    /// Sets owner and group; `None` leaves one alone. Needs a server that may (CAP_CHOWN), unless
+    /// Sets owner and group; `None` leaves one unchanged. Needs a server with CAP_CHOWN, unless
     /// nothing changes.
     pub(crate) fn set_owner(
         &self,
@@ -81,7 +82,7 @@ impl Share {
         if uid.is_none() && gid.is_none() {
             return Ok(());
         }
-        // The largest number means "leave alone" to the kernel, and is nobody's.
+        // The largest number means "unchanged" to the kernel, and belongs to no user.
         if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
             return Err(ShareError::PeerInvalid);
         }
@@ -92,7 +93,7 @@ impl Share {
         }
     }
 
-    /// Where a link that was found points to, if that is inside the share.
+    /// The target of a link that was found, if it is inside the share.
     pub fn link_target(&self, found: &Found, path: &SharePath) -> Result<String, ShareError> {
         let target = rustix::fs::readlinkat(&found.anchor, "", Vec::new())?;
         let target = target.into_string().map_err(|_| ShareError::AccessDenied)?;
@@ -102,12 +103,12 @@ impl Share {
         Ok(target)
     }
 
-    /// Puts a symbolic link in the place of a new, empty file or directory without streams; the handle stands for
-    /// the link from then on. Nobody else has the file open, nor opens it meanwhile.
+    /// Replaces a new, empty file or directory without streams by a symbolic link; the handle denotes the link
+    /// from then on. No other client has the file open, nor opens it meanwhile.
     ///
     /// # Durability
     ///
-    /// A crash leaves the name with the file or with the link.
+    /// After a crash the name denotes the file or the link.
     ///
     /// # Errors
     ///
@@ -138,7 +139,8 @@ impl Share {
             return Err(ShareError::Unsupported);
         }
         let _changing = self.changing(&parent)?;
-        // The directory of new links lies on the top's file system: what is mounted below has its own names.
+        // The directory of new links lies on the top's file system: a file system mounted below has its own
+        // names.
         let apart = self.new_links()?;
         let is_mounted = identify(&apart)?.0.device != directory.device;
         let random = &self.environment.random;
@@ -146,7 +148,8 @@ impl Share {
             true => (&parent, format!(".landfast-{}", random_name(random)?)),
             false => (&apart, random_name(random)?),
         };
-        // Held or not: no other request has a name there that nobody knows, but a sweep takes what is not locked.
+        // No other request has a name there that only this one knows, but a sweep removes names that are not
+        // locked.
         let swept = (!is_mounted).then(|| identify(new)).transpose()?.map(|(key, _)| key);
         let _held = (held, self.name_locks.hold(swept));
         rustix::fs::symlinkat(target, new, &*name)?;
@@ -178,7 +181,7 @@ fn put_in_place(
     if !is_directory {
         return Ok(rustix::fs::renameat(new, name, parent, leaf)?);
     }
-    // rename(2) replaces no directory by a link: they change places.
+    // rename(2) does not replace a directory by a link: the two are exchanged.
     let exchange = || rustix::fs::renameat_with(new, name, parent, leaf, RenameFlags::EXCHANGE);
     exchange()?;
     match rustix::fs::unlinkat(new, name, AtFlags::REMOVEDIR) {

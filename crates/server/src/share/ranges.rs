@@ -1,7 +1,7 @@
 //! Ranges of an open file: holes, zeros, copies and clones.
 //!
-//! Linux keeps holes wherever nobody wrote; SMB knows them only in files marked sparse. So a file
-//! without the mark is presented as allocated throughout, and zeroing it keeps its blocks.
+//! Linux keeps a hole wherever no byte was written; SMB has holes only in files marked sparse. So a
+//! file without the mark is presented as fully allocated, and zeroing it keeps its blocks.
 //!
 //! Spec: MS-FSA §2.1.5.9 (controls); fallocate(2), lseek(2), copy_file_range(2).
 
@@ -19,19 +19,19 @@ use super::error::ShareError;
 /// Bytes from `start` up to `end`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
-    /// The first.
+    /// The first byte.
     pub start: u64,
-    /// Behind the last.
+    /// One past the last byte.
     pub end: u64,
 }
 
 impl Entry {
-    /// Whether the file is marked as one that may have holes.
+    /// Whether the file is marked sparse.
     pub fn is_sparse(&self) -> bool {
         attributes::load(self.as_fd()).sparse
     }
 
-    /// Marks the file as one that may have holes, or fills its holes and takes the mark away.
+    /// Marks the file sparse, or fills its holes and removes the mark.
     pub(crate) fn set_sparse(&self, _leave: MaySet, sparse: bool) -> Result<(), ShareError> {
         self.not_on_devices()?;
         if attributes::try_load(self.as_fd())?.sparse == sparse {
@@ -44,7 +44,7 @@ impl Entry {
         attributes::change(self.as_fd(), self.key(), is_directory, |stored| stored.sparse = sparse)
     }
 
-    /// Makes bytes zero without moving the end of the file; a sparse file gives their blocks back.
+    /// Zeroes bytes without moving the end of the file; a sparse file frees their blocks.
     pub fn zero(&self, span: Span) -> Result<(), ShareError> {
         self.not_on_devices()?;
         let end = span.end.min(self.data_size()?);
@@ -64,7 +64,7 @@ impl Entry {
         }
         let keep = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         match self.allocate(keep, start, len) {
-            // tmpfs: a hole that is filled at once.
+            // tmpfs: punches a hole and fills it at once.
             Err(ShareError::Unsupported) => match punch().and_then(|()| self.reserve(start, len)) {
                 Err(ShareError::Unsupported) => self.write_zeros(start, end),
                 other => other,
@@ -73,26 +73,26 @@ impl Entry {
         }
     }
 
-    /// Forgets bytes: their blocks go back to the device, which may erase them. A file that is not
-    /// sparse gets others at once.
+    /// Discards bytes: their blocks go back to the device, which may erase them. A file that is not
+    /// sparse gets other blocks at once.
     pub fn trim(&self, span: Span) -> Result<(), ShareError> {
         self.not_on_devices()?;
         let end = span.end.min(self.data_size()?);
-        // Only whole pages: what else shares a page with the range stays.
+        // Only whole pages: other bytes of a partial page stay.
         let (start, end) = (span.start.next_multiple_of(TRIM_UNIT), end / TRIM_UNIT * TRIM_UNIT);
         if start >= end {
             return Ok(());
         }
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match self.allocate(how, start, end - start) {
-            // Nothing was promised of the bytes, so nothing has to happen to them.
+            // Nothing was promised of the bytes, so they may stay as they are.
             Err(ShareError::Unsupported) => return Ok(()),
             other => other?,
         }
         if self.is_sparse() { Ok(()) } else { self.reserve(start, end - start) }
     }
 
-    /// The parts of `span` that are no holes, at most `count_max`; whether there are more.
+    /// The allocated parts of `span`, at most `count_max`; and whether there are more.
     pub fn allocated(&self, span: Span, count_max: usize) -> Result<(Vec<Span>, bool), ShareError> {
         let end = span.end.min(self.data_size()?);
         let mut found = Vec::new();
@@ -103,7 +103,7 @@ impl Entry {
         }
         while at < end {
             let start = match self.seek(SeekFrom::Data(at)) {
-                // Nothing but a hole up to the end of the file.
+                // Only a hole up to the end of the file.
                 Err(ShareError::SpecialFile) => break,
                 other => other?.max(at),
             };
@@ -122,8 +122,8 @@ impl Entry {
         Ok((found, is_more))
     }
 
-    /// Copies `len` bytes from another open file, or from elsewhere in this one, within the machine. Where
-    /// the ranges overlap the bytes that were there before are copied. At most [`COPY_MAX`].
+    /// Copies `len` bytes from another open file, or from another place in this one, within the machine.
+    /// If the ranges overlap, the bytes before the copy count. At most [`COPY_MAX`].
     pub fn copy_from(
         &self,
         source: &Self,
@@ -136,7 +136,8 @@ impl Entry {
         }
         if source.key() != self.key() {
             match self.copy_in_kernel(source, source_offset, offset, len) {
-                // Other file systems on either side, or one that cannot: by way of memory.
+                // The files are on different file systems, or on one that cannot copy: through
+                // memory.
                 Err(
                     ShareError::CrossDevice | ShareError::Unsupported | ShareError::PeerInvalid,
                 ) => {}
@@ -150,8 +151,8 @@ impl Entry {
         self.write_at(&bytes, offset)
     }
 
-    /// Lets a range share the blocks of another, where the file system can; all of it or nothing
-    /// that a reader could tell from the state before.
+    /// Lets a range share the blocks of another, if the file system can; all of it, or nothing that
+    /// a reader could distinguish from the state before.
     pub fn clone_from(
         &self,
         source: &Self,
@@ -160,7 +161,7 @@ impl Entry {
         len: u64,
     ) -> Result<(), ShareError> {
         let mut done = 0;
-        // copy_file_range(2) clones where it can (btrfs, XFS), a GiB or so at a time.
+        // copy_file_range(2) clones if it can (btrfs, XFS), some GiB at a time.
         while done < len {
             let step = usize::try_from((len - done).min(CLONE_STEP)).expect("a GiB fits usize");
             self.copy_in_kernel(source, source_offset + done, offset + done, step)?;
@@ -176,7 +177,7 @@ impl Entry {
         offset: u64,
         len: usize,
     ) -> Result<(), ShareError> {
-        // The kernel knows no device as the end of a copy.
+        // The kernel does not copy from or to a device.
         self.not_on_devices()?;
         source.not_on_devices()?;
         let (mut from, mut to) = (source_offset, offset);
@@ -220,7 +221,7 @@ impl Entry {
         Ok(())
     }
 
-    // Nobody uses the position this moves.
+    // No other code uses the position that this moves.
     fn seek(&self, to: SeekFrom) -> Result<u64, ShareError> {
         Ok(rustix::fs::seek(self.as_fd().as_fd(), to)?)
     }
@@ -228,7 +229,7 @@ impl Entry {
 
 /// Most bytes of one copy.
 pub const COPY_MAX: usize = 1 << 20;
-/// Blocks of every file system we meet are this long or longer.
+/// Blocks of every file system in use are at least this long.
 const TRIM_UNIT: u64 = 4096;
 const CLONE_STEP: u64 = 1 << 30;
 const ZEROS: usize = 64 * 1024;

@@ -1,7 +1,8 @@
-//! Whether a name can be removed, asked before it is: at CLOSE, when it goes, nobody can be told.
+//! Checks whether a name can be removed, before it is: CLOSE, which removes it, cannot report a
+//! failure.
 //!
-//! The kernel is asked as whom the server runs. What it says may change until the name goes; then the
-//! name stays, and the log says so.
+//! The kernel is asked as the user of the server. Its answer may change until the name is removed;
+//! then the name stays, and the server logs that.
 //!
 //! Spec: MS-FSA §2.1.5.15.3; unlink(2), rmdir(2).
 
@@ -28,8 +29,8 @@ impl Share {
         {
             return Err(ShareError::AccessDenied);
         }
-        // unlink(2): from a sticky directory names are removed by the file's owner, by the directory's, and
-        // by who may do anything.
+        // unlink(2): names in a sticky directory can be removed by the file's owner, by the directory's
+        // owner, and by a privileged user.
         let user = rustix::process::geteuid();
         let is_sticky = Mode::from_raw_mode(above.stx_mode.into()).contains(Mode::SVTX);
         let owners = [itself.stx_uid, above.stx_uid];

@@ -1,14 +1,14 @@
-//! Set-user-ID and set-group-ID bits, and capabilities of files: bytes of a client do not run with them.
+//! Set-user-ID and set-group-ID bits, and capabilities of files: bytes of a client never run with them.
 //!
 //! ```text
-//!  WRITE, copies, zeros, holes, sizes   the kernel takes them away, but for a thread that has CAP_FSETID: a server
-//!                                       of root does not use it ([`withhold_set_id`])
-//!  bytes pushed by RDMA                 the kernel takes nothing away for a mapping: MAP does before it maps
+//!   WRITE, copies, zeros, holes, sizes   the kernel clears them, except for a thread with CAP_FSETID: a server
+//!                                        of root does not use it ([`withhold_set_id`])
+//!   bytes pushed by RDMA                 the kernel clears nothing for a mapping: MAP does before it maps
 //! ```
 //!
-//! The set-group-ID bit of a directory means something else, that what is made there belongs to the directory's
-//! group. Linux keeps it in a chmod(2) by a process outside of that group only with CAP_FSETID, so the capability
-//! stays permitted for that one call ([`Using`]).
+//! The set-group-ID bit of a directory has another meaning: new files in it get the directory's group. Linux
+//! keeps the bit in a chmod(2) by a process outside of that group only with CAP_FSETID, so the capability stays
+//! permitted for that one call ([`Using`]).
 //!
 //! Spec: capabilities(7), chmod(2), write(2).
 
@@ -23,12 +23,12 @@ use super::error::ShareError;
 /// Set-user-ID and set-group-ID, among permission bits.
 pub(super) const SET_ID: u32 = 0o6000;
 
-/// Has the kernel take set-ID bits from the files that this thread writes, and the threads that it starts from now
-/// on. For the first thread of a server, before there is another one.
+/// Makes the kernel clear set-ID bits of files that this thread, and the threads it starts from now on, write. For
+/// the first thread of a server, before it starts another.
 ///
 /// # Errors
 ///
-/// The kernel's.
+/// The error of the kernel.
 pub fn withhold_set_id() -> std::io::Result<()> {
     let sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::FSETID) {
@@ -38,7 +38,7 @@ pub fn withhold_set_id() -> std::io::Result<()> {
     Ok(())
 }
 
-/// This thread uses CAP_FSETID until it is dropped, if the server has it.
+/// This thread uses CAP_FSETID until this is dropped, if the server has the capability.
 #[derive(Debug)]
 pub(super) struct Using {
     before: Option<CapabilitySets>,
@@ -59,17 +59,17 @@ impl Using {
 impl Drop for Using {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            // A thread may always give up what it has.
+            // A thread may always drop capabilities.
             set_capabilities(None, before).expect("fewer capabilities are never refused");
         }
     }
 }
 
-/// Takes set-ID bits and capabilities from a file, as write(2) would.
+/// Clears set-ID bits and capabilities of a file, as write(2) would.
 ///
 /// # Errors
 ///
-/// [`ShareError::AccessDenied`]: the server may not, for the file is another user's.
+/// [`ShareError::AccessDenied`]: the file belongs to another user, so the server may not.
 pub(super) fn take_from(file: impl AsFd) -> Result<(), ShareError> {
     let mode = rustix::fs::fstat(&file)?.st_mode;
     if mode & SET_ID != 0 {
@@ -82,7 +82,7 @@ pub(super) fn take_from(file: impl AsFd) -> Result<(), ShareError> {
     }
 }
 
-/// Where the kernel keeps what a file may do when it runs.
+/// The xattr in which the kernel keeps the capabilities of a file.
 const CAPABILITY: &str = "security.capability";
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_withholds_the_capability_leaves_no_set_id_bits_but_those_of_directories() {
+    fn without_the_capability_only_directories_keep_set_id_bits() {
         let dir = tempfile::tempdir().unwrap();
         let mode = |name: &str| dir.path().join(name).metadata().unwrap().permissions().mode();
         let set = |name: &str, mode| {
@@ -114,7 +114,7 @@ mod tests {
         }
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let directory = open(&share, "d");
-        // Capabilities are a thread's own.
+        // Capabilities belong to a thread.
         let withheld = || {
             withhold_set_id().unwrap();
             file.write_all_at(b"of a client", 0).unwrap();
@@ -127,15 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_nothing_that_makes_it_run_with_other_rights() {
+    fn a_written_file_keeps_no_bits_or_capabilities_of_other_rights() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = dir.path().join("f");
         let file = std::fs::File::create(&path).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6711)).unwrap();
-        // CAP_NET_RAW, as the kernel keeps it: VFS_CAP_REVISION_2.
+        // CAP_NET_RAW, as the kernel stores it: VFS_CAP_REVISION_2.
         let raw = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let flags = rustix::fs::XattrFlags::empty();
-        // Only root may.
+        // Only root may set it.
         let _ = rustix::fs::fsetxattr(&file, CAPABILITY, &raw, flags);
         take_from(&file).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o711);

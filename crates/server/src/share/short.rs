@@ -1,21 +1,21 @@
-//! Short names: eight characters, a period and three, for clients that cannot take the real ones.
+//! Short names: eight characters, a period and three, for clients that cannot use long names.
 //!
 //! ```text
 //!  annual report.text   ->   A 4K2P9 ~ 0 . TEX
-//!                            | |       |   first three of the extension that may stand there
+//!                             | |       |   first three allowed characters of the extension
 //!                            | |       0
-//!                            | five digits to the base 36: a hash of the whole name in upper case
-//!                            first character, if it may stand there
+//!                             | five digits to the base 36: a hash of the whole name in upper case
+//!                             first character, if it is allowed
 //! ```
 //!
-//! They are computed, not kept: two names of a directory may have the same one (once in sixty million
-//! pairs), and then it stands for either.
+//! Short names are computed, not stored: two names of a directory may have the same one (once in
+//! sixty million pairs), and then it denotes either.
 //!
 //! Spec: MS-FSCC §2.1.5.2.1 (8.3 names), MS-FSA §2.1.5.11.4 (FileAlternateNameInformation).
 
 use super::pattern::upcase;
 
-/// The short name of a name: itself if it is one.
+/// The short name of a name: the name itself if it is short.
 pub fn short_name(name: &str) -> String {
     if is_short(name) {
         return name.to_ascii_uppercase();
@@ -35,7 +35,7 @@ pub fn short_name(name: &str) -> String {
     if extension.is_empty() { base } else { format!("{base}.{}", extension.to_ascii_uppercase()) }
 }
 
-/// Whether a name is its own short name, but for case.
+/// Whether a name is its own short name, ignoring case.
 pub fn is_short(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "!#$%&'()-@^_`{}~".contains(c);
     let (base, extension) = match name.split_once('.') {
@@ -46,13 +46,13 @@ pub fn is_short(name: &str) -> bool {
     fits(base, 8) && extension.is_none_or(|extension| fits(extension, 3))
 }
 
-/// Whether a name may be one that [`short_name`] made.
+/// Whether [`short_name`] may have made a name.
 pub(super) fn is_made(name: &str) -> bool {
     let base = name.split('.').next().unwrap_or_default();
     base.len() == 8 && base.ends_with("~0") && is_short(name)
 }
 
-// FNV-1a, of the name as names are compared.
+// FNV-1a, of the folded name.
 fn hash(name: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut buffer = [0; 4];
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_name_gets_one_that_fits_and_a_short_one_keeps_its_own() {
+    fn a_long_name_gets_a_short_name_and_others_keep_theirs() {
         assert_eq!(short_name("readme.txt"), "README.TXT");
         for long in ["annual report.text", "a.b.c", "ärger", ".profile", "x.html", "nine chars"] {
             let short = short_name(long);

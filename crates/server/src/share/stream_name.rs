@@ -1,4 +1,4 @@
-//! Names with a stream behind them: `file:stream:$DATA`.
+//! Names with a stream suffix: `file:stream:$DATA`.
 //!
 //! ```text
 //!  dir\file              the file                dir\file::$DATA              its unnamed stream
@@ -32,18 +32,18 @@ impl StreamName {
         &self.0
     }
 
-    /// As names are compared.
+    /// The name in its folded form.
     pub(crate) fn folded(&self) -> String {
         folded(&self.0)
     }
 
-    /// Whether `name` is the same name to a client.
+    /// Whether `name` is equal to a client.
     pub(super) fn is(&self, name: &str) -> bool {
         same_name(&self.0, name)
     }
 }
 
-/// What follows the name of a file.
+/// The part behind the name of a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StreamPart {
     /// Nothing: the file or directory.
@@ -57,7 +57,7 @@ pub enum StreamPart {
 }
 
 impl StreamPart {
-    /// Takes what stands behind the first colon; `None` when there is none.
+    /// Parses the text behind the first colon; `None` if there is no colon.
     pub fn parse(behind: Option<&str>) -> Result<Self, ShareError> {
         let Some(behind) = behind else { return Ok(Self::Absent) };
         let (name, kind) = match behind.split_once(':') {
@@ -87,7 +87,7 @@ impl SharePath {
             Some((file, behind)) => (file, Some(behind)),
             None => (wire, None),
         };
-        // A component behind a stream, or a stream of nothing.
+        // A component behind a stream, or a stream without a file.
         let is_odd = behind.is_some_and(|behind| {
             behind.contains(SEPARATORS) || file.is_empty() || file.ends_with(SEPARATORS)
         });
@@ -98,7 +98,7 @@ impl SharePath {
     }
 }
 
-/// A file name of Linux less the mark in front of each.
+/// A file name of Linux without the mark in front of each.
 const STREAM_BYTES_MAX: usize = 254;
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_file_system_could_mean_is_refused() {
+    fn meaningless_stream_names_are_refused() {
         for odd in [
             "f:",
             "f:s:",

@@ -1,18 +1,18 @@
-//! Alternate data streams: ordinary files, kept beside the tree and bound to their file.
+//! Alternate data streams: ordinary files, stored beside the tree and bound to their file.
 //!
 //! ```text
 //!  file ---- xattr user.landfast.streams ----> .landfast-streams/<id>/:<name of the stream>
 //!            (share::binding)                  (share::homes)
 //! ```
 //!
-//! In an xattr a stream would be limited to what is left of 4 KiB on ext4, and could be neither written in
-//! place nor locked nor mapped. As a file it can do whatever a file can, and has no other limit than
-//! a file's. The xattr goes where the file goes, by whatever name; a copy of a file that copied its
-//! xattrs too has another inode, and so none of the streams.
+//! In an xattr a stream would be limited to the rest of 4 KiB on ext4, and could not be written in place,
+//! locked or mapped. As a file it supports every operation of files, with no other limit. The xattr moves
+//! with the file, whatever its name; a copy of a file that copied its xattrs too has another inode, and so
+//! none of the streams.
 //!
-//! The streams go with the last name of their file when it is removed through this server. What is
-//! removed another way leaves them in `.landfast-streams`, where nobody sees them until they are swept
-//! out. No client can name that directory, at any depth.
+//! The streams are removed with the last name of their file when this server removes it. Files that
+//! are removed in other ways leave their streams in `.landfast-streams`, where no client sees them
+//! until a sweep removes them. No client can name that directory, at any depth.
 //!
 //! Spec: MS-FSCC §2.1.5.3, MS-FSA §2.1.1.5 (streams of a file).
 
@@ -34,7 +34,7 @@ use super::stream_name::StreamName;
 use super::unsynced::persist_file;
 use super::{Found, OpenMode, Share};
 
-/// One stream, as a list shows it.
+/// One stream, in the form of a list.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StreamFacts {
     /// Its name.
@@ -50,12 +50,12 @@ pub struct StreamFacts {
 pub struct FoundStream {
     home: OwnedFd,
     name: String,
-    /// Which inode holds its bytes.
+    /// The inode that holds its bytes.
     pub key: FileKey,
 }
 
 impl FoundStream {
-    /// Whether it is much work to empty it.
+    /// Whether emptying it is much work.
     pub(crate) fn is_much_to_empty(&self) -> bool {
         let stat = rustix::fs::statat(&self.home, stored(&self.name), AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|stat| inline::is_much(inline::bytes_of(&stat)))
@@ -100,11 +100,11 @@ impl Share {
         self.stream_entry(file, fd, &stream.home)
     }
 
-    /// Creates a stream that must not exist. `made` learns at once what it is.
+    /// Creates a stream that must not exist. `made` learns its identity at once.
     ///
     /// # Errors
     ///
-    /// Then there is no such stream, but [`ShareError::Exists`].
+    /// Then no such stream exists, except for [`ShareError::Exists`].
     pub(crate) fn create_stream(
         &self,
         _leave: MayAdd,
@@ -141,7 +141,7 @@ impl Share {
         })
     }
 
-    /// Takes back a stream that was just made, of which its client did not get everything.
+    /// Removes a stream that was just made and could not be completed for its client.
     pub(crate) fn unmake_stream(&self, _leave: MayAdd, entry: &Entry) -> Result<(), ShareError> {
         let base = entry.base().ok_or(ShareError::NotFound)?;
         self.unlink_stream(&base.home, entry.key())
@@ -151,12 +151,12 @@ impl Share {
         let stat = metadata::stat(&fd)?;
         let duplicate = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
         let base = Base { file: duplicate(&file.anchor)?, key: file.key, home: duplicate(home)? };
-        // The stream lies at the share's top, whatever its file is on.
+        // The stream lies at the share's top, whatever file system holds its file.
         let file_system = self.mounts.of_stat(&fd, &stat)?;
         Ok(Entry::of_stream(fd, metadata::key(&stat), file_system, base))
     }
 
-    /// The streams of an open file, its unnamed one aside.
+    /// The streams of an open file, without its unnamed one.
     pub fn streams(&self, entry: &Entry) -> Result<Vec<StreamFacts>, ShareError> {
         let home = match entry.base() {
             Some(base) => Some(rustix::io::fcntl_dupfd_cloexec(&base.home, 0)?),
@@ -174,13 +174,13 @@ impl Share {
         Ok(list)
     }
 
-    /// Removes the stream an entry stands for. Who has it open keeps its bytes.
+    /// Removes the stream of an entry. Clients that have it open keep its bytes.
     pub(crate) fn remove_stream(&self, _leave: MayRemove, entry: &Entry) -> Result<(), ShareError> {
         let base = entry.base().ok_or(ShareError::NotFound)?;
         self.unlink_stream(&base.home, entry.key())
     }
 
-    /// The same of a stream that was found, and could not be opened.
+    /// The same for a stream that was found, and could not be opened.
     pub(crate) fn remove_found_stream(
         &self,
         _leave: MayRemove,
@@ -197,7 +197,7 @@ impl Share {
         Ok(rustix::fs::unlinkat(home, stored(&name), AtFlags::empty())?)
     }
 
-    /// Which inode holds the bytes of another stream of the file whose stream an entry stands for.
+    /// The inode that holds the bytes of another stream of the same file.
     pub(crate) fn sibling(
         &self,
         entry: &Entry,
@@ -210,11 +210,11 @@ impl Share {
         Ok(Some(identify_at(&base.home, stored(&found))?.0))
     }
 
-    /// Gives the stream an entry stands for another name, taking it from what may be replaced.
+    /// Gives the stream of an entry another name, replacing the stream that may be replaced.
     ///
     /// # Errors
     ///
-    /// Then nothing has changed. [`ShareError::Exists`]: something else has the name.
+    /// Then nothing has changed. [`ShareError::Exists`]: another stream has the name.
     pub(crate) fn rename_stream(
         &self,
         _leave: MayRemove,
@@ -224,7 +224,7 @@ impl Share {
     ) -> Result<(), ShareError> {
         self.writable()?;
         let base = entry.base().ok_or(ShareError::NotFound)?;
-        // Kept beyond the lock: what is freed with a large stream is freed behind it.
+        // Dropped after the lock: freeing a large stream takes long.
         let replaced;
         let _held = self.hold_home(&base.home)?;
         let name = name_of(&base.home, entry.key())?;
@@ -245,19 +245,20 @@ impl Share {
         let is_same = taken.as_deref() == Some(to.as_str());
         let flags = if is_same { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         rustix::fs::renameat_with(&base.home, from, &base.home, target, flags)?;
-        // Another spelling of the same name was in the way.
+        // Another spelling of the same name was taken.
         if let Some(taken) = taken.filter(|_| !is_same) {
             rustix::fs::unlinkat(&base.home, stored(&taken), AtFlags::empty())?;
         }
         Ok(())
     }
 
-    /// Makes a stream the unnamed one of its file: its bytes move there, it is gone, and `entry` is superseded.
-    /// Nobody may have the file open, nor anybody else the stream, and nobody may write to it meanwhile.
+    /// Makes a stream the unnamed one of its file: its bytes move there, the stream is removed, and `entry` is
+    /// superseded. No client may have the file open, no other the stream, and none may write to it meanwhile.
     ///
     /// # Durability
     ///
-    /// The stream goes when its bytes are durable in the file, and the file's name is.
+    /// The stream is removed when its bytes are durable in the file, and the file's name is
+    /// durable.
     pub(crate) fn promote_stream(
         &self,
         leave: MayRemove,
@@ -273,10 +274,10 @@ impl Share {
         if file.data_size()? > 0 && replace.is_none() {
             return Err(ShareError::Exists);
         }
-        // What was lost of the stream is not called durable in the file.
+        // Bytes of the stream that were lost must not count as durable in the file.
         persist_file(rustix::io::fcntl_dupfd_cloexec(entry.as_fd(), 0)?)?;
         let size = entry.data_size()?;
-        // Where the disk is full it is found out before anything has changed.
+        // A full disk is detected before any change.
         file.reserve(0, size)?;
         let mut at = 0;
         while at < size {
@@ -292,7 +293,7 @@ impl Share {
         Ok(())
     }
 
-    /// The name of the stream an entry stands for.
+    /// The name of the stream of an entry.
     pub fn stream_name(&self, entry: &Entry) -> Option<String> {
         name_of(&entry.base()?.home, entry.key()).ok()
     }
@@ -308,7 +309,7 @@ impl Share {
         Ok(())
     }
 
-    /// Whether a file or directory has any.
+    /// Whether a file or directory has streams.
     pub(super) fn has_streams(&self, file: impl AsFd) -> Result<bool, ShareError> {
         let Some(home) = self.home(file)? else { return Ok(false) };
         Ok(!names(&home)?.is_empty())
@@ -322,7 +323,8 @@ fn name_of(home: &OwnedFd, key: FileKey) -> Result<String, ShareError> {
     names(home)?.into_iter().find(is_it).ok_or(ShareError::NotFound)
 }
 
-/// Descriptors of an open stream: its own, its file's, that of the directory of its streams.
+/// Descriptors of an open stream: its own, that of its file, and that of the directory of its
+/// streams.
 pub(crate) const STREAM_DESCRIPTORS: usize = 3;
 /// Streams of one file; a list of as many of the longest names still fits one answer.
 const STREAMS_MAX: usize = 1024;
@@ -337,7 +339,7 @@ mod tests {
     use crate::share::{DosAttributes, ShareConfig, SharePath};
 
     #[test]
-    fn an_xattr_that_cannot_be_read_is_not_taken_for_none() {
+    fn an_unreadable_xattr_does_not_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         let path = SharePath::parse("f").unwrap();

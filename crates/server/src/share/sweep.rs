@@ -1,16 +1,16 @@
-//! Streams whose file was removed by a local program: finding them and removing them, while the share
-//! is served or not.
+//! Streams whose file was removed by a local program: finding and removing them, while the share is
+//! served or not.
 //!
 //! ```text
-//!  homes there are --> walk of the tree: which are bound --> has any directory changed? --> remove
+//!   all homes --> walk of the tree: which are bound? --> has any directory changed? --> remove
 //!  (old ones only)              ^                                   | yes                  the rest
 //!                               +-----------------------------------+ a few times, then give up
 //! ```
 //!
-//! Nothing says from the streams' side which file is theirs, so every file of the tree is asked. A file
-//! that is moved meanwhile could be missed where it was and where it came to; both directories change
-//! by that. When after a walk no directory is another than the walk found it, every file that was there
-//! all the time was seen. A home made meanwhile is younger than the walk and stays.
+//! The streams do not name their file, so every file of the tree is read. A file that is moved
+//! meanwhile could be missed in both places; the move changes both directories. If after a walk every
+//! directory is as the walk found it, every file that existed all the time was seen. A home made
+//! meanwhile is younger than the walk and stays.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,22 +28,22 @@ use super::homes;
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Swept {
     /// Files and directories that have streams.
     pub bound: usize,
-    /// Homes of streams that were nobody's.
+    /// Homes of streams that belonged to no file.
     pub orphans: usize,
     /// Bytes their streams held.
     pub bytes: u64,
 }
 
-/// Why nothing was removed.
+/// Why no streams were removed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// Part of the tree cannot be read: whose streams are bound there is not known.
+    /// A part of the tree cannot be read, so streams may be bound there.
     #[error("the tree cannot be read in full: {0}")]
     Tree(#[from] ShareError),
     /// Names were moved during every walk.
@@ -52,10 +52,10 @@ pub enum SweepError {
 }
 
 impl Share {
-    /// Removes streams that belong to no file of the share any more; only counts them if `dry`.
+    /// Removes streams that belong to no file of the share any more; with `dry` only counts them.
     ///
     /// # Errors
-    /// Then nothing was removed. May take long: every file is looked at.
+    /// Then nothing was removed. May take long: every file is read.
     pub fn sweep_streams(&self, dry: bool) -> Result<Swept, SweepError> {
         self.sweep(dry, YOUNG, SETTLED)
     }
@@ -91,7 +91,7 @@ impl Share {
         names.iter().filter_map(size).sum()
     }
 
-    // A home is made a moment before its file says that it is its own.
+    // A home is made a moment before its file is bound to it.
     fn homes_older_than(&self, young: Duration) -> Result<Vec<Binding>, ShareError> {
         let homes = match open_directory(&self.root, homes::HOME) {
             Ok(homes) => homes,
@@ -112,7 +112,7 @@ impl Share {
         Ok(old)
     }
 
-    // Which homes a file of the tree says to be its own.
+    // The homes that files of the tree name as their own.
     fn bound(&self, settled: Duration) -> Result<HashSet<Binding>, SweepError> {
         for attempt in 0..WALKS_MAX {
             if attempt > 0 {
@@ -163,13 +163,13 @@ impl Walk {
         while let Some(path) = left.pop() {
             let directory = match open_directory(root, &path) {
                 Ok(directory) => directory,
-                // Removed or renamed since its name was read: its parent is another one now.
+                // Removed or renamed since its name was read: its parent has changed.
                 Err(ShareError::NotFound | ShareError::PathNotFound) => continue,
                 Err(error) => return Err(error),
             };
-            // Before it is read: what changes while it is read shows.
+            // Before the directory is read: a change during the read is detected.
             let seen = Seen::of(&directory)?;
-            // A directory mounted below itself would never end.
+            // A directory mounted below itself would make the walk endless.
             if met.insert(seen.key) {
                 walk.read(&directory, &path, &mut left)?;
             }
@@ -208,7 +208,7 @@ impl Walk {
     }
 
     // A directory that was changed just before it was read may have been changed again in the same
-    // step of the kernel's clock.
+    // tick of the kernel's clock.
     fn is_still_true(&self, root: &OwnedFd, settled: Duration) -> bool {
         self.directories.iter().all(|(path, seen)| {
             let now = open_directory(root, path).and_then(|directory| Seen::of(&directory));
@@ -227,7 +227,7 @@ fn open_directory(root: &OwnedFd, path: &str) -> Result<OwnedFd, ShareError> {
     Ok(open_beneath(root, path, flags, Mode::empty())?)
 }
 
-// Names of Unicode only: no client made any other, so none of those has streams of ours.
+// Only Unicode names: no client made another name, so no other file has streams of this server.
 fn entries(directory: impl AsFd) -> Result<Vec<String>, ShareError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
@@ -243,9 +243,9 @@ fn entries(directory: impl AsFd) -> Result<Vec<String>, ShareError> {
     Ok(names)
 }
 
-/// A home as young as this may be about to be bound.
+/// The file of a home as young as this may be about to be bound.
 const YOUNG: Duration = Duration::from_secs(60);
-/// Longer than a step of the kernel's clock of inodes, many times over.
+/// Many times longer than a tick of the kernel's clock of inodes.
 const SETTLED: Duration = Duration::from_secs(1);
 const WALKS_MAX: usize = 5;
 
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_file_that_a_local_program_removed_go_and_no_others() {
+    fn a_sweep_removes_only_streams_of_locally_removed_files() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         std::fs::create_dir_all(dir.path().join("deep/er")).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_cannot_be_read_whose_streams_there_are_none_go() {
+    fn a_sweep_removes_nothing_if_a_directory_cannot_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         with_stream(&share, "f");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_a_move_may_have_deceived_is_not_believed() {
+    fn a_walk_disturbed_by_a_move_is_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();

@@ -47,7 +47,7 @@ fn a_file_is_created_found_ignoring_case_and_removed() {
 }
 
 #[test]
-fn an_exact_name_wins_over_one_that_differs_in_case() {
+fn an_exact_name_precedes_a_name_that_differs_in_case() {
     let (dir, share) = share();
     std::fs::write(dir.path().join("A"), "upper").unwrap();
     std::fs::write(dir.path().join("a"), "lower").unwrap();
@@ -56,7 +56,7 @@ fn an_exact_name_wins_over_one_that_differs_in_case() {
 }
 
 #[test]
-fn links_inside_the_share_work_and_links_out_of_it_do_not() {
+fn only_links_that_stay_inside_the_share_are_followed() {
     let (dir, share) = share();
     std::fs::create_dir(dir.path().join("inner")).unwrap();
     std::fs::write(dir.path().join("inner/file"), "x").unwrap();
@@ -75,7 +75,7 @@ fn links_inside_the_share_work_and_links_out_of_it_do_not() {
 }
 
 #[test]
-fn a_missing_directory_is_told_from_a_missing_file() {
+fn a_missing_directory_is_distinguished_from_a_missing_file() {
     let (dir, share) = share();
     std::fs::write(dir.path().join("file"), "x").unwrap();
     let error = |text: &str| share.locate(&path(text)).map(|located| located.found.is_some());
@@ -189,7 +189,7 @@ fn a_read_only_share_changes_nothing() {
 }
 
 #[test]
-fn cached_reads_are_answered_inline_and_others_say_so() {
+fn cached_reads_are_answered_inline_and_others_would_block() {
     let (_dir, share) = share();
     let entry = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default()).unwrap();
     entry.write_at(&[7; 8192], 0).unwrap();
@@ -206,12 +206,12 @@ fn cached_reads_are_answered_inline_and_others_say_so() {
 }
 
 #[test]
-fn what_was_looked_up_before_is_at_hand_and_nothing_else() {
+fn only_names_looked_up_before_are_at_hand() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
     let created = share.create_file(MayAdd::TEST, &path("f"), DosAttributes::default());
     let inline = created.unwrap().inline_io();
-    // On tmpfs nothing is asked, for nothing ever waits there.
+    // tmpfs never waits, so the kernel is not asked.
     assert_eq!(share.has_at_hand(&path("f")), inline == InlineIo::Cached);
     assert!(!share.has_at_hand(&path("F")), "found by reading the directory");
     assert!(!share.has_at_hand(&path("missing")));
@@ -226,7 +226,7 @@ fn names_no_share_may_have_are_refused() {
 }
 
 #[test]
-fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
+fn a_name_is_synced_once_with_all_directories_above() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let share = Share::open(&ShareConfig::new("data", dir.path())).unwrap();
     assert_eq!(share.class(), DurabilityClass::Storage, "this test needs a disk");
@@ -249,7 +249,7 @@ fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
     assert_eq!(synced(&other), 0, "it has no name");
     let third = share.create_file(MayAdd::TEST, &path("a\\b\\h"), none).unwrap();
     assert_eq!(synced(&third), 1, "where it came from, changed three times");
-    // A symbolic link leads to it, over a directory that is on no path.
+    // A symbolic link leads to the file, over a directory that is on no path.
     let linked = share.create_file(MayAdd::TEST, &path("a\\b\\linked"), none).unwrap();
     symlink("a/b/linked", dir.path().join("link")).unwrap();
     let found = share.locate(&path("link")).unwrap().found.unwrap();
@@ -260,7 +260,7 @@ fn a_name_is_synced_once_and_with_it_every_directory_that_leads_there() {
     assert_eq!(synced(&turned), 1);
     share.turn_into_link(MaySet::TEST, &turned, &path("a\\turned"), "x").unwrap();
     assert!(synced(&turned) > 0, "the link's");
-    // A local user moved it out of the directory, and then out of the share.
+    // A local user moved the file out of the directory, and then out of the share.
     let moved = share.create_file(MayAdd::TEST, &path("a\\moved"), none).unwrap();
     std::fs::rename(dir.path().join("a/moved"), dir.path().join("a/b/moved")).unwrap();
     assert_eq!(synced(&moved), 1, "a is above it still");

@@ -1,18 +1,19 @@
-//! What names meant that went a moment ago: file name tunneling.
+//! File name tunneling: the facts of a name that was just removed pass to the next file of that
+//! name.
 //!
 //! ```text
-//!  a file's name goes (removed, renamed) --> kept for 15 s, under the name it was opened by:
-//!                                            its long name, when it was created
-//!  a file gets that name (created, renamed) --> it was created when that one was, and is called what
-//!                                            that one was called, if all that is known is a short name
+//!   a file loses its name (removed, renamed) --> kept for 15 s, under the name by which it was opened:
+//!                                             its long name, its creation time
+//!   a file gets that name (created, renamed) --> it inherits the creation time, and the long name
+//!                                             if the request has only the short name
 //! ```
 //!
-//! Programs save a file by writing another one, removing the first and giving its name to the second.
-//! Those who know short names only would leave nothing but short names behind, and every program
-//! would make an old document a new one.
+//! Programs save a file by writing another, removing the first and giving its name to the second.
+//! Programs that know only short names would otherwise lose the long names, and every program would
+//! give an old document a new creation time.
 //!
-//! Deviates: a long name comes back in the spelling that is asked for now, not in the one before.
-//! Names that mean what is written (POSIX) have no part in it, as the specification wants.
+//! Deviates: a long name comes back in the spelling of the new request, not in the old one. Names
+//! of POSIX clients take no part in it, as the specification requires.
 //!
 //! Spec: MS-FSA §2.1.1.2 (TunnelCacheEntry), §2.1.5.1.1 (creation), §2.1.5.5 phase 7 (deletion),
 //! §2.1.5.15.12 (renaming).
@@ -28,7 +29,7 @@ use super::metadata::{FileKey, Metadata, identify};
 use super::name::{Naming, SharePath};
 use super::pattern::folded;
 
-/// The names that went from a share a moment ago. A leaf of the lock order.
+/// The names that a share lost a moment ago. A leaf of the lock order.
 #[derive(Debug, Default)]
 pub(super) struct Tunnel {
     kept: Mutex<Kept>,
@@ -38,40 +39,40 @@ pub(super) struct Tunnel {
 struct Kept {
     /// By the name in upper case, the oldest first.
     names: HashMap<Arc<str>, Vec<Gone>>,
-    /// When each was kept, the oldest first.
+    /// The time when each was kept, the oldest first.
     order: VecDeque<(Instant, Arc<str>)>,
 }
 
-/// A name that went.
+/// A name that was removed.
 #[derive(Debug)]
 struct Gone {
     parent: FileKey,
-    /// What the file was called, if its client called it by its short name.
+    /// The long name of the file, if its client used its short name.
     long: Option<String>,
     creation: u64,
-    /// It has come back, or its directory has gone.
+    /// The name was used again, or its directory is gone.
     spent: bool,
 }
 
-/// What a name meant.
+/// The meaning of a removed name.
 #[derive(Debug, Eq, PartialEq)]
 struct Meaning {
     long: Option<String>,
     creation: u64,
 }
 
-/// What a file is to be that gets a name which another one had a moment ago.
+/// The facts that a file inherits from the earlier file of its name.
 #[derive(Debug)]
 pub struct Remembered {
-    /// What it is to be called.
+    /// Its path.
     pub path: SharePath,
-    /// When it was created, as a FILETIME.
+    /// Its creation time, as a FILETIME.
     pub creation: u64,
 }
 
 impl Share {
-    /// What a file that is about to be called `path`, which is not there, inherits from one that
-    /// was. The first who asks gets it.
+    /// The facts that a file which is about to get the free name `path` inherits from an earlier
+    /// one. The first caller gets them.
     pub fn remembered(&self, path: &SharePath) -> Option<Remembered> {
         let now = self.environment.clock.now();
         let name = folded(path.leaf());
@@ -81,8 +82,8 @@ impl Share {
         let (parent, _) = identify(self.parent_of(path).ok()?).ok()?;
         let Meaning { long, creation } = self.tunnel.take(parent, &name, now)?;
         let back = long.map(|long| path.parent().join(&long));
-        // Unless somebody has taken it meanwhile.
-        // Who asks has just looked for a name there: its names are few or known, or two of them differ in case only.
+        // Unless the name was taken meanwhile. The caller has just looked for a name there: the directory's names
+        // are few or known, or two of them differ in case only.
         let is_free = |back: &SharePath| {
             let there = self.locate_within(back, Reach::FewNames);
             there.is_ok_and(|there| there.found.is_none())
@@ -91,7 +92,8 @@ impl Share {
         Some(Remembered { path, creation })
     }
 
-    /// What has to be known of a file before its name goes; `None` if it is not to be remembered.
+    /// The facts to keep of a file before its name is removed; `None` if it is not to be
+    /// remembered.
     pub(super) fn going(&self, parent: &OwnedFd, path: &SharePath) -> Option<Going> {
         if path.naming() != Naming::Windows {
             return None;
@@ -106,7 +108,7 @@ impl Share {
         })
     }
 
-    /// The name has gone.
+    /// Keeps the facts after the name was removed.
     pub(super) fn remember(&self, going: Option<Going>, path: &SharePath) {
         let Some(Going { parent, file, creation, is_directory }) = going else { return };
         if is_directory {
@@ -122,7 +124,7 @@ impl Share {
     }
 }
 
-/// A name that is about to go.
+/// A name that is about to be removed.
 #[derive(Debug)]
 pub(super) struct Going {
     parent: FileKey,
@@ -191,9 +193,10 @@ impl Kept {
     }
 }
 
-/// MS-FSA §2.1.1.2: what NTFS does.
+/// MS-FSA §2.1.1.2: the time of NTFS.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15);
-/// As many as a Windows server remembers of a volume; at 255 bytes a name, twice, half a megabyte.
+/// As many as a Windows server keeps for a volume; with two names of 255 bytes each, half a
+/// megabyte.
 const ENTRIES_MAX: usize = 1_024;
 
 #[cfg(test)]
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_directory_that_has_gone_are_forgotten() {
+    fn names_of_a_removed_directory_are_forgotten() {
         let (tunnel, now) = (Tunnel::default(), Instant::now());
         tunnel.keep("A", gone(HERE, 1), now);
         tunnel.keep("A", gone(THERE, 2), now);
@@ -235,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_stays_bounded_and_is_the_latest() {
+    fn remembered_names_are_bounded_and_the_latest() {
         let (tunnel, now) = (Tunnel::default(), Instant::now());
         for number in 0..5_000 {
-            // Two of one name follow each other.
+            // Two successive entries have the same name.
             tunnel.keep(&format!("N{}", number / 2), gone(HERE, number), now);
         }
         let kept = tunnel.lock();

@@ -1,4 +1,4 @@
-//! The file system under a share, as clients may ask about it.
+//! The file system of a share, in the form of client queries.
 //!
 //! Spec: MS-FSCC §2.5 (file-system information classes).
 
@@ -16,26 +16,27 @@ use super::metadata::FileKey;
 /// Sizes of the file system, in allocation units.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct VolumeSize {
-    /// All of it.
+    /// All units.
     pub total_units: u64,
-    /// Free, root's reserve included.
+    /// Free units, root's reserve included.
     pub free_units: u64,
-    /// Free to ordinary users.
+    /// Units free to ordinary users.
     pub available_units: u64,
     /// Bytes of one unit.
     pub unit_bytes: u32,
-    /// Files that fit.
+    /// Files for which there is room in all.
     pub total_nodes: u64,
-    /// Files that still fit.
+    /// Files for which there is still room.
     pub free_nodes: u64,
 }
 
-/// What the volume can do: FileFsAttributeInformation.
+/// The abilities of the volume: FileFsAttributeInformation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VolumeAttributes(pub u32);
 
 impl VolumeAttributes {
-    // Says of NTFS too that names are found as written; that they are also found in any case, clients know.
+    // NTFS reports this too, meaning that names are found as written; clients know that they are also found
+    // in any case.
     const CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
     const CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
     const UNICODE_ON_DISK: u32 = 0x0000_0004;
@@ -50,7 +51,7 @@ impl VolumeAttributes {
 }
 
 impl Share {
-    /// Total and free space, now, where an open file lies.
+    /// Total and free space, now, of the file system of an open file.
     pub fn volume_size(&self, entry: &Entry) -> Result<VolumeSize, ShareError> {
         let stat = rustix::fs::fstatvfs(entry.as_fd())?;
         Ok(VolumeSize {
@@ -63,20 +64,20 @@ impl Share {
         })
     }
 
-    /// The number by which clients know a file, and take two names for one file: unlike the inode's it is
-    /// that of one file alone, whatever is mounted in the share.
+    /// The number by which clients know a file, and recognise two names of one file: unlike the inode
+    /// number it is unique in the share, whatever is mounted there.
     pub fn file_id(&self, key: FileKey) -> u64 {
         if key.device == self.root_key.device {
             return key.inode;
         }
-        // Inodes of other devices move away from those of the top's, which are small numbers on all file systems
-        // but few, and from each other's.
+        // Inodes of other devices are shifted away from those of the top's device, which are small numbers on
+        // nearly all file systems, and from each other.
         let (major, minor) = (key.device >> 32, key.device & 0xffff_ffff);
         key.inode ^ (1 << 63 | (major & 0x7ff) << 52 | (minor & 0xf_ffff) << 32)
     }
 
-    /// What the volume of an open file can do: that of the file system it lies on. DAX is claimed only for
-    /// files that really map that way; a device is a volume of its own in this.
+    /// The abilities of the volume of an open file, which are those of its file system. DAX is claimed
+    /// only for files that really map that way; a device is a volume of its own in this.
     pub fn volume_attributes(&self, entry: &Entry) -> VolumeAttributes {
         let mut bits = VolumeAttributes::CASE_SENSITIVE_SEARCH
             | VolumeAttributes::CASE_PRESERVED_NAMES
@@ -100,7 +101,7 @@ impl Share {
     }
 }
 
-// Two files that never have a name: whether the second can share the block of the first.
+// Two files that never have a name: probes whether the second can share the block of the first.
 pub(super) fn probe_clones(root: impl AsFd) -> bool {
     let (Some(from), Some(to)) = (nameless(&root), nameless(&root)) else { return false };
     rustix::io::write(&from, &[1; 4096]).is_ok() && rustix::fs::ioctl_ficlone(&to, &from).is_ok()
@@ -110,7 +111,7 @@ pub(super) fn probe_clones(root: impl AsFd) -> bool {
 pub(super) fn probe_xattrs(root: impl AsFd) -> bool {
     let name = "user.landfast.probe";
     nameless(&root).map_or_else(
-        // Not writable for us: whether there are any to be read.
+        // The server cannot write here: whether it can read any.
         || rustix::fs::listxattr(attributes::proc_name(&root), &mut [0; 4096]).is_ok(),
         |file| rustix::fs::fsetxattr(&file, name, b"1", XattrFlags::empty()).is_ok(),
     )

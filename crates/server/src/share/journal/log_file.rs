@@ -1,4 +1,5 @@
-//! The file of a log: found under its name, locked against other servers, and written anew beside itself.
+//! The file of a log: opened by name, locked against other servers, and rewritten as a new file beside
+//! it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-/// Where it is written anew.
+/// The path of the new file of a rewrite.
 pub(super) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -16,7 +17,7 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The file that has the name, once it is locked: another may have taken its place before that.
+/// Opens the file of this name and locks it: another file may have taken its place before that.
 pub(super) fn open_locked(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     for _ in 0..REPLACED_MAX {
@@ -32,7 +33,8 @@ pub(super) fn open_locked(path: &Path) -> io::Result<File> {
     Err(in_use())
 }
 
-/// Until it is closed, by the end of the process at the latest. A file system without locks goes unguarded.
+/// Locks a file until it is closed, by the end of the process at the latest. A file system without locks
+/// goes unguarded.
 pub(super) fn lock(file: &File) -> io::Result<()> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(in_use()),
@@ -46,13 +48,13 @@ fn in_use() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
-/// Makes its name durable.
+/// Makes the name of the file durable.
 pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// What a log's name has behind it while it is written anew.
+/// The suffix of the new file of a rewrite.
 pub(super) const SUFFIX: &str = "new";
 /// How often another file may take the place of the log before it is locked.
 const REPLACED_MAX: usize = 16;

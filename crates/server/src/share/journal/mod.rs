@@ -1,5 +1,5 @@
-//! The opens of a share that survive a crash of the server: a log of what was opened, moved and
-//! closed, in a file of its own.
+//! The opens of a share that survive a crash of the server: a log of opened, moved and closed
+//! files, in a file of its own.
 //!
 //! ```text
 //!  0           8
@@ -8,18 +8,19 @@
 //!  +-----------+----------+----------+----------+---
 //! ```
 //!
-//! A record (`record`) takes effect when its last byte is there: one that is short or whose sum
-//! is wrong ends the log, and what lies behind it was never acknowledged. The store that commits is
-//! the append; the file is written anew beside itself, under its name with `.new` behind it, and renamed when most of it
-//! is dead. A log is one share's of one server: it is locked (flock) from the start to the end, the one that takes its place before it does.
+//! A record (`record`) takes effect when its last byte is written: a short record or one with a wrong sum ends the log, and everything
+//! behind it was never acknowledged. The store that commits is the append; when most of the file is dead, it is rewritten as a new file
+//! beside it, whose name ends in `.new`, and the new file is renamed. A log belongs to one share of one server: it is locked (flock) from
+//! the start to the end, and a new file is locked before it takes the place.
 //!
-//! What comes back after a crash are the opens, with their share modes, leases and byte-range locks.
-//! A LOCK request is one record, noted before it is answered, so it is carried out whole or not at
-//! all, and once, though its client asks again. A rename is noted before it is done: the file is
-//! under one of the last two names.
+//! After a crash the opens are restored, with their share modes, leases and byte-range locks. A LOCK
+//! request is one record, written before the answer, so it takes effect whole or not at all, and
+//! once, even if its client asks again. A rename is recorded before it is done: the file has one of
+//! its last two names.
 //!
-//! Each open is noted with the boot of the machine that it was made in. The server's end takes nothing from a file
-//! that was written; the machine's may: who brings an open back after that has to know (`state::persistent`).
+//! Each open is recorded with the boot of the machine in which it was made. The end of the server loses no written
+//! byte of a file; the end of the machine may: the code that restores an open after that has to know
+//! (`state::persistent`).
 
 mod log_file;
 mod record;
@@ -57,15 +58,15 @@ struct Log {
     live: BTreeMap<u64, OpenNote>,
     /// Records in the file, dead ones included.
     records: usize,
-    /// A write failed: what the file ends with is unknown, so nothing more is promised.
+    /// A write failed: the end of the file is unknown, so the log promises nothing more.
     poisoned: bool,
 }
 
 impl Journal {
-    /// Opens the log at `path`, made if need be, and says which opens were there when it ended. Nobody else
-    /// opens it until this one is dropped.
+    /// Opens the log at `path`, makes it if necessary, and returns the opens of its last state. No other
+    /// server opens it until this one is dropped.
     pub(crate) fn open(path: &Path, boot: BootId) -> io::Result<(Self, Vec<OpenNote>)> {
-        // No log is what another one is written anew in.
+        // A log must not have the name of another log's new file.
         if path.extension().is_some_and(|extension| extension == SUFFIX) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
         }
@@ -78,7 +79,7 @@ impl Journal {
         let live = replay(bytes.get(MAGIC.len()..).unwrap_or_default());
         let notes = live.values().cloned().collect();
         let records = count(&live);
-        // Without what is dead or torn.
+        // Rewritten without dead and torn records.
         let file = write_beside(path, &live, boot)?;
         std::fs::rename(beside(path), path)?;
         sync_directory_of(path)?;
@@ -86,16 +87,16 @@ impl Journal {
         Ok((Self { path: path.to_owned(), boot, log, names: Mutex::default() }, notes))
     }
 
-    /// The boot of the machine that opens are noted with.
+    /// The boot of the machine with which opens are recorded.
     pub(crate) fn boot(&self) -> BootId {
         self.boot
     }
 
-    /// Notes an open.
+    /// Records an open.
     ///
     /// # Durability
     ///
-    /// After `Ok` the open comes back after a crash of server or machine, until it is closed.
+    /// After `Ok` the open is restored after a crash of server or machine, until it is closed.
     pub(crate) fn open_durably(&self, note: OpenNote) -> io::Result<()> {
         let note = OpenNote { boot: Some(self.boot), ..note };
         let mut log = self.lock();
@@ -111,12 +112,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that an open's file is about to get another name, or has kept the one before.
+    /// Records that an open's file is about to get another name, or has kept its name.
     ///
     /// # Durability
     ///
-    /// After `Ok` a crash does not lose the open for its name, be it this one or the one before, which has to
-    /// be durable by then.
+    /// After `Ok` a crash does not lose the open because of its name, either the new one or the one before,
+    /// which must be durable by then.
     pub(crate) fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
         let mut log = self.lock();
         let Some(note) = log.live.get_mut(&serial).filter(|note| note.path != path) else {
@@ -124,16 +125,16 @@ impl Journal {
         };
         note.rename(path);
         log.append(&moved(serial, path), true)?;
-        // The note is durable, whatever becomes of the housekeeping.
+        // The record is durable, whatever the outcome of the compaction.
         let _ = self.compact(&mut log);
         Ok(())
     }
 
-    /// Notes what is to be deleted. Nothing is to be done where that is noted already, or the open is not.
+    /// Records a request to delete. No effect if it is recorded already, or the open is not.
     ///
     /// # Durability
     ///
-    /// After `Ok` the open comes back after a crash with this wish, and no other.
+    /// After `Ok` the open is restored after a crash with this request, and no other.
     pub(crate) fn wish_durably(&self, serial: u64, wish: WishNote) -> io::Result<()> {
         let mut log = self.lock();
         if log.live.get(&serial).is_none_or(|note| note.wished() == wish) {
@@ -143,28 +144,27 @@ impl Journal {
         if let Some(note) = log.live.get_mut(&serial) {
             note.wish(wish);
         }
-        // The note is durable, whatever becomes of the housekeeping.
+        // The record is durable, whatever the outcome of the compaction.
         let _ = self.compact(&mut log);
         Ok(())
     }
 
-    /// Whether an open is noted.
+    /// Whether an open is recorded.
     pub(crate) fn has(&self, serial: u64) -> bool {
         self.lock().live.contains_key(&serial)
     }
 
-    /// Keeps the names that opens are noted with and those that their files have together until dropped:
-    /// whoever notes an open or renames a file of this share holds it meanwhile. Comes before the lock
-    /// of a node.
+    /// Until it is dropped, recorded names agree with the names of the files: code that records an open
+    /// or renames a file of this share holds this guard. Taken before the lock of a node.
     pub(crate) fn hold_names(&self) -> MutexGuard<'_, ()> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a LOCK request does to the locks of an open, all of it or nothing.
+    /// Records the changes of a LOCK request to the locks of an open, all of them or none.
     ///
     /// # Durability
     ///
-    /// After `Ok` the open comes back after a crash with these locks, and knows the request.
+    /// After `Ok` the open is restored after a crash with these locks, and knows the request.
     pub(crate) fn lock_durably(
         &self,
         serial: u64,
@@ -182,7 +182,7 @@ impl Journal {
         durably: bool,
     ) -> io::Result<()> {
         let mut log = self.lock();
-        // Closed meanwhile: then there is nothing to come back with.
+        // Closed meanwhile: then there is nothing to restore.
         if !log.live.contains_key(&serial) {
             return Ok(());
         }
@@ -190,13 +190,13 @@ impl Journal {
         if let Some(note) = log.live.get_mut(&serial) {
             note.change_locks(sequence, changes);
         }
-        // The note is durable, whatever becomes of the housekeeping.
+        // The record is durable, whatever the outcome of the compaction.
         let _ = self.compact(&mut log);
         Ok(())
     }
 
-    /// Notes that an open is closed. Nothing is promised: one that comes back after a crash all
-    /// the same is given up when nobody asks for it.
+    /// Records that an open is closed. Nothing is promised: an open that is restored after a crash
+    /// all the same is given up if no client asks for it.
     pub(crate) fn close(&self, serial: u64) -> io::Result<()> {
         let mut log = self.lock();
         if log.live.remove(&serial).is_none() {
@@ -206,8 +206,8 @@ impl Journal {
         self.compact(&mut log)
     }
 
-    // Writes the file anew when most of it is dead. As long as the new one has not taken its place the
-    // old one goes on.
+    // Rewrites the file when most of it is dead. The old file is used until the new one has taken its
+    // place.
     fn compact(&self, log: &mut Log) -> io::Result<()> {
         if log.poisoned || log.records <= COMPACT_FROM.max(4 * count(&log.live)) {
             return Ok(());
@@ -233,7 +233,7 @@ impl Log {
         written
     }
 
-    // What is noted in a file that has no name any more nobody reads after a crash.
+    // Records in a file that has no name any more are never read after a crash.
     fn check_linked(&self) -> io::Result<()> {
         match self.file.metadata()?.nlink() {
             0 => Err(io::Error::new(io::ErrorKind::NotFound, "the log of opens was removed")),
@@ -241,9 +241,9 @@ impl Log {
         }
     }
 
-    // Puts the file that was written beside the log in its place. From the rename on records go to the new
-    // one; where the rename is not durable a crash may bring the old one back, without them, so nothing
-    // more is promised.
+    // Puts the new file in the place of the log. From the rename on records go to the new file; if the
+    // rename is not durable a crash may bring the old file back, without them, so the log promises nothing
+    // more.
     fn replace(
         &mut self,
         path: &Path,
@@ -259,7 +259,7 @@ impl Log {
     }
 }
 
-// Records that a file without dead ones has.
+// Records of a file without dead ones.
 fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
     let beside = |note: &OpenNote| {
         usize::from(note.earlier.is_some())
@@ -270,13 +270,13 @@ fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
     live.values().map(|note| 1 + beside(note)).sum()
 }
 
-// Written beside and made durable, to be put in the log's place: at any moment one of the two is whole. What
-// follows is of `boot`.
+// A new file beside the log, made durable, to take the log's place: at any moment one of the two is
+// complete. Its records are of `boot`.
 fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io::Result<File> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(records(live.values()));
     bytes.extend(booted(boot));
-    // It says who has which files open, and the keys of their leases.
+    // The file shows who has which files open, and the keys of their leases.
     let mut file = create_anew(&beside(path))?;
     lock(&file)?;
     file.write_all(&bytes)?;
@@ -285,13 +285,13 @@ fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io
 }
 
 const MAGIC: &[u8] = b"LFOPENS1";
-/// Records below which the file is left as it is.
+/// Fewer records than this are never compacted.
 const COMPACT_FROM: usize = 1_024;
 
 #[cfg(test)]
 const TEST_BOOT: BootId = BootId([9; 16]);
 
-/// An open to try things with.
+/// An open for tests.
 #[cfg(test)]
 pub(super) fn note_of_test(serial: u64) -> OpenNote {
     OpenNote {

@@ -1,4 +1,4 @@
-//! The records of the log: what each says, and what is open once all have been read.
+//! The records of the log, and the opens that result from reading all of them.
 //!
 //! ```text
 //!  record    0         4            12      13
@@ -13,32 +13,32 @@
 //!            +---------+------------+-------+-----------------------------------------+
 //! ```
 //!
-//! Little endian. The body of `opened` ends with the path in logs of servers that did not note which file of an inode number
-//! was open, else with the file's identity: 29 bytes, see `FileIdentity`.
+//! Little endian. The body of `opened` ends with the path in logs of servers that did not record which file of an inode
+//! number was open, otherwise with the file's identity: 29 bytes, see `FileIdentity`.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use crate::share::FileIdentity;
 
-/// What has to be known of an open to bring it back.
+/// The facts that restore an open.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct OpenNote {
-    /// During which boot of the machine it was opened; none in a log of a server that did not say.
+    /// The boot of the machine in which it was opened; none in a log of an older server.
     pub(crate) boot: Option<BootId>,
     /// Its persistent id.
     pub(crate) serial: u64,
-    /// Inode the path has to lead to.
+    /// The inode to which the path must lead.
     pub(crate) inode: u64,
-    /// Tells the file from a later one of the same inode number; none in a log of a server that did not say.
+    /// Distinguishes the file from a later one with the same inode number; none in a log of an older server.
     pub(crate) identity: Option<FileIdentity>,
     /// Access granted.
     pub(crate) access: u32,
     /// Options as FileModeInformation reports them.
     pub(crate) mode: u32,
-    /// What its CREATE did.
+    /// The action of its CREATE.
     pub(crate) action: u32,
-    /// How long its client has to come back, in milliseconds.
+    /// The time that its client has to reconnect, in milliseconds.
     pub(crate) timeout_ms: u32,
     /// Bits: uses read, write, delete; shares read, write, delete; write through; delete on close.
     pub(crate) flags: u8,
@@ -54,26 +54,26 @@ pub(crate) struct OpenNote {
     pub(crate) client: [u8; 16],
     /// GUID of its CREATE.
     pub(crate) create_guid: [u8; 16],
-    /// Who opened it.
+    /// The user of the open.
     pub(crate) user: String,
     /// Path below the share, with slashes.
     pub(crate) path: String,
-    /// Where the file was before, and is, if a rename was noted and not done.
+    /// The former path of the file, which is its present one if a rename was recorded and not done.
     pub(crate) earlier: Option<String>,
     /// Byte-range locks held, in the order they were taken.
     pub(crate) locks: Vec<LockNote>,
-    /// Its file's name is to go with the last open by it.
+    /// The file's name is to be removed with the last open by that name.
     pub(crate) delete_pending: bool,
     /// The last LOCK request of each bucket of the open's lock sequence.
     pub(crate) sequences: BTreeMap<u32, u32>,
 }
 
-/// One boot of the machine: what was written and not made durable outlives the server, not the boot.
+/// One boot of the machine: written bytes that are not durable outlive the server, but not the boot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 impl BootId {
-    /// The one that the machine is in.
+    /// The present boot of the machine.
     pub(crate) fn current() -> io::Result<Self> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let digits: String = text.trim().split('-').collect();
@@ -90,19 +90,19 @@ pub(crate) struct LockNote {
     pub(crate) exclusive: bool,
 }
 
-/// What one element of a LOCK request does.
+/// The change of one element of a LOCK request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LockChange {
     Lock(LockNote),
     Unlock { offset: u64, length: u64 },
 }
 
-/// What is to be deleted, as an open knows it.
+/// A request to delete, in the state of an open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct WishNote {
-    /// The file goes with this open.
+    /// The file is deleted when this open ends.
     pub(crate) on_close: bool,
-    /// The file's name goes with the last open by it.
+    /// The file's name is removed with the last open by it.
     pub(crate) of_name: bool,
 }
 
@@ -188,7 +188,7 @@ impl OpenNote {
         }
     }
 
-    // The records that lead to this note, and nothing besides.
+    // The minimal records that lead to this note.
     pub(super) fn records(&self) -> Vec<Vec<u8>> {
         let first = self.earlier.clone().unwrap_or_else(|| self.path.clone());
         let opened = Self { path: first, ..self.clone() };
@@ -270,7 +270,7 @@ pub(super) fn record(kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// Reads records until one is not whole, and says what is open then. For every input.
+/// Reads records until one is incomplete, and returns the resulting opens. Accepts every input.
 pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
     let mut live = BTreeMap::new();
     let mut boot = None;
@@ -321,7 +321,7 @@ pub(crate) fn replay(mut bytes: &[u8]) -> BTreeMap<u64, OpenNote> {
     live
 }
 
-/// A log of these opens, without its magic. Those of no known boot come first.
+/// A log of these opens, without its magic. Opens of no known boot come first.
 pub(crate) fn records<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u8> {
     let mut notes: Vec<_> = notes.collect();
     notes.sort_by_key(|note| note.boot.map(|boot| boot.0));
@@ -382,9 +382,9 @@ pub(super) const CLOSED: u8 = 3;
 const LOCKS: u8 = 4;
 const BOOT: u8 = 5;
 const WISH: u8 = 6;
-/// Of the flags of an open.
+/// Delete on close, among the flags of an open.
 pub(crate) const DELETE_ON_CLOSE: u8 = 1 << 7;
-/// What an element of a record of locks does.
+/// The change of an element of a record of locks.
 const SHARED: u8 = 0;
 const EXCLUSIVE: u8 = 1;
 const UNLOCK: u8 = 2;

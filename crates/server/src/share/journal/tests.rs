@@ -17,7 +17,7 @@ fn serials<'a>(notes: impl Iterator<Item = &'a OpenNote>) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_open_when_the_server_dies_is_there_again() {
+fn opens_at_the_death_of_the_server_are_restored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, notes) = open(&path).unwrap();
@@ -31,15 +31,15 @@ fn what_is_open_when_the_server_dies_is_there_again() {
     let (_, notes) = open(&path).unwrap();
     let two = OpenNote { path: "c".to_owned(), earlier: Some("a/b".to_owned()), ..note(2) };
     assert_eq!(notes, [two.clone(), note(3)]);
-    // And once more, from the file that was written anew.
+    // And once more, from the new file of a rewrite.
     assert_eq!(open(&path).unwrap().1, [two, note(3)]);
 }
 
 #[test]
-fn each_open_is_noted_with_the_boot_that_it_was_made_in() {
+fn each_open_is_recorded_with_the_boot_of_its_making() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
-    // As a server wrote that knew of no boots.
+    // A log of a server that knew no boots.
     let bytes = record(OPENED, |out| note(3).emit(out));
     std::fs::write(&path, [MAGIC, &bytes].concat()).unwrap();
     let (journal, _) = open(&path).unwrap();
@@ -61,7 +61,7 @@ fn lock(offset: u64, exclusive: bool) -> LockNote {
 }
 
 #[test]
-fn locks_are_there_again_and_those_given_back_are_not() {
+fn held_locks_are_restored_and_released_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -81,7 +81,7 @@ fn locks_are_there_again_and_those_given_back_are_not() {
 }
 
 #[test]
-fn a_bounded_number_of_opens_is_noted_and_all_of_them_come_back() {
+fn a_bounded_number_of_opens_is_recorded_and_restored() {
     // So many syncs take too long on a disk.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("opens");
@@ -98,7 +98,7 @@ fn a_bounded_number_of_opens_is_noted_and_all_of_them_come_back() {
 }
 
 #[test]
-fn the_file_does_not_grow_with_locks_taken_and_given_back() {
+fn locks_taken_and_released_do_not_grow_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -118,7 +118,7 @@ fn the_file_does_not_grow_with_locks_taken_and_given_back() {
 }
 
 #[test]
-fn wherever_a_crash_cuts_the_file_what_was_whole_before_is_there() {
+fn complete_records_before_any_cut_of_the_log_are_restored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -140,7 +140,7 @@ fn wherever_a_crash_cuts_the_file_what_was_whole_before_is_there() {
         let expected = &ends.iter().rev().find(|(len, _)| *len <= cut).unwrap().1;
         let found = replay(&whole[MAGIC.len()..cut]);
         assert_eq!(&serials(found.values()), expected, "cut at {cut}");
-        // What never reached the disk reads as something else.
+        // Bytes that never reached the disk read as other bytes.
         let mut torn = whole.clone();
         torn[cut..].fill(0xa5);
         let found = replay(&torn[MAGIC.len()..]);
@@ -149,7 +149,7 @@ fn wherever_a_crash_cuts_the_file_what_was_whole_before_is_there() {
 }
 
 #[test]
-fn the_file_does_not_grow_with_what_is_closed() {
+fn closed_opens_do_not_grow_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -169,7 +169,7 @@ fn the_file_does_not_grow_with_what_is_closed() {
 }
 
 #[test]
-fn the_file_does_not_grow_with_renames() {
+fn renames_do_not_grow_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -186,7 +186,7 @@ fn the_file_does_not_grow_with_renames() {
 }
 
 #[test]
-fn a_log_in_whose_place_another_may_come_back_promises_nothing_more() {
+fn a_log_after_an_undurable_rewrite_promises_nothing_more() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -212,7 +212,7 @@ fn a_log_that_has_lost_its_name_promises_nothing_more() {
 }
 
 #[test]
-fn two_logs_whose_names_differ_in_their_extension_are_written_anew_apart() {
+fn logs_that_differ_in_their_extension_are_rewritten_apart() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("opens.one"), dir.path().join("opens.two"));
     assert_ne!(beside(&one), beside(&two));
@@ -220,7 +220,7 @@ fn two_logs_whose_names_differ_in_their_extension_are_written_anew_apart() {
     for (serial, log) in (1..).zip(&logs) {
         log.open_durably(note(serial)).unwrap();
     }
-    // As both are written anew at one time.
+    // Both logs are rewritten at one time.
     let mut first = logs[0].lock();
     let file = write_beside(&one, &first.live, BOOT).unwrap();
     let mut second = logs[1].lock();
@@ -234,7 +234,7 @@ fn two_logs_whose_names_differ_in_their_extension_are_written_anew_apart() {
 }
 
 #[test]
-fn a_log_is_not_opened_under_the_name_of_what_another_is_written_anew_in() {
+fn a_log_never_has_the_name_of_a_rewrite_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens.new");
     open(&path).unwrap_err();
@@ -242,7 +242,7 @@ fn a_log_is_not_opened_under_the_name_of_what_another_is_written_anew_in() {
 }
 
 #[test]
-fn a_log_that_somebody_keeps_is_refused_to_everybody_else() {
+fn a_locked_log_is_refused_to_other_servers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let (journal, _) = open(&path).unwrap();
@@ -263,7 +263,7 @@ fn a_log_that_somebody_keeps_is_refused_to_everybody_else() {
 }
 
 #[test]
-fn a_link_is_not_followed_to_a_log() {
+fn a_log_is_not_opened_through_a_link() {
     let dir = tempfile::tempdir().unwrap();
     let (path, link) = (dir.path().join("opens"), dir.path().join("link"));
     drop(open(&path).unwrap());
@@ -272,7 +272,7 @@ fn a_link_is_not_followed_to_a_log() {
 }
 
 #[test]
-fn a_file_that_is_something_else_is_left_alone() {
+fn a_file_that_is_no_log_stays_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     std::fs::write(&path, "somebody's notes").unwrap();
@@ -281,7 +281,7 @@ fn a_file_that_is_something_else_is_left_alone() {
 }
 
 #[test]
-fn the_log_is_its_owners_alone_to_read_whatever_it_was_before() {
+fn only_the_owner_of_a_log_may_read_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("opens");
     let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;

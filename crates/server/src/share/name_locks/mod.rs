@@ -1,4 +1,5 @@
-//! Locks of inodes for changes of names: a request looks what a name means and changes the name under them.
+//! Locks of inodes for changes of names: a request checks the meaning of a name and changes the name under
+//! them.
 //!
 //! ```text
 //!  remove   its directory, the file                          look: is the name the file's? --> unlink(2)
@@ -12,10 +13,10 @@
 //!  sweep    the directory of new links                       look at all names             --> unlink(2)
 //! ```
 //!
-//! No name leaves a directory that is locked, but by programs beside the server. No name of a file that is locked
-//! goes or comes, so it is known whether a name is the last one. A request that adds a name which must be free
-//! locks nothing: the kernel looks and adds in one step. One table serves all shares of a server, by inode,
-//! because they may overlap.
+//! Only programs beside the server can remove a name from a locked directory. A locked file gains and loses no
+//! name, so it is known whether a name is its last. A request that adds a name which must be free locks nothing:
+//! the kernel checks and adds in one step. One table serves all shares of a server, by inode, because they may
+//! overlap.
 //!
 //! Lock order: `Share::links`, the inodes of one call of [`NameLocks::hold`] in their order, the directory of new
 //! links, names of directories (`share::names`).
@@ -26,24 +27,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::metadata::FileKey;
 
-/// The locks that are held: as many as there are changes of names under way, four times over at most.
+/// The held locks: at most four for each change of names in progress.
 #[derive(Debug, Default)]
 pub(super) struct NameLocks {
     held: Mutex<HashMap<FileKey, Waiters>>,
 }
 
-/// Those who wait for one lock.
+/// The requests that wait for one lock.
 #[derive(Debug, Default)]
 struct Waiters {
     waiting: usize,
-    /// The lock was handed to one of them, who has not taken it yet.
+    /// The lock was handed to a waiting request, which has not taken it yet.
     is_handed_over: bool,
     released: Option<Arc<Condvar>>,
 }
 
 impl NameLocks {
-    /// Locks these inodes, each once, until the returned value is dropped. Blocks while others change names of one
-    /// of them, as the kernel would.
+    /// Locks these inodes, each once, until the returned value is dropped. Blocks while another request changes
+    /// names of one of them, as the kernel would.
     pub(super) fn hold(&self, inodes: impl IntoIterator<Item = FileKey>) -> HeldNames<'_> {
         let mut wanted: Vec<_> = inodes.into_iter().collect();
         wanted.sort_unstable();
@@ -78,7 +79,7 @@ impl NameLocks {
         }
     }
 
-    // The lock goes to a request that waits, and not to the next that asks: nobody waits for ever.
+    // The lock goes to a waiting request, and not to the next that asks: no request waits for ever.
     fn release(&self, inode: FileKey) {
         let mut held = self.lock();
         let Entry::Occupied(mut taken) = held.entry(inode) else { return };

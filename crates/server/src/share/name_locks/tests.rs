@@ -1,4 +1,4 @@
-//! Locks of names, and what shares do under them.
+//! Locks of names, and operations of shares under them.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -30,7 +30,8 @@ fn create(share: &Share, name: &str) -> OpenFile {
     share.create_file(MayAdd::TEST, &path(name), DosAttributes::default()).unwrap()
 }
 
-// Has a request wait at the lock of a directory, swaps names there as another request would, and lets it go on.
+// Makes a request wait at the lock of a directory, swaps names there as another request would, and lets the
+// request continue.
 fn meanwhile<T: Send>(
     share: &Share,
     directory: FileKey,
@@ -51,7 +52,7 @@ fn meanwhile<T: Send>(
 }
 
 #[test]
-fn a_file_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
+fn a_file_that_gets_a_name_meanwhile_is_not_moved_or_removed() {
     let (dir, share) = share();
     let top = dir.path();
     let file = create(&share, "f");
@@ -100,7 +101,7 @@ fn a_file_that_gets_a_name_meanwhile_is_not_replaced() {
 }
 
 #[test]
-fn a_link_that_gets_a_name_meanwhile_is_no_link_to_the_file() {
+fn a_link_given_a_name_meanwhile_is_not_taken_for_its_file() {
     let (dir, share) = share();
     let top = dir.path();
     let file = create(&share, "f");
@@ -118,7 +119,7 @@ fn a_link_that_gets_a_name_meanwhile_is_no_link_to_the_file() {
 }
 
 #[test]
-fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
+fn a_stream_that_gets_a_name_meanwhile_is_not_moved_or_removed() {
     let (dir, share) = share();
     create(&share, "f");
     let found = share.locate(&path("f")).unwrap().found.unwrap();
@@ -146,12 +147,12 @@ fn a_stream_that_gets_a_name_meanwhile_is_neither_moved_nor_removed_by_it() {
 fn two_first_streams_of_a_copied_file_are_both_kept() {
     let (dir, share) = share();
     let (first, second) = (stream_name("first"), stream_name("second"));
-    // A copy of a file that kept the xattrs of that.
+    // A copy of a file that kept its xattrs.
     let copy = create(&share, "copy");
     let found = share.locate(&path("copy")).unwrap().found.unwrap();
     binding::bind_to(&dir.path().join("copy"), copy.key().inode + 1);
     let make = || share.create_stream(MayAdd::TEST, &found, &second, |_| ()).map(drop);
-    // What another request has done that held the lock.
+    // The change of another request that held the lock.
     let made = meanwhile(&share, copy.key(), make, || {
         let home = dir.path().join(homes::HOME).join(format!("{:032x}", 7));
         std::fs::create_dir_all(&home).unwrap();
@@ -165,7 +166,7 @@ fn two_first_streams_of_a_copied_file_are_both_kept() {
 }
 
 #[test]
-fn a_share_that_is_added_sweeps_out_no_link_that_is_just_being_made() {
+fn an_added_share_sweeps_no_link_that_is_being_made() {
     let (dir, share) = share();
     let top = dir.path();
     let (file, victim) = (create(&share, "f"), create(&share, "v"));
@@ -185,14 +186,14 @@ fn key(inode: u64) -> FileKey {
 }
 
 #[test]
-fn requests_that_lock_the_same_inodes_in_any_order_all_end_alone() {
+fn requests_that_lock_the_same_inodes_never_deadlock_or_overlap() {
     let (locks, inside) = (NameLocks::default(), AtomicUsize::new(0));
     thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (locks, inside) = (&locks, &inside);
             scope.spawn(move || {
                 for round in 0..500 {
-                    // All of them want 3, and one of 1 and 2 before or after it.
+                    // All of them want 3, and either 1 or 2 before or after it.
                     let other = key(1 + (thread + round) % 2);
                     let wanted = if round % 2 == 0 { [key(3), other] } else { [other, key(3)] };
                     let held = locks.hold(wanted);

@@ -1,27 +1,28 @@
-//! Directories whose names may be newer than what survives a crash.
+//! Directories whose names may be newer than the names that survive a crash.
 //!
 //! ```text
 //!  create, rename, link, remove          flush or map of a file
 //!  ----------------------------          ----------------------
-//!  begin: noted, under way               from its directory up to the share's top:
+//!   begin: noted, in progress             from its directory up to the share's top:
 //!  the system call                         noted, or not seen yet?  fsync(2) the directory
-//!  end: no longer under way                seen and forgotten, unless it changed meanwhile
+//!   end: no longer in progress              settled, unless it changed meanwhile
 //! ```
 //!
-//! fsync(2) of a file promises nothing for its name: the directory has to be synced as well. That is
-//! done when it matters, before somebody is told that the file is durable, and once per change,
-//! not per flush. A directory that was not synced since the start is owed too: the server that ran before may
-//! have changed it. Where nothing changed a flush pays for one look at a counter. One table serves
-//! all shares of a server, by inode, because they may overlap.
+//! fsync(2) of a file promises nothing for its name: the directory has to be synced as well. The server does
+//! that when it matters, before it reports a file as durable, and once per change, not per flush. A directory
+//! that was not synced since the start has to be synced too: an earlier server may have changed it. If
+//! nothing changed a flush costs one look at a counter. One table serves all shares of a server, by inode,
+//! because they may overlap.
 //!
 //! A directory whose sync has failed is poisoned: the kernel may show its pages clean from then on, so a second,
-//! successful fsync says nothing. Everybody who asks for a name below it gets the error for as long
-//! as the server runs, or until the directory is made anew: its inode is kept, so that no other gets its number, as far as
-//! `pmem::Poisoned` has room.
-//! The kernel reports a failed write-back to the first who asks, so whoever syncs a file or a directory does so through its
+//! successful fsync proves nothing. Every request for a name below it gets the error for as long as the server runs, or
+//! until the directory is made again: its inode is kept open, so that no other gets its number, as far as `pmem::Poisoned`
+//! has room.
+//! The kernel reports a failed write-back to the first caller only, so every sync of a file or a directory goes through its
 //! [`CommitGroup`]: syncs of one inode never overlap, and none after a failed one succeeds.
 //!
-//! Spec: open(2), fsync(2); POSIX leaves it to the file system whether more is done than is asked.
+//! Spec: open(2), fsync(2); POSIX leaves it to the file system whether it syncs more than was
+//! asked.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -46,7 +47,7 @@ use super::{Share, attributes};
 #[derive(Debug)]
 pub(super) struct Unsynced {
     table: Mutex<Table>,
-    /// Moves with everything that may make a name less durable than it was.
+    /// Moves with every change that may make a name less durable than it was.
     generation: AtomicU64,
     synced: AtomicU64,
 }
@@ -54,13 +55,13 @@ pub(super) struct Unsynced {
 #[derive(Debug, Default)]
 struct Table {
     noted: HashMap<FileKey, Mark>,
-    /// Synced since the start, and not changed since then.
+    /// Synced since the start, and not changed since.
     settled: HashSet<FileKey>,
-    /// Synced in vain, some with a handle that keeps the inode.
+    /// Directories whose sync failed, some with a handle that keeps the inode.
     poisoned: Poisoned<File>,
-    /// How often notes were thrown away.
+    /// How often notes were dropped.
     forgotten: u64,
-    /// Changes that have ended, of all directories: no two notes ever show the same.
+    /// Finished changes, of all directories: no two notes ever have the same count.
     changes: u64,
 }
 
@@ -68,20 +69,20 @@ struct Table {
 struct Mark {
     /// Changes that have begun and not ended.
     under_way: usize,
-    /// [`Table::changes`] as the last change ended; zero before.
+    /// [`Table::changes`] at the end of the last change; zero before.
     last_change: u64,
 }
 
 impl Default for Unsynced {
     fn default() -> Self {
-        // Zero is what a handle says of whose name nobody has asked.
+        // Zero is the value of a handle whose name was never checked.
         let generation = AtomicU64::new(1);
         Self { table: Mutex::default(), generation, synced: AtomicU64::new(0) }
     }
 }
 
 impl Table {
-    // Notes that are thrown away are owed all the same, as what was never seen.
+    // Directories whose notes are dropped must be synced again, like directories never seen.
     fn make_room(&mut self) {
         if self.noted.len() >= PLACES_MAX {
             self.noted.retain(|_, mark| mark.under_way > 0);
@@ -104,7 +105,7 @@ impl Table {
 }
 
 impl Unsynced {
-    /// Names in a directory are about to change; until the returned value is dropped.
+    /// Marks the names in a directory as changing, until the returned value is dropped.
     pub(super) fn begin(&self, directory: FileKey) -> Changing<'_> {
         let mut table = self.lock();
         if !table.noted.contains_key(&directory) {
@@ -128,7 +129,7 @@ impl Unsynced {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Syncs a directory if that is owed.
+    /// Syncs a directory if necessary.
     fn settle(
         &self,
         directory: FileKey,
@@ -167,7 +168,8 @@ impl Unsynced {
         self.sync_or_poison(inode, open()?, sync_in_group)
     }
 
-    // Nothing is tried again into success: the first failure is everybody's answer from then on.
+    // No failed sync is retried into success: the first failure is the answer to everybody from
+    // then on.
     fn sync_or_poison(
         &self,
         inode: FileKey,
@@ -202,7 +204,7 @@ fn inode_of(FileKey { device, inode }: FileKey) -> Inode {
     (device, inode)
 }
 
-/// A change of a directory's names under way.
+/// A change of a directory's names in progress.
 #[derive(Debug)]
 pub(super) struct Changing<'a> {
     unsynced: &'a Unsynced,
@@ -224,8 +226,8 @@ impl Drop for Changing<'_> {
 }
 
 impl Share {
-    /// Notes that names in `directory` change until the returned value is dropped; nothing where
-    /// nothing survives a crash anyway.
+    /// Marks the names in `directory` as changing until the returned value is dropped; nothing on a
+    /// file system whose names do not survive a crash.
     pub(super) fn changing(&self, directory: &OwnedFd) -> Result<Option<Changing<'_>>, ShareError> {
         let stat = metadata::stat(directory)?;
         let file_system = self.mounts.of_stat(directory, &stat)?;
@@ -233,23 +235,24 @@ impl Share {
         Ok((!forgets).then(|| self.unsynced.begin(metadata::key(&stat))))
     }
 
-    /// Makes the name of an open file or directory durable, up to the share's top; of a stream its own and
-    /// its file's. Blocks, where names on that way changed through this server or were not asked
-    /// for since it started.
+    /// Makes the name of an open file or directory durable, up to the share's top; for a stream its own
+    /// name and its file's. Blocks if names on that path changed through this server or were not checked
+    /// since it started.
     ///
     /// # Durability
     ///
-    /// After `Ok`, a crash leaves the file reachable by the name it has now, if creating and
-    /// renaming on the way to it were done through this server or one before it.
+    /// After `Ok`, the file is reachable after a crash by its present name, if this server or an
+    /// earlier one did every creation and rename on the way to it.
     ///
     /// # Errors
     ///
-    /// A directory cannot be synced, now or once before: [`ShareError::MediaIo`] from then on.
+    /// A directory cannot be synced, now or at an earlier time: [`ShareError::MediaIo`] from then
+    /// on.
     pub fn persist_name(&self, entry: &Entry) -> Result<(), ShareError> {
         if entry.class() == DurabilityClass::Volatile {
             return Ok(());
         }
-        // Before anything is looked at: what changes meanwhile is asked for again.
+        // Before any other step: a change in between is checked again.
         let generation = self.unsynced.generation();
         if entry.name_is_durable_since(generation) || entry.key() == self.root_key {
             return Ok(());
@@ -265,7 +268,8 @@ impl Share {
         Ok(())
     }
 
-    /// Whether the name was made durable and nothing has moved since that could change it: a look at a counter.
+    /// Whether the name was made durable and nothing has changed since that could affect it: a look at a
+    /// counter.
     pub(crate) fn is_name_durable(&self, entry: &Entry) -> bool {
         let generation = self.unsynced.generation();
         entry.class() == DurabilityClass::Volatile
@@ -277,7 +281,7 @@ impl Share {
     ///
     /// # Durability
     ///
-    /// After `Ok`, entries made or removed before the call, by anyone, survive a crash.
+    /// After `Ok`, entries made or removed before the call, by any program, survive a crash.
     ///
     /// # Errors
     ///
@@ -286,11 +290,12 @@ impl Share {
         self.unsynced.sync_anew(directory.key(), || readable(directory.as_fd(), OFlags::DIRECTORY))
     }
 
-    /// Makes durable what binds a stream to its file; of what is no stream there is nothing. Blocks.
+    /// Makes the binding of a stream to its file durable; no effect for other objects. Blocks.
     ///
     /// # Errors
     ///
-    /// The file cannot be synced, now or once before, whoever asked: [`ShareError::MediaIo`] from then on.
+    /// The file cannot be synced, now or at an earlier time, by any request: [`ShareError::MediaIo`] from
+    /// then on.
     pub fn persist_binding(&self, entry: &Entry) -> Result<(), ShareError> {
         let Some(base) = entry.base() else { return Ok(()) };
         if identify(&base.file)?.1 == FileType::Directory {
@@ -316,14 +321,15 @@ impl Share {
         }
     }
 
-    // By "..", not by path: a symbolic link on the path would lead around a directory.
+    // By "..", not by path: a symbolic link on the path would bypass a directory.
     fn persist_upwards(&self, mut directory: OwnedFd) -> Result<(), ShareError> {
         let mut below = None;
         for _ in 0..DEPTH_MAX {
             let (key, _) = identify(&directory)?;
             let open = || readable(&directory, OFlags::DIRECTORY);
             self.unsynced.settle(key, open, sync_in_group)?;
-            // The top of the share, or of everything, for what was moved out of it.
+            // The top of the share, or the root directory, for a file that was moved out of the
+            // share.
             if key == self.root_key || below == Some(key) {
                 break;
             }
@@ -334,7 +340,7 @@ impl Share {
         Ok(())
     }
 
-    // A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top then stands for it.
+    // A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top is used instead.
     fn readable(&self, fd: impl AsFd) -> Result<File, ShareError> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         if flags.contains(OFlags::PATH) {
@@ -354,7 +360,7 @@ pub(super) fn persist_file(file: OwnedFd) -> Result<(), ShareError> {
     sync_in_group(&file.into())
 }
 
-/// Makes a file durable with its attributes, or a directory with its names, by the group of those who sync it. Blocks.
+/// Makes a file durable with its attributes, or a directory with its names, in the group of its other syncs. Blocks.
 ///
 /// # Durability
 ///
@@ -362,14 +368,14 @@ pub(super) fn persist_file(file: OwnedFd) -> Result<(), ShareError> {
 ///
 /// # Errors
 ///
-/// A sync of it fails, or did once: [`ShareError::MediaIo`] from then on.
+/// A sync of it fails, or failed earlier: [`ShareError::MediaIo`] from then on.
 fn sync_in_group(file: &File) -> Result<(), ShareError> {
     let group = CommitGroup::of(file).map_err(|_| ShareError::HandlesExhausted)?;
     group.persist_whole().map_err(|_| ShareError::MediaIo(Errno::IO))
 }
 
-// The directory an open file's name is in. The kernel knows the name by which it was opened, also
-// after renames and behind symbolic links; a request's path may be out of date.
+// The directory of an open file's name. The kernel knows the name by which the file was opened,
+// also after renames and behind symbolic links; the path of a request may be out of date.
 fn directory_of(fd: impl AsFd, file: FileKey) -> Result<OwnedFd, ShareError> {
     let name = rustix::fs::readlink(attributes::proc_name(fd), Vec::new())?;
     let name = Path::new(OsStr::from_bytes(name.as_bytes()));
@@ -384,13 +390,13 @@ fn directory_of(fd: impl AsFd, file: FileKey) -> Result<OwnedFd, ShareError> {
     }
 }
 
-// An O_PATH handle syncs nothing; its /proc name opens the same inode.
+// An O_PATH handle syncs nothing; opening its /proc name opens the same inode.
 fn readable(fd: impl AsFd, kind: OFlags) -> Result<File, ShareError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | kind;
     Ok(rustix::fs::open(attributes::proc_name(fd), flags, Mode::empty())?.into())
 }
 
-/// Directories noted, and settled ones remembered: some hundred KiB each.
+/// Noted directories, and settled ones remembered: some hundred KiB each.
 const PLACES_MAX: usize = 4096;
 /// Deeper than any path of 32,767 characters that PATH_MAX lets through.
 const DEPTH_MAX: usize = 4096;

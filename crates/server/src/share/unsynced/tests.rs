@@ -1,4 +1,4 @@
-//! Directories that are owed a sync, and syncs that fail.
+//! Directories that have to be synced, and syncs that fail.
 
 use std::cell::Cell;
 
@@ -34,7 +34,7 @@ fn a_change_is_synced_once() {
 }
 
 #[test]
-fn what_was_not_synced_since_the_start_is_owed() {
+fn a_directory_not_synced_since_the_start_is_synced() {
     let unsynced = Unsynced::default();
     assert!(syncs(&unsynced, 1));
     assert!(!syncs(&unsynced, 1));
@@ -54,7 +54,7 @@ fn a_change_that_ends_during_or_after_the_sync_is_synced_again() {
         };
         unsynced.settle(key(1), handle, meanwhile).unwrap();
         assert!(syncs(&unsynced, 1));
-        // Once more for a directory that has no note when its sync begins.
+        // Once more for a directory without a note when its sync begins.
         unsynced.lock().settled.clear();
     }
 }
@@ -88,13 +88,13 @@ fn a_sync_that_failed_is_never_retried_into_success() {
 }
 
 #[test]
-fn a_directory_is_synced_in_one_group_with_everybody_who_syncs_it() {
+fn all_syncs_of_a_directory_share_one_group() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let share = Share::open(&ShareConfig::new("s", dir.path())).unwrap();
     let found = share.locate(&SharePath::root()).unwrap().found.unwrap();
     let top = share.open_found(&found, OpenMode::default()).unwrap();
     assert_eq!(share.persist_entries(&top), Ok(()));
-    // The inode is kept, so that no other test gets its number.
+    // The inode stays open, so that no other test gets its number.
     let directory = File::open(dir.path()).unwrap();
     CommitGroup::of(&directory).unwrap().poison();
     std::mem::forget(directory);
@@ -105,7 +105,7 @@ fn a_directory_is_synced_in_one_group_with_everybody_who_syncs_it() {
 }
 
 #[test]
-fn a_directory_whose_sync_could_not_begin_is_owed_still() {
+fn a_directory_whose_sync_could_not_begin_is_synced_later() {
     let unsynced = Unsynced::default();
     let failed = unsynced.settle(key(1), handle, |_| Err(ShareError::HandlesExhausted));
     assert_eq!(failed, Err(ShareError::HandlesExhausted));
@@ -113,7 +113,7 @@ fn a_directory_whose_sync_could_not_begin_is_owed_still() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_opened_is_owed_still() {
+fn a_directory_that_cannot_be_opened_is_synced_later() {
     let unsynced = Unsynced::default();
     let unopened = || Err(ShareError::HandlesExhausted);
     let failed = unsynced.settle(key(1), unopened, |_| Ok(()));
@@ -122,7 +122,7 @@ fn a_directory_that_cannot_be_opened_is_owed_still() {
 }
 
 #[test]
-fn a_full_table_forgets_notes_and_owes_what_they_said() {
+fn directories_of_dropped_notes_are_synced_again() {
     let unsynced = Unsynced::default();
     let under_way = unsynced.begin(key(u64::MAX));
     for inode in 0..=u64::try_from(PLACES_MAX).unwrap() {
