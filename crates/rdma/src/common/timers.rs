@@ -25,6 +25,8 @@ pub(crate) enum Due {
     Dial { index: u32, generation: u32 },
     /// A queue pair that has received nothing yet may have to wake its peer.
     Kick { index: u32, generation: u32 },
+    /// A peer that takes nothing may have been silent for too long.
+    Stall { index: u32, generation: u32 },
     /// A listener is looked at again.
     Accept { index: u32 },
     /// A connection that is closing gracefully has to be closed.
@@ -42,6 +44,10 @@ impl Due {
 
     pub(crate) fn kick(Key { index, generation }: Key) -> Self {
         Self::Kick { index, generation }
+    }
+
+    pub(crate) fn stall(Key { index, generation }: Key) -> Self {
+        Self::Stall { index, generation }
     }
 
     pub(crate) fn linger(Key { index, generation }: Key) -> Self {

@@ -418,8 +418,8 @@ impl VerbsEngine {
                     self.end(key, DisconnectReason::HostIo { errno: libc::ETIMEDOUT });
                 }
             }
-            // Adapters listen by themselves.
-            Due::Accept { .. } => {}
+            // Adapters listen by themselves, and give up by themselves what they send in vain.
+            Due::Accept { .. } | Due::Stall { .. } => {}
             Due::Linger { index, generation } => {
                 let key = Key { index, generation };
                 let Some(connection) = self.qps.get(key) else { return };

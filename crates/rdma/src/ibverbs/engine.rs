@@ -421,7 +421,7 @@ impl VerbsEngine {
                 Due::Request { index, generation } => {
                     requests.get(Key { index, generation }).is_some()
                 }
-                Due::Accept { .. } => false,
+                Due::Accept { .. } | Due::Stall { .. } => false,
                 Due::Dial { index, generation }
                 | Due::Kick { index, generation }
                 | Due::Linger { index, generation } => qps.get(Key { index, generation }).is_some(),

@@ -136,9 +136,9 @@ impl SoftEngine {
             Due::Request { index, generation } => {
                 connections.incoming.get(Key { index, generation }).is_some()
             }
-            Due::Dial { index, generation } | Due::Kick { index, generation } => {
-                qps.get(Key { index, generation }).is_some()
-            }
+            Due::Dial { index, generation }
+            | Due::Kick { index, generation }
+            | Due::Stall { index, generation } => qps.get(Key { index, generation }).is_some(),
             Due::Accept { .. } => true,
             Due::Linger { index, generation } => {
                 connections.lingering.get(Key { index, generation }).is_some()

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use iwarp::Agreement;
 use iwarp::mpa::MULPDU_FLOOR;
+use rustix::io::Errno;
 
 use super::byte_queue::ByteQueue;
 use super::dial::{Dialing, Dialled, Route, start_config};
@@ -24,7 +25,7 @@ use super::farewell::LINGER_MAX;
 use super::linger::Linger;
 use super::link::Link;
 use super::newcomers::Newcomers;
-use super::qp::{Phase, Qp};
+use super::qp::{End, Phase, Qp};
 use super::socket::{ByteStream as _, Listener, Network};
 use super::token::Token;
 use crate::common::poller::{Interest, Poller, host_io};
@@ -266,11 +267,33 @@ impl SoftEngine {
                         self.mark_dirty(key);
                     }
                 }
+                Due::Stall { index, generation } => self.stalled(Key { index, generation }),
                 Due::Accept { index } => self.watch_listener(index, Interest::READ),
                 Due::Linger { index, generation } => self.drop_linger(Key { index, generation }),
             }
         }
         worked
+    }
+
+    /// Where the host does not do it: ends a connection in time whose peer takes nothing.
+    pub(super) fn watch_stall(&mut self, key: Key) {
+        if self.connections.network.ends_stalled() {
+            return;
+        }
+        let Some(silence_max) = self.config.silence_max else { return };
+        if self.qps.get_mut(key).and_then(Qp::link).is_some_and(Link::begin_stall) {
+            self.timers.at(Instant::now() + silence_max, Due::stall(key));
+        }
+    }
+
+    fn stalled(&mut self, key: Key) {
+        let Some(link) = self.qps.get_mut(key).and_then(Qp::link) else { return };
+        if link.has_stalled() {
+            let errno = Errno::TIMEDOUT.raw_os_error();
+            self.end(key, End::Reason(DisconnectReason::HostIo { errno }));
+        } else {
+            self.watch_stall(key);
+        }
     }
 
     pub(super) fn closed(&self, number: u64) {

@@ -36,6 +36,13 @@ pub(super) struct Link {
     /// The engine takes no more input of this queue pair until a worker has caught up.
     pub(super) parked: bool,
     kick: Kick,
+    stall: Option<Stall>,
+}
+
+/// The connection was blocked, with everything before `position` sent, and is looked at again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Stall {
+    position: u64,
 }
 
 /// Wakes siw: as responder siw can miss the first frame after its reply, and needs another to go
@@ -72,6 +79,7 @@ impl Link {
             blocked: false,
             parked: false,
             kick,
+            stall: None,
         }
     }
 
@@ -166,6 +174,22 @@ impl Link {
         let at = Instant::now() + interval;
         self.kick = Kick::Due { at, interval };
         timers.at(at, Due::kick(key));
+    }
+
+    /// Remembers how far a blocked connection has come, to be looked at again in a while.
+    /// `false`: that was done already.
+    pub(super) fn begin_stall(&mut self) -> bool {
+        let begins = self.blocked && self.stall.is_none();
+        if begins {
+            self.stall = Some(Stall { position: self.transmit.head_position() });
+        }
+        begins
+    }
+
+    /// That while is over. `true`: the peer has taken nothing since.
+    pub(super) fn has_stalled(&mut self) -> bool {
+        let position = self.transmit.head_position();
+        self.stall.take().is_some_and(|stall| self.blocked && stall.position == position)
     }
 
     /// Frames an empty write if the peer has been silent for too long.

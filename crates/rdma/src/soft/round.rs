@@ -194,10 +194,15 @@ impl SoftEngine {
         });
         match outcome {
             Ok(more) => {
+                let mut blocked = false;
                 if let Some(link) = qp.link()
                     && link.transmit.tail_position() > 0
                 {
                     link.arm_kick(key, &mut self.timers);
+                    blocked = link.blocked;
+                }
+                if blocked {
+                    self.watch_stall(key);
                 }
                 if more {
                     self.mark_dirty(key);

@@ -27,8 +27,9 @@ pub struct EngineConfig {
     /// How long a peer may take for its half of a handshake, and the owner to answer a request.
     pub handshake_timeout: Duration,
     /// How long a peer's machine may give no sign of life, not even an answer to a TCP probe, before
-    /// its connections end; `None`: the setting of the host. A provider whose connections an adapter
-    /// keeps ignores this: the adapter itself gives up when its packets stay unanswered.
+    /// its connections end; `None`: the setting of the host. Between two processes of one host, where
+    /// the host tells each of the other's death: how long a process may take none of the bytes that
+    /// wait for it. A provider whose connections an adapter keeps ignores this: the adapter itself gives up when its packets stay unanswered.
     pub silence_max: Option<Duration>,
     /// A hook that sees every byte of every stream; for captures and fault injection. A provider
     /// that cannot show bytes refuses to open.

@@ -54,6 +54,15 @@ impl Network {
         }
     }
 
+    /// Whether the host ends a stream by itself whose peer takes nothing
+    /// ([`crate::EngineConfig::silence_max`]).
+    pub(in crate::soft) fn ends_stalled(self) -> bool {
+        match self {
+            Self::Tcp => true,
+            Self::Unix | Self::Shm => false,
+        }
+    }
+
     /// Whether bytes pass anything on their way that could change them.
     pub(in crate::soft) fn needs_crc(self) -> bool {
         match self {
