@@ -16,7 +16,7 @@ use tracing::warn;
 use super::dial::start_config;
 use super::engine::SoftEngine;
 use super::incoming::{Asked, Incoming};
-use super::socket::{ByteStream as _, Socket};
+use super::socket::{Arrival, ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::table::Key;
@@ -31,11 +31,12 @@ impl SoftEngine {
             let listener = listener.and_then(|index| self.connections.listeners.get(index));
             let Some(listener) = listener else { return };
             match listener.accept(self.config.silence_max) {
-                Ok(Some(socket)) => {
+                Ok(Arrival::Socket(socket)) => {
                     self.make_room();
                     self.take_in(socket);
                 }
-                Ok(None) => return,
+                Ok(Arrival::Gone) => {}
+                Ok(Arrival::Nobody) => return,
                 Err(errno) => {
                     // Most likely the process has no descriptors left: wait until connections that
                     // close give some back.

@@ -102,7 +102,8 @@ impl SoftEngine {
         }
         let start = start_config(self.connections.network, &config, self.config.handshake_timeout);
         let (agreement, reply) = incoming.accept(start, private_data).map_err(|_| unknown)?;
-        let incoming = self.connections.incoming.remove(key).ok_or(unknown)?;
+        let mut incoming = self.connections.incoming.remove(key).ok_or(unknown)?;
+        incoming.socket.admit();
         let mut link = Link::new(incoming.socket, incoming.number, agreement);
         link.queue_reply(&reply, &mut self.context.stats.bytes_copied);
         self.insert_up(config, link)

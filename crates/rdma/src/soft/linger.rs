@@ -26,6 +26,12 @@ impl Linger {
 
     /// Sends, and drops input. `false`: the connection is over. `sent` sees the bytes that left.
     pub(super) fn advance(&mut self, waste: &mut [u8], mut sent: impl FnMut(&[u8])) -> bool {
+        // What is received can open the way for what is to be sent.
+        self.step(waste, &mut sent)
+            && (!self.is_sending() || !self.socket.takes_again() || self.step(waste, &mut sent))
+    }
+
+    fn step(&mut self, waste: &mut [u8], mut sent: impl FnMut(&[u8])) -> bool {
         while !self.transmit.is_empty() {
             let queued = self.transmit.queued();
             match self.socket.send(queued, false) {

@@ -29,11 +29,11 @@ pub struct EngineConfig {
     /// How long a peer's machine may give no sign of life, not even an answer to a TCP probe, before
     /// its connections end; `None`: the setting of the host. Between two processes of one host, where
     /// the host tells each of the other's death: how long a process may take none of the bytes that
-    /// wait for it. A provider whose connections an adapter keeps ignores this: the adapter itself gives up when its packets stay unanswered.
+    /// wait for it. A provider whose connections an adapter keeps ignores this: the adapter itself
+    /// gives up when its packets stay unanswered.
     pub silence_max: Option<Duration>,
     /// A hook that sees every byte of every stream; for captures and fault injection. A provider
     /// that cannot show bytes refuses to open.
-    /// bytes to show refuses to open.
     pub wire_hook: Option<Arc<dyn WireHook>>,
 }
 

@@ -32,7 +32,7 @@ use super::token::Token;
 use crate::common::poller::{Interest, Poller};
 use crate::verbs::{WireHook, WireVerdict};
 
-pub(super) use network::{Listener, Network};
+pub(super) use network::{Arrival, Listener, Network};
 use shm::ShmSocket;
 use tcp::TcpSocket;
 use unix::UnixSocket;
@@ -76,6 +76,9 @@ pub(super) trait ByteStream: Debug + Send {
     fn takes_again(&self) -> bool {
         false
     }
+
+    /// The owner has taken the connection: from now on it may cost what it has to cost.
+    fn admit(&mut self) {}
 
     /// From now on the engine relies on what the poller reports. `false`: what it waits for, by
     /// `interest`, is there already and will never be reported.
@@ -183,6 +186,10 @@ impl ByteStream for Socket {
 
     fn takes_again(&self) -> bool {
         whichever!(self, socket => socket.takes_again())
+    }
+
+    fn admit(&mut self) {
+        whichever!(self, socket => socket.admit());
     }
 
     fn rest(&mut self, interest: Interest) -> bool {

@@ -92,26 +92,21 @@ impl Listener {
         }
     }
 
-    /// The next connection, if one waits; one that has failed meanwhile is passed over.
+    /// Takes the next connection off.
     ///
     /// # Errors
     /// The host gives no socket for it, and says so for as long as the connection waits.
     pub(in crate::soft) fn accept(
         &self,
         silence_max: Option<Duration>,
-    ) -> Result<Option<Socket>, Errno> {
-        match self {
-            Self::Tcp(listener) => Ok(listener.accept(silence_max)?.map(Socket::Tcp)),
-            Self::Unix(listener) => Ok(listener.accept()?.map(Socket::Unix)),
+    ) -> Result<Arrival<Socket>, Errno> {
+        Ok(match self {
+            Self::Tcp(listener) => listener.accept(silence_max)?.map(Socket::Tcp),
+            Self::Unix(listener) => listener.accept()?.map(Socket::Unix),
             Self::Shm(listener) => {
-                let Some(socket) = listener.accept()? else { return Ok(None) };
-                match ShmSocket::accepted(socket) {
-                    Ok(socket) => Ok(Some(Socket::Shm(socket))),
-                    Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
-                    Err(errno) => Err(errno),
-                }
+                listener.accept()?.map(|socket| Socket::Shm(ShmSocket::accepted(socket)))
             }
-        }
+        })
     }
 }
 
@@ -120,6 +115,27 @@ impl AsFd for Listener {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener) | Self::Shm(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// What a listener had.
+#[derive(Debug)]
+pub(in crate::soft) enum Arrival<S> {
+    /// A connection.
+    Socket(S),
+    /// A connection that has failed meanwhile, or is not welcome: it is closed, and another may wait.
+    Gone,
+    /// No connection waits.
+    Nobody,
+}
+
+impl<S> Arrival<S> {
+    fn map<T>(self, wrap: impl FnOnce(S) -> T) -> Arrival<T> {
+        match self {
+            Self::Socket(socket) => Arrival::Socket(wrap(socket)),
+            Self::Gone => Arrival::Gone,
+            Self::Nobody => Arrival::Nobody,
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::net::{
     connect, getpeername, getsockname, ipproto, listen, recv, send, shutdown, socket_with, sockopt,
 };
 
-use super::{BACKLOG, ByteStream, Transfer};
+use super::{Arrival, BACKLOG, ByteStream, Transfer};
 use crate::common::poller::{Interest, Poller};
 use crate::common::watch_peer;
 use crate::soft::token::Token;
@@ -106,19 +106,21 @@ impl TcpListener {
     }
 
     /// [`super::Listener::accept`].
-    pub(super) fn accept(&self, silence_max: Option<Duration>) -> Result<Option<TcpSocket>, Errno> {
-        loop {
-            let fd = match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(fd) => fd,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(errno) => return Err(errno),
-            };
-            if sockopt::set_tcp_nodelay(&fd, true).is_ok() {
-                watch(&fd, silence_max);
-                return Ok(Some(TcpSocket { fd }));
-            }
+    pub(super) fn accept(
+        &self,
+        silence_max: Option<Duration>,
+    ) -> Result<Arrival<TcpSocket>, Errno> {
+        let fd = match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(fd) => fd,
+            Err(Errno::AGAIN) => return Ok(Arrival::Nobody),
+            Err(Errno::INTR | Errno::CONNABORTED) => return Ok(Arrival::Gone),
+            Err(errno) => return Err(errno),
+        };
+        if sockopt::set_tcp_nodelay(&fd, true).is_err() {
+            return Ok(Arrival::Gone);
         }
+        watch(&fd, silence_max);
+        Ok(Arrival::Socket(TcpSocket { fd }))
     }
 }
 

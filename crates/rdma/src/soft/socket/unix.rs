@@ -24,7 +24,7 @@ use rustix::net::{
 };
 use rustix::process::{Uid, geteuid};
 
-use super::{BACKLOG, ByteStream, Transfer, passed};
+use super::{Arrival, BACKLOG, ByteStream, Transfer, passed};
 use crate::common::poller::{Interest, Poller};
 use crate::soft::token::Token;
 
@@ -47,7 +47,11 @@ impl UnixSocket {
             match connect(&fd, &name(kind, SocketAddr::new(heard, addr.port()))?) {
                 Ok(()) => {}
                 Err(Errno::CONNREFUSED) => continue,
-                Err(errno) => return Err(errno),
+                // Anybody may take a name and answer nobody; another listener may be found all the same.
+                Err(errno) => {
+                    refusal = errno;
+                    continue;
+                }
             }
             if may_be_dialled(geteuid(), sockopt::socket_peercred(&fd)?.uid) {
                 return Ok(Self { fd, local: nobody(addr), peer: addr });
@@ -112,6 +116,8 @@ impl ByteStream for UnixSocket {
 pub(in crate::soft) struct UnixListener {
     fd: OwnedFd,
     addr: SocketAddr,
+    /// Whether a user may dial: [`may_dial`].
+    admits: fn(Uid, Uid) -> bool,
 }
 
 impl UnixListener {
@@ -131,7 +137,7 @@ impl UnixListener {
             match bind(&fd, &name(kind, chosen)?) {
                 Ok(()) => {
                     listen(&fd, BACKLOG)?;
-                    return Ok(Self { fd, addr: chosen });
+                    return Ok(Self { fd, addr: chosen, admits: may_dial });
                 }
                 Err(Errno::ADDRINUSE) if addr.port() == 0 => {}
                 Err(errno) => return Err(errno),
@@ -144,19 +150,26 @@ impl UnixListener {
         self.addr
     }
 
-    /// [`super::Listener::accept`]. `None` also if the one that waited has failed or is not welcome.
-    pub(super) fn accept(&self) -> Result<Option<UnixSocket>, Errno> {
+    /// [`super::Listener::accept`].
+    pub(super) fn accept(&self) -> Result<Arrival<UnixSocket>, Errno> {
         let fd = match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(fd) => fd,
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(Errno::AGAIN) => return Ok(Arrival::Nobody),
+            Err(Errno::INTR | Errno::CONNABORTED) => return Ok(Arrival::Gone),
             Err(errno) => return Err(errno),
         };
         let theirs = sockopt::socket_peercred(&fd)?.uid;
-        if !may_dial(geteuid(), theirs) {
+        if !(self.admits)(geteuid(), theirs) {
             tracing::debug!(uid = theirs.as_raw(), "a connection of another user is refused");
-            return Ok(None);
+            return Ok(Arrival::Gone);
         }
-        Ok(Some(UnixSocket { fd, local: self.addr, peer: nobody(self.addr) }))
+        Ok(Arrival::Socket(UnixSocket { fd, local: self.addr, peer: nobody(self.addr) }))
+    }
+
+    /// Takes nobody, whoever dials.
+    #[cfg(test)]
+    pub(in crate::soft) fn refuse_everybody(&mut self) {
+        self.admits = |_, _| false;
     }
 }
 
@@ -251,7 +264,7 @@ mod tests {
         let listener = UnixListener::bind("test", LOOPBACK).unwrap();
         let dialled = UnixSocket::dial("test", listener.local_addr()).unwrap();
         assert_eq!(pass_descriptor(&dialled), Err(Errno::PERM));
-        let accepted = listener.accept().unwrap().unwrap();
+        let Arrival::Socket(accepted) = listener.accept().unwrap() else { panic!("nobody came") };
         assert_eq!(pass_descriptor(&dialled), Err(Errno::PERM));
         assert_eq!(pass_descriptor(&accepted), Ok(1), "the memory of shm goes this way");
     }
@@ -272,8 +285,24 @@ mod tests {
         let addr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listener.local_addr().port());
         let dialled = UnixSocket::dial("test", addr).unwrap();
         assert_eq!(dialled.addresses(), Some((LOOPBACK, addr)));
-        assert!(listener.accept().unwrap().is_some());
-        assert!(listener.accept().unwrap().is_none());
+        assert!(matches!(listener.accept(), Ok(Arrival::Socket(_))));
+        assert!(matches!(listener.accept(), Ok(Arrival::Nobody)));
         assert_eq!(UnixSocket::dial("other", addr).unwrap_err(), Errno::CONNREFUSED);
+    }
+
+    #[test]
+    fn a_name_whose_holder_answers_nobody_hides_no_listener_on_all_addresses() {
+        let all = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let listener = UnixListener::bind("test", all).unwrap();
+        let addr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listener.local_addr().port());
+        let (squatter, name) = (new_socket().unwrap(), name("test", addr).unwrap());
+        bind(&squatter, &name).unwrap();
+        listen(&squatter, 0).unwrap();
+        let waits = new_socket().unwrap();
+        connect(&waits, &name).unwrap();
+        let dialled = UnixSocket::dial("test", addr).unwrap();
+        assert!(matches!(listener.accept(), Ok(Arrival::Socket(_))));
+        drop((dialled, listener));
+        assert_eq!(UnixSocket::dial("test", addr).unwrap_err(), Errno::AGAIN);
     }
 }

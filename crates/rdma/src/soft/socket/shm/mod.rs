@@ -4,15 +4,19 @@
 //!   dialler                                   acceptor
 //!   -------                                   --------
 //!   connect(2)                                accept(2)
-//!                    <--- greeting, memory    makes it, seals it
-//!   maps it
+//!   request frame    ---- socket ----------->
+//!                    <--- greeting, memory    when its owner has taken the request: makes it
+//!   maps, seals it   ---- is mapped --------> looks for the seals
 //!   bytes            ===> ring 0 ============>
 //!                    <============ ring 1 <=== bytes
 //!   a bell, if the other asked for one  <---> a bell
 //!   shutdown(2)      ---> end of stream       takes what is left in the ring, then sees the end
 //! ```
 //!
-//! Rings carry all bytes; the unix socket carries the memory, then bells, and with its end the end of the
+//! An acceptor spends nothing on a request before its owner has taken it ([`ByteStream::admit`]). Where an end gets no
+//! memory from the host, and for the answer to a request that the owner refuses, all bytes go through the socket.
+//!
+//! Otherwise rings carry the bytes after the request; the unix socket carries bells, and with its end the end of the
 //! connection, also when a process dies. A bell is one byte, and says nothing but "look". eventfds were rejected:
 //! whether they block belongs to the open file, which both ends share, so a peer could clear
 //! O_NONBLOCK, fill the counter and stop our engine. What a send on a socket does is for the sender to say.
@@ -34,23 +38,27 @@
 //!
 //! What a peer can do with the memory: give wrong bytes, which the iWARP machine judges as it does those of a
 //! network; give a wrong position, which ends the connection ([`ring`]); ask for bells that it does not need,
-//! at one system call for each of our transfers. It cannot cut the memory short ([`segment`]), and no file of ours
-//! is in it: what it writes to a region is placed by the responder, after the same checks as over a network.
+//! at one system call for each of our transfers. It can neither cut the memory short nor punch a hole ([`segment`]),
+//! and no file of ours is in it: what it writes to a region is placed by the responder, after the same checks as over
+//! a network.
 
 mod greeting;
 mod ring;
 mod segment;
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::unix::UnixSocket;
 use super::{ByteStream, Transfer};
 use crate::common::poller::{Interest, Poller};
 use crate::soft::token::Token;
-use greeting::Greeting;
+use greeting::{Answer, Greeting};
 use ring::{Consumer, PeerPosition, Producer};
 use segment::{RING_LEN, Ring, Segment, Side, Word};
 
@@ -58,19 +66,26 @@ use segment::{RING_LEN, Ring, Segment, Side, Word};
 #[derive(Debug)]
 pub(in crate::soft) struct ShmSocket {
     socket: UnixSocket,
-    memory: Memory,
-    /// What our own word says.
+    way: Way,
+    /// What we want to be rung for; our own word says it once there is one.
     bell: u64,
     /// The peer has closed its end of the socket, or it is lost.
     gone: bool,
 }
 
+/// Through what bytes go.
 #[derive(Debug)]
-enum Memory {
-    /// The greeting has not come; what is to be sent when it has.
-    Awaited { early: Vec<u8> },
-    /// There.
-    Mapped(Rings),
+enum Way {
+    /// Of a dialler: the greeting has not come, and the request goes through the socket.
+    Greeting { asked: bool },
+    /// Of an acceptor: the owner has not answered the request, which comes through the socket.
+    Request,
+    /// Of an acceptor: the dialler has not answered. Nothing goes.
+    Offered { segment: Segment, fd: OwnedFd },
+    /// The rings.
+    Memory(Rings),
+    /// The socket, to the end.
+    Socket,
 }
 
 #[derive(Debug)]
@@ -85,53 +100,90 @@ struct Rings {
 impl ShmSocket {
     /// The dialling end of a connected socket.
     pub(super) fn dialled(socket: UnixSocket) -> Self {
-        let memory = Memory::Awaited { early: Vec::new() };
-        Self { socket, memory, bell: FOR_BYTES, gone: false }
+        Self { socket, way: Way::Greeting { asked: false }, bell: FOR_BYTES, gone: false }
     }
 
-    /// The accepting end: makes the memory.
-    ///
-    /// # Errors
-    /// The host has no more memory or descriptors, or the peer is gone already.
-    pub(super) fn accepted(socket: UnixSocket) -> Result<Self, Errno> {
-        let (segment, fd) = Segment::create()?;
-        // Until an engine has the connection among those it looks at, each end is rung.
-        for side in [Side::Dialler, Side::Acceptor] {
-            segment.store(Word::Bell(side), FOR_BYTES);
+    /// The accepting end.
+    pub(super) fn accepted(socket: UnixSocket) -> Self {
+        Self { socket, way: Way::Request, bell: FOR_BYTES, gone: false }
+    }
+
+    /// Sends what is made here, or says that nothing is.
+    fn offer(&mut self, made: Result<(Segment, OwnedFd), Errno>) {
+        let offered = made.and_then(|(segment, fd)| {
+            greeting::offer(self.socket.fd(), &fd)?;
+            Ok(Way::Offered { segment, fd })
+        });
+        self.way = offered.unwrap_or_else(|errno| {
+            tracing::warn!(%errno, "no memory to share: a connection goes through its socket");
+            // Whether the peer is gone is found when receiving.
+            let _ = greeting::decline(self.socket.fd());
+            Way::Socket
+        });
+    }
+
+    /// Goes on to the memory or the socket if the peer has said which.
+    fn settle(&mut self) -> Result<(), Transfer> {
+        match &self.way {
+            Way::Greeting { .. } => self.take_greeting(),
+            Way::Offered { .. } => self.take_answer(),
+            Way::Request | Way::Memory(_) | Way::Socket => Ok(()),
         }
-        greeting::send(socket.fd(), &fd)?;
-        let memory = Memory::Mapped(Rings::new(segment, Side::Acceptor));
-        Ok(Self { socket, memory, bell: FOR_BYTES, gone: false })
     }
 
-    /// Maps the memory if it has come.
-    fn await_memory(&mut self) -> Result<(), Transfer> {
-        let Memory::Awaited { early } = &self.memory else { return Ok(()) };
+    fn take_greeting(&mut self) -> Result<(), Transfer> {
         let fd = match greeting::receive(self.socket.fd()) {
             Greeting::Memory(fd) => fd,
+            Greeting::Socket => {
+                self.way = Way::Socket;
+                return Ok(());
+            }
             Greeting::Awaited => return Err(Transfer::Blocked),
             Greeting::Closed => return Err(Transfer::Closed),
             Greeting::Garbled => return Err(Transfer::Garbled),
             Greeting::Lost(errno) => return Err(Transfer::Lost(errno)),
         };
-        let segment = Segment::adopt(&fd).map_err(Transfer::Lost)?;
-        let mut rings = Rings::new(segment, Side::Dialler);
-        let early_len = early.len();
-        // All of it fits, as nothing is in the ring yet.
-        if rings.outgoing.put(&rings.segment, early) != Ok(early_len) {
-            return Err(Transfer::Garbled);
-        }
-        self.memory = Memory::Mapped(rings);
-        if early_len > 0 {
-            self.ring_for(FOR_BYTES);
+        let adopted = Segment::adopt(&fd);
+        greeting::answer(self.socket.fd(), adopted.is_ok()).map_err(Transfer::Lost)?;
+        match adopted {
+            Ok(segment) => self.use_memory(segment, Side::Dialler),
+            Err(errno) => {
+                tracing::warn!(%errno, "memory not mapped: a connection goes through its socket");
+                self.way = Way::Socket;
+            }
         }
         Ok(())
     }
 
+    fn take_answer(&mut self) -> Result<(), Transfer> {
+        let mapped = match greeting::receive_answer(self.socket.fd()) {
+            Answer::Mapped => true,
+            Answer::Socket => false,
+            Answer::Awaited => return Err(Transfer::Blocked),
+            Answer::Closed => return Err(Transfer::Closed),
+            Answer::Garbled => return Err(Transfer::Garbled),
+            Answer::Lost(errno) => return Err(Transfer::Lost(errno)),
+        };
+        let way = std::mem::replace(&mut self.way, Way::Socket);
+        if let (true, Way::Offered { segment, fd }) = (mapped, way) {
+            segment.settle(&fd).map_err(Transfer::Lost)?;
+            self.use_memory(segment, Side::Acceptor);
+        }
+        Ok(())
+    }
+
+    /// From now on the memory is used. Bytes that came before our word said what it says are looked for by
+    /// the receive that has called this.
+    fn use_memory(&mut self, segment: Segment, side: Side) {
+        segment.store(Word::Bell(side), self.bell);
+        fence(Ordering::SeqCst);
+        self.way = Way::Memory(Rings::new(segment, side));
+    }
+
     fn rings(&self) -> Option<&Rings> {
-        match &self.memory {
-            Memory::Mapped(rings) => Some(rings),
-            Memory::Awaited { .. } => None,
+        match &self.way {
+            Way::Memory(rings) => Some(rings),
+            Way::Greeting { .. } | Way::Request | Way::Offered { .. } | Way::Socket => None,
         }
     }
 
@@ -150,11 +202,12 @@ impl ShmSocket {
 
     /// Says what we want to be rung for.
     fn want(&mut self, what: u64) {
-        if let Memory::Mapped(rings) = &self.memory
-            && self.bell != what
-        {
+        if self.bell == what {
+            return;
+        }
+        self.bell = what;
+        if let Some(rings) = self.rings() {
             rings.segment.store(rings.our_bell, what);
-            self.bell = what;
         }
     }
 
@@ -172,16 +225,24 @@ impl ShmSocket {
         self.rings().is_some()
     }
 
-    #[cfg(test)]
-    pub(in crate::soft) fn ring(&mut self) {
-        self.ring_for(FOR_BYTES);
+    /// Whether the socket takes bytes.
+    fn is_writable(&self) -> bool {
+        let fd = self.socket.fd();
+        let mut asked = [PollFd::new(&fd, PollFlags::OUT)];
+        let now = Timespec::try_from(Duration::ZERO).ok();
+        // A socket that cannot be asked is found out when sending.
+        poll(&mut asked, now.as_ref()) != Ok(0)
     }
 
-    /// Whether there is enough room to go on after there was none.
-    fn has_room(&self) -> Result<bool, PeerPosition> {
-        self.rings().map_or(Ok(false), |rings| {
-            rings.outgoing.free(&rings.segment).map(|free| free >= ROOM_MIN)
-        })
+    /// What to watch the socket for.
+    fn watched_for(&self, interest: Interest) -> Interest {
+        match self.way {
+            Way::Greeting { .. } | Way::Socket => interest,
+            // Bells, whatever they are for, and what comes before them.
+            Way::Request | Way::Offered { .. } | Way::Memory(_) => {
+                Interest { read: interest.read || interest.write, write: false }
+            }
+        }
     }
 }
 
@@ -203,13 +264,13 @@ impl Rings {
 
 impl ByteStream for ShmSocket {
     fn receive(&mut self, room: &mut [u8]) -> Transfer {
-        if let Err(transfer) = self.await_memory() {
+        if let Err(transfer) = self.settle() {
             return transfer;
         }
         if self.bell != SILENT {
             self.reported();
         }
-        let Memory::Mapped(rings) = &mut self.memory else { return Transfer::Blocked };
+        let Way::Memory(rings) = &mut self.way else { return self.socket.receive(room) };
         match rings.incoming.take(&rings.segment, room) {
             // What the peer put in before it closed was looked for after it had.
             Ok(0) if self.gone => Transfer::Closed,
@@ -222,14 +283,23 @@ impl ByteStream for ShmSocket {
         }
     }
 
-    fn send(&mut self, bytes: &[u8], _end_segment: bool) -> Transfer {
-        let rings = match &mut self.memory {
-            Memory::Mapped(rings) => rings,
-            Memory::Awaited { early } if early.len() + bytes.len() <= EARLY_MAX => {
-                early.extend_from_slice(bytes);
-                return Transfer::Bytes(bytes.len());
+    fn send(&mut self, bytes: &[u8], end_segment: bool) -> Transfer {
+        if matches!(self.way, Way::Request) {
+            // The owner answers without having admitted it: a refusal.
+            if let Err(errno) = greeting::decline(self.socket.fd()) {
+                return Transfer::Lost(errno);
             }
-            Memory::Awaited { .. } => return Transfer::Blocked,
+            self.way = Way::Socket;
+        }
+        let rings = match &mut self.way {
+            Way::Memory(rings) => rings,
+            // The acceptor takes what follows the request for an answer to its greeting.
+            Way::Greeting { asked: true } | Way::Offered { .. } => return Transfer::Blocked,
+            Way::Greeting { asked } => {
+                *asked = true;
+                return self.socket.send(bytes, end_segment);
+            }
+            Way::Request | Way::Socket => return self.socket.send(bytes, end_segment),
         };
         let mut put = rings.outgoing.put(&rings.segment, bytes);
         if put == Ok(0) && self.bell != SILENT {
@@ -266,13 +336,11 @@ impl ByteStream for ShmSocket {
     }
 
     fn watch(&self, poller: &Poller, token: Token, interest: Interest) -> Result<(), Errno> {
-        // Only while it is dialled is it the socket that has to be writable.
-        let interest = if interest == Interest::WRITE { interest } else { bells(interest) };
-        self.socket.watch(poller, token, interest)
+        self.socket.watch(poller, token, self.watched_for(interest))
     }
 
     fn rewatch(&self, poller: &Poller, token: Token, interest: Interest) {
-        self.socket.rewatch(poller, token, bells(interest));
+        self.socket.rewatch(poller, token, self.watched_for(interest));
     }
 
     fn unwatch(&self, poller: &Poller) {
@@ -288,8 +356,20 @@ impl ByteStream for ShmSocket {
     }
 
     fn takes_again(&self) -> bool {
-        // A position that cannot be is found when sending.
-        self.has_room().unwrap_or(true)
+        match &self.way {
+            // A position that cannot be is found when sending.
+            Way::Memory(Rings { outgoing, segment, .. }) => {
+                outgoing.free(segment).map_or(true, |free| free >= ROOM_MIN)
+            }
+            Way::Socket => self.is_writable(),
+            Way::Greeting { .. } | Way::Request | Way::Offered { .. } => false,
+        }
+    }
+
+    fn admit(&mut self) {
+        if matches!(self.way, Way::Request) {
+            self.offer(Segment::create());
+        }
     }
 
     fn rest(&mut self, interest: Interest) -> bool {
@@ -297,8 +377,9 @@ impl ByteStream for ShmSocket {
         let room = if interest.write { FOR_ROOM } else { SILENT };
         self.want(bytes | room);
         fence(Ordering::SeqCst);
-        let Some(rings) = self.rings() else { return true };
-        let is_empty = !self.gone && rings.incoming.there(&rings.segment) == Ok(0);
+        let is_empty = self
+            .rings()
+            .is_none_or(|rings| !self.gone && rings.incoming.there(&rings.segment) == Ok(0));
         (!interest.read || is_empty) && !(interest.write && self.takes_again())
     }
 
@@ -312,11 +393,6 @@ fn garbled(error: PeerPosition) -> Transfer {
     Transfer::Garbled
 }
 
-/// What to watch the socket for: bells, whatever they are for.
-fn bells(interest: Interest) -> Interest {
-    Interest { read: interest.read || interest.write, write: false }
-}
-
 /// What the word of an end says: nothing, as it looks by itself.
 const SILENT: u64 = 0;
 /// To be rung for bytes that were put in.
@@ -326,9 +402,6 @@ const FOR_ROOM: u64 = 2;
 const BELL: u8 = 0;
 /// Bells heard in one call.
 const BELLS_MAX: usize = 256;
-/// Bytes that wait for the memory: a request frame, see `soft::incoming`.
-const EARLY_MAX: usize = 1024;
-const _: () = assert!(EARLY_MAX <= RING_LEN);
 /// Room that makes it worth going on after there was none.
 const ROOM_MIN: usize = RING_LEN / 4;
 

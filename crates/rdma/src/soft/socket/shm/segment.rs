@@ -22,17 +22,29 @@
 //! and mutable, and it lives for a single operation. Every method checks its bounds, whatever the caller
 //! checked before.
 //!
-//! Memory that is cut short under its mapping would end the process with SIGBUS. So the file is sealed
-//! against shrinking before it is sent, and who receives one maps it only if it is.
+//! Memory that is cut short under its mapping ends the process with SIGBUS, and so does a page that the host
+//! has to add and cannot: where `vm.overcommit_memory` is 2, that can be the next access after the peer has
+//! punched a hole. So an end reads and writes the memory only after two steps, of which the peer can undo neither:
 //!
-//! Spec: memfd_create(2), fcntl(2) (F_ADD_SEALS).
+//! ```text
+//!   acceptor                              dialler
+//!   makes it; size can no more change
+//!                      --- memory --->    maps it; from now on nobody maps it anew to write, or punches
+//!                                         a hole (F_SEAL_FUTURE_WRITE); has the host add all pages
+//!   looks for the seals, has the host     <--- is mapped ---
+//!   add all pages
+//! ```
+//!
+//! The host adds pages by MADV_POPULATE_WRITE, which reports an error where an access ends the process.
+//!
+//! Spec: memfd_create(2), fcntl(2) (F_ADD_SEALS, F_SEAL_FUTURE_WRITE), madvise(2) (MADV_POPULATE_WRITE).
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -81,28 +93,45 @@ impl Word {
 }
 
 impl Segment {
-    /// New memory, all zero, and what the peer maps it by.
+    /// New memory, all zero, and what the peer maps it by. This end waits for the peer and
+    /// [`Segment::settle`] before it uses the memory.
     pub(super) fn create() -> Result<(Self, OwnedFd), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("landfast-rdma-shm", flags)?;
         ftruncate(&fd, FILE_LEN)?;
-        fcntl_add_seals(&fd, SEALS)?;
+        fcntl_add_seals(&fd, SIZE_SEALS)?;
         Ok((Self::map(&fd)?, fd))
     }
 
-    /// Maps what a peer has sent.
+    /// Maps what a peer has sent, and seals it.
     ///
     /// # Errors
-    /// It is not such memory, or could be cut short; the host does not map it.
+    /// The descriptor is not such memory, or the memory could be cut short; the host does not map or seal it, or
+    /// has no pages for it.
     pub(super) fn adopt(fd: &OwnedFd) -> Result<Self, Errno> {
-        // Refused for whatever is not memory.
-        if !fcntl_get_seals(fd)?.contains(SEALS) {
+        // The host refuses for whatever is not memory.
+        if !fcntl_get_seals(fd)?.contains(SIZE_SEALS) {
             return Err(Errno::PERM);
         }
         if u64::try_from(fstat(fd)?.st_size) != Ok(FILE_LEN) {
             return Err(Errno::MSGSIZE);
         }
-        Self::map(fd)
+        let segment = Self::map(fd)?;
+        fcntl_add_seals(fd, LAST_SEALS)?;
+        segment.settle(fd)?;
+        Ok(segment)
+    }
+
+    /// Has the host add all pages, which stay from now on.
+    ///
+    /// # Errors
+    /// The memory is not sealed; the host has no pages for it.
+    pub(super) fn settle(&self, fd: &OwnedFd) -> Result<(), Errno> {
+        if !fcntl_get_seals(fd)?.contains(SIZE_SEALS | LAST_SEALS) {
+            return Err(Errno::PERM);
+        }
+        let populated = self.map.advise(Advice::PopulateWrite);
+        populated.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
     }
 
     fn map(fd: &OwnedFd) -> Result<Self, Errno> {
@@ -177,10 +206,16 @@ const WORD_APART: usize = 128;
 const SEGMENT_LEN: usize = WORDS_LEN + 2 * RING_LEN;
 const FILE_LEN: u64 = 0x81000;
 const _: () = assert!(SEGMENT_LEN == 0x81000);
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// From the beginning: the memory keeps its size.
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// When both ends have mapped the memory: nobody punches a hole into it.
+const LAST_SEALS: SealFlags = SealFlags::FUTURE_WRITE.union(SealFlags::SEAL);
 
 #[cfg(test)]
 mod tests {
+    use memmap2::UncheckedAdvice;
+    use rustix::fs::{FallocateFlags, fallocate};
+
     use super::*;
 
     #[test]
@@ -226,7 +261,7 @@ mod tests {
         ftruncate(&unsealed, FILE_LEN).unwrap();
         assert_eq!(Segment::adopt(&unsealed).unwrap_err(), Errno::PERM);
         ftruncate(&unsealed, FILE_LEN - 1).unwrap();
-        fcntl_add_seals(&unsealed, SEALS).unwrap();
+        fcntl_add_seals(&unsealed, SIZE_SEALS).unwrap();
         assert_eq!(Segment::adopt(&unsealed).unwrap_err(), Errno::MSGSIZE);
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         ftruncate(&file, FILE_LEN).unwrap();
@@ -237,6 +272,32 @@ mod tests {
     fn nobody_can_cut_the_memory_short() {
         let (_segment, fd) = Segment::create().unwrap();
         assert_eq!(ftruncate(&fd, 4096), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn nobody_can_punch_a_hole_into_memory_that_is_in_use() {
+        let (ours, fd) = Segment::create().unwrap();
+        let theirs = Segment::adopt(&fd).unwrap();
+        ours.settle(&fd).unwrap();
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(&fd, punch, 0, 4096), Err(Errno::PERM));
+        // The mapping that may still be written is no way either.
+        theirs.map.advise(Advice::WillNeed).unwrap();
+        // SAFETY: the kernel refuses; if it did not, the bytes would be zero, as they are.
+        let removed = unsafe { theirs.map.unchecked_advise(UncheckedAdvice::Remove) };
+        assert_eq!(removed.unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()));
         assert_eq!(fcntl_add_seals(&fd, SealFlags::WRITE), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn all_pages_are_there_before_the_memory_is_used() {
+        let (ours, fd) = Segment::create().unwrap();
+        assert_eq!(ours.settle(&fd), Err(Errno::PERM), "a peer could still punch holes");
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&fd, punch, 0, FILE_LEN).unwrap();
+        Segment::adopt(&fd).unwrap();
+        ours.settle(&fd).unwrap();
+        let pages = u64::try_from(fstat(&fd).unwrap().st_blocks).unwrap() * 512;
+        assert_eq!(pages, FILE_LEN);
     }
 }

@@ -3,24 +3,28 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
+use super::super::Arrival;
 use super::super::unix::UnixListener;
 use super::*;
 
-/// A dialling and an accepting end; the dialler has not looked for the memory.
+/// A dialling and an accepting end, whose owner has not answered.
 fn ends() -> (ShmSocket, ShmSocket) {
     let listener = UnixListener::bind("test", (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let dialler = UnixSocket::dial("test", listener.local_addr()).unwrap();
-    let acceptor = listener.accept().unwrap().unwrap();
-    (ShmSocket::dialled(dialler), ShmSocket::accepted(acceptor).unwrap())
+    let Arrival::Socket(acceptor) = listener.accept().unwrap() else { panic!("nobody came") };
+    (ShmSocket::dialled(dialler), ShmSocket::accepted(acceptor))
 }
 
 /// The same, with both at work.
 fn joined() -> (ShmSocket, ShmSocket) {
-    let (mut dialler, acceptor) = ends();
-    assert_eq!(dialler.receive(&mut [0; 8]), Transfer::Blocked);
-    assert!(dialler.rings().is_some());
+    let (mut dialler, mut acceptor) = ends();
+    acceptor.admit();
+    for end in [&mut dialler, &mut acceptor] {
+        assert_eq!(end.receive(&mut [0; 8]), Transfer::Blocked);
+        assert!(end.rings().is_some());
+    }
     (dialler, acceptor)
 }
 
@@ -39,19 +43,98 @@ fn bells_of(end: &mut ShmSocket) -> usize {
 }
 
 #[test]
-fn what_is_sent_before_the_memory_has_come_arrives_first() {
+fn a_request_goes_before_the_memory_and_its_answer_through_it() {
     let (mut dialler, mut acceptor) = ends();
-    assert_eq!(dialler.send(b"first", true), Transfer::Bytes(5));
-    assert_eq!(dialler.send(&[0; EARLY_MAX], true), Transfer::Blocked);
     let mut room = [0; 16];
-    assert_eq!(acceptor.receive(&mut room), Transfer::Blocked);
+    assert_eq!(dialler.send(b"request", true), Transfer::Bytes(7));
+    assert_eq!(dialler.send(b"more", true), Transfer::Blocked);
+    assert_eq!(acceptor.receive(&mut room), Transfer::Bytes(7));
+    acceptor.admit();
+    assert_eq!(acceptor.send(b"answer", true), Transfer::Blocked, "the dialler has not mapped it");
+    assert!(!acceptor.takes_again());
     assert_eq!(dialler.receive(&mut room), Transfer::Blocked);
-    assert_eq!(dialler.send(b" second", true), Transfer::Bytes(7));
-    assert_eq!(acceptor.receive(&mut room), Transfer::Bytes(12));
-    assert_eq!(&room[..12], b"first second");
+    assert_eq!(acceptor.receive(&mut room), Transfer::Blocked);
+    assert!(acceptor.takes_again());
     assert_eq!(acceptor.send(b"answer", true), Transfer::Bytes(6));
     assert_eq!(dialler.receive(&mut room), Transfer::Bytes(6));
     assert_eq!(&room[..6], b"answer");
+    assert_eq!(dialler.send(b"more", true), Transfer::Bytes(4));
+    assert_eq!(acceptor.receive(&mut room), Transfer::Bytes(4));
+    assert!(dialler.rings().is_some() && acceptor.rings().is_some());
+}
+
+#[test]
+fn an_acceptor_makes_no_memory_before_its_owner_has_answered() {
+    let (mut dialler, mut acceptor) = ends();
+    assert_eq!(acceptor.receive(&mut [0; 8]), Transfer::Blocked);
+    assert_eq!(dialler.receive(&mut [0; 8]), Transfer::Blocked);
+    assert!(matches!(acceptor.way, Way::Request));
+}
+
+/// Two ends whose bytes go through the socket.
+fn assert_plain(mut dialler: ShmSocket, mut acceptor: ShmSocket) {
+    let mut room = vec![0; 64];
+    assert_eq!(acceptor.send(b"answer", true), Transfer::Bytes(6));
+    assert_eq!(dialler.receive(&mut room), Transfer::Bytes(6));
+    assert_eq!(&room[..6], b"answer");
+    assert_eq!(dialler.send(b"more", true), Transfer::Bytes(4));
+    assert_eq!(acceptor.receive(&mut room), Transfer::Bytes(4));
+    assert!(dialler.rings().is_none() && acceptor.rings().is_none());
+    let blocks = Interest { read: true, write: true };
+    assert_eq!(acceptor.watched_for(blocks), blocks, "the poller tells of room");
+    while matches!(dialler.send(&[1; 64], false), Transfer::Bytes(_)) {}
+    assert!(!dialler.takes_again());
+    assert!(dialler.rest(blocks), "nothing is there, and no room");
+    while acceptor.receive(&mut room) != Transfer::Blocked {}
+    assert!(dialler.takes_again());
+    assert!(!dialler.rest(blocks), "there is room");
+    drop(dialler);
+    assert_eq!(acceptor.receive(&mut room), Transfer::Closed);
+}
+
+#[test]
+fn a_refusal_needs_no_memory() {
+    let (dialler, acceptor) = ends();
+    assert_plain(dialler, acceptor);
+}
+
+#[test]
+fn a_host_that_gives_an_acceptor_no_memory_loses_no_connection() {
+    let (dialler, mut acceptor) = ends();
+    acceptor.offer(Err(Errno::NFILE));
+    assert_plain(dialler, acceptor);
+}
+
+#[test]
+fn a_dialler_that_cannot_map_the_memory_loses_no_connection() {
+    let (dialler, mut acceptor) = ends();
+    acceptor.admit();
+    let Greeting::Memory(_) = greeting::receive(dialler.socket.fd()) else { panic!("no memory") };
+    greeting::answer(dialler.socket.fd(), false).unwrap();
+    assert_eq!(acceptor.receive(&mut [0; 8]), Transfer::Blocked);
+    let dialler = ShmSocket { way: Way::Socket, ..dialler };
+    assert_plain(dialler, acceptor);
+}
+
+#[test]
+fn a_dialler_that_says_it_has_sealed_the_memory_and_has_not_loses_its_connection() {
+    let (dialler, mut acceptor) = ends();
+    acceptor.admit();
+    greeting::answer(dialler.socket.fd(), true).unwrap();
+    assert_eq!(acceptor.receive(&mut [0; 8]), Transfer::Lost(Errno::PERM));
+    assert!(acceptor.rings().is_none());
+}
+
+#[test]
+fn an_answer_of_other_words_is_garbled() {
+    let (mut dialler, mut acceptor) = ends();
+    assert_eq!(
+        dialler.send(b"request and more than the acceptor reads", true),
+        Transfer::Bytes(40)
+    );
+    assert_eq!(acceptor.receive(&mut [0; 7]), Transfer::Bytes(7));
+    acceptor.admit();
+    assert_eq!(acceptor.receive(&mut [0; 8]), Transfer::Garbled);
 }
 
 #[test]
@@ -160,15 +243,15 @@ fn any_word_for_a_bell_is_taken_and_costs_one_call_for_a_transfer() {
     assert_eq!(dialler.receive(&mut room), Transfer::Bytes(2000));
 }
 
-/// A dialler whose acceptor says what the test wants.
-fn dialler_of(say: impl FnOnce(&OwnedFd)) -> ShmSocket {
+/// A dialler whose acceptor says what the test wants, and the acceptor's socket.
+fn dialler_of(say: impl FnOnce(&OwnedFd)) -> (ShmSocket, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
     say(&theirs);
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut dialler = ShmSocket::dialled(UnixSocket::of(ours, anywhere, anywhere));
     assert_eq!(dialler.send(b"request", false), Transfer::Bytes(7));
-    dialler
+    (dialler, theirs)
 }
 
 #[test]
@@ -177,19 +260,22 @@ fn a_greeting_without_memory_or_with_other_words_is_garbled() {
     let words = |words: &'static [u8]| {
         move |theirs: &OwnedFd| assert_eq!(send(theirs, words, SendFlags::empty()), Ok(words.len()))
     };
-    for wrong in [&b"LFSHM\0\0\x01"[..], b"LFSHM\0\0\x02", b"L", b"GET / HTTP/1.1"] {
-        let mut dialler = dialler_of(words(wrong));
+    for wrong in [&b"LFSHM\0\x01\x02"[..], b"LFSHM\0\0\x01", b"L", b"GET / HTTP/1.1"] {
+        let (mut dialler, _theirs) = dialler_of(words(wrong));
         assert_eq!(dialler.receive(&mut [0; 8]), Transfer::Garbled, "{wrong:?}");
     }
 }
 
 #[test]
-fn memory_that_could_be_cut_short_ends_the_connection() {
+fn memory_that_could_be_cut_short_is_answered_with_the_socket() {
     use std::os::fd::AsFd as _;
     let file = OwnedFd::from(tempfile::tempfile().unwrap());
     rustix::fs::ftruncate(&file, 1 << 20).unwrap();
-    let mut dialler = dialler_of(|theirs| greeting::send(theirs.as_fd(), &file).unwrap());
-    let refused = dialler.receive(&mut [0; 8]);
-    assert!(matches!(refused, Transfer::Lost(_)), "{refused:?}");
-    assert!(dialler.rings().is_none());
+    let offers = |theirs: &OwnedFd| greeting::offer(theirs.as_fd(), &file).unwrap();
+    let (mut dialler, theirs) = dialler_of(offers);
+    assert_eq!(dialler.receive(&mut [0; 8]), Transfer::Blocked);
+    assert!(matches!(dialler.way, Way::Socket));
+    let mut said = [0; 16];
+    let len = recv(&theirs, &mut said, RecvFlags::empty()).unwrap().0;
+    assert_eq!(&said[..len], b"request\0");
 }
