@@ -129,9 +129,9 @@ pub(crate) struct Serve {
     /// `rdma`: it leads to the RDMA listener too. May be given many times
     #[arg(long = "announce", value_name = "ADDR[,rss][,rdma]")]
     pub(crate) announced: Vec<server::Announced>,
-    /// What does RDMA: "soft" needs nothing of the machine (iWARP over TCP), "verbs" uses its RDMA
-    /// adapters through libibverbs and librdmacm, and listens on addresses of theirs only
-    /// [default: soft]
+    /// What does RDMA: "soft" needs nothing of the machine (iWARP over TCP), "shm" serves processes of this
+    /// host alone, through memory that both share, "verbs" uses the machine's RDMA adapters through
+    /// libibverbs and librdmacm, and listens on addresses of theirs only [default: soft]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) rdma_provider: Option<ProviderChoice>,
     /// Let tmpfs and other memory that a power failure erases answer commits as if it were
@@ -279,7 +279,8 @@ pub(crate) struct Bench {
     /// What to measure, in turn within one run
     #[arg(long, value_delimiter = ',', default_value = "floor,smb,smb-direct,push")]
     pub(crate) mode: Vec<Mode>,
-    /// What does RDMA at this end: "soft" (iWARP over TCP) or "verbs" (this machine's adapters)
+    /// What does RDMA at this end: "soft" (iWARP over TCP), "shm" (memory shared with a server of this host
+    /// that uses "shm" too) or "verbs" (this machine's adapters)
     #[arg(long, value_name = "PROVIDER", default_value_t)]
     pub(crate) rdma_provider: ProviderChoice,
     /// How this end of the RDMA arms, and both ends of the floor, wait

@@ -50,6 +50,22 @@ fn a_region_on_tmpfs_is_written_committed_and_read_by_one_sided_rdma() {
 }
 
 #[test]
+fn a_region_is_written_committed_and_read_through_shared_memory() {
+    let fixture = Fixture::start("/dev/shm", |config| config.rdma_provider = ProviderChoice::Shm);
+    let path = fixture.file(1 << 20);
+    let shm = RegionSettings { provider: ProviderChoice::Shm, ..RegionSettings::default() };
+    let client = fixture.client();
+    let mut region = client.map("region", &pushing(), 0..(1 << 20), shm).unwrap();
+    let shown = region.path().to_string();
+    assert!(shown.starts_with("push by provider shm"), "{shown}");
+    region.write_commit(4096, &[7; 4096]).unwrap();
+    assert_eq!(bytes_at(&path, 4096, 4096), [7; 4096]);
+    let mut out = [0; 4096];
+    region.read(4096, &mut out).unwrap();
+    assert_eq!(out, [7; 4096]);
+}
+
+#[test]
 fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
     if server_provider() == ProviderChoice::Soft {
         pushes_and_commits("/var/tmp");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::ibverbs::VerbsProvider;
-use crate::soft::SoftProvider;
+use crate::soft::{ShmProvider, SoftProvider};
 use crate::verbs::Provider;
 
 /// One of the providers.
@@ -16,6 +16,8 @@ pub enum ProviderChoice {
     /// [`SoftProvider`], which needs nothing of the machine.
     #[default]
     Soft,
+    /// [`ShmProvider`], for a client and a server on one host.
+    Shm,
     /// [`VerbsProvider`], which needs an adapter and rdma-core.
     Verbs,
 }
@@ -25,6 +27,7 @@ impl ProviderChoice {
     pub fn provider(self) -> Arc<dyn Provider> {
         match self {
             Self::Soft => Arc::new(SoftProvider),
+            Self::Shm => Arc::new(ShmProvider),
             Self::Verbs => Arc::new(VerbsProvider),
         }
     }
@@ -33,6 +36,7 @@ impl ProviderChoice {
     pub fn name(self) -> &'static str {
         match self {
             Self::Soft => "soft",
+            Self::Shm => "shm",
             Self::Verbs => "verbs",
         }
     }
@@ -46,7 +50,7 @@ impl fmt::Display for ProviderChoice {
 
 /// No provider has this name.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error("there is no RDMA provider {0:?}: choose soft or verbs")]
+#[error("there is no RDMA provider {0:?}: choose soft, shm or verbs")]
 pub struct UnknownProvider(pub String);
 
 impl FromStr for ProviderChoice {
@@ -55,6 +59,7 @@ impl FromStr for ProviderChoice {
     fn from_str(text: &str) -> Result<Self, UnknownProvider> {
         match text {
             "soft" => Ok(Self::Soft),
+            "shm" => Ok(Self::Shm),
             "verbs" => Ok(Self::Verbs),
             other => Err(UnknownProvider(other.to_owned())),
         }
@@ -67,11 +72,12 @@ mod tests {
 
     #[test]
     fn a_provider_is_chosen_by_its_own_name() {
-        for choice in [ProviderChoice::Soft, ProviderChoice::Verbs] {
+        for choice in [ProviderChoice::Soft, ProviderChoice::Shm, ProviderChoice::Verbs] {
             assert_eq!(choice.name().parse(), Ok(choice));
             assert_eq!(choice.provider().name(), choice.name());
         }
-        let unknown = "shm".parse::<ProviderChoice>().unwrap_err();
-        assert_eq!(unknown.to_string(), "there is no RDMA provider \"shm\": choose soft or verbs");
+        let unknown = "unix".parse::<ProviderChoice>().unwrap_err();
+        let expected = "there is no RDMA provider \"unix\": choose soft, shm or verbs";
+        assert_eq!(unknown.to_string(), expected);
     }
 }

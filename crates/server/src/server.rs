@@ -1,13 +1,15 @@
 //! Starting, watching and stopping a server.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use basics::{Environment, Random, RandomError};
 use pmem::DurabilityClass;
-use rdma::{EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, SoftProvider};
+use rdma::{
+    EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider, SoftProvider,
+};
 use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
@@ -159,10 +161,8 @@ fn first_serial(random: &Random) -> Result<u64, RandomError> {
 fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, StartError> {
     let failed = |source| StartError::ConfigRdmaListen { address: listen, source };
     let provider: Arc<dyn Provider> = match (&config.rdma_capture, config.rdma_provider) {
-        (Some(path), ProviderChoice::Soft) => Arc::new(
-            Pcap::create(SoftProvider, path)
-                .map_err(|source| StartError::ConfigCapture { path: path.clone(), source })?,
-        ),
+        (Some(path), ProviderChoice::Soft) => captured(SoftProvider, path)?,
+        (Some(path), ProviderChoice::Shm) => captured(ShmProvider, path)?,
         (Some(_), ProviderChoice::Verbs) => return Err(failed(EngineError::ConfigWireHook)),
         (None, choice) => choice.provider(),
     };
@@ -172,6 +172,15 @@ fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, 
     // A capture shows streams whole, so they stay with the engine that accepted them.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
     OpenEngine::open(EngineOptions { listen, provider, engine, threads }).map_err(failed)
+}
+
+fn captured(
+    provider: impl Provider + 'static,
+    path: &Path,
+) -> Result<Arc<dyn Provider>, StartError> {
+    let captured = Pcap::create(provider, path);
+    let failed = |source| StartError::ConfigCapture { path: path.into(), source };
+    Ok(Arc::new(captured.map_err(failed)?))
 }
 
 fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, StartError> {

@@ -165,7 +165,7 @@ impl Settings {
             (None, Some(name)) => name.parse().map_err(|_| Failure::ConfigValue {
                 what: "rdma_provider",
                 value: name,
-                why: "expected soft or verbs",
+                why: "expected soft, shm or verbs",
             })?,
             (None, None) => ProviderChoice::default(),
         };
