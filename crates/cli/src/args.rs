@@ -134,6 +134,10 @@ pub(crate) struct Serve {
     /// libibverbs and librdmacm, and listens on addresses of theirs only [default: soft]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) rdma_provider: Option<ProviderChoice>,
+    /// Let clients of this host that run as the server's user, or as any user where root is the server's, push through
+    /// memory that both share, in place of TCP. Provider "soft" alone, and without --pcap
+    #[arg(long)]
+    pub(crate) rdma_same_host: bool,
     /// Let tmpfs and other memory that a power failure erases answer commits as if it were
     /// durable. For measurements and tests only: nothing survives a reboot
     #[arg(long)]
@@ -470,6 +474,7 @@ The config file holds the same settings:
   rdma_listen = \"127.0.0.1:5445\"
   rdma_threads = 1
   rdma_provider = \"soft\"
+  rdma_same_host = false
   recall_grace_ms = 5000
   emulate_persistence = false
   keepalive_s = 120

@@ -252,6 +252,7 @@ fn server_config(settings: &Settings, options: &Serve) -> Result<ServerConfig, F
         rdma_listen: Some(settings.rdma_listen),
         announced: settings.announced.clone(),
         rdma_provider: settings.rdma_provider,
+        rdma_same_host: settings.rdma_same_host,
         rdma_threads: usize::from(settings.rdma_threads),
         rdma_polling: options.poll.policy(),
         rdma_capture: options.pcap.clone(),

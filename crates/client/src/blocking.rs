@@ -14,7 +14,7 @@ use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{self, FileStat, OpenOptions};
 use crate::options::ConnectOptions;
-use crate::region::{FileControl, Region, RegionConfigError, RegionSettings};
+use crate::region::{FileControl, Region, RegionConfigError, RegionSettings, Ways};
 use crate::url::SmbUrl;
 
 /// A session on one share; see [`crate::Client`].
@@ -86,8 +86,7 @@ impl Client {
         let runtime = self.runtime.handle().clone();
         let control =
             FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());
-        let provider = settings.provider.provider();
-        let region = Region::open(Box::new(control), provider, settings, range);
+        let region = Region::open(Box::new(control), Ways::of(&settings), settings, range);
         Ok(region.keeping(Arc::clone(&self.runtime)))
     }
 

@@ -66,6 +66,29 @@ fn a_region_is_written_committed_and_read_through_shared_memory() {
 }
 
 #[test]
+fn a_client_of_the_servers_host_uses_shared_memory_if_both_allow_it() {
+    for (server_allows, client_allows, expected) in
+        [(true, true, "shm"), (false, true, "soft"), (true, false, "soft")]
+    {
+        let fixture = Fixture::start("/dev/shm", |config| {
+            config.rdma_provider = ProviderChoice::Soft;
+            config.rdma_same_host = server_allows;
+            config.rdma_threads = 2;
+        });
+        let path = fixture.file(1 << 20);
+        let client = fixture.client();
+        let settings = RegionSettings { same_host: client_allows, ..RegionSettings::default() };
+        let mut region = client.map("region", &pushing(), 0..(1 << 20), settings).unwrap();
+        let Path::Push { provider, has_flush: true, .. } = *region.path() else {
+            panic!("{}", region.path())
+        };
+        assert_eq!(provider, expected);
+        region.write_commit(4096, &[7; 4096]).unwrap();
+        assert_eq!(bytes_at(&path, 4096, 4096), [7; 4096]);
+    }
+}
+
+#[test]
 fn a_region_on_a_disk_is_written_committed_and_read_by_one_sided_rdma() {
     if server_provider() == ProviderChoice::Soft {
         pushes_and_commits("/var/tmp");

@@ -28,6 +28,9 @@ pub struct ServerConfig {
     pub announced: Vec<Announced>,
     /// The RDMA provider of this machine.
     pub rdma_provider: ProviderChoice,
+    /// Lets clients of this host use shared memory in place of the network; for [`ProviderChoice::Soft`]
+    /// without a capture.
+    pub rdma_same_host: bool,
     /// How the RDMA engines wait for work.
     pub rdma_polling: PollPolicy,
     /// How many threads serve RDMA clients, each its share of the connections; at least one. With a
@@ -59,6 +62,7 @@ impl ServerConfig {
             rdma_listen: None,
             announced: Vec::new(),
             rdma_provider: ProviderChoice::Soft,
+            rdma_same_host: false,
             rdma_polling: PollPolicy::Adaptive,
             rdma_threads: 1,
             rdma_capture: None,

@@ -94,7 +94,7 @@ impl Machine {
             first_serial: 1,
         }));
         let address = "127.0.0.1:5445".parse().expect("an address");
-        core.push.attach(Arc::new(Yes::default()), address);
+        core.push.attach(Arc::new(Yes::default()), address, None);
         let outbox = Arc::new(Letters::default());
         let queue = Box::new(Arc::clone(&outbox));
         let link = Link::new(Arc::clone(&core), address, address, queue, None);

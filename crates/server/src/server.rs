@@ -75,7 +75,7 @@ impl Server {
         };
         let listener = listener.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
-        let open = |listen| open_engine(listen, &config);
+        let open = |listen| open_engine(listen, &config, &environment.random);
         let engine = config.rdma_listen.map(open).transpose()?;
         let mut guid = [0; 16];
         environment.random.fill(&mut guid).map_err(StartError::HostRandom)?;
@@ -158,7 +158,11 @@ fn first_serial(random: &Random) -> Result<u64, RandomError> {
     Ok(u64::from(random.u32()? >> 1) << 32 | 1)
 }
 
-fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, StartError> {
+fn open_engine(
+    listen: SocketAddr,
+    config: &ServerConfig,
+    random: &Random,
+) -> Result<OpenEngine, StartError> {
     let failed = |source| StartError::ConfigRdmaListen { address: listen, source };
     let provider: Arc<dyn Provider> = match (&config.rdma_capture, config.rdma_provider) {
         (Some(path), ProviderChoice::Soft) => captured(SoftProvider, path)?,
@@ -171,7 +175,25 @@ fn open_engine(listen: SocketAddr, config: &ServerConfig) -> Result<OpenEngine, 
         EngineConfig { polling: config.rdma_polling, silence_max, ..EngineConfig::default() };
     // A capture shows streams whole, so they stay with the engine that accepted them.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
-    OpenEngine::open(EngineOptions { listen, provider, engine, threads }).map_err(failed)
+    let same_host = match (config.rdma_same_host, &config.rdma_capture, config.rdma_provider) {
+        (false, ..) => None,
+        (true, None, ProviderChoice::Soft) => Some(same_host_name(random)?),
+        (true, ..) => {
+            warn!("clients of this host get no shared memory beside a capture or another provider");
+            None
+        }
+    };
+    let options = EngineOptions { listen, same_host, provider, engine, threads };
+    OpenEngine::open(options).map_err(failed)
+}
+
+// Nobody else can have taken a random name, and only this host has it: a client that finds it has found this server.
+// The prefix is that of addresses which no network routes (RFC 4193 §3.1); the listener chooses the port.
+fn same_host_name(random: &Random) -> Result<SocketAddr, StartError> {
+    let mut name = [0; 16];
+    random.fill(&mut name).map_err(StartError::HostRandom)?;
+    name[0] = 0xfd;
+    Ok(SocketAddr::from((name, 0)))
 }
 
 fn captured(
@@ -186,8 +208,9 @@ fn captured(
 fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, StartError> {
     let (handle, reaches_files) = (engine.handle().clone(), engine.reaches_files());
     let address = handle.address();
+    let same_host = engine.same_host();
     let bridge = Arc::new(PushBridge::new(core, handle, reaches_files));
-    core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address);
+    core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address, same_host);
     let gate: Arc<dyn Gate> = bridge;
     let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");

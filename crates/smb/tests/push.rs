@@ -46,6 +46,7 @@ fn grant() -> PushGrant {
         token: PushToken::new([0xab; 32]),
         recall_grace_ms: 5000,
         addresses: vec!["192.0.2.1:5445".parse().unwrap(), "[2001:db8::1]:5445".parse().unwrap()],
+        same_host: None,
     }
 }
 
@@ -76,6 +77,16 @@ fn a_grant_carries_token_and_addresses() {
     assert_eq!(emitted(|out| granted.emit(out)), golden);
     refuses_truncations(&golden, PushResponse::parse);
     assert!(format!("{granted:?}").contains("PushToken(..)"), "the token does not print");
+}
+
+#[test]
+fn a_grant_carries_the_name_of_a_listener_of_the_same_host() {
+    let same_host = Some("[fd00:102:304::5]:49152".parse().unwrap());
+    let granted = PushResponse::Granted(PushGrant { same_host, ..grant() });
+    let bytes = emitted(|out| granted.emit(out));
+    assert_eq!(bytes[76..78], [3, 0]);
+    assert_eq!(bytes[80..100], *b"\x01\0\x00\xc0\xfd\0\x01\x02\x03\x04\0\0\0\0\0\0\0\0\0\x05");
+    assert_eq!(PushResponse::parse(&bytes), Ok(granted));
 }
 
 #[test]

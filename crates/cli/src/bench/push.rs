@@ -30,6 +30,8 @@ impl Push {
     pub(crate) fn connect(url: &SmbUrl, plan: &Plan) -> Result<Self, Failure> {
         let settings = RegionSettings {
             provider: plan.rdma_provider,
+            // The report names the provider that was asked for.
+            same_host: false,
             polling: plan.poll.policy(),
             outstanding_max: plan.outstanding,
             ..RegionSettings::default()

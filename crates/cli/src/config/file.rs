@@ -21,6 +21,8 @@ pub(super) struct File {
     pub(super) listen: Option<SocketAddr>,
     pub(super) rdma_listen: Option<SocketAddr>,
     pub(super) rdma_provider: Option<String>,
+    #[serde(default)]
+    pub(super) rdma_same_host: bool,
     pub(super) rdma_threads: Option<u16>,
     #[serde(default)]
     pub(super) announce: Vec<String>,

@@ -28,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) rdma_listen: SocketAddr,
     pub(crate) rdma_provider: ProviderChoice,
+    pub(crate) rdma_same_host: bool,
     pub(crate) rdma_threads: u16,
     pub(crate) announced: Vec<Announced>,
     pub(crate) emulate_persistence: bool,
@@ -173,6 +174,7 @@ impl Settings {
         let run_as = options.run_as.clone().or(file.run_as);
         Ok(Self {
             rdma_provider,
+            rdma_same_host: options.rdma_same_host || file.rdma_same_host,
             rdma_threads,
             announced,
             listen,

@@ -11,6 +11,7 @@ impl Settings {
             listen,
             rdma_listen,
             rdma_provider,
+            rdma_same_host,
             rdma_threads,
             announced,
             emulate_persistence,
@@ -31,6 +32,7 @@ impl Settings {
         keep(&mut kept, "listen", listen, &before.listen);
         keep(&mut kept, "rdma_listen", rdma_listen, &before.rdma_listen);
         keep(&mut kept, "rdma_provider", rdma_provider, &before.rdma_provider);
+        keep(&mut kept, "rdma_same_host", rdma_same_host, &before.rdma_same_host);
         keep(&mut kept, "rdma_threads", rdma_threads, &before.rdma_threads);
         keep(&mut kept, "announce", announced, &before.announced);
         keep(&mut kept, "emulate_persistence", emulate_persistence, &before.emulate_persistence);

@@ -27,6 +27,8 @@ use super::silence::Silence;
 #[derive(Debug)]
 pub(crate) struct Channel {
     engine: Box<dyn Engine>,
+    provider: &'static str,
+    is_adapter: bool,
     qp: QpId,
     capabilities: QpCapabilities,
     rkey: Rkey,
@@ -66,6 +68,8 @@ impl Channel {
         let staging = Staging::register(&mut *engine, qp)?;
         let channel = Self {
             engine,
+            provider: provider.name(),
+            is_adapter: provider.is_device(),
             qp,
             capabilities,
             rkey: Rkey(0),
@@ -106,6 +110,16 @@ impl Channel {
         self.capabilities.atomic_write &= may(Capabilities::ATOMIC_WRITE, Rights::ATOMIC_WRITE);
         self.capabilities.verify &= may(Capabilities::VERIFY, Rights::VERIFY);
         Ok(())
+    }
+
+    /// The name of the provider that carries the connection.
+    pub(crate) fn provider(&self) -> &'static str {
+        self.provider
+    }
+
+    /// Whether that is an adapter.
+    pub(crate) fn is_adapter(&self) -> bool {
+        self.is_adapter
     }
 
     /// Whether a commit needs no request on the SMB connection.

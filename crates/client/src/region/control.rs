@@ -69,6 +69,8 @@ pub(crate) trait Control: Debug + Send {
 pub(crate) struct Invitation {
     /// The addresses of the server's push listener, the best first.
     pub(crate) addresses: Vec<SocketAddr>,
+    /// The name under which a process of the server's host finds it, through shared memory.
+    pub(crate) same_host: Option<SocketAddr>,
     /// The private data to send: holds the single-use token.
     pub(crate) private_data: Vec<u8>,
     /// The durability class of a commit.

@@ -265,8 +265,8 @@ impl Region {
             class: invitation.class,
             is_emulated: invitation.is_emulated,
             has_flush: channel.has_flush(),
-            provider: self.provider.name(),
-            is_adapter: self.provider.is_device(),
+            provider: channel.provider(),
+            is_adapter: channel.is_adapter(),
         };
         self.channel = Some(channel);
         Ok(())
@@ -277,11 +277,11 @@ impl Region {
     fn dial(&self, invitation: &Invitation) -> Result<(Channel, Vec<u8>), FallbackReason> {
         let deadline = Instant::now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
         let mut outcome = Err(FallbackReason::PeerIncapable);
-        for (left, &address) in (1..=invitation.addresses.len()).rev().zip(&invitation.addresses) {
+        let ways = self.ways.to(invitation);
+        for (left, (provider, address)) in (1..=ways.len()).rev().zip(ways) {
             let patience = share_of(deadline.saturating_duration_since(Instant::now()), left);
-            let (provider, settings) = (&*self.provider, &self.settings);
             let token = &invitation.private_data;
-            outcome = Channel::dial(provider, settings, address, token, patience);
+            outcome = Channel::dial(&**provider, &self.settings, address, token, patience);
             match &outcome {
                 Ok(_) => break,
                 Err(reason) => tracing::debug!(%address, %reason, "no push connection"),

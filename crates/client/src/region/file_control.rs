@@ -18,6 +18,7 @@
 //! file is opened once more under the same lease key, which breaks no lease of this client (MS-SMB2
 //! §3.3.5.9.8), and the new open carries the registrations.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -172,7 +173,8 @@ impl Control for FileControl {
         self.grace = Duration::from_millis(u64::from(grant.recall_grace_ms));
         let mut private_data = Vec::with_capacity(PushConnect::LEN);
         PushConnect { token: grant.token }.emit(&mut private_data);
-        Ok(Invitation { addresses: grant.addresses, private_data, class, is_emulated })
+        let same_host = grant.same_host.map(SocketAddr::V6);
+        Ok(Invitation { addresses: grant.addresses, same_host, private_data, class, is_emulated })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

@@ -42,13 +42,13 @@ mod recall;
 mod settings;
 mod silence;
 mod tenure;
+mod ways;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma::Provider;
 use tokio::runtime::Runtime;
 
 pub use self::asynchronous::AsyncRegion;
@@ -62,6 +62,7 @@ use self::journal::{Journal, Sequence};
 pub use self::path::{FallbackReason, Path};
 pub(crate) use self::recall::Recall;
 pub use self::settings::{RegionConfigError, RegionSettings};
+pub(crate) use self::ways::Ways;
 
 /// A mapped region. Offsets count from the region's beginning.
 ///
@@ -70,7 +71,7 @@ pub use self::settings::{RegionConfigError, RegionSettings};
 #[derive(Debug)]
 pub struct Region {
     control: Box<dyn Control>,
-    provider: Arc<dyn Provider>,
+    ways: Ways,
     settings: RegionSettings,
     file_offset: u64,
     len: u64,
@@ -130,13 +131,13 @@ impl Region {
     /// works over SMB, and [`Region::path`] says why.
     pub(crate) fn open(
         control: Box<dyn Control>,
-        provider: Arc<dyn Provider>,
+        ways: Ways,
         settings: RegionSettings,
         file_range: Range<u64>,
     ) -> Self {
         let mut region = Self {
             control,
-            provider,
+            ways,
             file_offset: file_range.start,
             len: file_range.end - file_range.start,
             channel: None,

@@ -17,6 +17,9 @@ pub struct RegionSettings {
     pub outstanding_max: usize,
     /// The RDMA provider of this machine.
     pub provider: ProviderChoice,
+    /// Whether [`ProviderChoice::Soft`] gives way to [`ProviderChoice::Shm`] where the server is on this host and
+    /// offers it.
+    pub same_host: bool,
     /// How the engine waits for answers.
     pub polling: PollPolicy,
     /// How long the server may take for an answer on the push connection before the region falls
@@ -61,6 +64,7 @@ impl Default for RegionSettings {
             journal_bytes: 4 << 20,
             outstanding_max: 256,
             provider: ProviderChoice::Soft,
+            same_host: true,
             polling: PollPolicy::Adaptive,
             answer_timeout: Duration::from_secs(30),
         }

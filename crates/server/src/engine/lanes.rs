@@ -5,6 +5,9 @@
 //!   peers --> thread 0: listens, gets the request --the thread with the fewest--> thread n: answers
 //!   control side --by the connection's name--> thread n
 //! ```
+//! Threads whose engines carry connections in another way (over a network, through shared memory) listen for
+//! themselves, and give each other no connection.
+//!
 //! A connection stays with its thread for good, and its name identifies the thread: number `c` is
 //! served by thread `c % n`.
 //! served by thread `c % n`.
@@ -27,13 +30,23 @@ pub(super) struct Lanes(Arc<[Lane]>);
 pub(super) struct Lane {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) waker: Waker,
+    carrier: Carrier,
     /// Connections that the thread has, or was given a moment ago.
     load: AtomicUsize,
 }
 
+/// What carries the connections of an engine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Carrier {
+    /// The provider of the server.
+    Provider,
+    /// Shared memory, where the provider is another.
+    SameHost,
+}
+
 impl Lane {
-    pub(super) fn new(commands: mpsc::Sender<Command>, waker: Waker) -> Self {
-        Self { commands, waker, load: AtomicUsize::new(0) }
+    pub(super) fn new(commands: mpsc::Sender<Command>, waker: Waker, carrier: Carrier) -> Self {
+        Self { commands, waker, carrier, load: AtomicUsize::new(0) }
     }
 }
 
@@ -56,10 +69,13 @@ impl Lanes {
         self.get(usize::try_from(number % count).expect("few threads"))
     }
 
-    /// The thread with the fewest connections; of several such threads the first.
-    pub(super) fn least(&self) -> usize {
+    /// The thread with the fewest connections among those that can take one over from thread `index`; the
+    /// first of several.
+    pub(super) fn least(&self, index: usize) -> usize {
+        let carrier = self.get(index).carrier;
         let load = |index: &usize| self.get(*index).load.load(Ordering::Relaxed);
-        (0..self.len()).min_by_key(load).unwrap_or(0)
+        let able = (0..self.len()).filter(|other| self.get(*other).carrier == carrier);
+        able.min_by_key(load).unwrap_or(index)
     }
 
     /// Counts a connection that a thread is given.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use rdma::{Engine, EngineConfig, EngineError, Provider, Waker};
+use rdma::{Engine, EngineConfig, EngineError, Provider, ShmProvider, Waker};
 use tokio::sync::mpsc;
 
 use super::command::{COMMANDS_MAX, Command};
 use super::gate::Gate;
 use super::handle::Handle;
-use super::lanes::{Lane, Lanes};
+use super::lanes::{Carrier, Lane, Lanes};
 use super::thread::Thread;
 use crate::service::Core;
 use crate::transport::direct::Direct;
@@ -23,6 +23,8 @@ use crate::transport::direct::Direct;
 pub(crate) struct EngineOptions {
     /// The address for peers; port 0 chooses one.
     pub(crate) listen: SocketAddr,
+    /// The name under which processes of this host find one engine more, through shared memory.
+    pub(crate) same_host: Option<SocketAddr>,
     /// The RDMA provider of this machine; may be wrapped (tracer, faults, pcap).
     pub(crate) provider: Arc<dyn Provider>,
     /// Polling, and the bounds of what peers can make each engine spend.
@@ -37,29 +39,39 @@ pub(crate) struct EngineOptions {
 pub(crate) struct OpenEngine {
     engines: Vec<(Box<dyn Engine>, mpsc::Receiver<Command>)>,
     handle: Handle,
+    same_host: Option<SocketAddr>,
     reaches_files: bool,
 }
 
 impl OpenEngine {
     /// Opens the engines; the first one listens for all.
     pub(crate) fn open(options: EngineOptions) -> Result<Self, EngineError> {
-        let EngineOptions { listen, provider, engine: config, threads } = options;
+        let EngineOptions { listen, same_host, provider, engine: config, threads } = options;
         let reaches_files = !provider.is_device();
         let mut first = provider.open_engine(config.clone())?;
         let address = first.listen(listen)?;
-        let mut engines = vec![first];
+        let mut engines = vec![(first, Carrier::Provider)];
         for _ in 1..threads {
-            engines.push(provider.open_engine(config.clone())?);
+            engines.push((provider.open_engine(config.clone())?, Carrier::Provider));
         }
+        let same_host = match same_host {
+            Some(name) => {
+                let mut engine = ShmProvider.open_engine(config)?;
+                let name = engine.listen(name)?;
+                engines.push((engine, Carrier::SameHost));
+                Some(name)
+            }
+            None => None,
+        };
         let mut lanes = Vec::new();
         let mut served = Vec::new();
-        for engine in engines {
+        for (engine, carrier) in engines {
             let (sender, commands) = mpsc::channel(COMMANDS_MAX);
-            lanes.push(Lane::new(sender, engine.waker()));
+            lanes.push(Lane::new(sender, engine.waker(), carrier));
             served.push((engine, commands));
         }
         let handle = Handle::new(Lanes::new(lanes), address);
-        Ok(Self { engines: served, handle, reaches_files })
+        Ok(Self { engines: served, handle, same_host, reaches_files })
     }
 
     /// Whether media that are not memory can be registered.
@@ -70,6 +82,11 @@ impl OpenEngine {
     /// The handle of the control side.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// The name under which processes of this host find an engine, with its real port.
+    pub(crate) fn same_host(&self) -> Option<SocketAddr> {
+        self.same_host
     }
 
     /// Starts the threads.

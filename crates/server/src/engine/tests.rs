@@ -102,6 +102,7 @@ impl Fixture {
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
         let options = EngineOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
+            same_host: None,
             provider: Arc::new(SoftProvider),
             engine: config.clone(),
             threads,

@@ -188,7 +188,7 @@ impl Thread {
 
     /// Gives an incoming request to the thread with the fewest connections.
     fn heard(&mut self, request: Request) {
-        let index = self.lanes.least();
+        let index = self.lanes.least(self.index);
         let lane = self.lanes.get(index);
         // A thread whose queue is full has enough to do, and a thread may have stopped.
         if index != self.index

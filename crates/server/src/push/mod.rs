@@ -33,7 +33,7 @@ mod token;
 mod witness;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -71,6 +71,7 @@ pub(crate) struct Push {
 struct Attached {
     registrar: Arc<dyn Registrar>,
     address: SocketAddr,
+    same_host: Option<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -133,14 +134,27 @@ impl Push {
     }
 
     /// Sets the registrar of memory, and the address of its listener. Until then push is refused.
-    pub(crate) fn attach(&self, registrar: Arc<dyn Registrar>, address: SocketAddr) {
+    pub(crate) fn attach(
+        &self,
+        registrar: Arc<dyn Registrar>,
+        address: SocketAddr,
+        same_host: Option<SocketAddr>,
+    ) {
         // A second engine would be a mistake of the caller; the first stays.
-        let _ = self.engine.set(Attached { registrar, address });
+        let _ = self.engine.set(Attached { registrar, address, same_host });
     }
 
     /// Where the RDMA listener is.
     pub(crate) fn rdma_address(&self) -> Option<SocketAddr> {
         self.engine.get().map(|engine| engine.address)
+    }
+
+    /// The name under which processes of this host find a listener through shared memory.
+    fn same_host(&self) -> Option<SocketAddrV6> {
+        match self.engine.get()?.same_host? {
+            SocketAddr::V6(name) => Some(name),
+            SocketAddr::V4(_) => None,
+        }
     }
 
     /// Handles the end of a session: its tokens are void and its push connections end. Its regions

@@ -106,6 +106,8 @@ fn grant(
         token,
         recall_grace_ms: milliseconds(push.policy.grace),
         addresses: vec![address],
+        // A client of another host would look for a name that only this one has.
+        same_host: push.same_host().filter(|_| call.link.peer.ip() == call.link.local.ip()),
     })
 }
 

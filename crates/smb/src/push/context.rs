@@ -16,12 +16,12 @@
 //!  | region_length_max | rights | token_lifetime | token  | recall_grace   | addr. | addr.  |
 //!  | u64               |        | ms             | (32)   | ms             | count | offset |
 //!  +-------------------+--------+----------------+--------+----------------+-------+--------+
-//!  each address, 20 bytes: family u16 (2 IPv4, 0x17 IPv6), port u16, address[16]
+//!  each address, 20 bytes: family u16 (2 IPv4, 0x17 IPv6, 1 same host), port u16, address[16]
 //! ```
 //!
 //! Spec: docs/push-mode.md, "Create context".
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::connect::PushToken;
 use super::layout::{self, put_u16, put_u32, put_u64};
@@ -106,6 +106,9 @@ pub struct PushGrant {
     pub recall_grace_ms: u32,
     /// Where the push listener is.
     pub addresses: Vec<SocketAddr>,
+    /// The name under which processes of the server's host find a listener through shared memory: an
+    /// IPv6 address and a port that lead nowhere in a network.
+    pub same_host: Option<SocketAddrV6>,
 }
 
 impl PushResponse {
@@ -130,8 +133,15 @@ impl PushResponse {
         let recall_grace_ms = reader.u32()?;
         let count = layout::count(Field::Addresses, u32::from(reader.u16()?), ADDRESSES_MAX)?;
         let list = layout::entries(data, reader.u16()?, count, ADDRESS_LEN, ADDRESS_LEN)?;
-        // An address family of the future is skipped, not an error.
-        let addresses = list.map(parse_address).filter_map(Result::transpose);
+        let (mut addresses, mut same_host) = (Vec::new(), None);
+        for bytes in list {
+            match parse_address(bytes)? {
+                Some(Address::Network(address)) => addresses.push(address),
+                Some(Address::SameHost(name)) => same_host = same_host.or(Some(name)),
+                // An address family of the future is skipped, not an error.
+                None => {}
+            }
+        }
         Ok(Self::Granted(PushGrant {
             capabilities,
             durability,
@@ -142,7 +152,8 @@ impl PushResponse {
             token_lifetime_ms,
             token,
             recall_grace_ms,
-            addresses: addresses.collect::<Result<_, _>>()?,
+            addresses,
+            same_host,
         }))
     }
 
@@ -171,7 +182,10 @@ impl PushGrant {
         put_u32(out, self.token_lifetime_ms);
         out.extend_from_slice(self.token.expose());
         put_u32(out, self.recall_grace_ms);
-        let addresses = &self.addresses[..self.addresses.len().min(ADDRESSES_MAX)];
+        // First: the addresses that are left out are the last ones.
+        let same_host = self.same_host.map(Address::SameHost);
+        let network = self.addresses.iter().copied().map(Address::Network);
+        let addresses: Vec<_> = same_host.into_iter().chain(network).take(ADDRESSES_MAX).collect();
         put_u16(out, wire::length16(addresses.len()));
         put_u16(out, RESPONSE_LEN);
         for address in addresses {
@@ -180,28 +194,43 @@ impl PushGrant {
     }
 }
 
-fn parse_address(bytes: &[u8]) -> Result<Option<SocketAddr>, ParseError> {
+/// One entry of the list.
+#[derive(Clone, Copy, Debug)]
+enum Address {
+    Network(SocketAddr),
+    SameHost(SocketAddrV6),
+}
+
+fn parse_address(bytes: &[u8]) -> Result<Option<Address>, ParseError> {
     let mut reader = Reader::new(bytes);
     let (family, port) = (reader.u16()?, reader.u16()?);
     let address: [u8; 16] = reader.array()?;
     let ip = match (family, address) {
         (FAMILY_IPV4, [a, b, c, d, ..]) => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
         (FAMILY_IPV6, address) => IpAddr::from(Ipv6Addr::from(address)),
+        (FAMILY_SAME_HOST, address) => {
+            let name = SocketAddrV6::new(Ipv6Addr::from(address), port, 0, 0);
+            return Ok(Some(Address::SameHost(name)));
+        }
         _ => return Ok(None),
     };
-    Ok(Some(SocketAddr::new(ip, port)))
+    Ok(Some(Address::Network(SocketAddr::new(ip, port))))
 }
 
-fn emit_address(address: &SocketAddr, out: &mut Vec<u8>) {
+fn emit_address(address: Address, out: &mut Vec<u8>) {
     let mut bytes = [0; 16];
-    let family = match address.ip() {
-        IpAddr::V4(ip) => {
-            bytes[..4].copy_from_slice(&ip.octets());
-            FAMILY_IPV4
+    let (family, address) = match address {
+        Address::SameHost(name) => {
+            bytes = name.ip().octets();
+            (FAMILY_SAME_HOST, SocketAddr::V6(name))
         }
-        IpAddr::V6(ip) => {
-            bytes = ip.octets();
-            FAMILY_IPV6
+        Address::Network(address @ SocketAddr::V4(v4)) => {
+            bytes[..4].copy_from_slice(&v4.ip().octets());
+            (FAMILY_IPV4, address)
+        }
+        Address::Network(address @ SocketAddr::V6(v6)) => {
+            bytes = v6.ip().octets();
+            (FAMILY_IPV6, address)
         }
     };
     put_u16(out, family);
@@ -219,3 +248,5 @@ const ACCEPT_EMULATED: u32 = 1;
 // As in SOCKADDR_STORAGE of MS-SMB2 §2.2.32.5.1.
 const FAMILY_IPV4: u16 = 2;
 const FAMILY_IPV6: u16 = 0x17;
+// Of ours: AF_UNIX, which no Windows listener has.
+const FAMILY_SAME_HOST: u16 = 1;

@@ -31,6 +31,17 @@ fn a_region_dials_the_next_address_if_one_does_not_answer() {
 }
 
 #[test]
+fn a_region_uses_the_network_if_its_host_lacks_the_shared_memory_name() {
+    let peer = Peer::start();
+    *peer.same_host.lock().unwrap() = Some("[fd00::1]:49152".parse().unwrap());
+    let mut region = peer.region();
+    assert!(region.path().to_string().starts_with("push by provider soft"), "{}", region.path());
+    region.write_commit(0, b"here").unwrap();
+    assert_eq!(peer.bytes(0, 4), b"here");
+    assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn a_region_without_a_reachable_address_reports_the_last_failure() {
     let peer = Peer::start();
     *peer.addresses.lock().unwrap() = vec![stranger(), DESERTED];

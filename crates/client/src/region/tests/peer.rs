@@ -16,7 +16,9 @@ use smb::push::{Capabilities, Rights};
 use smbdirect::{BufferDescriptor, Token};
 
 use crate::error::ClientError;
-use crate::region::{Control, FallbackReason, Invitation, Mapping, Recall, Region, RegionSettings};
+use crate::region::{
+    Control, FallbackReason, Invitation, Mapping, Recall, Region, RegionSettings, Ways,
+};
 
 const FILE: u64 = 1 << 20;
 /// The part of the file that is mapped by default.
@@ -46,6 +48,8 @@ pub(super) struct Peer {
     waker: rdma::Waker,
     /// The addresses that the server announces; at first only the address where it listens.
     pub(super) addresses: Mutex<Vec<SocketAddr>>,
+    /// The name that an invitation gives to a client of the same host.
+    pub(super) same_host: Mutex<Option<SocketAddr>>,
     recall: Mutex<Option<Arc<Recall>>>,
     pub(super) smb_writes: AtomicU64,
     pub(super) unmaps: AtomicU64,
@@ -101,6 +105,7 @@ impl Peer {
             asks,
             waker,
             addresses: Mutex::new(vec![address]),
+            same_host: Mutex::new(None),
             recall: Mutex::new(None),
             smb_writes: AtomicU64::new(0),
             unmaps: AtomicU64::new(0),
@@ -137,7 +142,7 @@ impl Peer {
         change(&mut settings);
         Region::open(
             Box::new(Fake(Arc::clone(self))),
-            Arc::new(SoftProvider),
+            Ways::of(&settings),
             settings,
             self.range.clone(),
         )
@@ -270,7 +275,8 @@ impl Control for Fake {
         let class = DurabilityClass::Volatile;
         let private_data = vec![1, 2, 3];
         let addresses = self.0.addresses.lock().unwrap().clone();
-        Ok(Invitation { addresses, private_data, class, is_emulated: true })
+        let same_host = *self.0.same_host.lock().unwrap();
+        Ok(Invitation { addresses, same_host, private_data, class, is_emulated: true })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

@@ -129,7 +129,7 @@ impl Rig {
         }));
         let address = "127.0.0.1:5445".parse().unwrap();
         let engine = Arc::new(TestEngine::default());
-        core.push.attach(Arc::clone(&engine) as Arc<dyn Registrar>, address);
+        core.push.attach(Arc::clone(&engine) as Arc<dyn Registrar>, address, None);
         let link =
             Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
         link.agreed.set(agreed()).unwrap();

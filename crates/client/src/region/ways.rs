@@ -1,0 +1,35 @@
+//! How a server may be reached: the providers of this end, and what each of them dials.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rdma::{Provider, ProviderChoice};
+
+use super::control::Invitation;
+use super::settings::RegionSettings;
+
+/// The providers that a region may use.
+#[derive(Clone, Debug)]
+pub(crate) struct Ways {
+    /// What the settings name.
+    provider: Arc<dyn Provider>,
+    /// What comes first where the server is on this host.
+    same_host: Option<Arc<dyn Provider>>,
+}
+
+impl Ways {
+    /// The ways that the settings allow.
+    pub(crate) fn of(settings: &RegionSettings) -> Self {
+        let is_allowed = settings.same_host && settings.provider == ProviderChoice::Soft;
+        let same_host = is_allowed.then(|| ProviderChoice::Shm.provider());
+        Self { provider: settings.provider.provider(), same_host }
+    }
+
+    /// What to dial by what, the best first. A name that this host does not have is refused at once, so
+    /// that trying it costs a client of another host nothing.
+    pub(super) fn to(&self, invitation: &Invitation) -> Vec<(&Arc<dyn Provider>, SocketAddr)> {
+        let same_host = self.same_host.iter().zip(invitation.same_host);
+        let network = invitation.addresses.iter().map(|address| (&self.provider, *address));
+        same_host.chain(network).collect()
+    }
+}
