@@ -166,6 +166,9 @@ pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const WRITE_PATIENCE_WANTED: Duration = Duration::from_secs(5);
 pub(crate) const WRITE_PROGRESS_WANTED: u64 = 64 << 10;
 pub(crate) const WRITE_PART_WANTED: u64 = 8;
+/// How long a connection waits for others whose peer has closed its sending side, before what it has asked for is given up:
+/// a client that was killed looks the same, and others may want what it has open.
+pub(crate) const CLOSED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of a file that the calling thread itself copies, reserves, cuts off or frees, if memory lies behind
 /// everything, and bytes of an answer that it signs or seals; a thread that may block takes more. A core takes some

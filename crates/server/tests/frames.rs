@@ -152,6 +152,60 @@ fn long_requests_are_opened_and_verified_in_order_and_a_wrong_one_is_not_done() 
     }
 }
 
+#[test]
+fn what_has_come_whole_is_done_and_answered_though_the_client_sends_nothing_more() {
+    let fixture = Fixture::start();
+    for cipher in [None, Some(Cipher::Aes128Gcm)] {
+        let mut wire = fixture.dial();
+        wire.cipher = cipher;
+        wire.negotiate(1);
+        wire.log_on();
+        wire.enter("data");
+        save_credits(&mut wire, 256);
+        let id = wire.open("f", |_| {}).id;
+        let (mut stream, mut ids) = (Vec::new(), Vec::new());
+        for number in 0..3 {
+            ids.push(wire.next_id);
+            let pdu = long_write(&mut wire, id, number);
+            stream.extend(protected(&wire, pdu));
+            ids.push(wire.next_id);
+            let echo = wire.pdu(Command::ECHO, |out| Empty.emit(out));
+            stream.extend(protected(&wire, echo));
+        }
+        wire.stream.write_all(&stream).unwrap();
+        wire.stream.shutdown(Shutdown::Write).unwrap();
+        for _ in 0..ids.len() {
+            let (header, _) = wire.receive();
+            assert_eq!(header.status, NtStatus::SUCCESS);
+            ids.retain(|id| *id != header.message_id.0);
+        }
+        assert!(ids.is_empty() && wire.is_closed());
+        let data: Vec<u8> = (0..3).flat_map(|number| vec![number; LONG]).collect();
+        assert!(std::fs::read(fixture.dir.path().join("f")).unwrap() == data);
+        std::fs::remove_file(fixture.dir.path().join("f")).unwrap();
+    }
+}
+
+/// A WRITE of the piece of a file with that number, neither signed nor sealed yet.
+fn long_write(wire: &mut Wire, id: FileId, number: u8) -> Vec<u8> {
+    let bytes = vec![number; LONG];
+    let at = usize::from(number) * LONG;
+    let mut pdu = wire.pdu(Command::WRITE, |out| write(id, at as u64, &bytes).emit(out));
+    let charge = u16::try_from(LONG >> 16).unwrap();
+    with_header(&mut pdu, |header| header.credit_charge = charge);
+    wire.next_id += u64::from(charge) - 1;
+    pdu
+}
+
+/// A request as it travels: sealed if the connection has a cipher, else signed.
+fn protected(wire: &Wire, mut pdu: Vec<u8>) -> Vec<u8> {
+    if wire.cipher.is_some() {
+        return framed(&wire.sealed(pdu));
+    }
+    wire.sign(&mut pdu);
+    framed(&pdu)
+}
+
 fn framed(frame: &[u8]) -> Vec<u8> {
     [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat()
 }

@@ -82,6 +82,8 @@ struct Chain {
 struct Answer {
     frame: Vec<u8>,
     room: Option<Room>,
+    /// What it answers: counted until it is queued.
+    _answered: Arc<Kept>,
     /// It is the second one: an interim answer is on its way.
     follows_interim: bool,
     /// Breaks of what is granted in it leave behind it.
@@ -218,7 +220,7 @@ impl Job {
         match protected {
             Ok(out) => {
                 let room = frame.take_answers(out.len());
-                Some(Answer { frame: out, room, follows_interim, breaks_wait })
+                Some(Answer { frame: out, room, _answered: frame, follows_interim, breaks_wait })
             }
             Err(error) => {
                 warn!(peer = %link.peer, %error, "connection closed: cannot send an answer");

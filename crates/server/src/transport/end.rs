@@ -14,8 +14,10 @@ pub(super) enum End {
     PeerSlowToAuthenticate,
     #[error("too many connections over which no user has logged on: the oldest makes room")]
     Evicted,
-    #[error("peer is gone, while it was waited for room for its requests")]
+    #[error("peer has reset the connection")]
     PeerGone,
+    #[error("peer has closed its sending side, and what it asked for before waits for too long")]
+    PeerClosed,
     #[error("peer does not take its answers")]
     PeerDoesNotRead,
     #[error("peer does not send the rest of a long request")]

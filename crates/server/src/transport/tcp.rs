@@ -6,12 +6,14 @@
 //!  readable: read once, handle every whole frame, answers go into one buffer, write it
 //!  outbox:   take everything queued, write it
 //!  deadline: not authenticated in time: close
+//!  end of bytes: wait for the answers under way, write them: close
 //! ```
 //!
 //! A request that can be answered now costs one read and one write on one task: no hop, no lock
 //! another connection can hold, no copy of the data beyond the kernel's. While a peer does not
 //! take its answers nothing more is read from it; it is dropped when it takes nothing at all, or too little
-//! of what others wait for ([`super::patience`]). The outbox needs no bound of its own: every
+//! of what others wait for ([`super::patience`]). A peer that has closed its sending side alone may still read: what it
+//! has sent whole is carried out and answered, unless that waits for other clients. The outbox needs no bound of its own: every
 //! frame in it is counted as one that breaks a lease ([`Link::tell`]), or answers a request that took a credit, and room
 //! if it asked for bytes.
 //!
@@ -41,7 +43,7 @@ use super::queue::{Outgoing, Queue};
 use super::served::Served;
 use super::write_buffer;
 use crate::dispatch::Connection;
-use crate::limits::{GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
+use crate::limits::{CLOSED_PATIENCE, GATHERED_MAX, UNAUTHENTICATED_FRAME_MAX};
 use crate::service::Core;
 use crate::state::{Link, Parcel, Resource, Room};
 
@@ -91,6 +93,8 @@ struct Peer {
     queue: UnboundedReceiver<Outgoing>,
     input: Input,
     out: Output,
+    /// Set once the peer has closed its sending side: for so long others are waited for.
+    patient_until: Option<Instant>,
     /// Rung when the connection has to make room for a newcomer.
     evicted: Arc<Notify>,
     stop: watch::Receiver<bool>,
@@ -119,6 +123,7 @@ impl Peer {
             queue,
             input: Input::new(),
             out: Output::default(),
+            patient_until: None,
             evicted,
             stop,
         }
@@ -152,7 +157,7 @@ impl Peer {
                 read = self.input.read(&mut self.stream) => {
                     let got = read?;
                     if got == 0 {
-                        return Ok(());
+                        return self.finish().await;
                     }
                     was_busy = true;
                     self.served.link().hear();
@@ -214,7 +219,9 @@ impl Peer {
             Some(holder) => {
                 let whose = (&link.account, &holder);
                 match Room::try_take(whose, Resource::Requests, len) {
-                    None => Some(self.wait(Room::take(whose, Resource::Requests, len)).await?),
+                    None => Some(
+                        self.wait_for_others(Room::take(whose, Resource::Requests, len)).await?,
+                    ),
                     room => room,
                 }
             }
@@ -229,24 +236,72 @@ impl Peer {
             return Ok(());
         }
         let link = Arc::clone(&self.served.connection.link);
-        self.wait(link.request_room()).await
+        self.wait_for_others(link.request_room()).await
     }
 
-    /// Waits for something; answers leave meanwhile. Nothing is read, so the end of the peer is looked for.
-    async fn wait<T>(&mut self, event: impl Future<Output = T>) -> Result<T, End> {
+    /// Nothing more comes: waits for the answers to what has come, but for those that wait for other clients, and sends them.
+    async fn finish(&mut self) -> Result<(), End> {
+        self.note_closed();
+        // With the room of a long request whose rest will not come.
+        self.input = Input::new();
+        let account = Arc::clone(&self.served.link().account);
+        // Each request gives its room back once its answer is queued.
+        for what in [Resource::Requests, Resource::Releases] {
+            drop(self.wait_for_others(account.take(what, usize::MAX)).await?);
+        }
+        while let Ok(Outgoing::Frame(parcel)) = self.queue.try_recv() {
+            self.gather(parcel).await?;
+        }
+        self.write().await
+    }
+
+    // The peer has closed its sending side.
+    fn note_closed(&mut self) {
+        let until = self.now() + CLOSED_PATIENCE;
+        self.patient_until.get_or_insert(until);
+    }
+
+    /// Waits for what others have to end, with little patience once the peer has closed its sending side.
+    async fn wait_for_others<T>(&mut self, event: impl Future<Output = T>) -> Result<T, End> {
+        self.wait(event, true).await
+    }
+
+    /// Waits for a computation.
+    async fn wait_for_work<T>(&mut self, event: impl Future<Output = T>) -> Result<T, End> {
+        self.wait(event, false).await
+    }
+
+    // Waits for something; answers leave meanwhile. Nothing is read, so the end of the peer is looked for.
+    async fn wait<T>(
+        &mut self,
+        event: impl Future<Output = T>,
+        is_bounded: bool,
+    ) -> Result<T, End> {
         tokio::pin!(event);
         loop {
+            // Not for bytes, which are left in the socket: it has neither urgent data nor errors before it ends.
+            let ends = match self.patient_until {
+                None => Interest::PRIORITY | Interest::ERROR,
+                Some(_) => Interest::ERROR,
+            };
+            let until = self.patient_until.filter(|_| is_bounded);
+            let look_at = until.unwrap_or_else(|| self.now());
             tokio::select! {
                 biased;
                 happened = &mut event => return Ok(happened),
-                // Not for bytes, which are left in the socket: it has neither urgent data nor errors before it ends.
-                ended = self.stream.ready(Interest::PRIORITY | Interest::ERROR) => {
+                ended = self.stream.ready(ends) => {
                     let ended = ended?;
-                    if ended.is_read_closed() || ended.is_error() {
+                    if ended.is_error() {
                         return Err(End::PeerGone);
+                    }
+                    if ended.is_read_closed() {
+                        self.note_closed();
                     }
                 }
                 Some(outgoing) = self.queue.recv() => self.take_queue(outgoing).await?,
+                () = tokio::time::sleep_until(look_at), if until.is_some() => {
+                    return Err(End::PeerClosed);
+                }
                 () = self.evicted.notified(), if self.served.is_evictable() => {
                     return Err(End::Evicted);
                 }
@@ -275,7 +330,7 @@ impl Peer {
             let mut handled = self.served.connection.handle(frame, self.out.bytes());
             if let Ok(Some(unproven)) = handled {
                 self.write().await?;
-                let proven = self.wait(unproven.prove()).await??;
+                let proven = self.wait_for_work(unproven.prove()).await??;
                 begun = self.served.link().core.reactor.begin();
                 before = self.out.len();
                 let proven = self.served.connection.handle_proven(proven, self.out.bytes());
@@ -439,22 +494,66 @@ mod tests {
         count
     }
 
+    /// The server's end of a connection, and the client's.
+    fn connected(rig: &Rig, stop: watch::Receiver<bool>) -> (Peer, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, address) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let stream = TcpStream::from_std(stream).unwrap();
+        let evicted = Arc::new(Notify::new());
+        let admission = Admission::ask(&rig.core, Arc::clone(&evicted) as _).unwrap();
+        (Peer::new(&rig.core, stream, address, (admission, evicted), stop), client)
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_sends_nothing_more_is_waited_for_a_bounded_time() {
+        let rig = Rig::new();
+        let (_stop, stopped) = watch::channel(false);
+        for is_under_way in [true, false] {
+            let (mut peer, client) = connected(&rig, stopped.clone());
+            let account = Arc::clone(&peer.served.link().account);
+            let request = is_under_way.then(|| account.try_take(Resource::Requests, 1).unwrap());
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            let before = peer.now();
+            peer.note_closed();
+            assert!(peer.patient_until.unwrap() >= before + CLOSED_PATIENCE);
+            peer.patient_until = Some(before);
+            let ended = peer.converse().await;
+            assert_eq!(matches!(ended, Err(End::PeerClosed)), is_under_way, "{ended:?}");
+            assert_eq!(ended.is_ok(), !is_under_way);
+            drop(request);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_request_that_the_peer_does_not_finish_is_not_waited_for() {
+        let rig = Rig::new();
+        let (_stop, stopped) = watch::channel(false);
+        let (mut peer, mut client) = connected(&rig, stopped);
+        client.write_all(&framing::prefix(UNAUTHENTICATED_FRAME_MAX).unwrap()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        while peer.input.wanted().is_none() {
+            assert!(peer.input.read(&mut peer.stream).await.unwrap() > 0);
+            assert!(peer.input.next_frame(UNAUTHENTICATED_FRAME_MAX).unwrap().is_none());
+        }
+        let whose = (&peer.served.link().account, &rig.session().account);
+        let room = Room::try_take(whose, Resource::Requests, UNAUTHENTICATED_FRAME_MAX);
+        assert!(room.is_some());
+        peer.input.begin_large(room);
+        peer.patient_until = Some(peer.now());
+        peer.converse().await.unwrap();
+    }
+
     #[test]
     fn answers_to_many_short_requests_leave_before_others_have_their_turn() {
         run(async {
             let rig = Rig::new();
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (_stop, stopped) = watch::channel(false);
+            let (peer, mut client) = connected(&rig, stopped);
             client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
             // All of them are there before the server looks.
             client.write_all(&requests(400)).unwrap();
-            let (stream, address) = listener.accept().unwrap();
-            stream.set_nonblocking(true).unwrap();
-            let stream = TcpStream::from_std(stream).unwrap();
-            let evicted = Arc::new(Notify::new());
-            let admission = Admission::ask(&rig.core, Arc::clone(&evicted) as _).unwrap();
-            let (_stop, stopped) = watch::channel(false);
-            let peer = Peer::new(&rig.core, stream, address, (admission, evicted), stopped);
             let mut peer = pin!(peer.run());
             let (mut came, mut after_turns) = (Vec::new(), Vec::new());
             poll_fn(|context| {
