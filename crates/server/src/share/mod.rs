@@ -24,6 +24,7 @@ mod disk_clock;
 mod entry;
 mod error;
 mod extended;
+mod extents;
 mod forgetting;
 mod handle;
 mod hard_link;
