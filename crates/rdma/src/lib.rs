@@ -12,6 +12,8 @@
 
 mod choice;
 mod common;
+#[doc(hidden)]
+pub mod fuzzing;
 mod ibverbs;
 mod soft;
 mod verbs;

@@ -13,6 +13,7 @@
 mod client;
 mod input;
 mod iwarp;
+mod rdma;
 mod server;
 mod smb;
 mod smbdirect;
@@ -33,6 +34,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_rdmap", iwarp::headers::rdmap),
     ("iwarp_start_frame", iwarp::start::start_frame),
     ("iwarp_stream", iwarp::stream::stream),
+    ("rdma_shm", rdma::shm::shm),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),
     ("server_opens", server::names::opens),

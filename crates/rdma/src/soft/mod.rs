@@ -58,6 +58,7 @@ mod token;
 mod work_frame;
 mod workers;
 
+pub use socket::AttackedShm;
 use socket::Network;
 
 use crate::verbs::{Engine, EngineConfig, EngineError, Provider};

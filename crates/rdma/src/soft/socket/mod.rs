@@ -33,6 +33,7 @@ use crate::common::poller::{Interest, Poller};
 use crate::verbs::{WireHook, WireVerdict};
 
 pub(super) use network::{Arrival, Listener, Network};
+pub use shm::AttackedShm;
 use shm::ShmSocket;
 use tcp::TcpSocket;
 use unix::UnixSocket;

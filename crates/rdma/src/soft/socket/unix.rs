@@ -62,7 +62,6 @@ impl UnixSocket {
     }
 
     /// A socket from elsewhere.
-    #[cfg(test)]
     pub(super) fn of(fd: OwnedFd, local: SocketAddr, peer: SocketAddr) -> Self {
         Self { fd, local, peer }
     }

@@ -1,0 +1,3 @@
+//! Byte streams of the RDMA provider.
+
+pub(crate) mod shm;
