@@ -1,4 +1,5 @@
-//! Measures how much longer a write and its flush take than a plain TCP exchange of the same bytes.
+//! Measures how much longer a write and its flush take than a plain exchange of the same bytes: over TCP, or
+//! for provider `shm` through memory that two threads share.
 //!
 //! Two threads spin: one owns a client engine, the other a server engine. Between every block of
 //! RDMA round trips there is a block of plain round trips on another connection: as many bytes in
@@ -9,10 +10,11 @@
 //! `cargo run --release -p landfast-rdma --example pingpong [SIZE [ROUNDS [nocrc|shm]]]`
 
 use std::io::{ErrorKind, Read, Write};
+use std::mem;
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
@@ -33,28 +35,28 @@ fn main() -> Result<(), Failure> {
     let provider = provider(how.as_deref());
     let stop = Arc::new(AtomicBool::new(false));
 
-    let floor = TcpListener::bind("127.0.0.1:0")?;
-    let floor_addr = floor.local_addr()?;
+    let (mut plain, floor) = match provider.name() {
+        "shm" => floor_of_memory(size),
+        _ => floor_of_tcp()?,
+    };
     let turn = Arc::new(Turn::default());
     let (mut server, rdma_addr) = open_server(&*provider)?;
     let (tell_region, region) = channel();
     let server_thread = {
         let (stop, turn) = (Arc::clone(&stop), Arc::clone(&turn));
-        thread::spawn(move || serve(&mut *server, &floor, size, &turn, &stop, &tell_region))
+        thread::spawn(move || serve(&mut *server, floor, size, &turn, &stop, &tell_region))
     };
 
     let mut client = Client::open(&*provider, rdma_addr, crc, &region)?;
-    let mut plain = TcpStream::connect(floor_addr)?;
-    plain.set_nodelay(true)?;
-    plain.set_nonblocking(true)?;
     let page = vec![0x5a; size];
+    let request = vec![0x5a; request_len(size)];
     let (mut floor_ns, mut rdma_ns) = (Vec::new(), Vec::new());
     let blocks = rounds.div_ceil(BLOCK);
     let mut spent = EngineStats::default();
     for block in 0..blocks {
         turn.rdma.store(false, Ordering::Release);
         for _ in 0..BLOCK {
-            floor_ns.push(floor_round(&mut plain, size)?);
+            floor_ns.push(plain.round(&request)?);
         }
         turn.rdma.store(true, Ordering::Release);
         let before = client.engine.stats();
@@ -70,7 +72,8 @@ fn main() -> Result<(), Failure> {
     turn.rdma.store(false, Ordering::Release);
     drop(plain);
     let served = server_thread.join().map_err(|_| "the server panicked")??;
-    report(size, &mut floor_ns, &mut rdma_ns);
+    let floor = if provider.name() == "shm" { "memory" } else { "tcp" };
+    report(size, floor, &mut floor_ns, &mut rdma_ns);
     let one_by_one = 1e9 / (rdma_ns.iter().sum::<u64>() as f64 / rdma_ns.len() as f64);
     println!(
         "{DEPTH} open at a time: {per_second:.0} per second, {:.2} times the {one_by_one:.0} of one",
@@ -193,28 +196,24 @@ fn open_server(
 /// Serves the connection whose turn it is.
 fn serve(
     engine: &mut dyn Engine,
-    floor: &TcpListener,
+    mut floor: Floor,
     size: usize,
     turn: &Turn,
     stop: &AtomicBool,
     tell_region: &Sender<MemoryRegion>,
 ) -> Result<EngineStats, Failure> {
     tell_region.send(accept(engine)?)?;
-    let (mut plain, _) = floor.accept()?;
-    plain.set_nodelay(true)?;
-    plain.set_nonblocking(true)?;
     let medium = medium()?;
     let mut buffer = vec![0; request_len(size)];
-    let answer = [0; ANSWER_LEN];
     let mut events = Vec::new();
     while !stop.load(Ordering::Acquire) {
         if turn.rdma.load(Ordering::Acquire) {
             engine.poll(&mut events);
             events.clear();
-        } else if receive(&mut plain, &mut buffer, || turn.rdma.load(Ordering::Relaxed))? {
+        } else if floor.hear(&mut buffer, || turn.rdma.load(Ordering::Relaxed))? {
             medium.try_place(0, &buffer[..size])?;
             medium.try_persist(0, u64::try_from(size)?)?;
-            plain.write_all(&answer)?;
+            floor.answer()?;
         }
     }
     Ok(engine.stats())
@@ -248,16 +247,95 @@ fn accept(engine: &mut dyn Engine) -> Result<MemoryRegion, Failure> {
     }
 }
 
-fn floor_round(stream: &mut TcpStream, size: usize) -> Result<u64, Failure> {
-    thread_local!(static REQUEST: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
-    REQUEST.with_borrow_mut(|request| {
-        request.resize(request_len(size), 0x5a);
-        let mut answer = [0; ANSWER_LEN];
+/// One end of the plain exchange.
+enum Floor {
+    Tcp(TcpStream),
+    Memory(Arc<Mailbox>),
+}
+
+/// Bytes that one thread writes and another reads.
+struct Mailbox {
+    bytes: Mutex<Vec<u8>>,
+    asked: AtomicU64,
+    answered: AtomicU64,
+}
+
+fn floor_of_tcp() -> Result<(Floor, Floor), Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    for end in [&client, &server] {
+        end.set_nodelay(true)?;
+        end.set_nonblocking(true)?;
+    }
+    Ok((Floor::Tcp(client), Floor::Tcp(server)))
+}
+
+fn floor_of_memory(size: usize) -> (Floor, Floor) {
+    let bytes = Mutex::new(vec![0; request_len(size)]);
+    let mailbox = Mailbox { bytes, asked: AtomicU64::new(0), answered: AtomicU64::new(0) };
+    let mailbox = Arc::new(mailbox);
+    (Floor::Memory(Arc::clone(&mailbox)), Floor::Memory(mailbox))
+}
+
+impl Floor {
+    /// The client's: asks and waits for the answer; in ns.
+    fn round(&mut self, request: &[u8]) -> Result<u64, Failure> {
+        match self {
+            Self::Tcp(stream) => floor_round(stream, request),
+            Self::Memory(mailbox) => mailbox.round(request),
+        }
+    }
+
+    /// The server's: spins for a request, until `give_up` is set; `false`: there was none.
+    fn hear(&mut self, buffer: &mut Vec<u8>, give_up: impl Fn() -> bool) -> Result<bool, Failure> {
+        match self {
+            Self::Tcp(stream) => receive(stream, buffer, give_up),
+            Self::Memory(mailbox) => mailbox.hear(buffer),
+        }
+    }
+
+    fn answer(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(&[0; ANSWER_LEN])?,
+            Self::Memory(mailbox) => {
+                let asked = mailbox.asked.load(Ordering::Relaxed);
+                mailbox.answered.store(asked, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Mailbox {
+    fn round(&self, request: &[u8]) -> Result<u64, Failure> {
         let start = Instant::now();
-        stream.write_all(request)?;
-        receive(stream, &mut answer, || false)?;
+        // Nobody else has it: an uncontended lock costs two atomic operations.
+        self.bytes.lock().map_err(|_| "the server panicked")?.copy_from_slice(request);
+        let asked = self.asked.load(Ordering::Relaxed) + 1;
+        self.asked.store(asked, Ordering::Release);
+        while self.answered.load(Ordering::Acquire) != asked {
+            std::hint::spin_loop();
+        }
         Ok(u64::try_from(start.elapsed().as_nanos())?)
-    })
+    }
+
+    fn hear(&self, buffer: &mut Vec<u8>) -> Result<bool, Failure> {
+        if self.asked.load(Ordering::Acquire) == self.answered.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        // No copy: what is placed is what the client wrote.
+        mem::swap(buffer, &mut *self.bytes.lock().map_err(|_| "the client panicked")?);
+        Ok(true)
+    }
+}
+
+fn floor_round(stream: &mut TcpStream, request: &[u8]) -> Result<u64, Failure> {
+    let mut answer = [0; ANSWER_LEN];
+    let start = Instant::now();
+    stream.write_all(request)?;
+    receive(stream, &mut answer, || false)?;
+    Ok(u64::try_from(start.elapsed().as_nanos())?)
 }
 
 /// Spins until `buffer` is full, or until no byte has arrived and `give_up` is set.
@@ -282,11 +360,11 @@ fn receive(
     Ok(true)
 }
 
-fn report(size: usize, floor: &mut [u64], rdma: &mut [u64]) {
+fn report(size: usize, name: &str, floor: &mut [u64], rdma: &mut [u64]) {
     floor.sort_unstable();
     rdma.sort_unstable();
     println!("{size} bytes written and flushed, {} round trips of each kind, ns:", floor.len());
-    println!("{:>8} {:>10} {:>10} {:>7}", "", "tcp", "rdma", "ratio");
+    println!("{:>8} {:>10} {:>10} {:>7}", "", name, "rdma", "ratio");
     for (name, percent) in [("min", 0), ("p25", 25), ("p50", 50), ("p90", 90), ("p99", 99)] {
         let at = |sorted: &[u64]| {
             let index = sorted.len() * percent / 100;
