@@ -62,8 +62,18 @@ fn verify_and_atomic_write_reach_the_servers_bytes() {
 
 #[test]
 fn a_lost_connection_loses_and_reorders_nothing() {
-    let peer = Peer::start();
+    lose_the_connection(&Peer::start(), "soft");
+}
+
+#[test]
+fn a_lost_connection_through_shared_memory_loses_and_reorders_nothing() {
+    lose_the_connection(&Peer::of_the_same_host(), "shm");
+}
+
+fn lose_the_connection(peer: &Arc<Peer>, expected: &str) {
     let mut region = peer.region();
+    let Path::Push { provider, .. } = *region.path() else { panic!("{}", region.path()) };
+    assert_eq!(provider, expected);
     region.write(0, &[1; 100]).unwrap();
     region.write(50, &[2; 100]).unwrap();
     region.submit_commit(0, 150).unwrap();

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{
-    Access, Engine, EngineConfig, Event, PollPolicy, Provider, QpConfig, QpId, Rkey, SoftProvider,
+    Access, Engine, EngineConfig, Event, PollPolicy, Provider, QpConfig, QpId, Rkey, ShmProvider,
+    SoftProvider,
 };
 use smb::push::{Capabilities, Rights};
 use smbdirect::{BufferDescriptor, Token};
@@ -86,10 +87,23 @@ impl Peer {
         Self::serving(file, range)
     }
 
+    /// The same, reached through shared memory alone.
+    pub(super) fn of_the_same_host() -> Arc<Self> {
+        let file = pmem::anonymous_with(FILE, OpenOptions { emulate_persistence: true }).unwrap();
+        file.prepare(0, FILE).unwrap();
+        let peer = Self::serving_by(&ShmProvider, file, REGION);
+        *peer.same_host.lock().unwrap() = peer.addresses.lock().unwrap().pop();
+        peer
+    }
+
     /// A server of `file`, of which `range` is mapped.
     pub(super) fn serving(file: Arc<dyn Medium>, range: Range<u64>) -> Arc<Self> {
+        Self::serving_by(&SoftProvider, file, range)
+    }
+
+    fn serving_by(provider: &dyn Provider, file: Arc<dyn Medium>, range: Range<u64>) -> Arc<Self> {
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
-        let mut engine = SoftProvider.open_engine(config).unwrap();
+        let mut engine = provider.open_engine(config).unwrap();
         let address = engine.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let (asks, inbox) = channel();
         let waker = engine.waker();
