@@ -9,7 +9,8 @@
 //! | [`Clock::time_of_day`] | the kernel's wall clock | [`ManualClock`] |
 //! | [`Random::fill`] | the kernel's generator | [`SeededRandom`] |
 //!
-//! [`until`] waits for a state that others change.
+//! [`until`] waits for a state that others change. [`Table`] keeps entries under keys that can go stale
+//! but never mean another entry.
 //!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
 //! looks for such reads. Tasks, timers and blocking work are still tokio's.
@@ -22,6 +23,7 @@ mod event;
 mod manual_clock;
 mod random;
 mod seeded_random;
+mod table;
 
 pub use clock::{Clock, TimeSource};
 pub use environment::Environment;
@@ -31,3 +33,4 @@ pub use getrandom::Error as RandomError;
 pub use manual_clock::ManualClock;
 pub use random::{Random, RandomSource};
 pub use seeded_random::SeededRandom;
+pub use table::{Full, Key, Table};

@@ -3,7 +3,7 @@
 //! ```text
 //! 0  basics
 //! 1  pmem   iwarp   smbdirect
-//! 2  rdma  (pmem, iwarp)
+//! 2  rdma  (basics, pmem, iwarp)
 //! 3  smb   (smbdirect)
 //! 4  server   client  (basics, pmem, rdma, smb, smbdirect)
 //! 6  cli   (all)
@@ -65,7 +65,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
-    ("landfast-rdma", &["landfast-pmem", "landfast-iwarp"]),
+    ("landfast-rdma", &["landfast-basics", "landfast-pmem", "landfast-iwarp"]),
     ("landfast-smb", &["landfast-smbdirect"]),
     ("landfast-server", BELOW_SERVER_AND_CLIENT),
     ("landfast-client", BELOW_SERVER_AND_CLIENT),

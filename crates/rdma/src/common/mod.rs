@@ -1,9 +1,8 @@
-//! Tools that every provider of this crate uses: tables, readiness of sockets, timers, polling.
+//! Tools that every provider of this crate uses: readiness of sockets, timers, polling.
 
 mod keep_alive;
 mod poll_window;
 pub(crate) mod poller;
-pub(crate) mod table;
 pub(crate) mod timers;
 pub(crate) mod waiting;
 

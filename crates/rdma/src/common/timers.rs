@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use super::table::Key;
+use basics::Key;
 
 /// See the module.
 #[derive(Debug, Default)]

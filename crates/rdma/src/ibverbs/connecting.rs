@@ -18,12 +18,12 @@ use super::greeting::{self, Answers};
 use super::sys::cm::{CmId, Happened, Terms, What};
 use super::sys::device::Features;
 use super::sys::queue::{QueuePair, Shape};
-use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{
     AdapterFault, ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, Handover,
     IRD_ORD_MAX, PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, TerminateCode,
 };
+use basics::Key;
 
 /// The owner of a connection manager's identifier.
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +239,7 @@ impl VerbsEngine {
 
     fn enter(&mut self, request: Request) -> Option<ConnectionId> {
         let name = request.id.name();
-        let key = self.requests.insert_with(|_| request)?;
+        let key = self.requests.insert(request).ok()?;
         self.names.insert(name, Whose::Request(key));
         self.timers.at(Instant::now() + self.config.handshake_timeout, Due::request(key));
         if self.order.len() > 2 * self.requests.len() + ORDER_LOOSE {

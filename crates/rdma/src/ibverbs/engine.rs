@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use basics::{Key, Table};
 use pmem::{DurabilityClass, Medium};
 
 use super::connecting::{Request, Whose};
@@ -18,7 +19,6 @@ use super::sys::news::Reader;
 use super::sys::queue::{Announcements, Ended};
 use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
-use crate::common::table::{Key, Table};
 use crate::common::timers::{Due, Timers};
 use crate::common::waiting::{self, Waiting};
 use crate::verbs::{

@@ -15,9 +15,9 @@ use super::connecting::UNTOLD;
 use super::connection::{Connection, Stage};
 use super::engine::VerbsEngine;
 use super::sys::news::News;
-use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{AdapterFault, ConnectFailure, DisconnectReason};
+use basics::Key;
 
 impl VerbsEngine {
     /// Asks every device for events, if that is due.

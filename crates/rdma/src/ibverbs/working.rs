@@ -11,13 +11,13 @@ use super::connection::{Connection, Sent, Stage};
 use super::engine::{VerbsEngine, key_of, qp_of};
 use super::ring::{INLINE_MAX, Ring};
 use super::sys::queue::{BATCH, Ended, Piece, Remote, Work};
-use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{
     Access, DisconnectReason, EngineError, Event, LocalSlice, Operation, Payload, Placement,
     PostError, QUEUE_DEPTH_MAX, QpId, Rkey, TerminateCode, WcOpcode, WcStatus, WorkCompletion,
     WorkRequest,
 };
+use basics::Key;
 
 impl VerbsEngine {
     pub(super) fn post(&mut self, qp: QpId, request: &WorkRequest<'_>) -> Result<(), PostError> {

@@ -11,6 +11,7 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
+use basics::Key;
 use tracing::warn;
 
 use super::dial::start_config;
@@ -19,7 +20,6 @@ use super::incoming::{Asked, Incoming};
 use super::socket::{Arrival, ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
-use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{ConnectionId, Event, Handover, QpConfig};
 

@@ -14,6 +14,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use basics::{Key, Table};
 use iwarp::Agreement;
 use iwarp::mpa::MULPDU_FLOOR;
 use rustix::io::Errno;
@@ -29,7 +30,6 @@ use super::qp::{End, Phase, Qp};
 use super::socket::{ByteStream as _, Listener, Network};
 use super::token::Token;
 use crate::common::poller::{Interest, Poller, host_io};
-use crate::common::table::{Key, Table};
 use crate::common::timers::Due;
 use crate::verbs::{
     ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, IRD_ORD_MAX,
@@ -113,7 +113,7 @@ impl SoftEngine {
     fn insert_up(&mut self, config: QpConfig, link: Link) -> Result<QpId, EngineError> {
         let max = self.config.qps_max;
         let phase = Phase::Up(Box::new(link));
-        let key = self.qps.insert_with(|key| Qp::new(key, config, phase));
+        let key = self.qps.insert_if(|key| Some(Qp::new(key, config, phase)));
         let key = key.ok_or(EngineError::QpsExhausted { max })?;
         if let Some(link) = self.qps.get_mut(key).and_then(Qp::link) {
             link.watch(&self.context, key);
@@ -159,7 +159,7 @@ impl SoftEngine {
             EngineError::HostIo { call: "connect", errno }
         })?;
         let phase = Phase::Dialing(Box::new(dialing));
-        let key = self.qps.insert_with(|key| Qp::new(key, config, phase));
+        let key = self.qps.insert_if(|key| Some(Qp::new(key, config, phase)));
         let key = key.ok_or(EngineError::QpsExhausted { max })?;
         self.connections.dialling += 1;
         self.watch_dial(key);

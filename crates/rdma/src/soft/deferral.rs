@@ -15,10 +15,10 @@
 
 use std::sync::Arc;
 
+use basics::Key;
 use pmem::Medium;
 
 use super::batch::{After, Batch, Deferred, Target, Withdrawn, Work};
-use crate::common::table::Key;
 
 /// See the module. A queue pair that never defers allocates nothing for it.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use basics::{Key, Table};
 use pmem::Medium;
 
 use super::connections::Connections;
@@ -18,7 +19,6 @@ use super::work_frame::check_local;
 use super::workers::Workers;
 use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
-use crate::common::table::{Key, Table};
 use crate::common::timers::Timers;
 use crate::common::waiting::{self, Waiting};
 use crate::verbs::{

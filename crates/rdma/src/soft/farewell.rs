@@ -20,9 +20,9 @@ use super::receive::code_of;
 use super::socket::{ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
-use crate::common::table::Key;
 use crate::common::timers::Due;
 use crate::verbs::{DisconnectReason, Event, TerminateCode, WcStatus};
+use basics::Key;
 
 impl SoftEngine {
     /// Ends a connection for good: tells the peer, flushes, drops the link.
@@ -98,7 +98,7 @@ impl SoftEngine {
     pub(super) fn linger(&mut self, socket: Socket, number: u64, transmit: ByteQueue) {
         socket.unwatch(&self.context.poller);
         let linger = Linger::new(socket, number, transmit);
-        let Some(key) = self.connections.lingering.insert_with(|_| linger) else {
+        let Ok(key) = self.connections.lingering.insert(linger) else {
             // Too many connections are closing at once: this one is closed without its last bytes.
             self.closed(number);
             return;

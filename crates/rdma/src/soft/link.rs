@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use basics::Key;
 use iwarp::mpa::{HashId, ProfileFlags};
 use iwarp::rdmap::TerminateRepr;
 use iwarp::{Agreement, Profile, Role, Stream};
@@ -12,7 +13,6 @@ use super::socket::{ByteStream as _, Socket, Transfer};
 use super::steps::Steps;
 use super::token::Token;
 use crate::common::poller::Interest;
-use crate::common::table::Key;
 use crate::common::timers::{Due, Timers};
 use crate::verbs::{DisconnectReason, QpCapabilities, TerminateCode};
 

@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 
 use super::incoming::Incoming;
-use crate::common::table::{Key, Table};
+use basics::{Key, Table};
 
 /// See the module.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Newcomers {
 
     /// Inserts a connection; `None` when the table is full.
     pub(super) fn insert(&mut self, incoming: Incoming) -> Option<Key> {
-        let key = self.table.insert_with(|_| incoming)?;
+        let key = self.table.insert(incoming).ok()?;
         let table = &self.table;
         self.half_open.note(key, self.max, |key| is_half_open(table, key));
         Some(key)

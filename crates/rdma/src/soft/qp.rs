@@ -19,8 +19,8 @@ use super::receive_queue::{ReceiveQueue, deliver};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::scope::{Scope, Step};
-use crate::common::table::Key;
 use crate::verbs::{DisconnectReason, Event, QpConfig, QpId};
+use basics::Key;
 
 /// See the module.
 #[derive(Debug)]

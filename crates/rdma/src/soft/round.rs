@@ -20,7 +20,7 @@ use super::qp::{End, Phase, Qp};
 use super::receive::Input;
 use super::socket::ByteStream as _;
 use super::token::Token;
-use crate::common::table::Key;
+use basics::Key;
 
 impl SoftEngine {
     /// Does one round of work. `true`: there was something to do.

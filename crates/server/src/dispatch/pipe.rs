@@ -87,7 +87,7 @@ fn create(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let pipe = Arc::new(Pipe::new(serial, Arc::clone(&tree), interface));
     let session = call.session();
     let added = session.add_pipe(pipe).map_err(|_| NtStatus::INSUFFICIENT_RESOURCES)?;
-    let file_id = FileId { persistent: serial.0, volatile: added.0 };
+    let file_id = FileId { persistent: serial.0, volatile: added.to_bits() };
     // A session or tree that ended meanwhile has dropped its pipes, but not this one.
     if session.is_closed() || session.tree(tree.id).is_none() {
         session.remove_pipe(file_id.persistent, file_id.volatile);

@@ -10,8 +10,8 @@
 //! Opens that outlive their connection: [`durable`], found in [`durable_opens`], with
 //! [`orphans`] and, where they outlive the server, [`persistent`]; requests that come twice:
 //! [`creates`], [`sequence`], [`lock_sequence`]. Who is there: [`logon`],
-//! [`throttle`], [`clients`], and what they hold of the server: [`account`]. Ids that peers hold are
-//! generational ([`slab`]). How long requests take is noted by [`reactor`].
+//! [`throttle`], [`clients`], and what they hold of the server: [`account`]. Ids that peers hold
+//! can go stale, but never mean something else ([`basics::Table`]). How long requests take is noted by [`reactor`].
 
 pub(crate) mod account;
 pub(crate) mod breaks;
@@ -49,7 +49,6 @@ mod routed;
 pub(crate) mod sequence;
 pub(crate) mod session;
 pub(crate) mod sharing;
-pub(crate) mod slab;
 pub(crate) mod stream_hold;
 pub(crate) mod taking;
 pub(crate) mod throttle;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use basics::Clock;
+use basics::{Clock, Full, Key, Table};
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use smb::{Command, FileTime};
 use tokio::sync::Notify;
@@ -31,7 +31,6 @@ use super::account::{Account, Hold};
 use super::link::{Agreed, Link};
 use super::open::Open;
 use super::pipe::Pipe;
-use super::slab::{Full, Slab, SlabId};
 use super::tree::{Target, Tree};
 use super::work::{Work, Working};
 use crate::limits::{
@@ -83,8 +82,8 @@ pub(crate) struct Session {
     links: Mutex<Links>,
     trees: Mutex<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
-    opens: Mutex<Slab<Arc<Open>>>,
-    pipes: Mutex<Slab<Arc<Pipe>>>,
+    opens: Mutex<Table<Arc<Open>>>,
+    pipes: Mutex<Table<Arc<Pipe>>>,
     work: Arc<Work>,
     /// Notified when it has ended.
     end: Notify,
@@ -161,8 +160,8 @@ impl Session {
             links: Mutex::default(),
             trees: Mutex::default(),
             next_tree: AtomicU32::new(1),
-            opens: Mutex::new(Slab::new(OPENS_PER_SESSION_MAX)),
-            pipes: Mutex::new(Slab::new(PIPES_PER_SESSION_MAX)),
+            opens: Mutex::new(Table::new(OPENS_PER_SESSION_MAX)),
+            pipes: Mutex::new(Table::new(PIPES_PER_SESSION_MAX)),
             work: Arc::default(),
             end: Notify::new(),
             unnamed: AtomicBool::new(false),
@@ -268,39 +267,39 @@ impl Session {
         true
     }
 
-    /// Adds an open made from its own id, unless there are too many: then `make` comes back.
-    pub(crate) fn add_open<F: FnOnce(SlabId) -> Arc<Open>>(&self, make: F) -> Result<Arc<Open>, F> {
+    /// Adds an open made from its own volatile id, which is not 0, unless there are too many: then `make` comes back.
+    pub(crate) fn add_open<F: FnOnce(u64) -> Arc<Open>>(&self, make: F) -> Result<Arc<Open>, F> {
         let mut opens = self.opens();
         if opens.is_full() {
             return Err(make);
         }
         let mut made = None;
-        let added = opens.insert_with(|id| Arc::clone(made.insert(make(id))));
-        Ok(made.filter(|_| added.is_ok()).expect("there is room"))
+        opens.insert_if(|key| Some(Arc::clone(made.insert(make(key.to_bits())))));
+        Ok(made.expect("there is room"))
     }
 
     /// The open a client means by its two ids, which must both fit.
     pub(crate) fn open(&self, persistent: u64, volatile: u64) -> Option<Arc<Open>> {
-        let open = self.opens().get(SlabId(volatile)).cloned()?;
+        let open = self.opens().get(Key::from_bits(volatile)).cloned()?;
         (open.serial.0 == persistent).then_some(open)
     }
 
     /// Adds an open pipe.
-    pub(crate) fn add_pipe(&self, pipe: Arc<Pipe>) -> Result<SlabId, Full> {
-        self.pipes().insert_with(|_| pipe)
+    pub(crate) fn add_pipe(&self, pipe: Arc<Pipe>) -> Result<Key, Full> {
+        self.pipes().insert(pipe)
     }
 
     /// The pipe a client means by its two ids, which must both fit.
     pub(crate) fn pipe(&self, persistent: u64, volatile: u64) -> Option<Arc<Pipe>> {
-        let pipe = self.pipes().get(SlabId(volatile)).cloned()?;
+        let pipe = self.pipes().get(Key::from_bits(volatile)).cloned()?;
         (pipe.serial.0 == persistent).then_some(pipe)
     }
 
     /// Closes a pipe.
     pub(crate) fn remove_pipe(&self, persistent: u64, volatile: u64) -> Option<Arc<Pipe>> {
         let mut pipes = self.pipes();
-        let matches = pipes.get(SlabId(volatile))?.serial.0 == persistent;
-        if matches { pipes.remove(SlabId(volatile)) } else { None }
+        let matches = pipes.get(Key::from_bits(volatile))?.serial.0 == persistent;
+        if matches { pipes.remove(Key::from_bits(volatile)) } else { None }
     }
 
     /// Every open, for those that must be told something.
@@ -311,8 +310,8 @@ impl Session {
     /// Takes an open out of the table; the caller closes it.
     pub(crate) fn remove_open(&self, persistent: u64, volatile: u64) -> Option<Arc<Open>> {
         let mut opens = self.opens();
-        let matches = opens.get(SlabId(volatile))?.serial.0 == persistent;
-        if matches { opens.remove(SlabId(volatile)) } else { None }
+        let matches = opens.get(Key::from_bits(volatile))?.serial.0 == persistent;
+        if matches { opens.remove(Key::from_bits(volatile)) } else { None }
     }
 
     /// Ends the session and everything in it. May block. The second call does nothing.
@@ -394,11 +393,11 @@ impl Session {
         self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pipes(&self) -> MutexGuard<'_, Slab<Arc<Pipe>>> {
+    fn pipes(&self) -> MutexGuard<'_, Table<Arc<Pipe>>> {
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn opens(&self) -> MutexGuard<'_, Slab<Arc<Open>>> {
+    fn opens(&self) -> MutexGuard<'_, Table<Arc<Open>>> {
         self.opens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

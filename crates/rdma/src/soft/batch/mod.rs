@@ -28,6 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use basics::Key;
 use pmem::{AtomicOp, Backing, Medium, MediumError};
 
 use self::flushes::{Flush, Flushes, Settled};
@@ -36,7 +37,6 @@ use self::hash::Hashing;
 pub(super) use self::withdrawn::Withdrawn;
 use super::fault::Fault;
 use super::serial::Serial;
-use crate::common::table::Key;
 use crate::verbs::{WcStatus, WorkCompletion};
 
 mod flushes;

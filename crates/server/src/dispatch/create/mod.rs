@@ -56,7 +56,6 @@ use crate::state::node::Node;
 use crate::state::open::{Durable, OpenParts, Origin};
 use crate::state::persistent;
 use crate::state::session::log_close;
-use crate::state::slab::SlabId;
 use crate::state::{Hold, Open, Resource, Tree};
 
 /// Opens or creates a file or directory.
@@ -393,10 +392,10 @@ async fn register(
         sequence: call.header.channel_sequence(),
         place: Some(place),
     };
-    let open = match session.add_open(|id| Arc::new(Open::new(parts(id.0)))) {
+    let open = match session.add_open(|volatile| Arc::new(Open::new(parts(volatile)))) {
         Ok(open) => open,
         Err(make) => {
-            discard(call, make(SlabId(0))).await;
+            discard(call, make(0)).await;
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
     };

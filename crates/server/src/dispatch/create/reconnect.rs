@@ -229,7 +229,7 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         sequence,
     };
     let core = Arc::clone(&call.link.core);
-    let added = session.add_open(|id| Open::handed_over(&core, &old, place(id.0)));
+    let added = session.add_open(|volatile| Open::handed_over(&core, &old, place(volatile)));
     let Ok(open) = added else {
         close(call, old).await;
         return Err(NtStatus::INSUFFICIENT_RESOURCES);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use basics::{Key, Table};
 use rdma::{
     ConnectionId, DisconnectReason, Engine, QpConfig, QpId, Waker, WcOpcode, WorkCompletion,
 };
@@ -26,12 +27,8 @@ use crate::state::Link;
 use crate::transport::admission::Admission;
 use crate::transport::served::Served;
 
-/// One connection of the table; the id of a gone connection never names a later one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct DirectId {
-    index: usize,
-    generation: u64,
-}
+/// One connection of the table.
+pub(crate) type DirectId = Key;
 
 /// A peer asks for a connection.
 #[derive(Debug)]
@@ -49,9 +46,7 @@ pub(crate) struct Request {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Direct {
-    peers: Vec<Option<Box<Peer>>>,
-    free: Vec<usize>,
-    generation: u64,
+    peers: Table<Box<Peer>>,
     dirty: Vec<DirectId>,
     doorbell: Arc<Doorbell>,
     calls: Receiver<DirectId>,
@@ -76,9 +71,8 @@ impl Direct {
         let budget = Budget::new(Arc::clone(&core));
         let (message, frame) = (Vec::new(), Vec::new());
         Self {
-            peers: Vec::new(),
-            free: Vec::new(),
-            generation: 0,
+            // Core admits as many connections as the configuration says.
+            peers: Table::new(u32::MAX),
             dirty: Vec::new(),
             doorbell: Arc::new(doorbell),
             calls,
@@ -94,7 +88,7 @@ impl Direct {
         request: &Request,
         now: Instant,
     ) -> Option<(QpId, DirectId)> {
-        let id = self.next_id();
+        let id = self.peers.next_key()?;
         let mailbox = Arc::new(Mailbox::new(id, Arc::clone(&self.doorbell)));
         let core = &self.shared.core;
         let Some(admission) = Admission::ask(core, Arc::clone(&mailbox) as _) else {
@@ -131,7 +125,7 @@ impl Direct {
         match Peer::new(parts, engine) {
             Ok(peer) => {
                 debug!(peer = %request.peer, "SMB Direct connection accepted");
-                self.insert(id, peer);
+                self.peers.insert(Box::new(peer)).ok()?;
                 self.next_tick.get_or_insert(now + TICK);
                 Some((qp, id))
             }
@@ -202,10 +196,10 @@ impl Direct {
 
     /// A queue pair is gone.
     pub(crate) fn disconnected(&mut self, id: DirectId, reason: DisconnectReason) {
-        let Some(peer) = self.remove(id) else { return };
+        let Some(peer) = self.peers.remove(id) else { return };
         debug!(peer = %peer.address, ?reason, "SMB Direct connection ended");
         peer.end(&mut self.shared.budget);
-        if self.free.len() == self.peers.len() {
+        if self.peers.is_empty() {
             self.next_tick = None;
         }
     }
@@ -218,7 +212,7 @@ impl Direct {
             called = true;
         }
         if self.doorbell.take_overflow() {
-            let all: Vec<DirectId> = self.peers.iter().flatten().map(|peer| peer.id).collect();
+            let all: Vec<DirectId> = self.peers.keys().collect();
             all.into_iter().for_each(|id| self.mark_dirty(id));
             called = true;
         }
@@ -231,11 +225,7 @@ impl Direct {
             return false;
         }
         self.next_tick = Some(now + TICK);
-        for index in 0..self.peers.len() {
-            let Some(id) = self.peers.get(index).and_then(Option::as_ref).map(|peer| peer.id)
-            else {
-                continue;
-            };
+        for id in self.peers.keys().collect::<Vec<_>>() {
             self.with(engine, id, now, |peer, turn| {
                 peer.check_deadlines(turn.now, &turn.shared.core.limits)
             });
@@ -278,7 +268,7 @@ impl Direct {
         if wanted.is_empty() {
             return;
         }
-        let idle = self.peers.iter().flatten().filter(|peer| peer.transfers.is_idle());
+        let idle = self.peers.values().filter(|peer| peer.transfers.is_idle());
         let mut idle: Vec<_> = idle.map(|peer| (!wanted.contains(&peer.holder), peer.id)).collect();
         idle.sort_by_key(|(is_of_others, _)| *is_of_others);
         idle.into_iter().for_each(|(_, id)| self.mark_dirty(id));
@@ -291,7 +281,7 @@ impl Direct {
 
     /// Ends all connections; each is gone when its event arrives.
     pub(crate) fn disconnect_all(&mut self, engine: &mut dyn Engine) {
-        for peer in self.peers.iter_mut().flatten() {
+        for peer in self.peers.values_mut() {
             peer.is_ending = true;
             engine.disconnect(peer.qp);
         }
@@ -299,7 +289,7 @@ impl Direct {
 
     /// Ends the connections without the engine, which is gone with every queue pair.
     pub(crate) fn abandon(mut self) {
-        for peer in self.peers.drain(..).flatten() {
+        for peer in self.peers.drain() {
             peer.end(&mut self.shared.budget);
         }
     }
@@ -323,8 +313,8 @@ impl Direct {
         now: Instant,
         work: impl FnOnce(&mut Peer, &mut Turn<'_>) -> Result<(), End>,
     ) {
-        let place = self.peers.get_mut(id.index).and_then(Option::as_mut);
-        let Some(peer) = place.filter(|peer| peer.id == id && !peer.is_ending) else { return };
+        let peer = self.peers.get_mut(id).filter(|peer| !peer.is_ending);
+        let Some(peer) = peer else { return };
         let mut turn = Turn { engine, shared: &mut self.shared, now };
         let worked = catch_unwind(AssertUnwindSafe(|| work(peer, &mut turn)));
         let worked = worked.unwrap_or_else(|_| {
@@ -347,30 +337,7 @@ impl Direct {
     }
 
     fn peer_mut(&mut self, id: DirectId) -> Option<&mut Peer> {
-        let peer = self.peers.get_mut(id.index)?.as_deref_mut()?;
-        (peer.id == id).then_some(peer)
-    }
-
-    fn next_id(&mut self) -> DirectId {
-        self.generation += 1;
-        let index = self.free.last().copied().unwrap_or(self.peers.len());
-        DirectId { index, generation: self.generation }
-    }
-
-    fn insert(&mut self, id: DirectId, peer: Peer) {
-        if self.free.last() == Some(&id.index) {
-            self.free.pop();
-        } else {
-            self.peers.push(None);
-        }
-        self.peers[id.index] = Some(Box::new(peer));
-    }
-
-    fn remove(&mut self, id: DirectId) -> Option<Peer> {
-        self.peer_mut(id)?;
-        let peer = self.peers.get_mut(id.index)?.take()?;
-        self.free.push(id.index);
-        Some(*peer)
+        self.peers.get_mut(id).map(Box::as_mut)
     }
 }
 
