@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
+use basics::Environment;
 use smb::FileTime;
 use smb::auth::{ClientFreshness, Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
@@ -37,7 +38,7 @@ impl Client {
         let SmbUrl { host, port, share, .. } = url;
         let connecting = async {
             let transport = dial(host, *port).await?;
-            let mut initiator = initiator(url)?;
+            let mut initiator = initiator(url, &options.environment)?;
             Self::over(transport, &mut initiator, host, share, options).await
         };
         let silent = ClientError::from(ConnectionError::HostIo(std::io::ErrorKind::TimedOut));
@@ -55,7 +56,8 @@ impl Client {
         share: &str,
         options: &ConnectOptions,
     ) -> Result<Self, ClientError> {
-        let connection = Connection::start(transport, options.answer_timeout);
+        let connection =
+            Connection::start(transport, options.answer_timeout, options.environment.clone());
         negotiate(&connection, options, host).await?;
         let session = session::set_up(&connection, initiator, options).await?;
         let encrypt = options.encryption == Protection::Required;
@@ -184,12 +186,13 @@ pub(crate) fn posix_path(path: &str) -> Result<Name, ClientError> {
 ///
 /// # Errors
 /// A name that is too long, or a system without random numbers.
-pub fn initiator(url: &SmbUrl) -> Result<NtlmInitiator, ClientError> {
+pub fn initiator(url: &SmbUrl, environment: &Environment) -> Result<NtlmInitiator, ClientError> {
     let SmbUrl { host, domain, password, .. } = url;
     let user = if url.user.is_empty() { GUEST } else { &url.user };
     let mut random = [0; 24];
-    getrandom::fill(&mut random).map_err(|_| ClientError::HostRandom)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    environment.random.fill(&mut random).map_err(|_| ClientError::HostRandom)?;
+    let now = environment.clock.time_of_day();
+    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let now = FileTime::from_unix_ns(i128::try_from(now).unwrap_or(i128::MAX));
     let fresh = ClientFreshness::new(&random, now.0);
     Ok(NtlmInitiator::with_password(user, domain, password, host, fresh)?)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use basics::Environment;
 use smb::negotiate::Dialect;
 
 /// How to connect.
@@ -25,6 +26,9 @@ pub struct ConnectOptions {
     /// How long the server may be silent while it owes an answer before the connection fails. ECHO
     /// checks a server that said that a request may take long.
     pub answer_timeout: Duration,
+    /// Where the client takes time and random numbers from, among them the salts and challenges of its
+    /// proofs: outside tests this is the host.
+    pub environment: Environment,
 }
 
 impl Default for ConnectOptions {
@@ -44,6 +48,7 @@ impl Default for ConnectOptions {
             posix: false,
             connect_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
+            environment: Environment::host(),
         }
     }
 }

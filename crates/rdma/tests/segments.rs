@@ -45,7 +45,7 @@ mod tests {
     fn calls(announce: bool) -> Vec<Vec<usize>> {
         let hook = Arc::new(Calls::default());
         let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
-        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks };
+        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks.clone() };
         let config = QpConfig { announce, ..QpConfig::default() };
         let client = End::open(&SoftProvider, watched);
         let server = End::open(&SoftProvider, blocks);
@@ -70,7 +70,7 @@ mod tests {
     fn answers_to_reads_received_together_leave_in_one_call() {
         let hook = Arc::new(Calls::default());
         let blocks = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
-        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks };
+        let watched = EngineConfig { wire_hook: Some(hook.clone()), ..blocks.clone() };
         let client = End::open(&SoftProvider, blocks);
         let server = End::open(&SoftProvider, watched);
         let config = QpConfig::default();

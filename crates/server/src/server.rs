@@ -75,7 +75,7 @@ impl Server {
         };
         let listener = listener.map_err(listen_failed(config.listen))?;
         let tcp_address = listener.local_addr().map_err(listen_failed(config.listen))?;
-        let open = |listen| open_engine(listen, &config, &environment.random);
+        let open = |listen| open_engine(listen, &config, &environment);
         let engine = config.rdma_listen.map(open).transpose()?;
         let mut guid = [0; 16];
         environment.random.fill(&mut guid).map_err(StartError::HostRandom)?;
@@ -161,7 +161,7 @@ fn first_serial(random: &Random) -> Result<u64, RandomError> {
 fn open_engine(
     listen: SocketAddr,
     config: &ServerConfig,
-    random: &Random,
+    environment: &Environment,
 ) -> Result<OpenEngine, StartError> {
     let failed = |source| StartError::ConfigRdmaListen { address: listen, source };
     let provider: Arc<dyn Provider> = match (&config.rdma_capture, config.rdma_provider) {
@@ -171,13 +171,17 @@ fn open_engine(
         (None, choice) => choice.provider(),
     };
     let silence_max = config.limits.silence_max;
-    let engine =
-        EngineConfig { polling: config.rdma_polling, silence_max, ..EngineConfig::default() };
+    let engine = EngineConfig {
+        polling: config.rdma_polling,
+        silence_max,
+        environment: environment.clone(),
+        ..EngineConfig::default()
+    };
     // A capture shows streams whole, so they stay with the engine that accepted them.
     let threads = if config.rdma_capture.is_some() { 1 } else { config.rdma_threads };
     let same_host = match (config.rdma_same_host, &config.rdma_capture, config.rdma_provider) {
         (false, ..) => None,
-        (true, None, ProviderChoice::Soft) => Some(same_host_name(random)?),
+        (true, None, ProviderChoice::Soft) => Some(same_host_name(&environment.random)?),
         (true, ..) => {
             warn!("clients of this host get no shared memory beside a capture or another provider");
             None

@@ -43,8 +43,8 @@ impl Smb {
             let provider = plan.rdma_provider.provider();
             let transport = direct::connect(&*provider, address, DirectConfig::default());
             let transport = transport.await.map_err(ClientError::from)?;
-            let mut initiator = client::initiator(url)?;
             let options = plan.protection.options();
+            let mut initiator = client::initiator(url, &options.environment)?;
             Client::over(transport, &mut initiator, &url.host, &url.share, &options).await
         })?;
         Self::new(runtime, client, url, plan, "SMB Direct (payload by RDMA, below signatures)")

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use crate::random::Random;
 
 /// The transport to the server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Way {
     Tcp(SocketAddr),
     Direct(SocketAddr, DirectConfig),
@@ -72,7 +72,9 @@ impl Link {
         let dialled = async {
             match way {
                 Way::Tcp(address) => connect(*address).await,
-                Way::Direct(address, config) => direct::connect(&Sleeper, *address, *config).await,
+                Way::Direct(address, config) => {
+                    direct::connect(&Sleeper, *address, config.clone()).await
+                }
             }
         };
         let dialled = runtime.block_on(async { tokio::time::timeout(PATIENCE, dialled).await });

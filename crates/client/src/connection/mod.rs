@@ -29,8 +29,9 @@ mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use basics::{Environment, Random};
 use smb::crypto::{LaneId, Turn};
 use smb::{Command, Header, MessageId, Route, SessionId, TreeId};
 
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     breaks: Breaks,
     negotiated: OnceLock<Negotiated>,
     pool: Option<Arc<Pool>>,
+    environment: Environment,
 }
 
 /// The properties of a request, beside its body.
@@ -126,7 +128,11 @@ enum Protection {
 impl Connection {
     /// Starts the receiving task. The connection fails if the server is silent for `patience` while
     /// it owes an answer.
-    pub(crate) fn start(transport: Transport, patience: Duration) -> Self {
+    pub(crate) fn start(
+        transport: Transport,
+        patience: Duration,
+        environment: Environment,
+    ) -> Self {
         let shared = Arc::new(Shared {
             sender: transport.sender,
             credits: Credits::new(),
@@ -135,6 +141,7 @@ impl Connection {
             breaks: Breaks::default(),
             negotiated: OnceLock::new(),
             pool: transport.pool,
+            environment,
         });
         let receiving = tokio::spawn(receive::run(Arc::clone(&shared), transport.receiver));
         let watching = tokio::spawn(watch::run(Arc::downgrade(&shared), patience));
@@ -155,6 +162,11 @@ impl Connection {
 
     pub(crate) fn breaks(&self) -> &Breaks {
         &self.shared.breaks
+    }
+
+    /// The client's random numbers.
+    pub(crate) fn random(&self) -> &Random {
+        &self.shared.environment.random
     }
 
     /// The lane of the connection, in which the keys of its sessions sign.
@@ -251,7 +263,8 @@ impl Connection {
     ) -> Result<(PendingResponse, Vec<u8>), ConnectionError> {
         let shared = &self.shared;
         let protection = self.protection(&request);
-        let (turn, answer) = shared.lock_open().register(charge, request.expected(protection))?;
+        let (turn, answer) =
+            shared.lock_open().register(charge, request.expected(protection), shared.now())?;
         let message_id = MessageId(turn.message_id());
         let header = self.header(&request, message_id, Credit { charge, ask });
         let mut frame = OutFrame::new(FIXED_PARTS + request.payload, |out| {
@@ -319,6 +332,11 @@ impl Connection {
 }
 
 impl Shared {
+    /// What time it is for the client.
+    fn now(&self) -> Instant {
+        self.environment.clock.now()
+    }
+
     fn lock_open(&self) -> std::sync::MutexGuard<'_, OpenRequests> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -365,7 +383,7 @@ impl Shared {
         let request = Request { encrypt, ..Request::new(command).session(&session) };
         let protection = request.protection(false);
         let expected = request.expected(protection);
-        let Ok((turn, _)) = self.lock_open().register(1, expected) else { return };
+        let Ok((turn, _)) = self.lock_open().register(1, expected, self.now()) else { return };
         let message_id = MessageId(turn.message_id());
         let header = Header {
             credit_charge: 1,

@@ -106,7 +106,7 @@ pub(crate) async fn negotiate(
 impl Offer {
     fn new(options: &ConnectOptions) -> Result<(Self, [u8; 32]), ClientError> {
         let mut random = [0; 48];
-        getrandom::fill(&mut random).map_err(|_| ClientError::HostRandom)?;
+        options.environment.random.fill(&mut random).map_err(|_| ClientError::HostRandom)?;
         let (guid, salt) = random.split_first_chunk().expect("16 of 48");
         let mut security_mode = SecurityMode::SIGNING_ENABLED;
         if options.signing == Protection::Required {

@@ -102,7 +102,8 @@ impl OpenRequests {
         self.lane.id()
     }
 
-    /// Draws the next message id, as a turn to sign. The credits for it have been taken.
+    /// Draws the next message id, as a turn to sign, for a request that is `sent` now. The credits for
+    /// it have been taken.
     ///
     /// # Errors
     /// The connection is gone.
@@ -110,6 +111,7 @@ impl OpenRequests {
         &mut self,
         charge: u16,
         expected: Expected,
+        sent: Instant,
     ) -> Result<(Turn, oneshot::Receiver<Answer>), ConnectionError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -119,7 +121,6 @@ impl OpenRequests {
         // MS-SMB2 §3.2.4.1.5: a request uses up as many ids as it costs credits.
         self.next_message_id += u64::from(charge);
         let (answer, receiver) = oneshot::channel();
-        let sent = Instant::now();
         self.open
             .insert(message_id, Open { answer, charge, async_id: None, cancel, expected, sent });
         Ok((turn, receiver))
@@ -143,8 +144,8 @@ impl OpenRequests {
     }
 
     /// Notes that a message of the server came.
-    pub(super) fn heard(&mut self) {
-        self.heard = Some(Instant::now());
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard = Some(now);
     }
 
     /// How long the server has been silent, if it may take `patience` to answer.
@@ -212,40 +213,44 @@ mod tests {
         Expected { command: Command::ECHO, session: SessionId(0), protection: Protection::None };
     const PATIENCE: Duration = Duration::from_secs(60);
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
     #[test]
     fn a_server_that_owes_an_answer_is_silent_for_too_long() {
         let mut open = OpenRequests::default();
-        let start = Instant::now();
+        let start = now();
         assert_eq!(open.silence(start + PATIENCE, PATIENCE), Silence::Short, "nobody waits");
-        let _first = open.register(1, PLAIN).unwrap();
+        let _first = open.register(1, PLAIN, now()).unwrap();
         assert_eq!(open.silence(start, PATIENCE), Silence::Short);
-        assert_eq!(open.silence(Instant::now() + PATIENCE, PATIENCE), Silence::TooLong);
-        open.heard();
+        assert_eq!(open.silence(now() + PATIENCE, PATIENCE), Silence::TooLong);
+        open.heard(now());
         assert_eq!(open.silence(start + PATIENCE, PATIENCE), Silence::Short, "it is busy");
     }
 
     #[test]
     fn a_server_that_owes_only_pending_answers_is_probed_by_echo() {
         let mut open = OpenRequests::default();
-        let (turn, _answer) = open.register(1, PLAIN).unwrap();
+        let (turn, _answer) = open.register(1, PLAIN, now()).unwrap();
         open.pend(MessageId(turn.message_id()), AsyncId(1));
-        open.heard();
-        assert_eq!(open.silence(Instant::now(), PATIENCE), Silence::Short);
-        assert_eq!(open.silence(Instant::now() + PATIENCE, PATIENCE), Silence::Suspicious);
+        open.heard(now());
+        assert_eq!(open.silence(now(), PATIENCE), Silence::Short);
+        assert_eq!(open.silence(now() + PATIENCE, PATIENCE), Silence::Suspicious);
     }
 
     #[test]
     fn a_request_uses_as_many_ids_as_credits() {
         let mut open = OpenRequests::default();
-        assert_eq!(open.register(3, PLAIN).unwrap().0.message_id(), 0);
-        assert_eq!(open.register(1, PLAIN).unwrap().0.message_id(), 3);
-        assert_eq!(open.register(1, PLAIN).unwrap().0.message_id(), 4);
+        assert_eq!(open.register(3, PLAIN, now()).unwrap().0.message_id(), 0);
+        assert_eq!(open.register(1, PLAIN, now()).unwrap().0.message_id(), 3);
+        assert_eq!(open.register(1, PLAIN, now()).unwrap().0.message_id(), 4);
     }
 
     #[test]
     fn the_charge_of_a_request_counts_once_despite_an_interim_response() {
         let mut open = OpenRequests::default();
-        let (turn, _answer) = open.register(2, PLAIN).unwrap();
+        let (turn, _answer) = open.register(2, PLAIN, now()).unwrap();
         let id = MessageId(turn.message_id());
         assert_eq!(open.pend(id, AsyncId(9)), Some(2));
         assert_eq!(open.cancel(id).unwrap().0, Some(AsyncId(9)));
@@ -257,10 +262,10 @@ mod tests {
     #[test]
     fn a_failure_ends_open_and_later_requests() {
         let mut open = OpenRequests::default();
-        let (_, mut answer) = open.register(1, PLAIN).unwrap();
+        let (_, mut answer) = open.register(1, PLAIN, now()).unwrap();
         open.fail(ConnectionError::PeerClosed);
         open.fail(ConnectionError::Closed);
         assert_eq!(answer.try_recv().unwrap().unwrap_err(), ConnectionError::PeerClosed);
-        assert_eq!(open.register(1, PLAIN).unwrap_err(), ConnectionError::PeerClosed);
+        assert_eq!(open.register(1, PLAIN, now()).unwrap_err(), ConnectionError::PeerClosed);
     }
 }

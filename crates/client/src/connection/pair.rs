@@ -35,9 +35,10 @@ impl Connection {
         let protection = self.protection(&request);
         let requests = halves.map(|half| Request { command: half.command, ..request });
         let [(first, first_answer), (second, second_answer)] = {
+            let now = shared.now();
             let mut open = shared.lock_open();
             let [first, second] = requests.map(|request| request.expected(protection));
-            [open.register(1, first)?, open.register(1, second)?]
+            [open.register(1, first, now)?, open.register(1, second, now)?]
         };
         let ids = [&first, &second].map(|turn| MessageId(turn.message_id()));
         let mut pdus: Vec<Range<usize>> = Vec::new();

@@ -101,8 +101,9 @@ impl Shared {
             return self.take_unsolicited(&response, sealed_by);
         }
         let unknown = ConnectionError::PeerMessage(header.message_id);
+        let now = self.now();
         let mut open = self.lock_open();
-        open.heard();
+        open.heard(now);
         open.check(&header, sealed_by.is_some())?;
         if header.status == NtStatus::PENDING {
             let async_id = header.async_id();

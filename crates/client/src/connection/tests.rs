@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use basics::Environment;
 use smb::create::{AccessMask, LeaseKey, LeaseState};
 use smb::crypto::{KeySchedule, LaneId, Role, SessionKey, SessionKeys, VerifyError};
 use smb::negotiate::{Capabilities, Dialect, NegotiateResponse, SecurityMode};
@@ -72,7 +73,8 @@ fn connected_as(
     let (outbound, requests) = mpsc::unbounded_channel();
     let (answers, inbound) = mpsc::unbounded_channel();
     let (sender, receiver) = (Box::new(Outbound(outbound)), Box::new(Inbound(inbound)));
-    let connection = Connection::start(Transport { sender, receiver, pool: None }, patience);
+    let transport = Transport { sender, receiver, pool: None };
+    let connection = Connection::start(transport, patience, Environment::host());
     let keys_here = (keys(Role::Client), connection.lane());
     let session = Arc::new(session(keys_here));
     connection.add_session(Arc::clone(&session));

@@ -13,7 +13,7 @@
 //! Spec: MS-SMB2 §3.2.6.1.
 
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smb::{Command, Empty};
 
@@ -26,7 +26,7 @@ pub(super) async fn run(shared: Weak<Shared>, patience: Duration) {
     loop {
         tokio::time::sleep((patience / LOOKS).max(PAUSE_MIN)).await;
         let Some(shared) = shared.upgrade() else { return };
-        let silence = shared.lock_open().silence(Instant::now(), patience);
+        let silence = shared.lock_open().silence(shared.now(), patience);
         match silence {
             Silence::Short => {}
             Silence::Suspicious => shared.send_detached(Command::ECHO, None, |out| Empty.emit(out)),

@@ -32,7 +32,7 @@ impl Lease {
     /// Draws a key and listens for its breaks.
     pub(super) fn new(tree: &Arc<Tree>) -> Result<Self, ClientError> {
         let mut key = [0; 16];
-        getrandom::fill(&mut key).map_err(|_| ClientError::HostRandom)?;
+        tree.connection().random().fill(&mut key).map_err(|_| ClientError::HostRandom)?;
         let key = LeaseKey(key);
         let (breaks, count) = tree.connection().breaks().listen(key);
         Ok(Self { tree: Arc::clone(tree), key, state: LeaseState::empty(), breaks, count })

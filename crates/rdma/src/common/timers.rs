@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use basics::Key;
+use basics::{Clock, Key};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timers {
+    clock: Clock,
     heap: BinaryHeap<Reverse<(Instant, Due)>>,
 }
 
@@ -56,6 +57,16 @@ impl Due {
 }
 
 impl Timers {
+    /// No deadlines yet, and the clock that they will be measured by.
+    pub(crate) const fn new(clock: Clock) -> Self {
+        Self { clock, heap: BinaryHeap::new() }
+    }
+
+    /// What time it is for the engine.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -67,6 +78,13 @@ impl Timers {
     /// Removes all deadlines but those for which `is_meant` holds.
     pub(crate) fn retain(&mut self, is_meant: impl Fn(Due) -> bool) {
         self.heap.retain(|Reverse((_, due))| is_meant(*due));
+    }
+
+    /// A deadline `wait` from now; returns when that is.
+    pub(crate) fn after(&mut self, wait: Duration, due: Due) -> Instant {
+        let when = self.now() + wait;
+        self.at(when, due);
+        when
     }
 
     pub(crate) fn at(&mut self, when: Instant, due: Due) {
@@ -84,7 +102,8 @@ impl Timers {
     }
 
     /// How long to sleep: until the next deadline, and no longer than `left`.
-    pub(crate) fn within(&self, left: Option<Duration>, now: Instant) -> Option<Duration> {
+    pub(crate) fn within(&self, left: Option<Duration>) -> Option<Duration> {
+        let now = self.now();
         let next = self.heap.peek().map(|Reverse((when, _))| when.saturating_duration_since(now));
         match (left, next) {
             (Some(left), Some(next)) => Some(left.min(next)),

@@ -12,6 +12,9 @@ pub(crate) trait Waiting {
     /// Whether there is an event for the owner, or a call of another thread; the call is taken.
     fn has_news(&mut self) -> bool;
 
+    /// What time it is.
+    fn now(&self) -> Instant;
+
     /// How long to spin.
     fn window(&mut self) -> &mut PollWindow;
 
@@ -23,7 +26,7 @@ pub(crate) trait Waiting {
 /// [`crate::Engine::wait`].
 #[inline]
 pub(crate) fn wait(engine: &mut impl Waiting, timeout: Option<Duration>) {
-    let start = Instant::now();
+    let start = engine.now();
     let mut idle_since = start;
     engine.window().look_around(start);
     loop {
@@ -31,7 +34,7 @@ pub(crate) fn wait(engine: &mut impl Waiting, timeout: Option<Duration>) {
         if engine.has_news() {
             return;
         }
-        let now = Instant::now();
+        let now = engine.now();
         let left = timeout.map(|timeout| timeout.saturating_sub(now - start));
         if left == Some(Duration::ZERO) {
             return;
@@ -43,7 +46,7 @@ pub(crate) fn wait(engine: &mut impl Waiting, timeout: Option<Duration>) {
         let idle = now - idle_since;
         if engine.window().spin_for().is_some_and(|window| idle >= window) {
             engine.sleep(idle_since, left);
-            idle_since = Instant::now();
+            idle_since = engine.now();
             engine.window().look_around(idle_since);
         } else {
             std::hint::spin_loop();

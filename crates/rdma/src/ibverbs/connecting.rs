@@ -10,7 +10,6 @@
 //! Spec: rdma_cm(7); rdma_connect(3) for the limits of private data.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Instant;
 
 use super::connection::{Connection, Receives, Sends, Stage};
 use super::engine::{VerbsEngine, qp_of};
@@ -76,8 +75,7 @@ impl VerbsEngine {
             initiator_depth: config.ord.min(features.initiator_max),
         };
         let key = self.add(id, device, config, Stage::Resolving(terms), true)?;
-        let deadline = Instant::now() + self.config.handshake_timeout;
-        self.timers.at(deadline, Due::dial(key));
+        self.timers.after(self.config.handshake_timeout, Due::dial(key));
         let timeout = i32::try_from(self.config.handshake_timeout.as_millis()).unwrap_or(i32::MAX);
         let resolving = match self.qps.get(key) {
             Some(connection) => connection.queue.id().resolve_address(addr, timeout),
@@ -181,7 +179,7 @@ impl VerbsEngine {
             connection.agree(request.greeted, &terms);
         }
         self.answering.push(key);
-        self.timers.at(Instant::now() + self.config.handshake_timeout, Due::dial(key));
+        self.timers.after(self.config.handshake_timeout, Due::dial(key));
         Ok(qp_of(key))
     }
 
@@ -241,7 +239,7 @@ impl VerbsEngine {
         let name = request.id.name();
         let key = self.requests.insert(request).ok()?;
         self.names.insert(name, Whose::Request(key));
-        self.timers.at(Instant::now() + self.config.handshake_timeout, Due::request(key));
+        self.timers.after(self.config.handshake_timeout, Due::request(key));
         if self.order.len() > 2 * self.requests.len() + ORDER_LOOSE {
             let requests = &self.requests;
             self.order.retain(|key| requests.get(*key).is_some());

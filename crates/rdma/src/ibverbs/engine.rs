@@ -77,6 +77,7 @@ impl VerbsEngine {
         let wake = WakeReceiver::new()?;
         poller.add(&wake, WAKER, Interest::READ).map_err(host_io("epoll_ctl"))?;
         poller.add(&*channel, CHANNEL, Interest::READ).map_err(host_io("epoll_ctl"))?;
+        let now = config.environment.clock.now();
         Ok(Self {
             qps: Table::new(config.qps_max),
             requests: Table::new(config.handshakes_max),
@@ -87,7 +88,7 @@ impl VerbsEngine {
             answering: Vec::new(),
             devices: Vec::new(),
             channel,
-            timers: Timers::default(),
+            timers: Timers::new(config.environment.clock.clone()),
             events: Vec::with_capacity(EVENTS_START),
             ended: Vec::with_capacity(EVENTS_START),
             stats: EngineStats::default(),
@@ -95,8 +96,8 @@ impl VerbsEngine {
             poller,
             wake,
             window: PollWindow::new(config.polling),
-            looked: Instant::now(),
-            asked: Instant::now(),
+            looked: now,
+            asked: now,
             config,
         })
     }
@@ -125,7 +126,7 @@ impl VerbsEngine {
         let mut worked = self.answer_all();
         worked |= self.take_completions();
         worked |= self.take_news();
-        let now = Instant::now();
+        let now = self.timers.now();
         if now.duration_since(self.looked) >= LOOK_EVERY {
             worked |= self.look(now);
         }
@@ -258,6 +259,10 @@ impl Waiting for VerbsEngine {
         !self.events.is_empty() || self.wake.take_call()
     }
 
+    fn now(&self) -> Instant {
+        self.timers.now()
+    }
+
     fn window(&mut self) -> &mut PollWindow {
         &mut self.window
     }
@@ -268,7 +273,7 @@ impl Waiting for VerbsEngine {
         if self.round() || !self.events.is_empty() || !self.may_sleep() {
             return;
         }
-        let timeout = self.timers.within(left, Instant::now());
+        let timeout = self.timers.within(left);
         self.stats.sleeps += 1;
         let count = self.poller.poll(timeout);
         let mut woken = false;
@@ -284,8 +289,8 @@ impl Waiting for VerbsEngine {
         }
         self.wake.got_up(woken);
         self.stats.wakes += u64::from(count > 0);
-        self.window.slept(since.elapsed(), count > 0);
-        self.look(Instant::now());
+        self.window.slept(self.timers.now() - since, count > 0);
+        self.look(self.timers.now());
     }
 }
 

@@ -118,7 +118,7 @@ impl VerbsEngine {
         let told =
             if by_peer { UNTOLD } else { DisconnectReason::HostAdapter(AdapterFault::QueuePair) };
         connection.told.get_or_insert(told);
-        self.timers.at(Instant::now() + PATIENCE, Due::linger(key));
+        self.timers.after(PATIENCE, Due::linger(key));
     }
 }
 

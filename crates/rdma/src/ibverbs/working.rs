@@ -5,8 +5,6 @@
 //!
 //! Spec: ibv_poll_cq(3) for the states a completion can have; InfiniBand Architecture §10.10.3.
 
-use std::time::Instant;
-
 use super::connection::{Connection, Sent, Stage};
 use super::engine::{VerbsEngine, key_of, qp_of};
 use super::ring::{INLINE_MAX, Ring};
@@ -115,7 +113,7 @@ impl VerbsEngine {
         } else if std::mem::take(&mut connection.is_broken) {
             // Mostly because the peer has closed the connection, which the connection manager is
             // about to report.
-            self.timers.at(Instant::now() + BROKEN_PATIENCE, Due::linger(key));
+            self.timers.after(BROKEN_PATIENCE, Due::linger(key));
             self.take_happenings();
         } else if connection.closing.is_some() && connection.sends.is_empty() {
             self.end(key, DisconnectReason::Local);
@@ -168,9 +166,7 @@ impl VerbsEngine {
         if connection.sends.is_empty() || !matches!(connection.stage, Stage::Up) {
             self.end(key, DisconnectReason::Local);
         } else {
-            let until = Instant::now() + LINGER;
-            connection.closing = Some(until);
-            self.timers.at(until, Due::linger(key));
+            connection.closing = Some(self.timers.after(LINGER, Due::linger(key)));
         }
     }
 }

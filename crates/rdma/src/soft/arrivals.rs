@@ -9,7 +9,7 @@
 //! Spec: RFC 5044 §7.1.2 (the initiator speaks first).
 
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use basics::Key;
 use tracing::warn;
@@ -42,7 +42,7 @@ impl SoftEngine {
                     // close give some back.
                     warn!(%errno, "cannot accept connections; raise the limit of open files");
                     self.watch_listener(index, Interest::NONE);
-                    self.timers.at(Instant::now() + ACCEPT_PAUSE, Due::Accept { index });
+                    self.timers.after(ACCEPT_PAUSE, Due::Accept { index });
                     return;
                 }
             }
@@ -62,7 +62,9 @@ impl SoftEngine {
         let number = self.connections.number();
         let (network, timeout) = (self.connections.network, self.config.handshake_timeout);
         let start = start_config(network, &QpConfig::default(), timeout);
-        let Some(incoming) = Incoming::new(socket, number, start) else { return };
+        let Some(incoming) = Incoming::new(socket, number, start, self.timers.now()) else {
+            return;
+        };
         let (local, peer) = (incoming.local, incoming.peer);
         let Some(key) = self.insert_incoming(incoming) else { return };
         if let Some(hook) = &self.context.hook {
@@ -113,8 +115,7 @@ impl SoftEngine {
             self.connections.incoming.asks(key);
         }
         self.sweep_timers();
-        let deadline = Instant::now() + self.config.handshake_timeout;
-        self.timers.at(deadline, Due::request(key));
+        self.timers.after(self.config.handshake_timeout, Due::request(key));
         Some(key)
     }
 

@@ -12,7 +12,6 @@
 
 use std::mem;
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use basics::{Key, Table};
 use iwarp::Agreement;
@@ -101,7 +100,8 @@ impl SoftEngine {
             return Err(EngineError::QpsExhausted { max: self.config.qps_max });
         }
         let start = start_config(self.connections.network, &config, self.config.handshake_timeout);
-        let (agreement, reply) = incoming.accept(start, private_data).map_err(|_| unknown)?;
+        let (agreement, reply) =
+            incoming.accept(start, private_data, self.timers.now()).map_err(|_| unknown)?;
         let mut incoming = self.connections.incoming.remove(key).ok_or(unknown)?;
         incoming.socket.admit();
         let mut link = Link::new(incoming.socket, incoming.number, agreement);
@@ -151,13 +151,14 @@ impl SoftEngine {
         let start = start_config(self.connections.network, &config, self.config.handshake_timeout);
         let silence_max = self.config.silence_max;
         let route = Route { network: self.connections.network, addr, start, silence_max };
-        let dialing = Dialing::begin(route, private_data, number).map_err(|failure| {
-            let errno = match failure {
-                ConnectFailure::HostIo { errno } => errno,
-                _ => 0,
-            };
-            EngineError::HostIo { call: "connect", errno }
-        })?;
+        let dialing =
+            Dialing::begin(route, private_data, number, self.timers.now()).map_err(|failure| {
+                let errno = match failure {
+                    ConnectFailure::HostIo { errno } => errno,
+                    _ => 0,
+                };
+                EngineError::HostIo { call: "connect", errno }
+            })?;
         let phase = Phase::Dialing(Box::new(dialing));
         let key = self.qps.insert_if(|key| Some(Qp::new(key, config, phase)));
         let key = key.ok_or(EngineError::QpsExhausted { max })?;
@@ -193,7 +194,7 @@ impl SoftEngine {
             Dialled::Again(attempt) => {
                 let old = dialing.number;
                 let number = self.connections.number();
-                let again = dialing.again(attempt, number);
+                let again = dialing.again(attempt, number, self.timers.now());
                 self.closed(old);
                 match again {
                     Ok(()) => self.watch_dial(key),
@@ -240,7 +241,7 @@ impl SoftEngine {
 
     /// Handles the deadlines that have come.
     pub(super) fn fire_timers(&mut self) -> bool {
-        let now = Instant::now();
+        let now = self.timers.now();
         let mut worked = false;
         while let Some(due) = self.timers.pop(now) {
             worked = true;
@@ -283,7 +284,7 @@ impl SoftEngine {
         }
         let Some(silence_max) = self.config.silence_max else { return };
         if self.qps.get_mut(key).and_then(Qp::link).is_some_and(Link::begin_stall) {
-            self.timers.at(Instant::now() + silence_max, Due::stall(key));
+            self.timers.after(silence_max, Due::stall(key));
         }
     }
 

@@ -54,10 +54,11 @@ impl Dialing {
         route: Route,
         private_data: &[u8],
         number: u64,
+        now: Instant,
     ) -> Result<Self, ConnectFailure> {
         let order = Dial::new();
         let attempt = order.attempt().ok_or(ConnectFailure::PeerClosed)?;
-        let (machine, socket, deadline) = Self::attempt(route, private_data, attempt)?;
+        let (machine, socket, deadline) = Self::attempt(route, private_data, attempt, now)?;
         let (private_data, connected) = (private_data.to_vec(), false);
         Ok(Self { route, private_data, order, machine, socket, number, connected, deadline })
     }
@@ -66,8 +67,8 @@ impl Dialing {
         Route { network, addr, start, silence_max }: Route,
         private_data: &[u8],
         attempt: Attempt,
+        now: Instant,
     ) -> Result<(Initiator, Socket, Instant), ConnectFailure> {
-        let now = Instant::now();
         let machine = Initiator::new(start, attempt, private_data, now)
             .map_err(|_| ConnectFailure::PeerHandshake)?;
         let socket = network.dial(addr, silence_max).map_err(host_io)?;
@@ -75,8 +76,14 @@ impl Dialing {
     }
 
     /// Begins another attempt on a new TCP connection.
-    pub(super) fn again(&mut self, attempt: Attempt, number: u64) -> Result<(), ConnectFailure> {
-        let (machine, socket, deadline) = Self::attempt(self.route, &self.private_data, attempt)?;
+    pub(super) fn again(
+        &mut self,
+        attempt: Attempt,
+        number: u64,
+        now: Instant,
+    ) -> Result<(), ConnectFailure> {
+        let (machine, socket, deadline) =
+            Self::attempt(self.route, &self.private_data, attempt, now)?;
         (self.machine, self.socket, self.deadline) = (machine, socket, deadline);
         (self.number, self.connected) = (number, false);
         Ok(())

@@ -49,7 +49,7 @@ impl SoftEngine {
         let wake = WakeReceiver::new()?;
         poller.add(&wake, Token::Waker.to_bits(), Interest::READ).map_err(host_io("epoll_ctl"))?;
         let context = Context {
-            regions: Regions::new(config.regions_max),
+            regions: Regions::new(config.regions_max, config.environment.random.clone()),
             workers: Workers::new(config.workers_max, wake.waker()),
             poller,
             events: Vec::with_capacity(EVENTS_START),
@@ -64,7 +64,7 @@ impl SoftEngine {
             dirty: Vec::new(),
             connections: Connections::new(network, config.handshakes_max),
             context,
-            timers: Timers::default(),
+            timers: Timers::new(config.environment.clock.clone()),
             wake,
             window: PollWindow::new(config.polling),
             config,
@@ -89,6 +89,10 @@ impl Waiting for SoftEngine {
         !self.context.events.is_empty() || self.wake.take_call()
     }
 
+    fn now(&self) -> Instant {
+        self.timers.now()
+    }
+
     fn window(&mut self) -> &mut PollWindow {
         &mut self.window
     }
@@ -103,7 +107,7 @@ impl Waiting for SoftEngine {
             self.wake.got_up(false);
             return;
         }
-        let timeout = self.timers.within(left, Instant::now());
+        let timeout = self.timers.within(left);
         self.context.stats.sleeps += 1;
         let count = self.context.poller.poll(timeout);
         self.rise();
@@ -112,7 +116,7 @@ impl Waiting for SoftEngine {
             .any(|ready| ready.token == Token::Waker.to_bits());
         self.wake.got_up(waker);
         self.context.stats.wakes += u64::from(count > 0);
-        self.window.slept(since.elapsed(), count > 0);
+        self.window.slept(self.timers.now() - since, count > 0);
         self.serve_ready(count, false);
         self.fire_timers();
     }

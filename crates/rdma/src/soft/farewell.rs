@@ -9,7 +9,7 @@
 //! Spec: RFC 5040 §4.8 (nothing follows a Terminate), RFC 5044 §7.4 (graceful close).
 
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::byte_queue::ByteQueue;
 use super::engine::SoftEngine;
@@ -113,7 +113,7 @@ impl SoftEngine {
             self.drop_linger(key);
             return;
         }
-        self.timers.at(Instant::now() + LINGER_TIMEOUT, Due::linger(key));
+        self.timers.after(LINGER_TIMEOUT, Due::linger(key));
     }
 
     /// Sends, and drops input; `false`: the connection is closed.

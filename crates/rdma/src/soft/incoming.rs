@@ -36,9 +36,14 @@ pub(super) enum Asked {
 }
 
 impl Incoming {
-    pub(super) fn new(socket: Socket, number: u64, start: StartConfig) -> Option<Self> {
+    pub(super) fn new(
+        socket: Socket,
+        number: u64,
+        start: StartConfig,
+        now: Instant,
+    ) -> Option<Self> {
         let (local, peer) = socket.addresses()?;
-        let machine = Responder::new(start, Instant::now()).ok()?;
+        let machine = Responder::new(start, now).ok()?;
         let request = Vec::new();
         Some(Self { socket, number, local, peer, machine, request, asked: false })
     }
@@ -75,8 +80,9 @@ impl Incoming {
         &self,
         start: StartConfig,
         private_data: &[u8],
+        now: Instant,
     ) -> Result<(Agreement, Vec<u8>), MpaError> {
-        let mut machine = Responder::new(start, Instant::now())?;
+        let mut machine = Responder::new(start, now)?;
         machine.handle_bytes(&self.request);
         let agreement = machine.accept(private_data)?;
         Ok((agreement, machine.poll_transmit().unwrap_or_default()))

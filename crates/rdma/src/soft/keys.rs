@@ -1,25 +1,28 @@
 //! Random steering tags: a peer cannot guess a tag that it was not told.
 //!
 //! All 32 bits are random (RFC 5040 §8.1.1 asks for sparse and unpredictable tags). They are drawn
-//! from the host in batches, as a system call costs more than a whole registration.
+//! from the environment in batches, as a system call costs more than a whole registration.
+
+use basics::Random;
 
 /// Draws tags.
 #[derive(Debug)]
 pub(super) struct KeySource {
+    random: Random,
     drawn: [u8; BATCH_BYTES],
     used: usize,
 }
 
 impl KeySource {
-    pub(super) fn new() -> Self {
-        Self { drawn: [0; BATCH_BYTES], used: BATCH_BYTES }
+    pub(super) const fn new(random: Random) -> Self {
+        Self { random, drawn: [0; BATCH_BYTES], used: BATCH_BYTES }
     }
 
-    /// The next tag, never one of the reserved ones; `None` when the host gives no randomness.
+    /// The next tag, never one of the reserved ones; `None` when the environment gives no randomness.
     pub(super) fn draw(&mut self) -> Option<u32> {
         loop {
             if self.used == BATCH_BYTES {
-                getrandom::fill(&mut self.drawn).ok()?;
+                self.random.fill(&mut self.drawn).ok()?;
                 self.used = 0;
             }
             let tag = self.drawn.get_mut(self.used..self.used + TAG_BYTES)?;
@@ -46,7 +49,7 @@ mod tests {
 
     #[test]
     fn tags_differ_across_batches() {
-        let mut source = KeySource::new();
+        let mut source = KeySource::new(Random::host());
         let tags: HashSet<_> = (0..1000).map(|_| source.draw().unwrap()).collect();
         assert!(tags.len() > 995, "32 random bits collide once in millions of pairs");
     }

@@ -171,9 +171,8 @@ impl Link {
     }
 
     fn schedule_kick(&mut self, key: Key, timers: &mut Timers, interval: Duration) {
-        let at = Instant::now() + interval;
+        let at = timers.after(interval, Due::kick(key));
         self.kick = Kick::Due { at, interval };
-        timers.at(at, Due::kick(key));
     }
 
     /// Remembers how far a blocked connection has come, to be looked at again in a while.
@@ -195,7 +194,7 @@ impl Link {
     /// Frames an empty write if the peer has been silent for too long.
     pub(super) fn kick(&mut self, key: Key, timers: &mut Timers, context: &mut Context) -> bool {
         let Kick::Due { at, interval } = self.kick else { return false };
-        if at > Instant::now() {
+        if at > timers.now() {
             return false;
         }
         if interval >= KICK_LAST {

@@ -18,6 +18,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
+use basics::Random;
 use pmem::Medium;
 
 use super::keys::KeySource;
@@ -69,10 +70,10 @@ pub(super) enum AccessError {
 }
 
 impl Regions {
-    pub(super) fn new(max: u32) -> Self {
+    pub(super) fn new(max: u32, random: Random) -> Self {
         let registered = HashMap::default();
         let (owned, closing) = (Vec::new(), Vec::new());
-        Self { registered, owned, closing, keys: KeySource::new(), max }
+        Self { registered, owned, closing, keys: KeySource::new(random), max }
     }
 
     pub(super) fn register(

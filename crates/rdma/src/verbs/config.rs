@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use basics::Environment;
+
 use super::wire_hook::WireHook;
 use super::work::Operation;
 
@@ -35,6 +37,9 @@ pub struct EngineConfig {
     /// A hook that sees every byte of every stream; for captures and fault injection. A provider
     /// that cannot show bytes refuses to open.
     pub wire_hook: Option<Arc<dyn WireHook>>,
+    /// The clock of all deadlines, and the source of steering tags. A peer that can guess a tag can
+    /// write where the tag's owner may: outside tests this is the host.
+    pub environment: Environment,
 }
 
 impl Default for EngineConfig {
@@ -48,6 +53,7 @@ impl Default for EngineConfig {
             handshake_timeout: Duration::from_secs(5),
             silence_max: Some(SILENCE_MAX),
             wire_hook: None,
+            environment: Environment::host(),
         }
     }
 }

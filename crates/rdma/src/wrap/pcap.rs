@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use basics::Clock;
+
 use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
 use crate::verbs::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
 
@@ -46,7 +48,8 @@ impl<P: Provider> Pcap<P> {
         }
         let mut file = BufWriter::new(file);
         file.write_all(&FILE_HEADER)?;
-        let writer = Writer { file, streams: HashMap::new(), packet: Vec::new(), failed: false };
+        let (streams, packet) = (HashMap::new(), Vec::new());
+        let writer = Writer { file, now: UNIX_EPOCH, streams, packet, failed: false };
         let capture = Capture { writer: Mutex::new(writer) };
         Ok(Self { inner, capture: Arc::new(capture), engines: AtomicU64::new(0) })
     }
@@ -64,7 +67,8 @@ impl<P: Provider> Provider for Pcap<P> {
     fn open_engine(&self, mut config: EngineConfig) -> Result<Box<dyn Engine>, EngineError> {
         let next = config.wire_hook.take();
         let engine = self.engines.fetch_add(1, Ordering::Relaxed);
-        let hook = Chained { capture: Arc::clone(&self.capture), engine, next };
+        let clock = config.environment.clock.clone();
+        let hook = Chained { capture: Arc::clone(&self.capture), clock, engine, next };
         config.wire_hook = Some(Arc::new(hook));
         self.inner.open_engine(config)
     }
@@ -83,11 +87,12 @@ struct Capture {
 }
 
 impl Capture {
-    fn with(&self, write: impl FnOnce(&mut Writer) -> std::io::Result<()>) {
+    fn with(&self, now: SystemTime, write: impl FnOnce(&mut Writer) -> std::io::Result<()>) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.failed {
             return;
         }
+        writer.now = now;
         if let Err(error) = write(&mut writer) {
             // The streams must go on; the capture ends where the disk is full.
             tracing::warn!(%error, "the capture stops here");
@@ -101,33 +106,40 @@ impl Capture {
 #[derive(Debug)]
 struct Chained {
     capture: Arc<Capture>,
+    clock: Clock,
     engine: u64,
     next: Option<Arc<dyn WireHook>>,
+}
+
+impl Chained {
+    fn with(&self, write: impl FnOnce(&mut Writer) -> std::io::Result<()>) {
+        self.capture.with(self.clock.time_of_day(), write);
+    }
 }
 
 impl WireHook for Chained {
     fn opened(&self, stream: u64, local: SocketAddr, peer: SocketAddr, active: bool) {
         let key = (self.engine, stream);
-        self.capture.with(|writer| writer.open(key, local, peer, active));
+        self.with(|writer| writer.open(key, local, peer, active));
         if let Some(next) = &self.next {
             next.opened(stream, local, peer, active);
         }
     }
 
     fn sent(&self, stream: u64, bytes: &[u8]) {
-        self.capture.with(|writer| writer.data((self.engine, stream), Direction::Out, bytes));
+        self.with(|writer| writer.data((self.engine, stream), Direction::Out, bytes));
         if let Some(next) = &self.next {
             next.sent(stream, bytes);
         }
     }
 
     fn received(&self, stream: u64, bytes: &mut [u8]) -> WireVerdict {
-        self.capture.with(|writer| writer.data((self.engine, stream), Direction::In, bytes));
+        self.with(|writer| writer.data((self.engine, stream), Direction::In, bytes));
         self.next.as_ref().map_or(WireVerdict::Pass, |next| next.received(stream, bytes))
     }
 
     fn closed(&self, stream: u64) {
-        self.capture.with(|writer| writer.close((self.engine, stream)));
+        self.with(|writer| writer.close((self.engine, stream)));
         if let Some(next) = &self.next {
             next.closed(stream);
         }
@@ -137,6 +149,8 @@ impl WireHook for Chained {
 #[derive(Debug)]
 struct Writer {
     file: BufWriter<File>,
+    /// The time of day of the packets that are written.
+    now: SystemTime,
     streams: HashMap<(u64, u64), Stream>,
     packet: Vec<u8>,
     failed: bool,
@@ -214,7 +228,7 @@ impl Writer {
 
     fn write(&mut self, repr: PacketRepr, payload: &[u8]) -> std::io::Result<()> {
         repr.emit(payload, &mut self.packet);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = self.now.duration_since(UNIX_EPOCH).unwrap_or_default();
         // The format counts seconds in 32 bits; it ends in 2106.
         let seconds = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
         let len = u32::try_from(self.packet.len()).expect("a packet is below 64 KiB and headers");

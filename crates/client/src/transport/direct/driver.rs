@@ -110,8 +110,8 @@ impl Driver {
         // With a full channel, dropping the channel ends the receiver.
         let _ = self.frames.try_send(Err(error));
         self.engine.disconnect(self.qp);
-        let deadline = Instant::now() + LINGER;
-        while Instant::now() < deadline {
+        let deadline = self.now() + LINGER;
+        while self.now() < deadline {
             events.clear();
             self.engine.poll(&mut events);
             if events.iter().any(|event| matches!(event, Event::Disconnected { .. })) {
@@ -119,6 +119,10 @@ impl Driver {
             }
             self.engine.wait(Some(LINGER));
         }
+    }
+
+    fn now(&self) -> Instant {
+        self.config.engine.environment.clock.now()
     }
 
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), ConnectionError> {
@@ -133,9 +137,9 @@ impl Driver {
             self.handle(event).map_err(|error| end.unwrap_or(error))?;
         }
         self.take_commands()?;
-        let deadline = self.handle_time(Instant::now())?;
+        let deadline = self.handle_time(self.now())?;
         self.flush()?;
-        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = deadline.map(|at| at.saturating_duration_since(self.now()));
         self.engine.wait(timeout);
         Ok(())
     }
@@ -164,7 +168,7 @@ impl Driver {
             self.post_receive(u64::from(slot))?;
         }
         let mut initiator = Initiator::new(limits)?;
-        if let Some(request) = initiator.poll_transmit(Instant::now()) {
+        if let Some(request) = initiator.poll_transmit(self.now()) {
             let mut bytes = [0; NegotiateRequest::LEN];
             request.emit(&mut bytes);
             self.post(&bytes)?;
@@ -183,7 +187,7 @@ impl Driver {
         let receives = self.receives.as_ref().expect("receives were posted before one completes");
         let message = &mut self.incoming[..as_usize(completion.len)];
         receives.medium.read(completion.wr_id * u64::from(receives.len), message)?;
-        let now = Instant::now();
+        let now = self.now();
         match &mut self.state {
             State::Dialled => {}
             State::Negotiating(initiator) => {

@@ -21,19 +21,21 @@ use std::task::{Context, Poll};
 
 pub(crate) use pool::RDMA_LEN_MIN;
 pub use pool::{Pool, Slots};
-use rdma::{Provider, QpConfig, Waker};
+use rdma::{EngineConfig, Provider, QpConfig, Waker};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
 use crate::error::ConnectionError;
 
 /// How to make an SMB Direct connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DirectConfig {
     /// Sizes and credits of SMB Direct.
     pub limits: smbdirect::Config,
     /// The queue pair. Its depths are raised to what the credits need.
     pub qp: QpConfig,
+    /// The engine of the connection, and its clock.
+    pub engine: EngineConfig,
     /// Registered memory for READ and WRITE, in bytes.
     pub pool_len: u32,
 }
@@ -41,7 +43,8 @@ pub struct DirectConfig {
 impl Default for DirectConfig {
     fn default() -> Self {
         let limits = smbdirect::Config::default();
-        Self { limits, qp: QpConfig::default(), pool_len: 16 * 1024 * 1024 }
+        let (qp, engine) = (QpConfig::default(), EngineConfig::default());
+        Self { limits, qp, engine, pool_len: 16 * 1024 * 1024 }
     }
 }
 
@@ -54,7 +57,7 @@ pub async fn connect(
     address: SocketAddr,
     config: DirectConfig,
 ) -> Result<Transport, ConnectionError> {
-    let engine = provider.open_engine(rdma::EngineConfig::default())?;
+    let engine = provider.open_engine(config.engine.clone())?;
     let shared = Arc::new(Shared { commands: Mutex::default(), waker: engine.waker() });
     let (frames, receiver) = mpsc::channel(FRAMES_MAX);
     let (up, established) = oneshot::channel();
