@@ -106,7 +106,7 @@ pub(crate) fn long_names(siege: &Siege) -> Attack {
     let mut reached = 0;
     for chars in [64, 255, 256, 257, 10_000] {
         let mut wire = siege.dial(3);
-        if wire.try_log_on_as(&"n".repeat(chars), "whatever") == NtStatus::SUCCESS {
+        if wire.log_on_unproven(&"n".repeat(chars)) == NtStatus::SUCCESS {
             reached = reached.max(chars);
         }
         held.push(wire);

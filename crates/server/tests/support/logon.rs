@@ -89,10 +89,19 @@ impl Wire {
 
     /// A logon that says no name, as `smbclient -N` does it. What it came to.
     pub(crate) fn log_on_without_name(&mut self) -> NtStatus {
+        self.log_on_by_tokens(&without_name())
+    }
+
+    /// A logon with a name of any length, and with a proof that no password makes. What it came to.
+    pub(crate) fn log_on_unproven(&mut self, user: &str) -> NtStatus {
+        self.log_on_by_tokens(&[NTLM_NEGOTIATE.to_vec(), ntlm_unproven(user)])
+    }
+
+    fn log_on_by_tokens(&mut self, tokens: &[Vec<u8>]) -> NtStatus {
         let mut status = NtStatus::SUCCESS;
         self.session = 0;
-        for token in without_name() {
-            let request = session_setup(&token);
+        for token in tokens {
+            let request = session_setup(token);
             let (header, answer) = self.ask(Command::SESSION_SETUP, |out| request.emit(out));
             self.session = header.session_id.0;
             if header.status == NtStatus::SUCCESS {
@@ -181,6 +190,25 @@ fn ntlm_anonymous() -> Vec<u8> {
     let mut message = b"NTLMSSP\0\x03\0\0\0".to_vec();
     message.resize(64, 0);
     message[60..].copy_from_slice(&0x0000_0801_u32.to_le_bytes());
+    message
+}
+
+// MS-NLMP §2.2.1.3: a name, and an NTLMv2 response of zeros around the two version bytes (§2.2.2.7). Clients of ours
+// send no name that is longer than a name can be.
+fn ntlm_unproven(user: &str) -> Vec<u8> {
+    let mut response = [0; 48];
+    response[16..18].copy_from_slice(&[1, 1]);
+    let name: Vec<u8> = user.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut message = ntlm_anonymous();
+    for (field, bytes) in [(20, &response[..]), (36, &name)] {
+        let (len, at) =
+            (u16::try_from(bytes.len()).unwrap(), u32::try_from(message.len()).unwrap());
+        message[field..field + 2].copy_from_slice(&len.to_le_bytes());
+        message[field + 2..field + 4].copy_from_slice(&len.to_le_bytes());
+        message[field + 4..field + 8].copy_from_slice(&at.to_le_bytes());
+        message.extend_from_slice(bytes);
+    }
+    message[60..64].copy_from_slice(&0x0000_0201_u32.to_le_bytes());
     message
 }
 
