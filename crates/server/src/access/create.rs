@@ -7,7 +7,7 @@ use smb::create::{AccessMask, CreateDisposition, CreateOptions};
 
 use super::leave::{Decided, Leave, MayAdd, MayRemove, MaySet, MayWrite};
 use super::rights::Rights;
-use crate::share::{DosAttributes, OpenMode, Share};
+use crate::share::{DosAttributes, OpenMode, Share, Writing};
 use crate::state::{Identity, Tree};
 
 /// The rights of an admitted CREATE.
@@ -142,7 +142,8 @@ impl Grant {
     pub(crate) fn open_mode(&self, access: AccessMask) -> OpenMode {
         let mut mode = mode(access, self.rights);
         if self.overwrites {
-            mode.write = self.in_share(AccessMask::WRITE_DATA).ok();
+            let leave = self.in_share::<MayWrite>(AccessMask::WRITE_DATA);
+            mode.write = leave.ok().map(Writing::by);
         }
         mode
     }
@@ -190,7 +191,7 @@ fn mode(access: AccessMask, rights: Rights) -> OpenMode {
     let writes = access.intersects(WRITES) && rights.may(access & WRITES);
     OpenMode {
         read: access.intersects(reads),
-        write: writes.then(|| MayWrite::given(Decided::yes())),
+        write: writes.then(|| Writing::by(MayWrite::given(Decided::yes()))),
     }
 }
 

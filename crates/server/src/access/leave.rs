@@ -1,4 +1,7 @@
-//! Leaves: proofs of admission, which the functions that change a share take as arguments.
+//! Leaves: proofs of admission, which the functions that change a share take as arguments. No other file implements
+//! the traits of [`crate::share::rights`].
+
+use crate::share::rights;
 
 /// Leave to add a name to a directory, or a stream to a file.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +55,20 @@ macro_rules! leaves {
             }
         }
 
-        #[cfg(test)]
-        impl $name {
-            /// A leave for unit tests of functions that take one.
-            pub(crate) const TEST: Self = Self(());
-        }
+        impl rights::$name for $name {}
     )*};
 }
 
 leaves!(MayAdd, MayRemove, MayWrite, MaySet);
+
+#[cfg(test)]
+impl MayAdd {
+    /// A leave for unit tests of functions that take one.
+    pub(crate) const TEST: Self = Self(());
+}
+
+#[cfg(test)]
+impl MayRemove {
+    /// A leave for unit tests of functions that take one.
+    pub(crate) const TEST: Self = Self(());
+}

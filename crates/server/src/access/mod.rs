@@ -13,8 +13,9 @@
 //! * [`deletion`]: objects that no user may delete.
 //!
 //! Every function of [`crate::share`] that changes names or metadata of files takes a leave, and only
-//! this module makes leaves: a change without admission does not compile. Bytes are changed through an
-//! entry, whose handle is opened for writing only with a leave.
+//! this module makes leaves: a change without admission does not compile. [`crate::share::rights`] names
+//! the leaves as traits, and [`leave`] alone implements these. Bytes are changed through an entry, whose
+//! handle is opened for writing only with a leave.
 //!
 //! Spec: MS-SMB2 §3.3.5, MS-FSA §2.1.5.
 
@@ -25,6 +26,6 @@ pub(crate) mod operation;
 mod rights;
 
 pub(crate) use create::{Grant, Regrant};
-pub(crate) use leave::{MayAdd, MayRemove, MaySet, MayWrite};
+pub(crate) use leave::{MayAdd, MayRemove, MaySet};
 pub(crate) use operation::{Add, Look, Remove, Set, Write, admit};
 pub(crate) use rights::Rights;

@@ -282,8 +282,8 @@ const NOTING_TICKS: u64 = 200_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{MayAdd, MaySet};
     use crate::share::binding::{Binding, bind_to};
+    use crate::share::rights::given::{MayAdd, MaySet};
     use crate::share::{BasicChange, Share, ShareConfig, SharePath};
 
     #[test]

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::access::MayRemove;
+use super::rights::MayRemove;
 
 use super::Share;
 use super::attributes::proc_name;
@@ -26,7 +26,7 @@ impl Share {
     /// Removes the name `path` if it still denotes the inode `key`.
     pub(crate) fn remove(
         &self,
-        _leave: MayRemove,
+        _leave: impl MayRemove,
         path: &SharePath,
         key: FileKey,
         is_directory: bool,
@@ -123,7 +123,7 @@ impl Share {
     /// Then nothing has changed. [`ShareError::Exists`]: another object has the name.
     pub(crate) fn rename(
         &self,
-        _leave: MayRemove,
+        _leave: impl MayRemove,
         from: &SharePath,
         to: &SharePath,
         key: FileKey,
@@ -236,7 +236,7 @@ pub(crate) struct Replace {
 
 impl Replace {
     /// An inode, with leave to replace it.
-    pub(crate) fn of(key: FileKey, _leave: MayRemove) -> Self {
+    pub(crate) fn of(key: FileKey, _leave: impl MayRemove) -> Self {
         Self { key }
     }
 
@@ -279,7 +279,7 @@ fn has_no_name(file: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::MayAdd;
+    use crate::share::rights::given::{MayAdd, MayRemove};
     use crate::share::{DosAttributes, ShareConfig, StreamName};
 
     #[test]

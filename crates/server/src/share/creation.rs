@@ -19,7 +19,7 @@ use super::error::{ShareError, from_resolution};
 use super::metadata::{self, FileKey, identify};
 use super::name::SharePath;
 use super::pattern::folded;
-use crate::access::MayAdd;
+use super::rights::MayAdd;
 
 /// A free name, in a directory that is open.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Share {
     /// Then nothing was made. [`ShareError::Exists`]: the name is taken.
     pub(crate) fn make(
         &self,
-        _leave: MayAdd,
+        _leave: impl MayAdd,
         name: &NewName,
         new: New,
         made: impl FnOnce(FileKey),
@@ -133,7 +133,7 @@ impl Share {
     /// client may have opened it. A directory that is not empty stays.
     pub(crate) fn unmake(
         &self,
-        _leave: MayAdd,
+        _leave: impl MayAdd,
         name: &NewName,
         made: &Entry,
     ) -> Result<(), ShareError> {
@@ -165,7 +165,7 @@ impl Share {
     /// A new file, for a test that uses the share alone.
     pub(crate) fn create_file(
         &self,
-        leave: MayAdd,
+        leave: impl MayAdd,
         path: &SharePath,
         attributes: DosAttributes,
     ) -> Result<Entry, ShareError> {
@@ -176,7 +176,7 @@ impl Share {
     /// A new directory, for such a test.
     pub(crate) fn create_directory(
         &self,
-        leave: MayAdd,
+        leave: impl MayAdd,
         path: &SharePath,
         attributes: DosAttributes,
     ) -> Result<Entry, ShareError> {
@@ -203,6 +203,7 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags
 mod tests {
     use super::*;
     use crate::share::ShareConfig;
+    use crate::share::rights::given::MayAdd;
 
     #[test]
     fn a_new_directory_with_a_file_of_others_is_not_unmade() {

@@ -252,13 +252,13 @@ fn of_medium(error: MediumError) -> ShareError {
 
 #[cfg(test)]
 mod tests {
-    use crate::access::{MayAdd, MayRemove, MaySet, MayWrite};
+    use crate::share::rights::given::{MayAdd, MayRemove, MaySet, MayWrite};
     use pmem::crash::{AckLog, Budget, CrashState, Recorder, check};
     use rustix::fs::CWD;
 
     use super::super::{
         BasicChange, DosAttributes, Entry, Enumeration, Looks, Next, OpenMode, Pattern, Reach,
-        Replace, Share, ShareConfig, ShareOpenError, SharePath, Span, StreamName,
+        Replace, Share, ShareConfig, ShareOpenError, SharePath, Span, StreamName, Writing,
     };
     use super::*;
 
@@ -286,7 +286,7 @@ mod tests {
 
     fn open(share: &Share, name: &str) -> Result<Entry, ShareError> {
         let found = share.locate(&path(name))?.found.ok_or(ShareError::NotFound)?;
-        share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) })
+        share.open_found(&found, OpenMode { read: true, write: Some(Writing::by(MayWrite::TEST)) })
     }
 
     fn listed(share: &Share) -> Vec<(String, u64)> {

@@ -12,7 +12,7 @@ use pmem::DurabilityClass;
 use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::access::MaySet;
+use super::rights::MaySet;
 
 use super::append;
 use super::attributes::{self, DosAttributes};
@@ -379,7 +379,11 @@ impl Entry {
 
     /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
     /// file's.
-    pub(crate) fn set_basic(&self, _leave: MaySet, change: BasicChange) -> Result<(), ShareError> {
+    pub(crate) fn set_basic(
+        &self,
+        _leave: impl MaySet,
+        change: BasicChange,
+    ) -> Result<(), ShareError> {
         self.note(change)
     }
 

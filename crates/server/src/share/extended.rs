@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::access::MaySet;
+use super::rights::MaySet;
 use crate::limits::{EA_BYTES_PER_FILE_MAX, EAS_PER_FILE_MAX};
 
 use super::attributes::proc_name;
@@ -82,7 +82,7 @@ impl Entry {
     }
 
     /// Removes all extended attributes.
-    pub(crate) fn clear_extended_attributes(&self, _leave: MaySet) -> Result<(), ShareError> {
+    pub(crate) fn clear_extended_attributes(&self, _leave: impl MaySet) -> Result<(), ShareError> {
         let path = proc_name(self.facts_fd());
         for name in own_names(&path)? {
             match rustix::fs::removexattr(&path, format!("{NAMESPACE}{name}")) {
@@ -96,7 +96,7 @@ impl Entry {
     /// Sets and removes extended attributes, one after the other.
     pub(crate) fn set_extended_attributes(
         &self,
-        _leave: MaySet,
+        _leave: impl MaySet,
         list: &[ExtendedAttribute],
     ) -> Result<(), ShareError> {
         if self.device().is_some() && !list.is_empty() {

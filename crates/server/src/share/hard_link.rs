@@ -32,7 +32,7 @@ use super::homes::open_homes;
 use super::lookup::open_beneath;
 use super::metadata::identify;
 use super::name::SharePath;
-use crate::access::MayAdd;
+use super::rights::MayAdd;
 
 impl Share {
     /// Gives an open file one more name, replacing the object that may be replaced.
@@ -46,7 +46,7 @@ impl Share {
     /// Then nothing has changed. [`ShareError::Exists`]: another object has the name.
     pub(crate) fn link(
         &self,
-        _leave: MayAdd,
+        _leave: impl MayAdd,
         entry: &Entry,
         to: &SharePath,
         replace: Option<Replace>,
@@ -151,7 +151,7 @@ const NEW_MODE: Mode = Mode::from_raw_mode(0o777);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::MayRemove;
+    use crate::share::rights::given::{MayAdd, MayRemove};
     use crate::share::{DosAttributes, ShareConfig, homes};
 
     fn path(text: &str) -> SharePath {

@@ -48,6 +48,7 @@ mod posix;
 mod ranges;
 mod remainder;
 mod removal;
+pub mod rights;
 mod set_id;
 mod short;
 mod space;
@@ -67,8 +68,6 @@ use pmem::DurabilityClass;
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 use tracing::warn;
-
-use crate::access::MayWrite;
 
 pub use attributes::DosAttributes;
 pub(crate) use change::Replace;
@@ -97,6 +96,7 @@ pub use policy::Admission;
 use policy::{Fixed, Policy};
 pub use ranges::{COPY_MAX, Span};
 pub use remainder::Remainder;
+pub use rights::Writing;
 pub use set_id::withhold_set_id;
 pub use short::{is_short, short_name};
 pub use stream_name::{StreamName, StreamPart};
@@ -406,7 +406,7 @@ pub(crate) struct OpenMode {
     /// Bytes will be read.
     pub(crate) read: bool,
     /// Bytes will be written: with leave.
-    pub(crate) write: Option<MayWrite>,
+    pub(crate) write: Option<Writing>,
 }
 
 /// Why a share cannot be exported.

@@ -261,7 +261,7 @@ const NEVER: Stamp = Stamp { modified: (i64::MIN, 0), changed: (i64::MIN, 0) };
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{MayAdd, MayRemove};
+    use crate::share::rights::given::{MayAdd, MayRemove};
     use crate::share::{CommonNames, DosAttributes, Share, ShareConfig, SharePath};
 
     fn path(name: &str) -> SharePath {

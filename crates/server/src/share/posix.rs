@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
-use crate::access::MaySet;
+use super::rights::MaySet;
 
 use super::Share;
 use super::attributes::proc_name;
@@ -32,7 +32,7 @@ impl Share {
     /// Sets permission bits.
     pub(crate) fn set_permissions(
         &self,
-        _leave: MaySet,
+        _leave: impl MaySet,
         entry: &Entry,
         permissions: u32,
     ) -> Result<(), ShareError> {
@@ -54,7 +54,7 @@ impl Share {
     /// inherits from its parent (set-group-ID) stays.
     pub(crate) fn set_first_permissions(
         &self,
-        leave: MaySet,
+        leave: impl MaySet,
         entry: &Entry,
         permissions: u32,
     ) -> Result<(), ShareError> {
@@ -69,7 +69,7 @@ impl Share {
     /// nothing changes.
     pub(crate) fn set_owner(
         &self,
-        _leave: MaySet,
+        _leave: impl MaySet,
         entry: &Entry,
         uid: Option<u32>,
         gid: Option<u32>,
@@ -115,7 +115,7 @@ impl Share {
     /// Then nothing has changed.
     pub(crate) fn turn_into_link(
         &self,
-        _leave: MaySet,
+        _leave: impl MaySet,
         entry: &Entry,
         path: &SharePath,
         target: &str,

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::access::MaySet;
+use super::rights::MaySet;
 
 use super::attributes;
 use super::entry::Entry;
@@ -32,7 +32,7 @@ impl Entry {
     }
 
     /// Marks the file sparse, or fills its holes and removes the mark.
-    pub(crate) fn set_sparse(&self, _leave: MaySet, sparse: bool) -> Result<(), ShareError> {
+    pub(crate) fn set_sparse(&self, _leave: impl MaySet, sparse: bool) -> Result<(), ShareError> {
         self.not_on_devices()?;
         if attributes::try_load(self.as_fd())?.sparse == sparse {
             return Ok(());

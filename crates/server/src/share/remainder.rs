@@ -55,7 +55,7 @@ impl Remainder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::MayAdd;
+    use crate::share::rights::given::MayAdd;
     use crate::share::{DosAttributes, Share, ShareConfig, SharePath};
 
     fn entry_in(directory: &str) -> (tempfile::TempDir, Arc<Entry>) {

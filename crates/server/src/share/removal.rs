@@ -11,11 +11,15 @@ use rustix::fs::{Access, AtFlags, Mode, StatxAttributes, StatxFlags};
 use super::Share;
 use super::error::ShareError;
 use super::name::SharePath;
-use crate::access::MayRemove;
+use super::rights::MayRemove;
 
 impl Share {
     /// Whether the server could remove the name `path` now.
-    pub(crate) fn check_removal(&self, _: MayRemove, path: &SharePath) -> Result<(), ShareError> {
+    pub(crate) fn check_removal(
+        &self,
+        _: impl MayRemove,
+        path: &SharePath,
+    ) -> Result<(), ShareError> {
         self.writable()?;
         let parent = self.parent_of(path)?;
         rustix::fs::accessat(&parent, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;

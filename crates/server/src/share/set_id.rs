@@ -90,7 +90,7 @@ mod tests {
     use std::os::unix::fs::{FileExt as _, PermissionsExt, chown};
 
     use super::*;
-    use crate::access::MaySet;
+    use crate::share::rights::given::MaySet;
     use crate::share::{Entry, OpenMode, Share, ShareConfig, SharePath};
 
     fn open(share: &Share, name: &str) -> Entry {

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 
-use crate::access::{MayAdd, MayRemove, MaySet};
+use super::rights::{MayAdd, MayRemove, MaySet};
 
 use super::attributes::proc_name;
 use super::change::Replace;
@@ -107,7 +107,7 @@ impl Share {
     /// Then no such stream exists, except for [`ShareError::Exists`].
     pub(crate) fn create_stream(
         &self,
-        _leave: MayAdd,
+        _leave: impl MayAdd,
         file: &Found,
         name: &StreamName,
         made: impl FnOnce(FileKey),
@@ -142,7 +142,11 @@ impl Share {
     }
 
     /// Removes a stream that was just made and could not be completed for its client.
-    pub(crate) fn unmake_stream(&self, _leave: MayAdd, entry: &Entry) -> Result<(), ShareError> {
+    pub(crate) fn unmake_stream(
+        &self,
+        _leave: impl MayAdd,
+        entry: &Entry,
+    ) -> Result<(), ShareError> {
         let base = entry.base().ok_or(ShareError::NotFound)?;
         self.unlink_stream(&base.home, entry.key())
     }
@@ -175,7 +179,11 @@ impl Share {
     }
 
     /// Removes the stream of an entry. Clients that have it open keep its bytes.
-    pub(crate) fn remove_stream(&self, _leave: MayRemove, entry: &Entry) -> Result<(), ShareError> {
+    pub(crate) fn remove_stream(
+        &self,
+        _leave: impl MayRemove,
+        entry: &Entry,
+    ) -> Result<(), ShareError> {
         let base = entry.base().ok_or(ShareError::NotFound)?;
         self.unlink_stream(&base.home, entry.key())
     }
@@ -183,7 +191,7 @@ impl Share {
     /// The same for a stream that was found, and could not be opened.
     pub(crate) fn remove_found_stream(
         &self,
-        _leave: MayRemove,
+        _leave: impl MayRemove,
         stream: &FoundStream,
     ) -> Result<(), ShareError> {
         self.unlink_stream(&stream.home, stream.key)
@@ -217,7 +225,7 @@ impl Share {
     /// Then nothing has changed. [`ShareError::Exists`]: another stream has the name.
     pub(crate) fn rename_stream(
         &self,
-        _leave: MayRemove,
+        _leave: impl MayRemove,
         entry: &Entry,
         to: &StreamName,
         replace: Option<Replace>,
@@ -261,9 +269,9 @@ impl Share {
     /// durable.
     pub(crate) fn promote_stream(
         &self,
-        leave: MayRemove,
+        leave: impl MayRemove,
         entry: &Entry,
-        replace: Option<MayRemove>,
+        replace: Option<impl MayRemove>,
     ) -> Result<(), ShareError> {
         self.writable()?;
         let base = entry.base().ok_or(ShareError::NotFound)?;
@@ -299,7 +307,11 @@ impl Share {
     }
 
     /// Removes all streams of a file that is emptied.
-    pub(crate) fn clear_streams(&self, _leave: MaySet, entry: &Entry) -> Result<(), ShareError> {
+    pub(crate) fn clear_streams(
+        &self,
+        _leave: impl MaySet,
+        entry: &Entry,
+    ) -> Result<(), ShareError> {
         let Some(home) = self.home(entry.as_fd())? else { return Ok(()) };
         let _held = self.hold_home(&home)?;
         let _changing = self.changing(&home)?;
@@ -336,6 +348,7 @@ mod tests {
 
     use super::*;
     use crate::share::binding::{BINDING, BINDING_LEN, set_unreadable};
+    use crate::share::rights::given::MayAdd;
     use crate::share::{DosAttributes, ShareConfig, SharePath};
 
     #[test]

@@ -252,8 +252,8 @@ const WALKS_MAX: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::MayAdd;
     use crate::share::binding;
+    use crate::share::rights::given::MayAdd;
     use crate::share::{DosAttributes, ShareConfig, SharePath, StreamName, StreamPart};
 
     const NOW: Duration = Duration::ZERO;

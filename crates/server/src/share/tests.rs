@@ -1,6 +1,6 @@
 //! Whole shares on real directories.
 
-use crate::access::{MayAdd, MayRemove, MaySet, MayWrite};
+use crate::share::rights::given::{MayAdd, MayRemove, MaySet, MayWrite};
 use std::os::unix::fs::symlink;
 
 use super::*;
@@ -180,7 +180,8 @@ fn a_read_only_share_changes_nothing() {
     let config = ShareConfig { read_only: true, ..ShareConfig::new("ro", dir.path()) };
     let share = Share::open(&config).unwrap();
     let found = share.locate(&path("f")).unwrap().found.unwrap();
-    let write = share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) });
+    let write =
+        share.open_found(&found, OpenMode { read: true, write: Some(Writing::by(MayWrite::TEST)) });
     assert_eq!(write.unwrap_err(), ShareError::ConfigReadOnly);
     assert_eq!(
         share.remove(MayRemove::TEST, &path("f"), found.key, false),
@@ -253,8 +254,9 @@ fn a_name_is_synced_once_with_all_directories_above() {
     let linked = share.create_file(MayAdd::TEST, &path("a\\b\\linked"), none).unwrap();
     symlink("a/b/linked", dir.path().join("link")).unwrap();
     let found = share.locate(&path("link")).unwrap().found.unwrap();
-    let by_link =
-        share.open_found(&found, OpenMode { read: true, write: Some(MayWrite::TEST) }).unwrap();
+    let by_link = share
+        .open_found(&found, OpenMode { read: true, write: Some(Writing::by(MayWrite::TEST)) })
+        .unwrap();
     assert_eq!((synced(&by_link), synced(&linked)), (1, 0));
     let turned = share.create_file(MayAdd::TEST, &path("a\\turned"), none).unwrap();
     assert_eq!(synced(&turned), 1);

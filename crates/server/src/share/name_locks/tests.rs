@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
-use crate::access::{MayAdd, MayRemove};
+use crate::share::rights::given::{MayAdd, MayRemove};
 use crate::share::{
     DosAttributes, Entry as OpenFile, Replace, Share, ShareConfig, ShareError, SharePath,
     StreamName, binding, homes, metadata,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::access::MayAdd;
+use crate::share::rights::given::MayAdd;
 use crate::share::{DosAttributes, OpenMode, ShareConfig, SharePath};
 
 fn key(inode: u64) -> FileKey {
