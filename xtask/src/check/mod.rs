@@ -2,6 +2,7 @@
 
 mod environment;
 mod layers;
+mod leaves;
 mod links;
 mod promises;
 mod sizes;
@@ -29,13 +30,14 @@ pub(crate) fn run() -> Outcome {
 /// The rules of the house that no compiler knows.
 pub(crate) fn tidy() -> Outcome {
     let texts = Texts::read()?;
-    let rules: [(&str, Vec<String>); 6] = [
+    let rules: [(&str, Vec<String>); 7] = [
         ("file lengths", sizes::too_long(&texts)),
         ("leftover marks", sizes::leftovers(&texts)),
         ("links", links::broken(&texts)),
         ("rows of SPECIFICATION.md", promises::faults(&texts)),
         ("paths outside the repository", links::strays(&texts)),
         ("reads beside the environment", environment::reads(&texts)),
+        ("leaves beside the decisions", leaves::forged(&texts)),
     ];
     let mut tally = Tally::default();
     for (name, faults) in rules {

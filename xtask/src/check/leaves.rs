@@ -1,0 +1,57 @@
+//! Leaves to change a share, given by the deciding code alone.
+//!
+//! The functions that change a share take leaves as traits (`share::rights`), and any type may implement a
+//! public trait. This rule keeps what visibility would keep within one crate: only the file whose leaves cannot
+//! be made without a decision implements the traits.
+
+use std::path::Path;
+
+use crate::check::Texts;
+
+/// Implementations of the traits in other files, and other files that name the traits' module.
+pub(super) fn forged(texts: &Texts) -> Vec<String> {
+    let mut found = Vec::new();
+    let others = texts.with_extension("rs").filter(|(path, _)| {
+        path != Path::new(GIVES) && path != Path::new(NAMES) && path != Path::new(file!())
+    });
+    for (path, text) in others {
+        for (number, line) in (1..).zip(text.lines()) {
+            let is_comment = line.trim_start().starts_with("//");
+            let implements = LEAVES.iter().any(|leave| {
+                line.contains(&format!("{leave} for ")) && line.trim_start().starts_with("impl")
+            });
+            let is_below = path.starts_with(TREE);
+            if !is_comment && (implements || (line.contains(MODULE) && !is_below)) {
+                found.push(format!("{}:{number}: {GIVES} alone gives leaves", path.display()));
+            }
+        }
+    }
+    found
+}
+
+const LEAVES: [&str; 4] = ["MayAdd", "MayRemove", "MayWrite", "MaySet"];
+/// The file with the types that only a decision can make.
+const GIVES: &str = "crates/server/src/access/leave.rs";
+/// The file with the traits, and with leaves for tests beside it.
+const NAMES: &str = "crates/server/src/share/rights.rs";
+const TREE: &str = "crates/server/src/share";
+const MODULE: &str = "share::rights";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> usize {
+        forged(&Texts(vec![(path.into(), text.to_owned())])).len()
+    }
+
+    #[test]
+    fn a_leave_that_is_given_outside_of_the_decisions_is_found() {
+        let forged = "// impl MaySet for A {}\nimpl MaySet for A {}\n";
+        assert_eq!(found("crates/server/src/state/open.rs", forged), 1);
+        assert_eq!(found("crates/server/src/share/entry.rs", forged), 1);
+        assert_eq!(found(GIVES, forged), 0);
+        assert_eq!(found("crates/cli/src/main.rs", &format!("use {MODULE}::MaySet as A;")), 1);
+        assert_eq!(found("crates/server/src/share/entry.rs", &format!("use {MODULE}::MaySet;")), 0);
+    }
+}
