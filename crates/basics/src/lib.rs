@@ -10,7 +10,7 @@
 //! | [`Random::fill`] | the kernel's generator | [`SeededRandom`] |
 //!
 //! [`until`] waits for a state that others change. [`Table`] keeps entries under keys that can go stale
-//! but never mean another entry.
+//! but never mean another entry. [`create_anew`] makes a file for a secret.
 //!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
 //! looks for such reads. Tasks, timers and blocking work are still tokio's.
@@ -21,6 +21,7 @@ mod clock;
 mod environment;
 mod event;
 mod manual_clock;
+mod private_file;
 mod random;
 mod seeded_random;
 mod table;
@@ -31,6 +32,7 @@ pub use event::until;
 /// Why the kernel has no random numbers.
 pub use getrandom::Error as RandomError;
 pub use manual_clock::ManualClock;
+pub use private_file::create_anew;
 pub use random::{Random, RandomSource};
 pub use seeded_random::SeededRandom;
 pub use table::{Full, Key, Table};

@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The host refuses, or another process has made a file of this name meanwhile.
-pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+pub fn create_anew(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}

@@ -33,7 +33,6 @@ mod kerberos;
 mod limits;
 mod memory;
 mod panics;
-mod private_file;
 mod push;
 mod reload;
 pub mod report;

@@ -14,11 +14,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use basics::create_anew;
 use smb::auth::NtHash;
 use zeroize::Zeroizing;
 
 use super::{UsersFileError, check_length, edit, text_of};
-use crate::private_file::create_anew;
 
 /// Sets the password of a user, or removes the user. A link to the file is followed.
 pub(super) fn change(path: &Path, user: &str, hash: Option<&NtHash>) -> Result<(), UsersFileError> {

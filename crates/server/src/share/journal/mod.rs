@@ -34,12 +34,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use basics::create_anew;
+
 use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
 pub(crate) use self::record::{
     BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
 };
 use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
-use crate::private_file::create_anew;
 #[cfg(test)]
 use crate::share::FileIdentity;
 
