@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+pub(crate) use crate::share::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
+
 /// Bounds an operator may want to change.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -170,11 +172,6 @@ pub(crate) const WRITE_PART_WANTED: u64 = 8;
 /// a client that was killed looks the same, and others may want what it has open.
 pub(crate) const CLOSED_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a file that the calling thread itself copies, reserves, cuts off or frees, if memory lies behind
-/// everything, and bytes of an answer that it signs or seals; a thread that may block takes more. A core takes some
-/// 0.3 ms for a copy, and 0.2 to 1 ms for a signature.
-pub(crate) const IO_INLINE_MAX: usize = 1 << 20;
-
 /// Requests that are kept while they are carried out, and long requests being received, in bytes, of one
 /// connection. Four of the largest WRITEs.
 pub(crate) const REQUESTS_PER_CONNECTION_MAX: usize = 32 << 20;
@@ -244,18 +241,8 @@ pub(crate) const LOCK_COPIES_PER_OPEN_MAX: usize = 64;
 /// Ranges of a TRIM that the calling thread compares with locks; a thread that may block compares more.
 pub(crate) const TRIM_RANGES_INLINE_MAX: usize = 64;
 
-/// Names of extended attributes, in bytes, of a file whose attributes the calling thread reads or sets: a
-/// hundred of the shortest.
-pub(crate) const EA_NAMES_INLINE_MAX: usize = 1_024;
-/// Extended attributes that a client may give a file, and the bytes of their names and values together: listing
-/// them takes a millisecond and this much memory.
-pub(crate) const EAS_PER_FILE_MAX: usize = 1_024;
-pub(crate) const EA_BYTES_PER_FILE_MAX: usize = 1 << 20;
-
-/// Characters of a search pattern: as long as a name. The handle keeps the pattern.
-pub(crate) const PATTERN_CHARS_MAX: usize = 255;
-/// The same where the calling thread scans the names: the cost of a pattern for each name grows with its
-/// length.
+/// Characters of a search pattern where the calling thread scans the names: the cost of a pattern for each name
+/// grows with its length.
 pub(crate) const PATTERN_CHARS_INLINE_MAX: usize = 32;
 /// Names that one turn of a QUERY_DIRECTORY scans, before others have their turns: some 10 ms.
 pub(crate) const LOOKS_PER_TURN_MAX: usize = 2_048;
@@ -269,10 +256,6 @@ pub(crate) const NOTICES_PER_CONNECTION_MAX: usize = 8_192;
 pub(crate) const NOTICES_PER_USER_MAX: usize = 65_536;
 pub(crate) const NOTICES_OF_GUESTS_MAX: usize = 65_536;
 pub(crate) const NOTICES_MAX: usize = 262_144;
-
-/// Directories of a path that are scanned one by one, because the path does not exist as it is written, while
-/// many look-ups may run side by side; more levels are scanned as one of [`SCANS_PER_USER_MAX`].
-pub(crate) const LEVELS_INLINE_MAX: usize = 16;
 
 /// Characters of a user's name; Windows takes 256 with its domain.
 pub(crate) const USER_NAME_MAX: usize = 256;

@@ -11,8 +11,6 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::rights::MayRemove;
-
 use super::Share;
 use super::attributes::proc_name;
 use super::binding::Binding;
@@ -21,6 +19,7 @@ use super::error::{ShareError, from_resolution};
 use super::lookup::open_beneath;
 use super::metadata::{FileKey, identify, identify_at};
 use super::name::{Naming, SharePath};
+use super::rights::MayRemove;
 
 impl Share {
     /// Removes the name `path` if it still denotes the inode `key`.

@@ -12,8 +12,6 @@ use pmem::DurabilityClass;
 use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::rights::MaySet;
-
 use super::append;
 use super::attributes::{self, DosAttributes};
 use super::device::Device;
@@ -23,6 +21,7 @@ use super::handle::Handle;
 use super::inline::InlineIo;
 use super::metadata::{FileKey, Metadata, from_file_time};
 use super::mounts::FileSystem;
+use super::rights::MaySet;
 use super::set_id;
 use super::space;
 

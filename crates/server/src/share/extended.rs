@@ -3,7 +3,7 @@
 //!
 //! Names are compared ignoring case and stored as they were first given. The file system limits their size:
 //! about 4 KiB together on ext4, 64 KiB each on XFS and tmpfs; the server limits their number and size too
-//! ([`crate::limits`]), because many requests read all of them.
+//! ([`super::limits`]), because many requests read all of them.
 //!
 //! Spec: MS-FSCC §2.4.15 (FileFullEaInformation), MS-FSA §2.1.5.15.5; xattr(7).
 
@@ -13,12 +13,11 @@ use std::os::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::rights::MaySet;
-use crate::limits::{EA_BYTES_PER_FILE_MAX, EAS_PER_FILE_MAX};
-
 use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::limits::{EA_BYTES_PER_FILE_MAX, EAS_PER_FILE_MAX};
+use super::rights::MaySet;
 
 /// One extended attribute.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -24,8 +24,8 @@ use rustix::fs::{FileType, FsWord, Stat};
 use super::binding::Binding;
 use super::entry::Entry;
 use super::extended;
+use super::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
 use super::lookup::Found;
-use crate::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
 
 /// The work that may be done on the calling thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

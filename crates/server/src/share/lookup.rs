@@ -12,12 +12,12 @@ use rustix::io::Errno;
 
 use super::device::{Device, Devices};
 use super::error::{ShareError, from_resolution};
+use super::limits::LEVELS_INLINE_MAX;
 use super::metadata::{self, FileKey};
 use super::name::{Naming, SharePath, is_presentable};
 use super::names::{Answer, NAMES_MIN, Names, Reading};
 use super::pattern::same_name;
 use super::short::{self, short_name};
-use crate::limits::LEVELS_INLINE_MAX;
 
 /// The result of a look-up.
 #[derive(Debug)]

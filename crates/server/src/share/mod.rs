@@ -33,6 +33,7 @@ mod identity;
 mod inline;
 pub(crate) mod journal;
 pub(crate) mod left_over;
+pub(crate) mod limits;
 mod links;
 mod lookup;
 mod metadata;

@@ -12,7 +12,7 @@
 //!
 //! Spec: MS-FSA §2.1.4.4 (matching), §2.1.4.3 (upper-casing).
 
-use crate::limits::PATTERN_CHARS_MAX;
+use super::limits::PATTERN_CHARS_MAX;
 
 /// A search pattern.
 #[derive(Clone, Debug, Eq, PartialEq)]

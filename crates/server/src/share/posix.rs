@@ -15,8 +15,6 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
-use super::rights::MaySet;
-
 use super::Share;
 use super::attributes::proc_name;
 use super::entry::Entry;
@@ -26,6 +24,7 @@ use super::links;
 use super::lookup::Found;
 use super::metadata::identify;
 use super::name::SharePath;
+use super::rights::MaySet;
 use super::set_id::{SET_ID, Using};
 
 impl Share {

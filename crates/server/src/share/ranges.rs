@@ -10,11 +10,10 @@ use std::os::fd::AsFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::rights::MaySet;
-
 use super::attributes;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::rights::MaySet;
 
 /// Bytes from `start` up to `end`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

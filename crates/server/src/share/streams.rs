@@ -20,8 +20,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 
-use super::rights::{MayAdd, MayRemove, MaySet};
-
 use super::attributes::proc_name;
 use super::change::Replace;
 use super::entry::{Base, Entry};
@@ -30,6 +28,7 @@ use super::homes::{names, stored};
 use super::inline;
 use super::metadata::{self, FileKey, identify, identify_at};
 use super::ranges::COPY_MAX;
+use super::rights::{MayAdd, MayRemove, MaySet};
 use super::stream_name::StreamName;
 use super::unsynced::persist_file;
 use super::{Found, OpenMode, Share};
