@@ -1,7 +1,7 @@
 //! Shared extents: our server on a file system that clones, an XFS in a file of this machine.
 //!
 //! Samba's tests of DUPLICATE_EXTENTS_TO_FILE say whether the answers are right;
-//! `crates/server/tests/clones.rs` looks at the space that two files take together.
+//! `crates/server/tests/files/clones.rs` looks at the space that two files take together.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,14 +27,15 @@ pub(crate) fn run() -> Outcome {
         }
     };
     let mut tally = torture::all_pass_on(mounted.path(), TESTS)?;
-    let ours = ["test", "--release", "--package", "landfast-server", "--test", "clones"];
+    let ours = ["test", "--release", "--package", "landfast-server", "--test", "files"];
     Step::new("cargo").args(ours).arg("--no-run").dir(&workspace::root()).builds().run()?;
     let ours = Step::new("cargo")
         .args(ours)
+        .arg("clones::")
         .env("LANDFAST_CLONES_DIR", mounted.path().display().to_string())
         .dir(&workspace::root())
         .run();
-    tally.count("crates/server/tests/clones.rs", ours.map_err(|failure| failure.to_string()));
+    tally.count("crates/server/tests/files/clones.rs", ours.map_err(|failure| failure.to_string()));
     Ok(tally)
 }
 

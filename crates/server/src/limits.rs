@@ -1,7 +1,7 @@
 //! Bounds of what one peer, and all peers together, may make the server spend.
 //!
 //! Every queue and table is bounded by a constant here or by a field of [`Limits`]; `docs/limits.md` is the
-//! ledger of the bounds: resource, account, place of the check, and test (`tests/ledger.rs` compares the
+//! ledger of the bounds: resource, account, place of the check, and test (`tests/bounds/ledger.rs` compares the
 //! two). [`crate::state::account`] counts resources that several connections share.
 //!
 //! Memory an unauthenticated connection can hold: one read buffer of [`UNAUTHENTICATED_FRAME_MAX`], one

@@ -1,6 +1,6 @@
 //! READ and WRITE over SMB Direct allocate nothing in the server once its buffers are warm,
 //! whichever way the bytes travel. A running server and a client over real sockets, one process;
-//! the client's thread is not counted, every other one is.
+//! the client's thread is not counted, every other one is, so this is a program of its own.
 //!
 //! # Safety rules of this module
 //!
@@ -10,10 +10,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "each test binary uses its own part")]
-#[path = "smb_direct/client.rs"]
+#[path = "clients/smb_direct/client.rs"]
 mod client;
 #[allow(dead_code, reason = "each test binary uses its own part")]
-#[path = "smb_direct/peer.rs"]
+#[path = "clients/smb_direct/peer.rs"]
 mod peer;
 
 use std::alloc::{GlobalAlloc, Layout, System};

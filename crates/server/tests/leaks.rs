@@ -1,5 +1,6 @@
 //! What clients leave that lose their connections: after any number of them the server holds no more
-//! of its heap than before. Server and clients in one process, over real sockets.
+//! of its heap than before. Server and clients in one process, over real sockets; its allocator counts all of them, so
+//! this is a program of its own.
 //!
 //! # Safety rules of this module
 //!

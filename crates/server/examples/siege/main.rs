@@ -15,14 +15,14 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong ends the program, and is its result")]
 #![allow(clippy::print_stdout, reason = "that is how it reports")]
 
-#[path = "../../tests/smb_direct/client.rs"]
+#[path = "../../tests/clients/smb_direct/client.rs"]
 #[expect(dead_code, reason = "the siege uses its part")]
 mod client;
 mod connections;
 mod files;
 mod honest;
 mod locks;
-#[path = "../../tests/smb_direct/peer.rs"]
+#[path = "../../tests/clients/smb_direct/peer.rs"]
 #[expect(dead_code, reason = "the siege uses its part")]
 mod peer;
 mod pressure;

@@ -2,14 +2,14 @@
 //!
 //! | class | here | and beside |
 //! |---|---|---|
-//! | lifetime of session, channel and durable open | `lifetime`, `durable` | `tests/durable.rs`, `tests/channels.rs` |
+//! | lifetime of session, channel and durable open | `lifetime`, `durable` | `tests/handles/durable.rs`, `tests/connections/channels.rs` |
 //! | lengths | `lengths` | the fuzz targets; `client/tests/attack/controls.rs` |
-//! | state confusion on bind | `binding` | `tests/channels.rs`: another user, a stranger's key, a wrong password, a session that has ended |
-//! | exhaustion before login | `exhaustion` | `tests/admission.rs`, `tests/protocol.rs`; `cargo xtask flood` |
-//! | credit bookkeeping | `credits` | `tests/protocol.rs`; unit tests of `state/window.rs` |
+//! | state confusion on bind | `binding` | `tests/connections/channels.rs`: another user, a stranger's key, a wrong password, a session that has ended |
+//! | exhaustion before login | `exhaustion` | `tests/bounds/admission.rs`, `tests/connections/protocol.rs`; `cargo xtask flood` |
+//! | credit bookkeeping | `credits` | `tests/connections/protocol.rs`; unit tests of `state/window.rs` |
 //!
-//! The server runs in this process: a thread of its that panics is counted, and every test ends by
-//! asking for that, for an honest client, and for what was left behind.
+//! The server runs in this process: a thread of its that panics is counted, whichever test it is of, so this is a
+//! program of its own. Every test ends by asking for that, for an honest client, and for what was left behind.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
 
 #[path = "../support/mod.rs"]

@@ -1,0 +1,19 @@
+//! The tree below a share: names, streams, ranges, mounts, modes.
+#![allow(
+    clippy::tests_outside_test_module,
+    clippy::unwrap_used,
+    reason = "this program is all tests"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clones;
+mod making;
+mod mounts;
+mod names;
+mod overlap;
+mod posix;
+mod ranges;
+mod streams;
+mod taken;
