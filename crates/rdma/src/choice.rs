@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::ibverbs::VerbsProvider;
+use crate::interface::Provider;
 use crate::soft::{ShmProvider, SoftProvider};
-use crate::verbs::Provider;
+use crate::verbs::VerbsProvider;
 
 /// One of the providers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -8,13 +8,13 @@
 //! - [`Tracer`], [`Faults`] and [`Pcap`] wrap a provider and are providers themselves.
 //! - [`WakeReceiver`] is for authors of other providers.
 //!
-//! `unsafe` is confined to `ibverbs::sys` and `soft::socket::shm::segment`.
+//! `unsafe` is confined to `verbs::sys` and `soft::socket::shm::segment`.
 
 mod choice;
 mod common;
 #[doc(hidden)]
 pub mod fuzzing;
-mod ibverbs;
+mod interface;
 mod soft;
 mod verbs;
 mod wrap;
@@ -25,9 +25,7 @@ extern crate self as rdma;
 
 pub use choice::{ProviderChoice, UnknownProvider};
 pub use common::{PollWindow, watch_peer};
-pub use ibverbs::VerbsProvider;
-pub use soft::{ShmProvider, SoftProvider, UnixProvider};
-pub use verbs::{
+pub use interface::{
     Access, AdapterFault, ConnectFailure, ConnectionId, Deregistration, DisconnectReason, Engine,
     EngineConfig, EngineError, EngineStats, Event, HANDSHAKE_BYTES_MAX, HASH_CRC32C, Handover,
     IRD_ORD_MAX, Lkey, LocalSlice, MemoryRegion, Operation, PRIVATE_DATA_MAX, Payload,
@@ -35,4 +33,6 @@ pub use verbs::{
     QpConfig, QpId, RegisterError, Rkey, SILENCE_MAX, TerminateCode, WakeReceiver, Waker, WcOpcode,
     WcStatus, WireHook, WireVerdict, WorkCompletion, WorkRequest,
 };
+pub use soft::{ShmProvider, SoftProvider, UnixProvider};
+pub use verbs::VerbsProvider;
 pub use wrap::{FaultPlan, Faults, Pcap, PcapError, Tracer};

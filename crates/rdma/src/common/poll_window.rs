@@ -17,7 +17,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use crate::verbs::PollPolicy;
+use crate::interface::PollPolicy;
 
 /// The state of one engine's window; also for loops that are compared with an engine and must
 /// wait as it does.

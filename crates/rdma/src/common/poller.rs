@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::verbs::EngineError;
+use crate::interface::EngineError;
 
 /// An epoll instance and the readiness it last reported.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::planted::Planted;
 use super::regions::AccessError;
 use super::responder::{Request, RequestKind};
 use super::scope::{Scope, Step};
-use crate::verbs::Access;
+use crate::interface::Access;
 
 /// The outcome of framing a part of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

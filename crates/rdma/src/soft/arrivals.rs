@@ -21,7 +21,7 @@ use super::socket::{Arrival, ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::timers::Due;
-use crate::verbs::{ConnectionId, Event, Handover, QpConfig};
+use crate::interface::{ConnectionId, Event, Handover, QpConfig};
 
 impl SoftEngine {
     /// Takes new connections off a listener.

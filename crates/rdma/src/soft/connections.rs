@@ -30,7 +30,7 @@ use super::socket::{ByteStream as _, Listener, Network};
 use super::token::Token;
 use crate::common::poller::{Interest, Poller, host_io};
 use crate::common::timers::Due;
-use crate::verbs::{
+use crate::interface::{
     ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, IRD_ORD_MAX,
     PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpConfig, QpId,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::regions::Regions;
 use super::workers::Workers;
 use crate::common::poller::Poller;
-use crate::verbs::{EngineStats, Event, WireHook};
+use crate::interface::{EngineStats, Event, WireHook};
 
 /// See the module.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use iwarp::{Agreement, Profile};
 use rustix::io::Errno;
 
 use super::socket::{ByteStream as _, Network, Socket, Transfer};
-use crate::verbs::{ConnectFailure, QpConfig, WireHook};
+use crate::interface::{ConnectFailure, QpConfig, WireHook};
 
 /// See the module. [`Dial`] decides the order of the attempts.
 #[derive(Debug)]

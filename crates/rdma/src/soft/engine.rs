@@ -21,7 +21,7 @@ use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
 use crate::common::timers::Timers;
 use crate::common::waiting::{self, Waiting};
-use crate::verbs::{
+use crate::interface::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     Handover, LocalSlice, MemoryRegion, PostError, QpCapabilities, QpConfig, QpId, RegisterError,
     Rkey, WakeReceiver, Waker, WorkRequest,
@@ -211,7 +211,7 @@ impl Engine for SoftEngine {
     fn disconnect(&mut self, qp: QpId) {
         let key = Self::key_of(qp);
         if self.qps.get(key).is_some() {
-            self.end(key, End::Reason(crate::verbs::DisconnectReason::Local));
+            self.end(key, End::Reason(crate::interface::DisconnectReason::Local));
         }
     }
 

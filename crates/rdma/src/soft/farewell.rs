@@ -21,7 +21,7 @@ use super::socket::{ByteStream as _, Socket};
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::timers::Due;
-use crate::verbs::{DisconnectReason, Event, TerminateCode, WcStatus};
+use crate::interface::{DisconnectReason, Event, TerminateCode, WcStatus};
 use basics::Key;
 
 impl SoftEngine {

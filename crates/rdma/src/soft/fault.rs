@@ -8,7 +8,7 @@ use pmem::MediumError;
 
 use super::batch::Failure;
 use super::regions::AccessError;
-use crate::verbs::{DisconnectReason, WcStatus};
+use crate::interface::{DisconnectReason, WcStatus};
 
 /// The end of a queue pair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,7 +38,7 @@ impl Fault {
     }
 
     /// The reason for the owner, given the code that the peer gets.
-    pub(super) fn reason(&self, code: crate::verbs::TerminateCode) -> DisconnectReason {
+    pub(super) fn reason(&self, code: crate::interface::TerminateCode) -> DisconnectReason {
         match self {
             Self::Stream(_) | Self::Refused(_) | Self::RefusedLater(_) => {
                 DisconnectReason::PeerViolation(code)

@@ -7,7 +7,7 @@ use iwarp::mpa::{Responder, StartConfig};
 use iwarp::{Agreement, mpa::MpaError};
 
 use super::socket::{ByteStream as _, Socket, Transfer};
-use crate::verbs::WireHook;
+use crate::interface::WireHook;
 
 /// See the module.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::steps::Steps;
 use super::token::Token;
 use crate::common::poller::Interest;
 use crate::common::timers::{Due, Timers};
-use crate::verbs::{DisconnectReason, QpCapabilities, TerminateCode};
+use crate::interface::{DisconnectReason, QpCapabilities, TerminateCode};
 
 /// See the module.
 #[derive(Debug)]

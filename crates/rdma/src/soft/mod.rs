@@ -61,7 +61,7 @@ mod workers;
 pub use socket::AttackedShm;
 use socket::Network;
 
-use crate::verbs::{Engine, EngineConfig, EngineError, Provider};
+use crate::interface::{Engine, EngineConfig, EngineError, Provider};
 
 /// Software iWARP over TCP. Needs no special hardware, module or setting.
 #[derive(Clone, Copy, Debug, Default)]

@@ -19,7 +19,7 @@ use super::receive_queue::{ReceiveQueue, deliver};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::scope::{Scope, Step};
-use crate::verbs::{DisconnectReason, Event, QpConfig, QpId};
+use crate::interface::{DisconnectReason, Event, QpConfig, QpId};
 use basics::Key;
 
 /// See the module.

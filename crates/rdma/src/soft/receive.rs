@@ -22,7 +22,7 @@ use super::link::RECEIVE_LEN;
 use super::qp::{End, Halves, Phase, Qp};
 use super::requester::Answer;
 use super::responder::{Request, RequestKind, Responder};
-use crate::verbs::{DisconnectReason, Event, TerminateCode};
+use crate::interface::{DisconnectReason, Event, TerminateCode};
 
 /// The outcome of one `recv`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -10,7 +10,7 @@ use iwarp::{Protection, Stag};
 use super::batch::After;
 use super::fault::Fault;
 use super::scope::Scope;
-use crate::verbs::{
+use crate::interface::{
     Access, Event, LocalSlice, PostError, QpId, Rkey, WcOpcode, WcStatus, WorkCompletion,
 };
 

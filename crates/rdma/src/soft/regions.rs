@@ -22,7 +22,7 @@ use basics::Random;
 use pmem::Medium;
 
 use super::keys::KeySource;
-use crate::verbs::{Access, Lkey, MemoryRegion, PeerOperations, QpId, RegisterError, Rkey};
+use crate::interface::{Access, Lkey, MemoryRegion, PeerOperations, QpId, RegisterError, Rkey};
 
 /// The table.
 #[derive(Debug)]

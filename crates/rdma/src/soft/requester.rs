@@ -22,7 +22,7 @@ use super::fault::Fault;
 use super::scope::{Scope, Step};
 use super::serial::Serial;
 use super::work_frame::{self, Source};
-use crate::verbs::{
+use crate::interface::{
     Access, Event, Operation, Payload, PostError, QpId, WcOpcode, WcStatus, WorkCompletion,
     WorkRequest,
 };

@@ -30,7 +30,7 @@ use super::regions::Region;
 use super::scope::{Scope, Step};
 use super::serial::Serial;
 use super::work_frame::fetch_len;
-use crate::verbs::Access;
+use crate::interface::Access;
 
 /// See the module.
 #[derive(Debug)]

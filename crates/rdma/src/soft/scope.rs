@@ -5,7 +5,7 @@ use iwarp::Stream;
 use super::byte_queue::ByteQueue;
 use super::deferral::Deferral;
 use super::regions::Regions;
-use crate::verbs::{EngineStats, Event, QpId};
+use crate::interface::{EngineStats, Event, QpId};
 
 /// The connection and the engine's tables, as a requester or responder sees them.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::regions::{AccessError, Regions};
 use super::requester::Entry;
 use super::scope::Scope;
 use super::serial::Serial;
-use crate::verbs::{
+use crate::interface::{
     Access, Lkey, LocalSlice, Operation, Payload, Placement, PostError, QpId, WcStatus,
 };
 

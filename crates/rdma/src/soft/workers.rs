@@ -21,7 +21,7 @@ use pmem::MediumError;
 
 use super::batch::{Batch, Failure, Pace, Pause, Site};
 use super::lanes::{Job, LaneIndex, Lanes};
-use crate::verbs::Waker;
+use crate::interface::Waker;
 
 /// One engine's workers.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use basics::Clock;
 
 use super::packet::{ACK, FIN, PAYLOAD_MAX, PSH, PacketRepr, SYN};
-use crate::verbs::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
+use crate::interface::{Engine, EngineConfig, EngineError, Provider, WireHook, WireVerdict};
 
 /// A provider whose engines all write into one capture file.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pmem::Medium;
 use tracing::{debug, trace};
 
-use crate::verbs::{
+use crate::interface::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     Handover, LocalSlice, MemoryRegion, PostError, Provider, QpCapabilities, QpConfig, QpId,
     RegisterError, Rkey, Waker, WorkRequest,

@@ -37,7 +37,7 @@ use self::hash::Hashing;
 pub(super) use self::withdrawn::Withdrawn;
 use super::fault::Fault;
 use super::serial::Serial;
-use crate::verbs::{WcStatus, WorkCompletion};
+use crate::interface::{WcStatus, WorkCompletion};
 
 mod flushes;
 mod hash;

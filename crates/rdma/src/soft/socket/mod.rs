@@ -30,7 +30,7 @@ use rustix::io::Errno;
 
 use super::token::Token;
 use crate::common::poller::{Interest, Poller};
-use crate::verbs::{WireHook, WireVerdict};
+use crate::interface::{WireHook, WireVerdict};
 
 pub(super) use network::{Arrival, Listener, Network};
 pub use shm::AttackedShm;

@@ -16,7 +16,7 @@ use super::connection::{Connection, Stage};
 use super::engine::VerbsEngine;
 use super::sys::news::News;
 use crate::common::timers::Due;
-use crate::verbs::{AdapterFault, ConnectFailure, DisconnectReason};
+use crate::interface::{AdapterFault, ConnectFailure, DisconnectReason};
 use basics::Key;
 
 impl VerbsEngine {

@@ -10,7 +10,7 @@ use super::engine::{VerbsEngine, key_of, qp_of};
 use super::ring::{INLINE_MAX, Ring};
 use super::sys::queue::{BATCH, Ended, Piece, Remote, Work};
 use crate::common::timers::Due;
-use crate::verbs::{
+use crate::interface::{
     Access, DisconnectReason, EngineError, Event, LocalSlice, Operation, Payload, Placement,
     PostError, QUEUE_DEPTH_MAX, QpId, Rkey, TerminateCode, WcOpcode, WcStatus, WorkCompletion,
     WorkRequest,

@@ -9,11 +9,11 @@ use pmem::Medium;
 use super::abi;
 use super::cm::loaded;
 use super::device::Domain;
-use crate::verbs::Access;
+use crate::interface::Access;
 
 /// A registered range of a medium. The device reaches it until this is dropped.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct Memory {
+pub(in crate::verbs) struct Memory {
     raw: NonNull<abi::Mr>,
     /// The address that both ends use for the first byte.
     address: u64,
@@ -34,27 +34,27 @@ unsafe impl Send for Memory {}
 
 /// How to register.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ibverbs) struct Wish {
+pub(in crate::verbs) struct Wish {
     /// What device and peer may do.
-    pub(in crate::ibverbs) access: Access,
+    pub(in crate::verbs) access: Access,
     /// The peer may flush.
-    pub(in crate::ibverbs) flush: Option<FlushAccess>,
+    pub(in crate::verbs) flush: Option<FlushAccess>,
     /// The device does not pin the pages, but fetches them when it reaches them.
-    pub(in crate::ibverbs) on_demand: bool,
+    pub(in crate::verbs) on_demand: bool,
     /// The address that both ends use for the first byte; `None`: its address in this process.
-    pub(in crate::ibverbs) named: Option<u64>,
+    pub(in crate::verbs) named: Option<u64>,
 }
 
 /// The kinds of flush that a peer may ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) enum FlushAccess {
+pub(in crate::verbs) enum FlushAccess {
     Visibility,
     Persistence,
 }
 
 /// Why memory was not registered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) enum Refusal {
+pub(in crate::verbs) enum Refusal {
     /// The medium is not memory of this process: nothing a device could reach.
     NotMemory,
     /// The host refused; the number is its `errno`.
@@ -64,7 +64,7 @@ pub(in crate::ibverbs) enum Refusal {
 impl Memory {
     /// Registers a range, which must lie inside the medium. Pins its pages unless the wish is for
     /// on-demand paging: the cost grows with the length.
-    pub(in crate::ibverbs) fn register(
+    pub(in crate::verbs) fn register(
         domain: &Arc<Domain>,
         medium: &Arc<dyn Medium>,
         range: &Range<u64>,
@@ -95,15 +95,15 @@ impl Memory {
     }
 
     /// The address that both ends use for the first byte, in work requests.
-    pub(in crate::ibverbs) fn address(&self) -> u64 {
+    pub(in crate::verbs) fn address(&self) -> u64 {
         self.address
     }
 
-    pub(in crate::ibverbs) fn lkey(&self) -> u32 {
+    pub(in crate::verbs) fn lkey(&self) -> u32 {
         self.keys.0
     }
 
-    pub(in crate::ibverbs) fn rkey(&self) -> u32 {
+    pub(in crate::verbs) fn rkey(&self) -> u32 {
         self.keys.1
     }
 }

@@ -21,7 +21,7 @@ pub enum EngineError {
     /// A library that the provider calls is not on this machine.
     #[error(
         "{library} is not installed: \
-         apt-get install libibverbs1 librdmacm1 ibverbs-providers"
+         apt-get install libibverbs1 librdmacm1 verbs-providers"
     )]
     HostNoLibrary {
         /// The file name of the library.

@@ -25,7 +25,7 @@ pub(super) mod memory;
 pub(super) mod news;
 pub(super) mod queue;
 
-use crate::verbs::EngineError;
+use crate::interface::EngineError;
 
 /// The error of the last library call in this thread.
 fn last_error(call: &'static str) -> EngineError {

@@ -10,11 +10,11 @@ use super::address::{from_storage, to_storage};
 use super::device::Device;
 use super::library::{Functions, functions};
 use super::{abi, checked, last_error};
-use crate::verbs::EngineError;
+use crate::interface::EngineError;
 
 /// The channel on which the connection manager reports events. Calls on it do not block.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct Channel {
+pub(in crate::verbs) struct Channel {
     raw: NonNull<abi::EventChannel>,
 }
 
@@ -29,7 +29,7 @@ impl Channel {
     /// # Errors
     ///
     /// The libraries are missing, the machine has no device, or the host refuses.
-    pub(in crate::ibverbs) fn open() -> Result<Self, EngineError> {
+    pub(in crate::verbs) fn open() -> Result<Self, EngineError> {
         let functions = functions()?;
         super::device::check_any(functions)?;
         // SAFETY: no precondition.
@@ -48,7 +48,7 @@ impl Channel {
     }
 
     /// The next event.
-    pub(in crate::ibverbs) fn next(self: &Arc<Self>) -> Option<Happened> {
+    pub(in crate::verbs) fn next(self: &Arc<Self>) -> Option<Happened> {
         let functions = loaded();
         let mut event = std::ptr::null_mut();
         // SAFETY: the channel is ours and open; the library writes a pointer on success.
@@ -104,14 +104,14 @@ impl Drop for Channel {
 
 /// An event of the identifier `of` (see [`CmId::name`]).
 #[derive(Debug)]
-pub(in crate::ibverbs) struct Happened {
-    pub(in crate::ibverbs) of: usize,
-    pub(in crate::ibverbs) what: What,
+pub(in crate::verbs) struct Happened {
+    pub(in crate::verbs) of: usize,
+    pub(in crate::verbs) what: What,
 }
 
 /// What happened to the identifier.
 #[derive(Debug)]
-pub(in crate::ibverbs) enum What {
+pub(in crate::verbs) enum What {
     AddressResolved,
     RouteResolved,
     Requested { id: CmId, terms: Terms },
@@ -124,10 +124,10 @@ pub(in crate::ibverbs) enum What {
 
 /// The private data of the peer, and how many reads may be open, seen from this end.
 #[derive(Clone, Debug, Default)]
-pub(in crate::ibverbs) struct Terms {
-    pub(in crate::ibverbs) private_data: Vec<u8>,
-    pub(in crate::ibverbs) responder_resources: u8,
-    pub(in crate::ibverbs) initiator_depth: u8,
+pub(in crate::verbs) struct Terms {
+    pub(in crate::verbs) private_data: Vec<u8>,
+    pub(in crate::verbs) responder_resources: u8,
+    pub(in crate::verbs) initiator_depth: u8,
 }
 
 fn terms(conn: &abi::ConnParam) -> Terms {
@@ -148,7 +148,7 @@ fn terms(conn: &abi::ConnParam) -> Terms {
 
 /// A listener, or one end of a connection.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct CmId {
+pub(in crate::verbs) struct CmId {
     raw: NonNull<abi::CmId>,
     channel: Arc<Channel>,
 }
@@ -159,7 +159,7 @@ unsafe impl Send for CmId {}
 impl CmId {
     /// A new identifier, bound to a local address, and by that address to a device unless the
     /// address is unspecified.
-    pub(in crate::ibverbs) fn bound(
+    pub(in crate::verbs) fn bound(
         channel: &Arc<Channel>,
         address: SocketAddr,
     ) -> Result<Self, EngineError> {
@@ -186,40 +186,40 @@ impl CmId {
     }
 
     /// The name by which [`Happened`] tells this identifier from others, as long as it lives.
-    pub(in crate::ibverbs) fn name(&self) -> usize {
+    pub(in crate::verbs) fn name(&self) -> usize {
         self.raw.addr().get()
     }
 
-    pub(in crate::ibverbs) fn listen(&self, backlog: i32) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn listen(&self, backlog: i32) -> Result<(), EngineError> {
         // SAFETY: the identifier is ours.
         checked("rdma_listen", unsafe { (loaded().listen)(self.raw.as_ptr(), backlog) })
     }
 
     /// The device that the identifier is bound to.
-    pub(in crate::ibverbs) fn device(&self) -> Option<Device> {
+    pub(in crate::verbs) fn device(&self) -> Option<Device> {
         // SAFETY: the identifier is ours, so its structure is valid.
         let context = unsafe { (*self.raw.as_ptr()).verbs };
         NonNull::new(context).map(Device::new)
     }
 
     /// The port of that device, counted from 1; 0 while there is none.
-    pub(in crate::ibverbs) fn port(&self) -> i32 {
+    pub(in crate::verbs) fn port(&self) -> i32 {
         // SAFETY: as in device().
         i32::from(unsafe { (*self.raw.as_ptr()).port_num })
     }
 
-    pub(in crate::ibverbs) fn local(&self) -> SocketAddr {
+    pub(in crate::verbs) fn local(&self) -> SocketAddr {
         // SAFETY: as in device(); the library changes addresses in calls of this owner only.
         from_storage(unsafe { &(*self.raw.as_ptr()).src_addr })
     }
 
-    pub(in crate::ibverbs) fn peer(&self) -> SocketAddr {
+    pub(in crate::verbs) fn peer(&self) -> SocketAddr {
         // SAFETY: as in local().
         from_storage(unsafe { &(*self.raw.as_ptr()).dst_addr })
     }
 
     /// Resolves an address into the route to its next hop.
-    pub(in crate::ibverbs) fn resolve_address(
+    pub(in crate::verbs) fn resolve_address(
         &self,
         address: SocketAddr,
         timeout_ms: i32,
@@ -232,25 +232,25 @@ impl CmId {
         checked("rdma_resolve_addr", outcome)
     }
 
-    pub(in crate::ibverbs) fn resolve_route(&self, timeout_ms: i32) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn resolve_route(&self, timeout_ms: i32) -> Result<(), EngineError> {
         // SAFETY: the identifier is ours.
         let outcome = unsafe { (loaded().resolve_route)(self.raw.as_ptr(), timeout_ms) };
         checked("rdma_resolve_route", outcome)
     }
 
-    pub(in crate::ibverbs) fn connect(&self, terms: &Terms) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn connect(&self, terms: &Terms) -> Result<(), EngineError> {
         let mut param = param(terms);
         // SAFETY: the identifier is ours; parameters and data are read during the call only.
         checked("rdma_connect", unsafe { (loaded().connect)(self.raw.as_ptr(), &raw mut param) })
     }
 
-    pub(in crate::ibverbs) fn accept(&self, terms: &Terms) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn accept(&self, terms: &Terms) -> Result<(), EngineError> {
         let mut param = param(terms);
         // SAFETY: as in connect().
         checked("rdma_accept", unsafe { (loaded().accept)(self.raw.as_ptr(), &raw mut param) })
     }
 
-    pub(in crate::ibverbs) fn reject(&self, private_data: &[u8]) {
+    pub(in crate::verbs) fn reject(&self, private_data: &[u8]) {
         let len = u8::try_from(private_data.len()).unwrap_or(0);
         let data = private_data.as_ptr().cast();
         // SAFETY: the identifier is ours; the data is read during the call only. A request that is
@@ -259,16 +259,13 @@ impl CmId {
     }
 
     /// Ends the connection; what is queued on its queue pair is flushed.
-    pub(in crate::ibverbs) fn disconnect(&self) {
+    pub(in crate::verbs) fn disconnect(&self) {
         // SAFETY: the identifier is ours. One that is not connected any more refuses.
         let _ = unsafe { (loaded().disconnect)(self.raw.as_ptr()) };
     }
 
     /// Reports the events of this identifier on another channel from now on.
-    pub(in crate::ibverbs) fn migrate(
-        &mut self,
-        channel: &Arc<Channel>,
-    ) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn migrate(&mut self, channel: &Arc<Channel>) -> Result<(), EngineError> {
         // SAFETY: identifier and channel are open.
         let outcome = unsafe { (loaded().migrate_id)(self.raw.as_ptr(), channel.raw.as_ptr()) };
         checked("rdma_migrate_id", outcome)?;
@@ -314,7 +311,7 @@ pub(super) fn loaded() -> &'static Functions {
 }
 
 /// Entries by the name of their identifier.
-pub(in crate::ibverbs) type ByName<T> = HashMap<usize, T>;
+pub(in crate::verbs) type ByName<T> = HashMap<usize, T>;
 
 /// Transmissions of a packet before the device gives the connection up; the greatest value there
 /// is.

@@ -19,11 +19,11 @@ use super::abi;
 use super::cm::loaded;
 use super::device::Device;
 use crate::common::poller::host_io;
-use crate::verbs::{EngineError, Waker};
+use crate::interface::{EngineError, Waker};
 
 /// An asynchronous event of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) enum News {
+pub(in crate::verbs) enum News {
     /// The queue pair of this number has failed; `by_peer`: the peer asked for an operation that it
     /// may not do.
     QueuePair { number: u32, by_peer: bool },
@@ -37,7 +37,7 @@ pub(in crate::ibverbs) enum News {
 
 /// One engine's reader of the events of a device.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct Reader {
+pub(in crate::verbs) struct Reader {
     hub: &'static Hub,
     unread: Mutex<Vec<News>>,
     has_unread: AtomicBool,
@@ -46,7 +46,7 @@ pub(in crate::ibverbs) struct Reader {
 
 impl Reader {
     /// Reads the events of `device` from now on; `waker` wakes the owner of the reader.
-    pub(in crate::ibverbs) fn open(device: Device, waker: Waker) -> Result<Arc<Self>, EngineError> {
+    pub(in crate::verbs) fn open(device: Device, waker: Waker) -> Result<Arc<Self>, EngineError> {
         let hub = Hub::of(device)?;
         let (unread, has_unread) = (Mutex::default(), AtomicBool::new(false));
         let reader = Arc::new(Self { hub, unread, has_unread, waker });
@@ -57,17 +57,17 @@ impl Reader {
     }
 
     /// Asks the device for events, for all its readers. `false`: it will report no more.
-    pub(in crate::ibverbs) fn ask(&self) -> bool {
+    pub(in crate::verbs) fn ask(&self) -> bool {
         self.hub.ask()
     }
 
     /// Whether an event is unread. Costs a load.
-    pub(in crate::ibverbs) fn has_unread(&self) -> bool {
+    pub(in crate::verbs) fn has_unread(&self) -> bool {
         self.has_unread.load(Ordering::Acquire)
     }
 
     /// The unread events, oldest first.
-    pub(in crate::ibverbs) fn take(&self) -> Vec<News> {
+    pub(in crate::verbs) fn take(&self) -> Vec<News> {
         let mut unread = locked(&self.unread);
         self.has_unread.store(false, Ordering::Release);
         std::mem::take(&mut *unread)

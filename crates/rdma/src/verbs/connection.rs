@@ -18,7 +18,7 @@ use super::ring::{RING_LEN, Ring};
 use super::sys::cm::Terms;
 use super::sys::memory::Memory;
 use super::sys::queue::QueuePair;
-use crate::verbs::{
+use crate::interface::{
     Access, DisconnectReason, Lkey, LocalSlice, PostError, QpCapabilities, QpConfig, WcOpcode,
 };
 

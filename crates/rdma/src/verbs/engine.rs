@@ -21,7 +21,7 @@ use crate::common::PollWindow;
 use crate::common::poller::{Interest, Poller, host_io};
 use crate::common::timers::{Due, Timers};
 use crate::common::waiting::{self, Waiting};
-use crate::verbs::{
+use crate::interface::{
     Access, ConnectionId, Deregistration, Engine, EngineConfig, EngineError, EngineStats, Event,
     Handover, Lkey, LocalSlice, MemoryRegion, PeerOperations, PostError, QpCapabilities, QpConfig,
     QpId, RegisterError, Rkey, WakeReceiver, Waker, WorkRequest,

@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 
 use super::library::{Functions, functions};
 use super::{abi, last_error};
-use crate::verbs::EngineError;
+use crate::interface::EngineError;
 
 /// A device that librdmacm has opened. It stays open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) struct Device {
+pub(in crate::verbs) struct Device {
     context: NonNull<abi::Context>,
 }
 
@@ -21,21 +21,21 @@ unsafe impl Sync for Device {}
 
 /// What a device can do, as far as it matters here.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) struct Features {
+pub(in crate::verbs) struct Features {
     /// Frames travel over TCP; otherwise this is InfiniBand or RoCE.
-    pub(in crate::ibverbs) is_iwarp: bool,
+    pub(in crate::verbs) is_iwarp: bool,
     /// Work requests a queue takes.
-    pub(in crate::ibverbs) depth_max: u32,
+    pub(in crate::verbs) depth_max: u32,
     /// Reads, atomics and flushes that a queue pair answers at once.
-    pub(in crate::ibverbs) responder_max: u8,
+    pub(in crate::verbs) responder_max: u8,
     /// Reads, atomics and flushes that a queue pair may have open with its peer.
-    pub(in crate::ibverbs) initiator_max: u8,
+    pub(in crate::verbs) initiator_max: u8,
     /// The device has flushes for visibility and for persistence, and the library can ask for them.
-    pub(in crate::ibverbs) flush: bool,
+    pub(in crate::verbs) flush: bool,
     /// The device has atomic writes, and the library can ask for them.
-    pub(in crate::ibverbs) atomic_write: bool,
+    pub(in crate::verbs) atomic_write: bool,
     /// Memory that is not pinned can be registered for writes and reads of the peer.
-    pub(in crate::ibverbs) on_demand: bool,
+    pub(in crate::verbs) on_demand: bool,
 }
 
 impl Device {
@@ -44,7 +44,7 @@ impl Device {
     }
 
     /// Its name, such as `rxe0`.
-    pub(in crate::ibverbs) fn name(self) -> String {
+    pub(in crate::verbs) fn name(self) -> String {
         let name = self.described().name.as_ptr();
         // SAFETY: the library ends the name with a zero.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
@@ -58,7 +58,7 @@ impl Device {
     }
 
     /// What it can do.
-    pub(in crate::ibverbs) fn features(self) -> Result<Features, EngineError> {
+    pub(in crate::verbs) fn features(self) -> Result<Features, EngineError> {
         let plain = self.query()?;
         let (flags, on_demand) = self.query_extended().unwrap_or((0, false));
         let extended = super::cm::loaded().qp_to_qp_ex.is_some();
@@ -127,7 +127,7 @@ impl Device {
 
 /// A protection domain: keys of one are worth nothing in another.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct Domain {
+pub(in crate::verbs) struct Domain {
     raw: NonNull<abi::Pd>,
 }
 
@@ -137,7 +137,7 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    pub(in crate::ibverbs) fn new(device: Device) -> Result<Self, EngineError> {
+    pub(in crate::verbs) fn new(device: Device) -> Result<Self, EngineError> {
         // SAFETY: the context is open.
         let raw = unsafe { (super::cm::loaded().alloc_pd)(device.context()) };
         let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_alloc_pd"))?;
@@ -170,6 +170,6 @@ pub(super) fn check_any(functions: &Functions) -> Result<(), EngineError> {
 }
 
 /// Whether this machine has the libraries and a device.
-pub(in crate::ibverbs) fn check() -> Result<(), EngineError> {
+pub(in crate::verbs) fn check() -> Result<(), EngineError> {
     check_any(functions()?)
 }

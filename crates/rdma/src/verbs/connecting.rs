@@ -18,7 +18,7 @@ use super::sys::cm::{CmId, Happened, Terms, What};
 use super::sys::device::Features;
 use super::sys::queue::{QueuePair, Shape};
 use crate::common::timers::Due;
-use crate::verbs::{
+use crate::interface::{
     AdapterFault, ConnectFailure, ConnectionId, DisconnectReason, EngineError, Event, Handover,
     IRD_ORD_MAX, PRIVATE_DATA_MAX, QUEUE_DEPTH_MAX, QpCapabilities, QpConfig, QpId, TerminateCode,
 };

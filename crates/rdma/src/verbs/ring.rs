@@ -14,7 +14,7 @@ use pmem::Medium;
 use super::sys::device::Domain;
 use super::sys::memory::{Memory, Wish};
 use super::sys::queue::Piece;
-use crate::verbs::Access;
+use crate::interface::Access;
 
 /// See the module.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use libloading::os::unix::Library;
 
 use super::abi;
-use crate::verbs::EngineError;
+use crate::interface::EngineError;
 
 /// The functions that are called by name.
 pub(super) struct Functions {
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "libibverbs-that-nobody-has.so.1 is not installed: \
-             apt-get install libibverbs1 librdmacm1 ibverbs-providers"
+             apt-get install libibverbs1 librdmacm1 verbs-providers"
         );
     }
 

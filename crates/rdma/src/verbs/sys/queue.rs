@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::cm::{CmId, loaded};
 use super::device::{Device, Domain, Features};
 use super::{abi, checked, direct, last_error};
-use crate::verbs::EngineError;
+use crate::interface::EngineError;
 
 /// The channel on which completion queues announce completions. Calls on it do not block.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct Announcements {
+pub(in crate::verbs) struct Announcements {
     raw: NonNull<abi::CompChannel>,
 }
 
@@ -23,7 +23,7 @@ unsafe impl Send for Announcements {}
 unsafe impl Sync for Announcements {}
 
 impl Announcements {
-    pub(in crate::ibverbs) fn open(device: Device) -> Result<Self, EngineError> {
+    pub(in crate::verbs) fn open(device: Device) -> Result<Self, EngineError> {
         // SAFETY: the context is open.
         let raw = unsafe { (loaded().create_comp_channel)(device.context()) };
         let raw = NonNull::new(raw).ok_or_else(|| last_error("ibv_create_comp_channel"))?;
@@ -34,7 +34,7 @@ impl Announcements {
     }
 
     /// Takes one announcement: the name of a queue that has to be armed again.
-    pub(in crate::ibverbs) fn take(&self) -> Option<u64> {
+    pub(in crate::verbs) fn take(&self) -> Option<u64> {
         let (mut queue, mut name) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open; the library writes both pointers on success.
         let outcome =
@@ -108,7 +108,7 @@ impl Drop for Completions {
 /// One end of a connection, to which requests can be posted. Dropped in this order: queue pair and
 /// identifier, completion queue, domain.
 #[derive(Debug)]
-pub(in crate::ibverbs) struct QueuePair {
+pub(in crate::verbs) struct QueuePair {
     id: CmId,
     qp: NonNull<abi::Qp>,
     extended: Option<Extended>,
@@ -133,31 +133,31 @@ struct Extended {
 
 /// The depths and the purpose of a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ibverbs) struct Shape {
-    pub(in crate::ibverbs) send_depth: u32,
-    pub(in crate::ibverbs) recv_depth: u32,
+pub(in crate::verbs) struct Shape {
+    pub(in crate::verbs) send_depth: u32,
+    pub(in crate::verbs) recv_depth: u32,
     /// The name under which its completion queue is announced.
-    pub(in crate::ibverbs) name: u64,
+    pub(in crate::verbs) name: u64,
 }
 
 /// A piece of memory under a local key. The device checks it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) struct Piece {
-    pub(in crate::ibverbs) address: u64,
-    pub(in crate::ibverbs) len: u32,
-    pub(in crate::ibverbs) lkey: u32,
+pub(in crate::verbs) struct Piece {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) len: u32,
+    pub(in crate::verbs) lkey: u32,
 }
 
 /// A piece of the peer's memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) struct Remote {
-    pub(in crate::ibverbs) address: u64,
-    pub(in crate::ibverbs) rkey: u32,
+pub(in crate::verbs) struct Remote {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) rkey: u32,
 }
 
 /// One operation of a work request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) enum Work {
+pub(in crate::verbs) enum Work {
     Send { piece: Piece, invalidate: Option<u32>, solicited: bool },
     Write { piece: Piece, remote: Remote },
     Read { piece: Piece, remote: Remote },
@@ -167,17 +167,17 @@ pub(in crate::ibverbs) enum Work {
 
 /// The end of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::ibverbs) struct Ended {
-    pub(in crate::ibverbs) id: u64,
+pub(in crate::verbs) struct Ended {
+    pub(in crate::verbs) id: u64,
     /// 0, or the reason of a failure (ibv_wc_status).
-    pub(in crate::ibverbs) status: i32,
-    pub(in crate::ibverbs) len: u32,
-    pub(in crate::ibverbs) invalidated: Option<u32>,
+    pub(in crate::verbs) status: i32,
+    pub(in crate::verbs) len: u32,
+    pub(in crate::verbs) invalidated: Option<u32>,
 }
 
 impl QueuePair {
     /// Makes a queue pair for a bound identifier.
-    pub(in crate::ibverbs) fn new(
+    pub(in crate::verbs) fn new(
         id: CmId,
         features: &Features,
         announcements: &Arc<Announcements>,
@@ -239,27 +239,27 @@ impl QueuePair {
         Ok(Self { id, qp, extended, post_send, post_recv, completions, domain })
     }
 
-    pub(in crate::ibverbs) fn id(&self) -> &CmId {
+    pub(in crate::verbs) fn id(&self) -> &CmId {
         &self.id
     }
 
     /// The number by which its device knows it.
-    pub(in crate::ibverbs) fn number(&self) -> u32 {
+    pub(in crate::verbs) fn number(&self) -> u32 {
         // SAFETY: the queue pair is ours, so its structure is valid; the number never changes.
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
     /// Tells this completion queue from others in [`super::news::News`].
-    pub(in crate::ibverbs) fn completions_name(&self) -> usize {
+    pub(in crate::verbs) fn completions_name(&self) -> usize {
         self.completions.raw.addr().get()
     }
 
-    pub(in crate::ibverbs) fn domain(&self) -> &Arc<Domain> {
+    pub(in crate::verbs) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
     /// Posts a request. The queue has room for as many as it was made for.
-    pub(in crate::ibverbs) fn post_send(
+    pub(in crate::verbs) fn post_send(
         &mut self,
         id: u64,
         signaled: bool,
@@ -339,11 +339,7 @@ impl QueuePair {
     }
 
     /// Posts a buffer for a message.
-    pub(in crate::ibverbs) fn post_recv(
-        &mut self,
-        id: u64,
-        piece: Piece,
-    ) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn post_recv(&mut self, id: u64, piece: Piece) -> Result<(), EngineError> {
         let mut sge = sge(piece);
         let next = std::ptr::null_mut();
         let num_sge = i32::from(piece.len > 0);
@@ -355,7 +351,7 @@ impl QueuePair {
     }
 
     /// Takes up to [`BATCH`] completions and returns how many it put into `ended`.
-    pub(in crate::ibverbs) fn poll(&mut self, ended: &mut Vec<Ended>) -> usize {
+    pub(in crate::verbs) fn poll(&mut self, ended: &mut Vec<Ended>) -> usize {
         let mut found = [MaybeUninit::<abi::WorkCompletion>::zeroed(); BATCH];
         let most = i32::try_from(BATCH).expect("few");
         let first = found.as_mut_ptr().cast::<abi::WorkCompletion>();
@@ -378,7 +374,7 @@ impl QueuePair {
     }
 
     /// Announces the next completion that comes.
-    pub(in crate::ibverbs) fn arm(&mut self) -> Result<(), EngineError> {
+    pub(in crate::verbs) fn arm(&mut self) -> Result<(), EngineError> {
         let queue = self.completions.raw.as_ptr();
         // SAFETY: the queue is ours.
         direct("ibv_req_notify_cq", unsafe { (self.completions.arm)(queue, 0) })
@@ -426,4 +422,4 @@ const UNSUPPORTED: EngineError =
     EngineError::HostIo { call: "ibv_wr_start", errno: libc::EOPNOTSUPP };
 
 /// Completions taken in one call.
-pub(in crate::ibverbs) const BATCH: usize = 16;
+pub(in crate::verbs) const BATCH: usize = 16;
