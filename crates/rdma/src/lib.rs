@@ -13,6 +13,7 @@
 mod choice;
 mod common;
 #[doc(hidden)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod interface;
 mod soft;

@@ -27,6 +27,7 @@ mod dispatch;
 mod engine;
 mod exports;
 #[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod host;
 mod kerberos;

@@ -58,6 +58,7 @@ mod token;
 mod work_frame;
 mod workers;
 
+#[cfg(feature = "fuzzing")]
 pub use socket::AttackedShm;
 use socket::Network;
 

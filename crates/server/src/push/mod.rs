@@ -172,6 +172,7 @@ impl Push {
     }
 
     /// A push connection without a token, for the fuzz targets, which cannot make another.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
         let id = PushConnectionId(self.next_id());
         let holder = Identity::user("");

@@ -255,6 +255,7 @@ static CHANGING: LazyLock<NameLocks> = LazyLock::new(NameLocks::default);
 
 /// Whether a parsed value of the xattr keeps its meaning when it is written again: for the fuzz
 /// targets. A value that this server did not write means nothing.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn is_kept(value: &[u8], is_directory: bool) -> bool {
     let Some(stored) = Stored::parse(value) else { return true };
     let written = stored.emit(is_directory);

@@ -47,6 +47,7 @@ impl Binding {
     }
 
     /// Whether a parsed value of the xattr would be written again as it is: for the fuzz targets.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_kept(value: &[u8]) -> bool {
         // Four bytes are reserved.
         let masked = |value: &[u8]| [&value[..4], &[0; 4], &value[8..]].concat();

@@ -33,6 +33,7 @@ use crate::common::poller::{Interest, Poller};
 use crate::interface::{WireHook, WireVerdict};
 
 pub(super) use network::{Arrival, Listener, Network};
+#[cfg(feature = "fuzzing")]
 pub use shm::AttackedShm;
 use shm::ShmSocket;
 use tcp::TcpSocket;

@@ -61,6 +61,7 @@ pub(super) fn look(frame: &[u8]) -> Look {
 
 /// Looks at a frame, walks the bytes to fetch in chunks of at most `len_max` bytes, and panics if a
 /// promise to the rest of this module is broken. For the fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
 pub fn first_look(frame: &[u8], len_max: u32) {
     let look = look(frame);
     let Some(Fetch { mut cursor, len }) = look.fetch else { return };

@@ -46,5 +46,6 @@ mod staging;
 mod table;
 mod transfers;
 
+#[cfg(any(test, feature = "fuzzing"))]
 pub use inspect::first_look;
 pub(crate) use table::{Direct, DirectId, Request};

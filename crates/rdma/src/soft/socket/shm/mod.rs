@@ -42,6 +42,7 @@
 //! and no file of ours is in it: what it writes to a region is placed by the responder, after the same checks as over
 //! a network.
 
+#[cfg(feature = "fuzzing")]
 mod fuzzing;
 mod greeting;
 mod ring;
@@ -59,6 +60,7 @@ use super::unix::UnixSocket;
 use super::{ByteStream, Transfer};
 use crate::common::poller::{Interest, Poller};
 use crate::soft::token::Token;
+#[cfg(feature = "fuzzing")]
 pub use fuzzing::AttackedShm;
 use greeting::{Answer, Greeting};
 use ring::{Consumer, PeerPosition, Producer};
