@@ -27,7 +27,7 @@ pub(crate) fn run() -> Outcome {
         }
     };
     let mut tally = torture::all_pass_on(mounted.path(), TESTS)?;
-    let ours = ["test", "--release", "--package", "landfast-server", "--test", "files"];
+    let ours = ["test", "--release", "--workspace", "--test", "files"];
     Step::new("cargo").args(ours).arg("--no-run").dir(&workspace::root()).builds().run()?;
     let ours = Step::new("cargo")
         .args(ours)

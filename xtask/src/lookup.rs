@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         let path = directory.join(format!("File number {number}.dat"));
         std::fs::write(&path, []).map_err(Failure::io("creating", &path))?;
     }
-    let build = ["build", "--release", "--package", "landfast-client", "--example", "lookup"];
+    let build = ["build", "--release", "--workspace", "--example", "lookup"];
     Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
     let mut tally = Tally::default();
     println!("\n  microseconds, the middle of 300:");

@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
 /// Tries all cells and prints how many there were.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let args = ["test", "--release", "--package", "landfast-server", "--test", "access_matrix"];
+    let args = ["test", "--release", "--workspace", "--test", "access_matrix"];
     let step = Step::new("cargo").args(args).args(["--", "--nocapture"]).dir(&workspace::root());
     // smbd has no Landfast extensions, and ids of others are tried on ours alone.
     let finished = match options.against {
