@@ -2,13 +2,15 @@
 //!
 //! That every target has a corpus, and that every kept input passes, is a test of `fuzz/bodies`.
 
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, Tally};
-use crate::process::Step;
+use crate::process::{Finished, Step, succeeded};
 use crate::workspace;
 
 /// Options of `cargo xtask fuzz`.
@@ -33,13 +35,23 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
     };
     build().builds().run()?;
-    let mut tally = Tally { note: format!("{} targets", chosen.len()), ..Tally::default() };
-    for (index, target) in chosen.iter().enumerate() {
-        println!("  target {} of {}: {target}", index + 1, chosen.len());
-        let result = run_one(target, options.seconds).map_err(|failure| failure.to_string());
-        tally.count(target, result);
-    }
-    Ok(tally)
+    let tally = Tally { note: format!("{} targets", chosen.len()), ..Tally::default() };
+    let (left, tally) = (Mutex::new(chosen.iter()), Mutex::new(tally));
+    let lane = || {
+        while let Some(target) = { left.lock().unwrap_or_else(PoisonError::into_inner).next() } {
+            let (said, result) = run_one(target, options.seconds);
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            // What a target says stands together, whatever ran beside it.
+            println!("{said}");
+            tally.count(target, result.map_err(|failure| failure.to_string()));
+        }
+    };
+    thread::scope(|scope| {
+        // A target is one thread: each core has one.
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        (0..cores).for_each(|_| drop(scope.spawn(lane)));
+    });
+    Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Builds the targets while other steps run, at low priority. What goes wrong is said by [`run`].
@@ -55,12 +67,20 @@ fn build() -> Step {
     Step::new("fuzz/run").arg("--build").dir(&workspace::root())
 }
 
-fn run_one(target: &str, seconds: u32) -> Result<(), Failure> {
-    Step::new("fuzz/run")
+/// The command with all that it said, and how it ended.
+fn run_one(target: &str, seconds: u32) -> (String, Result<(), Failure>) {
+    let step = Step::new("fuzz/run")
         .args(["--built", "--seconds", &seconds.to_string(), target])
         .dir(&workspace::root())
         .limit(REPLAY_LIMIT + Duration::from_secs(u64::from(seconds)))
-        .run()
+        .quiet();
+    let shown = format!("  $ {}", step.shown());
+    match step.finish() {
+        Ok(Finished { status, stdout, stderr }) => {
+            (format!("{shown}\n{stdout}{stderr}"), succeeded(status, &shown, ""))
+        }
+        Err(failure) => (shown, Err(failure)),
+    }
 }
 
 /// The names of the targets, which are the names of the corpora.

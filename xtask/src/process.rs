@@ -302,7 +302,8 @@ pub(crate) fn tail(text: &str) -> String {
     lines[from..].iter().fold(String::new(), |shown, line| shown + "\n    | " + line)
 }
 
-fn succeeded(status: ExitStatus, shown: &str, evidence: &str) -> Result<(), Failure> {
+/// A failure with the command and `evidence`, unless it succeeded.
+pub(crate) fn succeeded(status: ExitStatus, shown: &str, evidence: &str) -> Result<(), Failure> {
     if status.success() {
         return Ok(());
     }
