@@ -1,7 +1,7 @@
 //! The rows of SPECIFICATION.md: short, in order, and with proofs that exist.
 //!
 //! ```text
-//! | D4a | promise | bound | `name_of_a_test`, `rdma/tests/deferred.rs`, `xtask kill9`, **pending** |
+//! | D4a | promise | bound | `name_of_a_test`, `rdma/tests/engines/deferred.rs`, `xtask kill9`, **pending** |
 //!   ^ letter of the section, number, letter of a later row        ^ below crates/
 //! ```
 

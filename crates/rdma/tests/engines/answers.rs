@@ -1,9 +1,5 @@
 //! The result of a worker is credited to the request it was made for, and every answer leaves.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
@@ -11,8 +7,8 @@ mod tests {
     use pmem::Medium;
     use rdma::{MemoryRegion, Operation};
 
-    use super::support::cold::{Cold, Permits};
-    use super::support::{Pair, bytes_of, flush, memory, pattern, write};
+    use crate::support::cold::{Cold, Permits};
+    use crate::support::{Pair, bytes_of, flush, memory, pattern, write};
 
     const LEN: usize = 8 << 20;
 

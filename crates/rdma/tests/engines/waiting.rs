@@ -1,9 +1,5 @@
 //! Waiting for events, other threads and time, and its cost.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
@@ -11,7 +7,7 @@ mod tests {
 
     use rdma::{EngineConfig, PollPolicy, SoftProvider};
 
-    use super::support::{End, Pair, flush, memory, write};
+    use crate::support::{End, Pair, flush, memory, write};
 
     fn end(polling: PollPolicy) -> End {
         End::open(&SoftProvider, EngineConfig { polling, ..EngineConfig::default() })

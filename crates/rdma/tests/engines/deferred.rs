@@ -1,10 +1,6 @@
 //! Media whose operations block: operations keep their order, commits are shared, and no other
 //! connection waits.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
@@ -15,8 +11,8 @@ mod tests {
         Payload, QpId, WcStatus,
     };
 
-    use super::support::slow::{Blocks, Slow};
-    use super::support::{End, Pair, bytes_of, flush, memory, pattern, until, write};
+    use crate::support::slow::{Blocks, Slow};
+    use crate::support::{End, Pair, bytes_of, flush, memory, pattern, until, write};
 
     fn target(pair: &mut Pair, medium: &Arc<Slow>) -> MemoryRegion {
         let medium: Arc<dyn Medium> = medium.clone();

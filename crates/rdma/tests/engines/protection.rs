@@ -1,10 +1,6 @@
 //! Forbidden operations of a peer: each is answered as the specification says and ends only the
 //! connection of that peer.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use pmem::DurabilityClass;
     use rdma::{
@@ -12,7 +8,7 @@ mod tests {
         TerminateCode, WcStatus,
     };
 
-    use super::support::{Pair, bytes_of, flush, memory, write};
+    use crate::support::{Pair, bytes_of, flush, memory, write};
 
     /// Registers a page of the server's with some rights.
     fn region(pair: &mut Pair, qp: QpId, access: Access) -> MemoryRegion {

@@ -1,9 +1,5 @@
 //! Connections: how they are established, fail, and end.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -14,7 +10,7 @@ mod tests {
         PollPolicy, QpConfig, SoftProvider, WcStatus,
     };
 
-    use super::support::{End, Pair, bytes_of, flush, memory, pattern, request, until, write};
+    use crate::support::{End, Pair, bytes_of, flush, memory, pattern, request, until, write};
 
     fn end(config: EngineConfig) -> End {
         End::open(&SoftProvider, config)
@@ -168,7 +164,7 @@ mod tests {
         let mute: Vec<_> = (0..100).map(|_| TcpStream::connect(pair.addr).unwrap()).collect();
         pair.until(|_, server| (server.engine.stats().handshakes_dropped >= 93).then_some(()));
         pair.server.engine.accept(id, QpConfig::default(), &[]).unwrap();
-        pair.until(|client, _| super::support::established(client, client_qp));
+        pair.until(|client, _| crate::support::established(client, client_qp));
         drop(mute);
     }
 
@@ -302,7 +298,7 @@ mod tests {
         let qp = third.engine.connect(other, QpConfig::default(), &[]).unwrap();
         let id = until(&mut third, &mut pair.server, |_, server| request(server));
         let served = pair.server.engine.accept(id, QpConfig::default(), &[]).unwrap();
-        until(&mut third, &mut pair.server, |third, _| super::support::established(third, qp));
+        until(&mut third, &mut pair.server, |third, _| crate::support::established(third, qp));
         let quick =
             pair.server.engine.register(served, memory(4096), 0..4096, Access::PUSH).unwrap();
         let mut sent = 0;

@@ -1,11 +1,7 @@
 //! Every operation over a real connection, with the bytes that it moves.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
-    use super::support::{Pair, bytes_of, flush, memory, pattern, write};
+    use crate::support::{Pair, bytes_of, flush, memory, pattern, write};
     use rdma::{Operation, Payload, Placement, PostError, QpConfig, WcOpcode, WcStatus};
 
     #[test]

@@ -1,9 +1,5 @@
 //! Operations on real files: flushed bytes are in the file, whatever its class.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::io::Write as _;
@@ -15,7 +11,7 @@ mod tests {
     use pmem::{DurabilityClass, OpenOptions, map_file};
     use rdma::{MemoryRegion, Operation, QpId};
 
-    use super::support::{End, Pair, bytes_of, flush, memory, pattern, write};
+    use crate::support::{End, Pair, bytes_of, flush, memory, pattern, write};
 
     const LEN: u64 = 1 << 20;
 

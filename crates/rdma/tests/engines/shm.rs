@@ -1,9 +1,5 @@
 //! Provider `shm`: engines that sleep on full rings, and a peer that is another process.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::process::Command;
     use std::sync::mpsc::{TryRecvError, channel};
@@ -15,7 +11,7 @@ mod tests {
         ShmProvider, SoftProvider, WcOpcode,
     };
 
-    use super::support::{
+    use crate::support::{
         End, Pair, address, bytes_of, established, flush, memory, pattern, request,
     };
 
@@ -137,7 +133,7 @@ mod tests {
         let mut server = End::open(&ShmProvider, blocks);
         let addr = server.engine.listen(address()).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tests::the_other_process", "--ignored"])
+            .args(["--exact", "shm::tests::the_other_process", "--ignored"])
             .env(DIAL, addr.to_string())
             .spawn()
             .unwrap();

@@ -1,10 +1,6 @@
 //! Lost connections: a connection whose input the engine does not take must not keep the engine
 //! awake.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::time::Duration;
@@ -14,8 +10,8 @@ mod tests {
         Access, EngineConfig, MemoryRegion, Operation, Payload, PollPolicy, PostError, WorkRequest,
     };
 
-    use super::support::slow::{Blocks, Slow};
-    use super::support::{End, Pair, flush, pattern, write};
+    use crate::support::slow::{Blocks, Slow};
+    use crate::support::{End, Pair, flush, pattern, write};
 
     /// For an idle engine: how long it is watched, and how often it may wake.
     const WATCHED: Duration = Duration::from_millis(200);

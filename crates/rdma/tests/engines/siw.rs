@@ -8,10 +8,6 @@
 //!   end     the control word of siw's Terminate has its halves swapped
 //! ```
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,7 +19,7 @@ mod tests {
         QpConfig, QpId, Rkey, SoftProvider, TerminateCode, WcStatus, WorkRequest,
     };
 
-    use super::support::{End, bytes_of, memory};
+    use crate::support::{End, bytes_of, memory};
 
     /// A peer that follows a script, in a thread of its own.
     fn peer<T: Send + 'static>(
@@ -114,7 +110,7 @@ mod tests {
         fn established(addr: SocketAddr) -> Self {
             let mut ours = Self::dial(addr);
             let qp = ours.qp;
-            ours.until(|end| super::support::established(end, qp));
+            ours.until(|end| crate::support::established(end, qp));
             ours
         }
 
@@ -175,7 +171,7 @@ mod tests {
         });
         let mut ours = Ours::dial_as(addr, QpConfig::default(), b"token");
         let qp = ours.qp;
-        let answer = ours.until(|end| super::support::established(end, qp));
+        let answer = ours.until(|end| crate::support::established(end, qp));
         assert_eq!(answer, PUSH_ACCEPTED[24..]);
         ours.converse();
         script.join().unwrap();

@@ -1,9 +1,5 @@
 //! The frames that go to TCP in one call, with and without our profile at the peer.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
     use std::sync::{Arc, Mutex};
@@ -12,7 +8,7 @@ mod tests {
         EngineConfig, Operation, PollPolicy, QpConfig, SoftProvider, WireHook, WireVerdict,
     };
 
-    use super::support::{End, Pair, bytes_of, memory, pattern, write};
+    use crate::support::{End, Pair, bytes_of, memory, pattern, write};
 
     /// A hook that keeps the bytes of each call.
     #[derive(Debug, Default)]

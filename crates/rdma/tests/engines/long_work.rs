@@ -1,9 +1,5 @@
 //! Verifies of many bytes delay neither the end of a region, nor workers, nor the engine.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
@@ -14,8 +10,8 @@ mod tests {
         Access, Deregistration, EngineConfig, Event, MemoryRegion, Operation, QpId, WorkRequest,
     };
 
-    use super::support::slow::{Blocks, Slow};
-    use super::support::{Pair, flush, memory};
+    use crate::support::slow::{Blocks, Slow};
+    use crate::support::{Pair, flush, memory};
 
     const LEN: u32 = 4 << 20;
 

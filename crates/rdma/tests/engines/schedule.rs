@@ -1,9 +1,5 @@
 //! Any schedule of operations, polls and frame sizes ends with the bytes a plain array would have.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
@@ -11,8 +7,8 @@ mod tests {
     use proptest::prelude::*;
     use rdma::{MemoryRegion, Operation, Payload, PostError, QpConfig, WorkRequest};
 
-    use super::support::slow::{Blocks, Slow};
-    use super::support::{Pair, bytes_of, flush, memory, pattern};
+    use crate::support::slow::{Blocks, Slow};
+    use crate::support::{Pair, bytes_of, flush, memory, pattern};
 
     /// Bytes of the shared region: few enough that operations overlap.
     const LEN: u64 = 40_000;

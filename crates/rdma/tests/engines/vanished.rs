@@ -1,16 +1,12 @@
 //! Peers whose machine or network is gone.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use rdma::{Access, DisconnectReason, EngineConfig, PollPolicy, QpConfig, SoftProvider};
 
-    use super::support::network::alone;
-    use super::support::{End, Pair, memory, write};
+    use crate::support::network::alone;
+    use crate::support::{End, Pair, memory, write};
 
     const SILENCE: Duration = Duration::from_secs(2);
 
@@ -31,20 +27,23 @@ mod tests {
 
     #[test]
     fn each_end_of_an_idle_connection_detects_the_loss_of_its_peer() {
-        alone("tests::each_end_of_an_idle_connection_detects_the_loss_of_its_peer", |net| {
-            let mut pair = pair();
-            let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
-            net.cut();
-            let reason = pair.until(|client, _| client.disconnected(client_qp));
-            assert!(is_timed_out(reason), "{reason:?}");
-            let reason = pair.until(|_, server| server.disconnected(server_qp));
-            assert!(is_timed_out(reason), "{reason:?}");
-        });
+        alone(
+            "vanished::tests::each_end_of_an_idle_connection_detects_the_loss_of_its_peer",
+            |net| {
+                let mut pair = pair();
+                let (client_qp, server_qp) = (pair.client_qp, pair.server_qp);
+                net.cut();
+                let reason = pair.until(|client, _| client.disconnected(client_qp));
+                assert!(is_timed_out(reason), "{reason:?}");
+                let reason = pair.until(|_, server| server.disconnected(server_qp));
+                assert!(is_timed_out(reason), "{reason:?}");
+            },
+        );
     }
 
     #[test]
     fn unacknowledged_bytes_end_their_connection() {
-        alone("tests::unacknowledged_bytes_end_their_connection", |net| {
+        alone("vanished::tests::unacknowledged_bytes_end_their_connection", |net| {
             let mut pair = pair();
             let medium = memory(4096);
             let range = 0..medium.len();

@@ -1,9 +1,5 @@
 //! Providers around a provider: their logs, faults and captures.
 
-#[cfg(test)]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use std::process::Command;
 
@@ -12,7 +8,7 @@ mod tests {
         QpConfig, SoftProvider, TerminateCode, Tracer,
     };
 
-    use super::support::{Pair, bytes_of, flush, memory, pattern, write};
+    use crate::support::{Pair, bytes_of, flush, memory, pattern, write};
 
     fn pair(client: &dyn Provider, server: &dyn Provider) -> Pair {
         Pair::of(client, server, QpConfig::default(), QpConfig::default())
