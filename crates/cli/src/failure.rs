@@ -45,10 +45,10 @@ pub(crate) enum Failure {
     Reload(#[from] server::ReloadError),
     /// A directory cannot be used as a share.
     #[error(transparent)]
-    Share(#[from] server::share::ShareOpenError),
+    Share(#[from] tree::ShareOpenError),
     /// The streams were not swept.
     #[error("nothing was removed: {0}")]
-    Sweep(#[from] server::share::SweepError),
+    Sweep(#[from] tree::SweepError),
     /// No server answers on a control socket.
     #[error("no server has a control socket in {}", list(.0))]
     ControlNobody(Vec<PathBuf>),

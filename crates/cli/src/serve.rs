@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use pmem::DurabilityClass;
 use rustix::process::geteuid;
-use server::share::{Admission, withhold_set_id};
 use server::{
     KerberosConfig, Limits, PushPolicy, Running, Server, ServerConfig, ShareConfig, SigningPolicy,
     Users,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
+use tree::{Admission, withhold_set_id};
 
 use crate::args::{Serve, Signing};
 use crate::config::{Guests, Kerberos, Settings, Share, people};

@@ -4,7 +4,7 @@ use std::io::{Error, ErrorKind};
 
 use rdma::EngineError;
 use server::StartError;
-use server::share::{ShareError, ShareOpenError};
+use tree::{ShareError, ShareOpenError};
 
 /// A hint for the person at the terminal.
 pub(crate) fn of(error: &StartError) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! `landfast sweep`: removes streams whose file is gone.
 
 use server::ShareConfig;
-use server::share::Share;
+use tree::Share;
 
 use crate::args::Sweep;
 use crate::failure::Failure;

@@ -9,10 +9,10 @@ mod support;
 use client::{Client, ClientError, ConnectOptions, OpenOptions, Protection, SmbUrl};
 use fixture::Fixture;
 use server::SigningPolicy;
-use server::share::Admission;
 use smb::NtStatus;
 use smb::negotiate::Dialect;
 use support::{break_a_lease, exercise, exercise_every_algorithm, pattern};
+use tree::Admission;
 
 /// Runs a test against a server of its own.
 fn with_server(test: impl AsyncFnOnce(&Fixture)) {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rdma::{PollPolicy, ProviderChoice};
 use smb::auth::{UserList, UserStore};
+use tree::ShareConfig;
 
 use crate::kerberos::{KerberosConfig, KeytabFileError, Tickets};
 use crate::limits::Limits;
-use crate::share::ShareConfig;
 use crate::users::{UsersFile, UsersFileError};
 
 /// The configuration of a server.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use basics::Environment;
 use tracing::{info, warn};
+use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 use crate::config::Users;
-use crate::share::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 /// The name of two of these shares, if two have the same.
 pub(crate) fn duplicate(wanted: &[ShareConfig]) -> Option<&str> {

@@ -15,6 +15,7 @@ use rdma::{Access, Lkey, MemoryRegion, Rkey};
 use smb::Guid;
 use smb::crypto::{SigningAlgorithm, SigningKey};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
+use tree::{CommonNames, Share, ShareConfig};
 
 use crate::access::Rights;
 use crate::config::{PushPolicy, SigningPolicy, Users};
@@ -23,27 +24,13 @@ use crate::limits::Limits;
 use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
-use crate::share::binding::Binding;
-use crate::share::{CommonNames, Share, ShareConfig, attributes};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;
 use crate::state::{Channel, Frame, Identity, Link, Outbox, Parcel, Session};
 
 pub use crate::transport::direct::first_look;
-
-/// Parses a log of persistent opens, and writes the parsed opens again: returns their number, and
-/// whether both logs are the same.
-pub fn log_of_opens(bytes: &[u8]) -> (usize, bool) {
-    let live = crate::share::journal::replay(bytes);
-    let again = crate::share::journal::replay(&crate::share::journal::records(live.values()));
-    (live.len(), live == again)
-}
-
-/// Parses the xattrs of a file; returns whether they would be written again as they are.
-pub fn xattrs(attributes: &[u8], binding: &[u8], is_directory: bool) -> bool {
-    attributes::is_kept(attributes, is_directory) && Binding::is_kept(binding)
-}
+pub use tree::fuzzing::{log_of_opens, xattrs};
 
 /// See the module.
 #[derive(Debug)]

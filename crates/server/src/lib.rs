@@ -1,13 +1,13 @@
 //! The Landfast file server: SMB 2 and 3 over TCP, SMB Direct and push mode over RDMA.
 //!
-//! [`Server::start`] takes a [`ServerConfig`] and returns a [`Running`] server. Inside, from the
-//! disk to the wire:
+//! [`Server::start`] takes a [`ServerConfig`] and returns a [`Running`] server. Below it, crate [`tree`] is the
+//! directory tree that cannot be left, with Windows names and metadata. Inside, from the disk to the wire:
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `access` | who may do what: one decision per object and operation |
-//! | [`share`] | a directory tree that cannot be left, with Windows names and metadata |
 //! | `state` | connections, sessions, trees, opens, files, leases, locks: no sockets |
+//! | `status` | the failures of a share, as clients are told them |
 //! | `service` | what all connections share; the lock order |
 //! | `dispatch` | one file per command: answered now, or later |
 //! | `engine` | the thread that owns the RDMA engine |
@@ -39,8 +39,8 @@ mod reload;
 pub mod report;
 mod server;
 mod service;
-pub mod share;
 mod state;
+mod status;
 mod transport;
 pub mod users;
 
@@ -50,4 +50,4 @@ pub use limits::Limits;
 pub use reload::{ReloadError, Reloaded};
 pub use report::{Observer, Report};
 pub use server::{Running, Server, StartError, Status};
-pub use share::ShareConfig;
+pub use tree::ShareConfig;

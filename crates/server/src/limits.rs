@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-pub(crate) use crate::share::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
+pub(crate) use tree::limits::{EA_NAMES_INLINE_MAX, IO_INLINE_MAX};
 
 /// Bounds an operator may want to change.
 #[derive(Clone, Debug)]

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tracing::{info, warn};
+use tree::{Share, ShareConfig, ShareOpenError};
 
 use crate::config::Users;
 use crate::exports;
 use crate::push;
 use crate::service::Core;
-use crate::share::{Share, ShareConfig, ShareOpenError};
 use crate::state::{Identity, Session, persistent};
 
 /// The outcome of [`crate::Running::reload`].

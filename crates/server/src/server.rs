@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
+use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 use crate::config::{ServerConfig, Users};
 use crate::descriptors;
@@ -30,7 +31,6 @@ use crate::push::{self, Push};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::share::{CommonNames, Share, ShareConfig, ShareOpenError};
 use crate::state::{Resource as Held, durable, persistent};
 use crate::transport::tcp;
 

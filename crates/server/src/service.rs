@@ -19,12 +19,12 @@ use std::time::Instant;
 use basics::{Clock, Environment, RandomError};
 use smb::rpc::{Host, SharedResource};
 use smb::{FileTime, Guid};
+use tree::{Admission, CommonNames, FileKey, Share, SharePath};
 
 use crate::access::Rights;
 use crate::config::{Announced, SigningPolicy, Users};
 use crate::limits::{Limits, SESSIONS_MAX};
 use crate::push::Push;
-use crate::share::{Admission, CommonNames, FileKey, Share, SharePath};
 use crate::state::account::Accounts;
 use crate::state::clients::Clients;
 use crate::state::creates::Creates;

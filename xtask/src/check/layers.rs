@@ -4,8 +4,8 @@
 //! 0  basics
 //! 1  pmem   iwarp   smbdirect
 //! 2  rdma  (basics, pmem, iwarp)
-//! 3  smb   (smbdirect)
-//! 4  server   client  (basics, pmem, rdma, smb, smbdirect)
+//! 3  smb   (smbdirect)   tree  (basics, pmem)
+//! 4  server   client  (basics, pmem, rdma, smb, smbdirect; server: tree)
 //! 6  cli   (all)
 //! ```
 
@@ -60,21 +60,39 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
     ("landfast-rdma", &["landfast-basics", "landfast-pmem", "landfast-iwarp"]),
     ("landfast-smb", &["landfast-smbdirect"]),
-    ("landfast-server", BELOW_SERVER_AND_CLIENT),
-    ("landfast-client", BELOW_SERVER_AND_CLIENT),
+    ("landfast-tree", &["landfast-basics", "landfast-pmem"]),
+    (
+        "landfast-server",
+        &[
+            "landfast-basics",
+            "landfast-pmem",
+            "landfast-rdma",
+            "landfast-smb",
+            "landfast-smbdirect",
+            "landfast-tree",
+        ],
+    ),
+    (
+        "landfast-client",
+        &[
+            "landfast-basics",
+            "landfast-pmem",
+            "landfast-rdma",
+            "landfast-smb",
+            "landfast-smbdirect",
+        ],
+    ),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     ("xtask", &[]),
 ];
-const BELOW_SERVER_AND_CLIENT: &[&str] =
-    &["landfast-basics", "landfast-pmem", "landfast-rdma", "landfast-smb", "landfast-smbdirect"];
 const LIBRARIES: &[&str] = &[
     "landfast-basics",
     "landfast-pmem",
@@ -82,6 +100,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-smbdirect",
     "landfast-rdma",
     "landfast-smb",
+    "landfast-tree",
     "landfast-server",
     "landfast-client",
 ];

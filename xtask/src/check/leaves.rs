@@ -1,6 +1,6 @@
 //! Leaves to change a share, given by the deciding code alone.
 //!
-//! The functions that change a share take leaves as traits (`share::rights`), and any type may implement a
+//! The functions that change a share take leaves as traits (`tree::rights`), and any type may implement a
 //! public trait. This rule keeps what visibility would keep within one crate: only the file whose leaves cannot
 //! be made without a decision implements the traits.
 
@@ -33,9 +33,9 @@ const LEAVES: [&str; 4] = ["MayAdd", "MayRemove", "MayWrite", "MaySet"];
 /// The file with the types that only a decision can make.
 const GIVES: &str = "crates/server/src/access/leave.rs";
 /// The file with the traits, and with leaves for tests beside it.
-const NAMES: &str = "crates/server/src/share/rights.rs";
-const TREE: &str = "crates/server/src/share";
-const MODULE: &str = "share::rights";
+const NAMES: &str = "crates/tree/src/rights.rs";
+const TREE: &str = "crates/tree/src";
+const MODULE: &str = "tree::rights";
 
 #[cfg(test)]
 mod tests {
@@ -49,9 +49,9 @@ mod tests {
     fn a_leave_that_is_given_outside_of_the_decisions_is_found() {
         let forged = "// impl MaySet for A {}\nimpl MaySet for A {}\n";
         assert_eq!(found("crates/server/src/state/open.rs", forged), 1);
-        assert_eq!(found("crates/server/src/share/entry.rs", forged), 1);
+        assert_eq!(found("crates/tree/src/entry.rs", forged), 1);
         assert_eq!(found(GIVES, forged), 0);
         assert_eq!(found("crates/cli/src/main.rs", &format!("use {MODULE}::MaySet as A;")), 1);
-        assert_eq!(found("crates/server/src/share/entry.rs", &format!("use {MODULE}::MaySet;")), 0);
+        assert_eq!(found("crates/tree/src/entry.rs", &format!("use {MODULE}::MaySet;")), 0);
     }
 }

@@ -4,10 +4,10 @@
 
 use smb::NtStatus;
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
+use tree::{DosAttributes, OpenMode, Share, Writing};
 
 use super::leave::{Decided, Leave, MayAdd, MayRemove, MaySet, MayWrite};
 use super::rights::Rights;
-use crate::share::{DosAttributes, OpenMode, Share, Writing};
 use crate::state::{Identity, Tree};
 
 /// The rights of an admitted CREATE.

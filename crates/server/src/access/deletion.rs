@@ -4,10 +4,11 @@
 //! Spec: MS-FSA §2.1.5.1.2, §2.1.5.15.3.
 
 use smb::NtStatus;
+use tree::{FileKey, Share, SharePath};
 
 use super::MayRemove;
 use crate::service::Core;
-use crate::share::{FileKey, Share, SharePath};
+use crate::status::OrStatus as _;
 
 /// An object that is to be deleted.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl Doomed<'_> {
         if self.path.is_root() || is_top {
             return Err(NtStatus::CANNOT_DELETE);
         }
-        Ok(share.check_removal(leave, self.path)?)
+        share.check_removal(leave, self.path).or_status()
     }
 }
 

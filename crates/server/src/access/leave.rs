@@ -1,7 +1,7 @@
 //! Leaves: proofs of admission, which the functions that change a share take as arguments. No other file implements
-//! the traits of [`crate::share::rights`].
+//! the traits of [`tree::rights`].
 
-use crate::share::rights;
+use tree::rights;
 
 /// Leave to add a name to a directory, or a stream to a file.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,8 @@
 //! * [`admit`]: the rights of an open, by the tables in [`operation`]; [`leave`]: proofs of admission;
 //! * [`deletion`]: objects that no user may delete.
 //!
-//! Every function of [`crate::share`] that changes names or metadata of files takes a leave, and only
-//! this module makes leaves: a change without admission does not compile. [`crate::share::rights`] names
+//! Every function of [`tree`] that changes names or metadata of files takes a leave, and only
+//! this module makes leaves: a change without admission does not compile. [`tree::rights`] names
 //! the leaves as traits, and [`leave`] alone implements these. Bytes are changed through an entry, whose
 //! handle is opened for writing only with a leave.
 //!

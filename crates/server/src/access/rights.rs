@@ -3,8 +3,8 @@
 //! Spec: MS-SMB2 §3.3.5.7 (TreeConnect.MaximalAccess).
 
 use smb::create::AccessMask;
+use tree::{Admission, Share};
 
-use crate::share::{Admission, Share};
 use crate::state::{Identity, Session};
 
 /// The rights of a user in a share.

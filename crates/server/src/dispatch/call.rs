@@ -9,13 +9,13 @@ use std::task::Poll;
 use smb::negotiate::Dialect;
 use smb::push::RecallReason;
 use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
+use tree::{InlineIo, Reach, Share, ShareError};
 
 use super::frame::{self, Terms};
 use super::write::Prepared;
 use super::{asked, flush};
 use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
 use crate::push::{self, Region};
-use crate::share::{InlineIo, Reach, Share, ShareError};
 use crate::state::caching::Intent;
 use crate::state::changes::Changing;
 use crate::state::holder::BreaksWait;
@@ -26,6 +26,7 @@ use crate::state::node::Node;
 use crate::state::open::{Ended, UnderWay};
 use crate::state::sequence::{Claim, Stale};
 use crate::state::{Channel, Hold, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
+use crate::status::OrStatus as _;
 
 /// Who asks, and with what protection.
 #[derive(Clone, Copy, Debug)]
@@ -272,17 +273,17 @@ impl Call {
         if let Some(reach) = share.reach_on_the_spot() {
             match look(reach) {
                 Err(ShareError::WouldBlock) => {}
-                found => return Ok(found?),
+                found => return found.or_status(),
             }
         }
         let look = Arc::new(look);
         let again = Arc::clone(&look);
         match self.blocking(InlineIo::CachedReads, move || again(Reach::FewNames)).await? {
             Err(ShareError::WouldBlock) => {}
-            found => return Ok(found?),
+            found => return found.or_status(),
         }
         let _scan = self.scan().await?;
-        Ok(self.blocking(InlineIo::CachedReads, move || look(Reach::Everywhere)).await??)
+        self.blocking(InlineIo::CachedReads, move || look(Reach::Everywhere)).await?.or_status()
     }
 
     /// The right to one thread for what may wait, until dropped. Those who have as many as they may wait for one

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 
 use smb::NtStatus;
 use smb::info::{EaNames, FullEa};
+use tree::{EA_NAME_MAX, ExtendedAttribute, ShareError};
 
-use crate::share::{EA_NAME_MAX, ExtendedAttribute, ShareError};
+use crate::status::OrStatus as _;
 
 /// Reads a list a client wants set.
 pub(super) fn parse(list: &[u8]) -> Result<Vec<ExtendedAttribute>, NtStatus> {
@@ -72,7 +73,7 @@ pub(super) fn list(
     let mut fitting = Vec::new();
     let mut len = 0_usize;
     for (name, own) in rest {
-        let value = own.map_or(Ok(Vec::new()), &value)?;
+        let value = own.map_or(Ok(Vec::new()), &value).or_status()?;
         let end = len.next_multiple_of(4) + ENTRY_FIXED + name.len() + value.len();
         if end > len_max {
             break;

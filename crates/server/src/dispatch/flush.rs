@@ -12,14 +12,15 @@ use pmem::MediumError;
 use smb::Empty;
 use smb::FlushRequest;
 use smb::NtStatus;
+use tree::{InlineIo, ShareError};
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
 use crate::access::{self, Look};
 use crate::push;
-use crate::share::{InlineIo, ShareError};
 use crate::state::Open;
+use crate::status::OrStatus as _;
 
 /// Answers on the spot where there is nothing to wait for.
 pub(super) fn now(asker: Asker<'_>, pdu: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
@@ -70,10 +71,10 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
     push::persist_unseen(&open.node).map_err(|_| NtStatus::DATA_ERROR)?;
     // Every write to a device has been made durable by itself.
     if let Some(device) = open.entry.device() {
-        device.persist()?;
+        device.persist().or_status()?;
         return persist_name(open);
     }
-    match open.node.commit_group(open)?.persist() {
+    match open.node.commit_group(open).or_status()?.persist() {
         Ok(()) => persist_name(open),
         // MS-SMB2 §3.3.5.11: what the store says. Nothing is retried into success.
         Err(MediumError::Poisoned) => Err(NtStatus::DATA_ERROR),
@@ -85,7 +86,7 @@ pub(crate) fn persist(open: &Open) -> Result<(), NtStatus> {
 ///
 /// # Durability
 ///
-/// As [`crate::share::Share::persist_name`] and [`crate::share::Share::persist_binding`].
+/// As [`tree::Share::persist_name`] and [`tree::Share::persist_binding`].
 pub(crate) fn persist_name(open: &Open) -> Result<(), NtStatus> {
     let Some(share) = open.tree.share() else { return Ok(()) };
     // What binds a stream to its file is in the file.

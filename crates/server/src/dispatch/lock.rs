@@ -9,13 +9,13 @@ use smb::NtStatus;
 use smb::negotiate::Dialect;
 use smb::{LockElement, LockFlags, LockRequest};
 use tracing::warn;
+use tree::InlineIo;
+use tree::journal::{LockChange, LockNote};
 
 use super::call::{Call, Lasting};
 use super::frame::Outcome;
 use super::malformed;
 use crate::access::{self, Look};
-use crate::share::InlineIo;
-use crate::share::journal::{LockChange, LockNote};
 use crate::state::caching::Intent;
 use crate::state::changes::{Count, Kept};
 use crate::state::lock_sequence::Copy;

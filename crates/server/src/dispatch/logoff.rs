@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use smb::Empty;
 use smb::NtStatus;
+use tree::InlineIo;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
-use crate::share::InlineIo;
 
 /// Ends a session and everything in it.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {

@@ -32,7 +32,6 @@ mod query_info;
 mod read;
 mod set_info;
 mod shift;
-mod status;
 mod tree;
 mod write;
 

@@ -20,16 +20,17 @@ use smb::info::{FileAttributes, FsPosix, PosixInfo, PosixKind, SecurityInformati
 use smb::push::RecallReason;
 use smb::{ErrorContext, ErrorResponse, FileTime, Name, NtStatus, SymlinkError};
 use tracing::debug;
+use tree::{Entry, InlineIo, Metadata, Naming, Share, ShareError, SharePath};
 
 use super::call::Call;
 use super::malformed;
 use crate::access::deletion::holds_a_share;
 use crate::access::{self, Set};
 use crate::limits::TRANSACT_SIZE_MAX;
-use crate::share::{Entry, InlineIo, Metadata, Naming, Share, ShareError, SharePath};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::node::Node;
+use crate::status::OrStatus as _;
 
 /// Whether an open was made by the rules of POSIX.
 pub(super) fn is_posix(open: &Open) -> bool {
@@ -88,7 +89,7 @@ pub(super) fn file_system(share: &Share, entry: &Entry) -> Result<FsPosix, Share
 
 /// Owner, group and mode as a descriptor; whoever reads the share may do what it allows.
 pub(super) fn descriptor(open: &Open, parts: SecurityInformation) -> Result<Vec<u8>, NtStatus> {
-    let posix = open.entry.metadata()?.posix;
+    let posix = open.entry.metadata().or_status()?.posix;
     let wants = |part| parts.contains(part);
     let mode = Ace::allow(AccessMask::empty(), Sid::unix_mode(posix.permissions));
     let everyone = Ace::allow(open.tree.rights.mask(), Sid::everyone());
@@ -133,7 +134,7 @@ pub(super) async fn set_security(
     if let Err(error) = &outcome {
         debug!(path = open.path().to_wire(), %error, ?wish, "owner or mode not set");
     }
-    Ok(outcome?)
+    outcome.or_status()
 }
 
 /// What a descriptor asks for, as far as files here can have it.
@@ -178,11 +179,11 @@ pub(super) fn stopped(
     path: &SharePath,
     out: &mut Vec<u8>,
 ) -> Result<NtStatus, NtStatus> {
-    let found = share.locate(path)?.found.filter(|found| found.is_link);
+    let found = share.locate(path).or_status()?.found.filter(|found| found.is_link);
     // Replaced since: the client may try again.
     let found = found.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    let target =
-        Name::new(share.link_target(&found, path)?).map_err(|_| NtStatus::ACCESS_DENIED)?;
+    let target = Name::new(share.link_target(&found, path).or_status()?)
+        .map_err(|_| NtStatus::ACCESS_DENIED)?;
     let error = SymlinkError {
         unparsed_length: 0,
         relative: true,
@@ -206,8 +207,11 @@ pub(super) async fn reparse_point(call: &Call, open: &Arc<Open>) -> Result<Vec<u
         let found = share.locate(&path)?.found.filter(|found| found.is_link);
         found.map(|found| share.link_target(&found, &path)).transpose()
     };
-    let target =
-        call.blocking(InlineIo::CachedReads, work).await??.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
+    let target = call
+        .blocking(InlineIo::CachedReads, work)
+        .await?
+        .or_status()?
+        .ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
     let name = Name::new(target).map_err(|_| NtStatus::ACCESS_DENIED)?;
     let mut output = Vec::new();
     SymlinkReparse { relative: true, substitute: name.clone(), print: name }.emit(&mut output);
@@ -247,7 +251,7 @@ pub(super) async fn set_reparse_point(
     }
     let (core, open_too) = (Arc::clone(&call.link.core), Arc::clone(open));
     // Of the link, beside that of the file.
-    let place = open.another_place()?;
+    let place = open.another_place().or_status()?;
     let work = move || {
         let (_alone, _unmapped) = (alone, unmapped);
         let (entry, path) = (&open_too.entry, open_too.path());
@@ -257,7 +261,7 @@ pub(super) async fn set_reparse_point(
         // What is written through this handle meanwhile makes a file that is not empty.
         let turn = || share.turn_into_link(leave, entry, &path, &link.substitute);
         let turned = open_too.supersede(turn)?;
-        Ok(turned.map(|()| open_too.keep_place(place))?)
+        turned.map(|()| open_too.keep_place(place)).or_status()
     };
     call.blocking(InlineIo::CachedReads, work).await?
 }

@@ -12,17 +12,18 @@ use smb::info::{
     DirectoryEntry, DirectoryWriter, FileAttributes, FileInfoClass, PosixEntry, ShortName,
 };
 use smb::{FileTime, Name, NtStatus, OutputResponse, QueryDirectoryFlags, QueryDirectoryRequest};
+use tree::{
+    Enumeration, InlineIo, Listed, Looks, Naming, Next, Pattern, Reach, Share, is_short, short_name,
+};
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::{malformed, posix};
 use crate::access::{self, Look};
 use crate::limits::{LOOKS_INLINE_MAX, LOOKS_PER_TURN_MAX, PATTERN_CHARS_INLINE_MAX};
-use crate::share::{
-    Enumeration, InlineIo, Listed, Looks, Naming, Next, Pattern, Reach, Share, is_short, short_name,
-};
 use crate::state::open::Listing;
 use crate::state::{Account, Open, Resource};
+use crate::status::OrStatus as _;
 
 /// Where one request begins.
 struct Query {
@@ -119,7 +120,7 @@ impl List {
         }
         let Some(Listing { cursor, .. }) = place else { return Err(NtStatus::NO_MORE_FILES) };
         loop {
-            let listed = match cursor.next(share, &open.entry, &path, &mut looks)? {
+            let listed = match cursor.next(share, &open.entry, &path, &mut looks).or_status()? {
                 Next::Found(listed) => listed,
                 Next::Paused => return Ok(false),
                 Next::End => break,
@@ -173,7 +174,7 @@ fn begin(
         None => {
             let held = account.try_take(Resource::Opens, 1);
             let held = held.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
-            let cursor = Enumeration::start(&open.entry, query.pattern)?;
+            let cursor = Enumeration::start(&open.entry, query.pattern).or_status()?;
             *place = Some(Listing { cursor, _place: held });
         }
     }

@@ -13,13 +13,14 @@ use smb::negotiate::Dialect;
 use smb::{
     ErrorContext, ErrorResponse, FileTime, Guid, Name, NtStatus, OutputResponse, QueryInfoRequest,
 };
+use tree::{InlineIo, Metadata, Share, short_name};
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::{extended, malformed, posix};
 use crate::access::{self, Look};
-use crate::share::{InlineIo, Metadata, Share, short_name};
 use crate::state::Open;
+use crate::status::OrStatus as _;
 
 /// An answer before it is cut to what the client takes.
 struct Answer {
@@ -126,7 +127,7 @@ fn is_known_of_open_files(class: FileInfoClass) -> bool {
 
 fn file(open: &Arc<Open>, class: FileInfoClass) -> Result<Answer, NtStatus> {
     crate::push::settle_times(&open.node);
-    let found = open.entry.metadata()?;
+    let found = open.entry.metadata().or_status()?;
     access::admit(open, look(class))?;
     let mut bytes = Vec::new();
     let mut fixed = None;
@@ -214,7 +215,7 @@ fn attributes(
     len_max: u32,
 ) -> Result<Answer, NtStatus> {
     access::admit(open, Look::ExtendedAttributes)?;
-    let there = open.entry.extended_names()?;
+    let there = open.entry.extended_names().or_status()?;
     let value = |name: &str| open.entry.extended_value(name);
     let restarts =
         flags & extended::RESTART_SCAN != 0 || !wanted.names.is_empty() || !wanted.single;
@@ -263,7 +264,7 @@ fn file_id(open: &Open, found: &Metadata) -> u64 {
 }
 
 fn ea(open: &Open) -> Result<info::Ea, NtStatus> {
-    Ok(info::Ea { ea_size: open.entry.extended_size()? })
+    Ok(info::Ea { ea_size: open.entry.extended_size().or_status()? })
 }
 
 fn position(open: &Open) -> info::Position {
@@ -309,12 +310,12 @@ fn all(open: &Open, found: &Metadata) -> Result<info::All, NtStatus> {
 // A directory has no unnamed stream, and an empty list is an empty answer.
 fn streams(open: &Open, out: &mut Vec<u8>) -> Result<(), NtStatus> {
     let mut list = Vec::new();
-    if let Some((size, allocation_size)) = open.entry.unnamed_stream()? {
+    if let Some((size, allocation_size)) = open.entry.unnamed_stream().or_status()? {
         let name = Name::new("::$DATA").expect("seven characters");
         list.push(info::Stream { size, allocation_size, name });
     }
     let share: &Share = open.tree.share().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
-    for stream in share.streams(&open.entry)? {
+    for stream in share.streams(&open.entry).or_status()? {
         let name = wire_name(&format!(":{}:$DATA", stream.name))?;
         list.push(info::Stream { size: stream.size, allocation_size: stream.allocation, name });
     }
@@ -336,7 +337,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             fixed = Some(24.min(bytes.len()));
         }
         FsInfoClass::SIZE => {
-            let size = share.volume_size(&open.entry)?;
+            let size = share.volume_size(&open.entry).or_status()?;
             let answer = info::FsSize {
                 total_units: size.total_units,
                 available_units: size.available_units,
@@ -346,7 +347,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
             answer.emit(&mut bytes);
         }
         FsInfoClass::FULL_SIZE => {
-            let size = share.volume_size(&open.entry)?;
+            let size = share.volume_size(&open.entry).or_status()?;
             let answer = info::FsFullSize {
                 total_units: size.total_units,
                 caller_available_units: size.available_units,
@@ -385,7 +386,7 @@ fn file_system(open: &Open, class: FsInfoClass, server: Guid) -> Result<Answer, 
         // No quotas: nothing is tracked, nothing enforced.
         FsInfoClass::CONTROL => NO_QUOTAS.emit(&mut bytes),
         FsInfoClass::POSIX if posix::is_posix(open) => {
-            posix::file_system(share, &open.entry)?.emit(&mut bytes);
+            posix::file_system(share, &open.entry).or_status()?.emit(&mut bytes);
         }
         FsInfoClass::OBJECT_ID => info::FsObjectId { object_id: server }.emit(&mut bytes),
         _ => return Err(NtStatus::INVALID_INFO_CLASS),

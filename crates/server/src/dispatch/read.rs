@@ -8,17 +8,18 @@ use std::sync::atomic::Ordering;
 use smb::Channel;
 use smb::NtStatus;
 use smb::{ReadRequest, ReadResponse};
+use tree::{InlineIo, Remainder, ShareError};
 
 use super::call::{Asker, Call};
 use super::frame::{self, Outcome};
 use super::malformed;
 use crate::access::{self, Look};
 use crate::limits::IO_INLINE_MAX;
-use crate::share::{InlineIo, Remainder, ShareError};
 use crate::state::Open;
 use crate::state::changes::Read;
 use crate::state::locks::LockRange;
 use crate::state::reads::{Reading, Rest, Sight};
+use crate::status::OrStatus as _;
 
 /// A READ that may go ahead.
 struct Plan {
@@ -157,14 +158,13 @@ fn remote_now(
         }
         read => read.map(|got| u32::try_from(got).expect("at most the length asked for, a u32")),
     };
-    let count =
-        match read.map_err(NtStatus::from).and_then(|got| finish(Ok(got), plan).map(|_| got)) {
-            Ok(count) => count,
-            Err(status) => {
-                memory.recycle(data);
-                return Some(Err(status));
-            }
-        };
+    let count = match read.or_status().and_then(|got| finish(Ok(got), plan).map(|_| got)) {
+        Ok(count) => count,
+        Err(status) => {
+            memory.recycle(data);
+            return Some(Err(status));
+        }
+    };
     let pushed = memory.try_push(data, descriptors)?;
     Some(pushed.map(|()| {
         ReadResponse::emit_header(out, 0, count);
@@ -181,7 +181,7 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
     let read = call.blocking(plan.inline_io(), move || {
         let Plan { open, len, offset, .. } = &*reads;
         let _reading = reads.begin_read()?;
-        open.entry.read_at(&mut data, *len, *offset)?;
+        open.entry.read_at(&mut data, *len, *offset).or_status()?;
         Ok::<_, NtStatus>(data)
     });
     let data = read.await??;
@@ -215,7 +215,7 @@ fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<
 }
 
 fn finish(got: Result<u32, ShareError>, plan: &Plan) -> Outcome {
-    let got = got?;
+    let got = got.or_status()?;
     // MS-SMB2 §3.3.5.12: fewer bytes than the client needs count as the end of the file.
     if (got == 0 && plan.len > 0) || got < plan.minimum {
         return Err(NtStatus::END_OF_FILE);

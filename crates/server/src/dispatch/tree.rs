@@ -8,12 +8,12 @@ use smb::Empty;
 use smb::NtStatus;
 use smb::{ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse};
 use tracing::debug;
+use tree::InlineIo;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
 use crate::access::Rights;
-use crate::share::InlineIo;
 use crate::state::tree::Target;
 
 /// Enters a share.

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use smb::Channel;
 use smb::NtStatus;
 use smb::{WriteFlags, WriteRequest, WriteResponse};
+use tree::{InlineIo, ShareError};
 
 use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
 use crate::access;
 use crate::limits::IO_INLINE_MAX;
-use crate::share::{InlineIo, ShareError};
 use crate::state::locks::{LockRange, LockTable};
 use crate::state::open::{Ended, UnderWay};
 use crate::state::{Link, Open};
+use crate::status::OrStatus as _;
 
 /// A WRITE that may go ahead.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ fn write_now(plan: &Plan, data: &[u8]) -> Option<Result<(), NtStatus>> {
     };
     match open.entry.try_write_at(data, *offset) {
         Err(ShareError::WouldBlock) => None,
-        written => Some(written.map_err(NtStatus::from)),
+        written => Some(written.or_status()),
     }
 }
 
@@ -167,7 +168,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         let data = source.data(&frame[range]).expect("fetched above");
         let written = begun
             .map_err(NtStatus::from)
-            .and_then(|()| changed.entry.write_at(data, offset).map_err(NtStatus::from));
+            .and_then(|()| changed.entry.write_at(data, offset).or_status());
         drop(admitted);
         (written.map(|()| data.len()), source)
     };

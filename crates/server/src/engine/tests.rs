@@ -15,6 +15,7 @@ use rdma::{
 };
 use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
 use smb::{Guid, NtStatus};
+use tree::CommonNames;
 
 use super::gate::Gate;
 use super::handle::{Handle, HandleError, PushConnection};
@@ -23,7 +24,6 @@ use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::service::{Core, CoreParts};
-use crate::share::CommonNames;
 
 const TOKEN: [u8; 32] = [7; 32];
 /// The token at which the gate panics.

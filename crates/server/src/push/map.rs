@@ -14,6 +14,7 @@ use smb::push::{
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, warn};
+use tree::{InlineIo, Share, ShareError};
 
 use super::OpenPush;
 use super::mapped::{commit, query, unmap};
@@ -25,9 +26,9 @@ use super::witness::Media;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::flush;
-use crate::share::{InlineIo, Share, ShareError};
 use crate::state::caching::Caching;
 use crate::state::{Hold, Open};
+use crate::status::{OrStatus as _, status_of};
 
 /// Carries out one control of push mode and returns its output.
 pub(crate) async fn control(
@@ -86,7 +87,7 @@ async fn map(
         resized(call, open).await?;
         check_range(open, &asked)?;
         // The descriptor lasts as long as the region.
-        let place = open.another_place()?;
+        let place = open.another_place().or_status()?;
         let medium = medium(call, open, share, &asked).await?;
         if let Some(region) = enter(call, open, push, &asked, engine, (medium, place))? {
             break region;
@@ -133,7 +134,7 @@ async fn map(
 
 fn check_range(open: &Open, asked: &MapRequest) -> Result<(), NtStatus> {
     let end = asked.file_offset.checked_add(asked.length);
-    let size = open.entry.metadata()?.size;
+    let size = open.entry.metadata().or_status()?.size;
     if asked.length == 0 || end.is_none_or(|end| end > size) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -171,10 +172,10 @@ async fn medium(
     let commits = asked.rights.contains(Rights::FLUSH);
     let work = move || -> Result<Arc<dyn Medium>, NtStatus> {
         if writes {
-            open.entry.take_set_id()?;
+            open.entry.take_set_id().or_status()?;
             open.entry.reserve(offset, length).map_err(|error| match error {
                 ShareError::DiskFull => NtStatus::DISK_FULL,
-                other => other.into(),
+                other => status_of(other),
             })?;
         }
         let medium = match open.entry.device() {
@@ -197,7 +198,7 @@ fn map_file(
     reserved: Range<u64>,
     options: OpenOptions,
 ) -> Result<Arc<dyn Medium>, NtStatus> {
-    let file = open.entry.duplicate()?;
+    let file = open.entry.duplicate().or_status()?;
     pmem::map_reserved(&file, reserved, options).map_err(|error| {
         warn!(%error, "a file cannot be mapped");
         NtStatus::INSUFFICIENT_RESOURCES

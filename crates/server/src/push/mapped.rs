@@ -10,12 +10,12 @@ use smb::push::{
     CommitRequest, CommitResponse, Generation, QUERY_ENTRIES_MAX, QueryRequest, QueryResponse,
     RegionEntry, RegistrationId, Rights, UnmapRequest,
 };
+use tree::InlineIo;
 
 use super::offer::{can_commit, durability};
 use super::recall::end;
 use super::region::Region;
 use crate::dispatch::call::Call;
-use crate::share::InlineIo;
 use crate::state::Open;
 use crate::state::node::Node;
 

@@ -10,6 +10,7 @@ use smb::create::CreateResponseContext;
 use smb::negotiate::Dialect;
 use smb::push::{Capabilities, Durability, PushGrant, PushRequest, PushResponse, Refusal, Rights};
 use tracing::{debug, warn};
+use tree::Share;
 
 use super::map::REGION_LENGTH_MAX;
 use super::open::OpenPush;
@@ -18,7 +19,6 @@ use super::token::Bearer;
 use crate::access::{self, Look};
 use crate::dispatch::PushWish;
 use crate::dispatch::call::Call;
-use crate::share::Share;
 use crate::state::caching::Caching;
 use crate::state::{Open, Session};
 

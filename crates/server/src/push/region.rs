@@ -23,11 +23,11 @@ use pmem::{DurabilityClass, Medium, MediumError};
 use rdma::{MemoryRegion, Rkey};
 use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
 use tokio::sync::Notify;
+use tree::{Entry, SharePath};
 
 use super::open::OpenPush;
 use super::registrar::EngineConnection;
 use super::witness::{Media, Witness};
-use crate::share::{Entry, SharePath};
 use crate::state::lease::Owner;
 use crate::state::node::Node;
 use crate::state::{Hold, Identity, OpenSerial};

@@ -185,13 +185,13 @@ mod tests {
     use std::task::{Context, Poll, Wake, Waker};
 
     use basics::Clock;
+    use tree::FileKey;
 
     use super::super::caching::{Caching, Flavor};
     use super::super::durable::Orphans;
     use super::super::holder::Holder;
     use super::super::locks::OpenSerial;
     use super::*;
-    use crate::share::FileKey;
 
     const RH: Caching = Caching(3);
 

@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tree::FileKey;
+
 use super::lease::Owner;
-use crate::share::FileKey;
 
 /// Which file each lease key names.
 #[derive(Debug, Default)]

@@ -15,13 +15,13 @@
 use std::sync::Arc;
 
 use tracing::warn;
+use tree::ShareError;
 
 use super::locks::OpenSerial;
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
 use super::taking::Claimed;
 use super::wished::Wished;
-use crate::share::ShareError;
 
 /// Why an open leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -181,10 +181,10 @@ mod tests {
     use std::time::Duration;
 
     use basics::Clock;
+    use tree::{FileKey, Share, ShareConfig, SharePath};
 
     use super::*;
     use crate::access::MayRemove;
-    use crate::share::{FileKey, Share, ShareConfig, SharePath};
     use crate::state::durable::Orphans;
     use crate::state::lease::Owner;
     use crate::state::lease_keys::LeaseKeys;

@@ -135,11 +135,11 @@ mod tests {
     use std::time::Duration;
 
     use basics::Clock;
+    use tree::FileKey;
 
     use super::super::durable::Orphans;
     use super::super::locks::{LockRange, LockRefused, OpenSerial};
     use super::*;
-    use crate::share::FileKey;
 
     fn node() -> Arc<Node> {
         let key = FileKey { device: 1, inode: 1 };

@@ -15,6 +15,7 @@ use basics::Clock;
 use pmem::CommitGroup;
 use tokio::sync::Notify;
 use tracing::error;
+use tree::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 use super::account::Hold;
 use super::breaks::BreakWaiters;
@@ -36,7 +37,6 @@ use super::tree::Tree;
 use super::turns::Turns;
 use super::wished::Wished;
 use crate::access::MayRemove;
-use crate::share::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 /// One open as its node sees it.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use basics::Clock;
+use tree::{FileKey, Naming, Share, SharePath};
 
 use super::durable::Orphans;
 use super::locks::OpenSerial;
@@ -18,7 +19,6 @@ use super::making::Makings;
 use super::node::{Node, OpenRecord};
 use super::open::Open;
 use super::taking::Takings;
-use crate::share::{FileKey, Naming, Share, SharePath};
 
 /// All nodes.
 #[derive(Debug)]

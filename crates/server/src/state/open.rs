@@ -25,6 +25,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use smb::create::{AccessMask, CreateAction};
 use tokio::sync::Notify;
+use tree::{Entry, Enumeration, InlineIo, ShareError, SharePath};
 
 use super::account::Hold;
 use super::changes::{Change, Read};
@@ -43,7 +44,6 @@ use super::wish_notes;
 use super::wished::Wished;
 use crate::push::{self, OpenPush};
 use crate::service::Core;
-use crate::share::{Entry, Enumeration, InlineIo, ShareError, SharePath};
 
 /// One handle of one client on one file. It ends with [`Open::close`], once.
 #[derive(Debug)]
@@ -495,7 +495,7 @@ impl Open {
         // A change under way is waited for, which may be long.
         let is_busy = self.changes.try_write().is_err();
         match self.tree.share() {
-            // Its streams go with it. Its own pages go when the last descriptor does (`share::handle`).
+            // Its streams go with it. Its own pages go when the last descriptor does (`tree::handle`).
             Some(share) if self.may_remove() => {
                 let path = self.path();
                 let is_much = self.entry.has_streams()

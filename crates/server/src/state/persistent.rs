@@ -4,7 +4,7 @@
 //!  CREATE, granted --> note durable --> answered --> crash --> server starts --> orphan --> DH2C
 //! ```
 //!
-//! A note leads back to its file by path, inode and identity (`share::identity`): a file that somebody replaced on the
+//! A note leads back to its file by path, inode and identity (`tree::identity`): a file that somebody replaced on the
 //! machine itself is not opened in its place, though it was given the inode number. Where the file cannot be looked for now (the medium fails, descriptors are
 //! used up) the note stays, nobody else opens the file, and it is tried again until its client's time is over. What its user may do is decided anew: who would not be granted as
 //! much today does not get the open back. Leases come back as they were granted. Where several clients
@@ -26,6 +26,9 @@ use pmem::DurabilityClass;
 use smb::create::{AccessMask, CreateAction};
 use thiserror::Error;
 use tracing::{info, warn};
+use tree::journal::{BootId, DELETE_ON_CLOSE, Journal, OpenNote};
+use tree::left_over::Trying;
+use tree::{FileIdentity, Found, Share, ShareError, SharePath};
 
 use super::caching::{Caching, Flavor};
 use super::lease::{Granted, Owner};
@@ -38,9 +41,6 @@ use super::sharing::{Kinds, Sharing};
 use super::tree::{Target, Tree};
 use crate::access::Regrant;
 use crate::service::Core;
-use crate::share::journal::{BootId, DELETE_ON_CLOSE, Journal, OpenNote};
-use crate::share::left_over::Trying;
-use crate::share::{FileIdentity, Found, Share, ShareError, SharePath};
 
 /// What has to be written down of an open.
 pub(crate) fn note(open: &Open, durable: Durable, granted: Option<Granted>) -> Option<OpenNote> {

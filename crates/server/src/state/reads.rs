@@ -14,9 +14,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use tree::{Remainder, ShareError};
+
 use super::changes::{Entered, Read, Use};
 use super::node::Node;
-use crate::share::{Remainder, ShareError};
 
 /// How many exclusive locks of a file have been taken. Counted under the lock of the node, asked without.
 #[derive(Clone, Debug, Default)]
@@ -103,12 +104,12 @@ mod tests {
     use std::time::Duration;
 
     use basics::Clock;
+    use tree::FileKey;
 
     use super::super::changes::Kept;
     use super::super::durable::Orphans;
     use super::super::locks::{LockRange, OpenSerial};
     use super::*;
-    use crate::share::FileKey;
 
     const A: OpenSerial = OpenSerial(1);
     const B: OpenSerial = OpenSerial(2);

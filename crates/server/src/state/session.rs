@@ -428,7 +428,7 @@ pub(crate) enum NoChannel {
 }
 
 /// Says what no answer can.
-pub(crate) fn log_close(open: &Open, closed: Result<(), crate::share::ShareError>) {
+pub(crate) fn log_close(open: &Open, closed: Result<(), tree::ShareError>) {
     if let Err(error) = closed {
         tracing::warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
     }

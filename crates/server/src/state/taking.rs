@@ -22,10 +22,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use smb::NtStatus;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tree::{FileKey, Share, SharePath};
 
 use super::locks::OpenSerial;
 use super::node::{Node, NodeState, OpenRecord};
-use crate::share::{FileKey, Share, SharePath};
 
 /// What was taken and what is being moved, of all shares of a server.
 #[derive(Debug)]
@@ -236,7 +236,7 @@ const GROUPS: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::ShareConfig;
+    use tree::ShareConfig;
 
     #[tokio::test]
     async fn who_opens_below_a_directory_waits_until_it_has_moved() {

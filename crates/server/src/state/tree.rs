@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tree::Share;
+
 use crate::access::Rights;
-use crate::share::Share;
 
 /// One session's way into one share.
 #[derive(Debug)]

@@ -8,8 +8,9 @@
 use std::io;
 use std::sync::Arc;
 
+use tree::journal::{Journal, WishNote};
+
 use super::node::{Node, OpenRecord};
-use crate::share::journal::{Journal, WishNote};
 
 /// Notes for each persistent open of a file what is to be deleted. Blocks where
 /// its shares keep logs.

@@ -19,11 +19,12 @@
 
 use std::sync::Arc;
 
+use tree::{Share, SharePath};
+
 use super::locks::OpenSerial;
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
 use crate::access::MayRemove;
-use crate::share::{Share, SharePath};
 
 /// A name that is to go.
 #[derive(Clone, Debug)]

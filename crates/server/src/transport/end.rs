@@ -2,8 +2,9 @@
 
 use std::io;
 
+use tree::ShareError;
+
 use crate::dispatch::Violation;
-use crate::share::ShareError;
 
 /// The reason for an end.
 #[derive(Debug, thiserror::Error)]

@@ -159,11 +159,11 @@ mod tests {
     use std::sync::Arc;
 
     use basics::Clock;
+    use tree::{DosAttributes, Remainder, Share, ShareConfig, SharePath};
 
     use super::super::turn::tests::{run, turns_of_others};
     use super::*;
     use crate::access::MayAdd;
-    use crate::share::{DosAttributes, Remainder, Share, ShareConfig, SharePath};
 
     const LEN: usize = 8 << 20;
 

@@ -15,7 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use server::share::Admission;
+use tree::Admission;
+
 use server::{ShareConfig, Users};
 use smb::NtStatus;
 use smb::crypto::Cipher;

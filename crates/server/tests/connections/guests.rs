@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use server::share::Admission;
+use tree::Admission;
+
 use server::{ServerConfig, ShareConfig, SigningPolicy};
 use smb::create::{
     AccessMask, CreateDisposition, CreateRequest, CreateRequestContext, CreateResponseContext,

@@ -3,7 +3,8 @@
 use std::fs;
 use std::net::Shutdown;
 
-use server::share::Admission;
+use tree::Admission;
+
 use server::users::UsersFile;
 use server::{Reloaded, ShareConfig, Users};
 use smb::create::{

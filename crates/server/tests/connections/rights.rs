@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use server::ShareConfig;
-use server::share::Admission;
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
 use smb::info::{Disposition, FileInfoClass, RenameFlags};
 use smb::{Command, FileId, LockElement, LockFlags, LockRequest, NtStatus};
 use tokio::runtime;
+use tree::Admission;
 
 use crate::support::{Fixture, Opened, Wire, new_name};
 

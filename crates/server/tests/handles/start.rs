@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use server::share::ShareOpenError;
+use tree::ShareOpenError;
+
 use server::{ReloadError, Server, ServerConfig, ShareConfig, StartError, Users};
 use smb::Guid;
 use smb::create::{

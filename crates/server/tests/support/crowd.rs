@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 
-use server::share::Admission;
+use tree::Admission;
+
 use server::{ServerConfig, ShareConfig, SigningPolicy};
 use smb::create::{AccessMask, CreateDisposition, CreateRequest};
 use smb::{Command, Empty, NtStatus};

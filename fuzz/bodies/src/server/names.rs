@@ -1,6 +1,7 @@
 //! Paths, wildcard patterns, users, and what the server keeps beside files.
 
-use server::share::{Pattern, SharePath, StreamPart, is_short, short_name};
+use tree::{Pattern, SharePath, StreamPart, is_short, short_name};
+
 use server::users;
 
 use crate::Input;

@@ -7,21 +7,22 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use smb::push::RecallReason;
+use tree::{
+    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError,
+    SharePath, StreamPart, folded,
+};
 
 use super::enter::{Entered, enter, new_record};
 use super::wish::Wish;
 use super::{fresh, stream};
 use crate::access::deletion::Doomed;
 use crate::service::Core;
-use crate::share::{
-    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError,
-    SharePath, StreamPart, folded,
-};
 use crate::state::caching::Intent;
 use crate::state::durable;
 use crate::state::making::{Making, Sighting};
 use crate::state::node::Node;
 use crate::state::taking::Seen;
+use crate::status::OrStatus as _;
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ fn look_up(
     }
     let located = match share.locate_within(&wish.path, reach) {
         Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
-        located => located?,
+        located => located.or_status()?,
     };
     if let Some(found) = &located.found
         && let Some(making) =
@@ -140,7 +141,7 @@ fn open_existing(
         wish.may_overwrite()?;
     }
     check_kind(wish, found)?;
-    let metadata = share.metadata_of(found)?;
+    let metadata = share.metadata_of(found).or_status()?;
     check_attributes(wish, &metadata)?;
     check_deletion(core, share, wish, found, &path)?;
     let access = wish.grant.of(metadata.attributes);
@@ -277,24 +278,24 @@ fn finish_opening(
     found: &Found,
     access: smb::create::AccessMask,
 ) -> Result<(Entry, Metadata, CreateAction), NtStatus> {
-    let entry = share.open_found(found, wish.grant.open_mode(access))?;
+    let entry = share.open_found(found, wish.grant.open_mode(access)).or_status()?;
     let mut action = CreateAction::OPENED;
     if wish.overwrites() {
         let leave = wish.may_overwrite()?;
         // As with NTFS the streams go, and what is said of the file begins anew. They first: where it cannot be read
         // which there are, nothing has changed.
-        share.clear_streams(leave, &entry)?;
-        entry.set_size(0)?;
-        entry.clear_extended_attributes(leave)?;
-        entry.set_extended_attributes(leave, &wish.extended)?;
+        share.clear_streams(leave, &entry).or_status()?;
+        entry.set_size(0).or_status()?;
+        entry.clear_extended_attributes(leave).or_status()?;
+        entry.set_extended_attributes(leave, &wish.extended).or_status()?;
         let attributes = wish.attributes.union(DosAttributes::ARCHIVE).settable();
         let change = BasicChange { attributes: Some(attributes), ..BasicChange::default() };
-        entry.set_basic(leave, change)?;
+        entry.set_basic(leave, change).or_status()?;
         action = wish.overwriting_action();
         if let Some(allocation) = wish.allocation {
-            entry.set_allocation(allocation)?;
+            entry.set_allocation(allocation).or_status()?;
         }
     }
-    let metadata = entry.metadata()?;
+    let metadata = entry.metadata().or_status()?;
     Ok((entry, metadata, action))
 }

@@ -14,11 +14,11 @@ use std::sync::{Arc, Weak};
 
 use smb::NtStatus;
 use smb::push::RecallReason;
+use tree::{FileKey, Share, SharePath};
 
 use super::attempt::Attempt;
 use super::wish::Wish;
 use crate::service::Core;
-use crate::share::{FileKey, Share, SharePath};
 use crate::state::caching::Intent;
 use crate::state::changes::{Change, Changing};
 use crate::state::locks::LockRange;

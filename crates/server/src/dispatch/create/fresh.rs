@@ -10,19 +10,20 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::create::CreateAction;
+use tree::{
+    DosAttributes, Entry, New, NewName, Remembered, Share, ShareError, SharePath, StreamPart,
+};
 
 use super::attempt::{Attempt, Created};
 use super::enter::new_record;
 use super::wish::Wish;
 use crate::access::{MayAdd, MaySet};
 use crate::service::Core;
-use crate::share::{
-    DosAttributes, Entry, New, NewName, Remembered, Share, ShareError, SharePath, StreamPart,
-};
 use crate::state::making::{Claim, MadeBefore, Makes, Spot};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::taking::Seen;
 use crate::state::wished::Stays;
+use crate::status::{OrStatus as _, status_of};
 
 /// What was known before the name was looked up, and found missing.
 #[derive(Clone, Copy)]
@@ -48,14 +49,14 @@ pub(super) fn create(
     };
     let entry = fresh.entry();
     if let Some(allocation) = wish.allocation.filter(|_| !entry.is_directory()) {
-        entry.set_allocation(allocation)?;
+        entry.set_allocation(allocation).or_status()?;
     }
-    entry.set_extended_attributes(fresh.furnish, &wish.extended)?;
+    entry.set_extended_attributes(fresh.furnish, &wish.extended).or_status()?;
     fresh.set_permissions(wish)?;
     let sharing = wish.sharing(wish.grant.of_new());
     let record = new_record(core, wish, share, sharing, fresh.path.clone(), entry.key())?;
     // Nothing fails once it is entered.
-    let (metadata, node) = (entry.metadata()?, Arc::clone(&fresh.node));
+    let (metadata, node) = (entry.metadata().or_status()?, Arc::clone(&fresh.node));
     let entry = fresh.enter(record);
     let action = CreateAction::CREATED;
     Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
@@ -101,7 +102,7 @@ impl Fresh {
         }
         let is_directory = wish.wants_directory();
         let makes = if is_directory { Makes::Directory } else { Makes::File };
-        let name = share.new_name(&path)?;
+        let name = share.new_name(&path).or_status()?;
         let claim = match core.nodes.makings.claim(Spot::of(&name), share, &path, makes) {
             Ok(claim) => claim,
             Err(making) => return Ok(Making::Wait(Attempt::Making { making, found: None })),
@@ -135,7 +136,7 @@ impl Fresh {
             Ok(entry) => entry,
             // By another program of this machine.
             Err(ShareError::Exists) => return Ok(Making::Wait(Attempt::Again)),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(status_of(error)),
         };
         if let Some(creation) = creation {
             // Where it cannot be kept the file was created now.
@@ -162,7 +163,9 @@ impl Fresh {
     /// Gives it the permissions wished for. The last that is done to it: they may be fewer than that takes.
     pub(super) fn set_permissions(&self, wish: &Wish) -> Result<(), NtStatus> {
         if let Some(permissions) = wish.permissions {
-            self.share.set_first_permissions(self.furnish, self.entry(), permissions)?;
+            self.share
+                .set_first_permissions(self.furnish, self.entry(), permissions)
+                .or_status()?;
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ use smb::info::FileAttributes;
 use smb::push::RecallReason;
 use smb::{FileId, FileTime, NtStatus};
 use tracing::{debug, warn};
+use tree::{InlineIo, Metadata, Reach};
 
 use self::attempt::{Attempt, Created};
 use self::durable::Durability;
@@ -47,7 +48,6 @@ use super::call::{Call, Lasting};
 use super::frame::Outcome;
 use super::{flush, malformed, oplock_break, posix};
 use crate::push::Region;
-use crate::share::{InlineIo, Metadata, Reach};
 use crate::state::caching::{Caching, Flavor};
 use crate::state::creates::{Begun, CreateKey};
 use crate::state::holder::Holder;
@@ -293,7 +293,7 @@ fn lease_context(
 // force when their time is over.
 async fn settle(
     call: &Call,
-    share: &Arc<crate::share::Share>,
+    share: &Arc<tree::Share>,
     wish: &Arc<Wish>,
 ) -> Result<Created, NtStatus> {
     // Kept from one attempt to the next: else the client's other opens could map faster than we

@@ -10,6 +10,7 @@ use smb::create::{
 };
 use smb::{FileId, NtStatus};
 use tracing::{debug, info};
+use tree::{InlineIo, Naming, SharePath, StreamPart};
 
 use super::durable::{Back, Durability};
 use super::{Facts, PushWish, close, holder, lease_context, respond};
@@ -17,13 +18,13 @@ use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
 use crate::limits::RECONNECT_PATIENCE;
-use crate::share::{InlineIo, Naming, SharePath, StreamPart};
 use crate::state::caching::Caching;
 use crate::state::durable::Moving;
 use crate::state::lease::{Granted, Owner};
 use crate::state::open::NewPlace;
 use crate::state::session::Identity;
 use crate::state::{Open, OpenSerial, Tree, persistent};
+use crate::status::OrStatus as _;
 
 /// What of a request counts when nothing is opened.
 #[derive(Clone, Debug)]
@@ -281,7 +282,7 @@ async fn answer(
         crate::push::settle_times(&looked_at.node);
         looked_at.entry.metadata()
     };
-    let metadata = call.blocking(open.entry.inline_io(), work).await??;
+    let metadata = call.blocking(open.entry.inline_io(), work).await?.or_status()?;
     let granted = open.node.lock().leases.granted(open.owner);
     let mut contexts = Vec::new();
     let oplock_level = level(open, extras, asked, granted);

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
 use tracing::warn;
+use tree::{
+    DosAttributes, Entry, Found, FoundStream, Metadata, Reach, Share, ShareError, SharePath,
+    StreamName,
+};
 
 use super::attempt::{Attempt, Created};
 use super::enter::{self, Entered};
 use super::fresh::{self, Fresh, Making};
 use super::wish::Wish;
 use crate::service::Core;
-use crate::share::{
-    DosAttributes, Entry, Found, FoundStream, Metadata, Reach, Share, ShareError, SharePath,
-    StreamName,
-};
 use crate::state::caching::Intent;
 use crate::state::making::{Makes, Sighting, Spot};
 use crate::state::node::{Node, NodeState};
@@ -27,6 +27,7 @@ use crate::state::sharing::Sharing;
 use crate::state::stream_hold::StreamHold;
 use crate::state::taking::Seen;
 use crate::state::wished::Stays;
+use crate::status::{OrStatus as _, status_of};
 
 /// Tries once to open or create the stream `name` of what `path` names; `None`: there is none, and none is to be
 /// made. May block.
@@ -43,7 +44,7 @@ pub(super) fn look_up(
     }
     let located = match share.locate_within(&wish.path, reach) {
         Err(ShareError::WouldBlock) => return Ok(Some(Attempt::Farther)),
-        located => located?,
+        located => located.or_status()?,
     };
     let Some(file) = located.found else {
         let Some(before) = before else { return Ok(None) };
@@ -62,7 +63,7 @@ pub(super) fn look_up(
     if let Some(going) = check_stays(&base, &base.lock(), share, &located.path)? {
         return Ok(Some(going));
     }
-    let metadata = share.metadata_of(&file)?;
+    let metadata = share.metadata_of(&file).or_status()?;
     let is_read_only = metadata.attributes.contains(DosAttributes::READONLY);
     if is_read_only
         && !metadata.is_directory
@@ -73,7 +74,7 @@ pub(super) fn look_up(
     if is_read_only && wish.deletes_on_close() {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    let found = share.find_stream(&file, name)?;
+    let found = share.find_stream(&file, name).or_status()?;
     if let Some(stream) = &found
         && let Some(making) =
             core.nodes.makings.of(share, || Sighting::of_stream(file.key, name, stream.key))
@@ -123,7 +124,7 @@ fn create_with_file(
     };
     let is_fresh = |file: &Found| file.key == fresh.entry().key();
     // Another program of this machine may have moved it.
-    let Some(file) = share.locate(&fresh.path)?.found.filter(is_fresh) else {
+    let Some(file) = share.locate(&fresh.path).or_status()?.found.filter(is_fresh) else {
         return Ok(Attempt::Again);
     };
     let base = Base { file, node: Arc::clone(&fresh.node), path: fresh.path.clone() };
@@ -160,7 +161,7 @@ fn create(
             Attempt::Done(Box::new(Created { entry, node, metadata, action }))
         }),
         Err(ShareError::Exists) => Ok(Attempt::Again),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(status_of(error)),
     };
     if !matches!(made, Ok(Attempt::Done(_))) {
         // Before a file goes that was only waiting for this: its removal may wait for who waits for the claim.
@@ -179,13 +180,13 @@ fn enter_new(
 ) -> Result<(Arc<Node>, Metadata), NtStatus> {
     let unmade = || {
         if let Some(allocation) = wish.allocation {
-            entry.set_allocation(allocation)?;
+            entry.set_allocation(allocation).or_status()?;
         }
         let (key, path) = (entry.key(), base.path.clone());
         let sharing = wish.sharing(wish.grant.of_new());
         let mut record = enter::new_record(core, wish, share, sharing, path, key)?;
         record.base = Some(Arc::clone(&base.node));
-        Ok((record, entry.metadata()?))
+        Ok((record, entry.metadata().or_status()?))
     };
     match unmade() {
         Ok((record, metadata)) => {
@@ -216,7 +217,7 @@ fn open(
     if wish.overwrites() {
         wish.may_overwrite()?;
     }
-    let metadata = share.metadata_of(&base.file)?;
+    let metadata = share.metadata_of(&base.file).or_status()?;
     let access = wish.grant.of(metadata.attributes);
     let sharing = wish.sharing(access);
     let node = core.nodes.node(stream.key);
@@ -260,7 +261,7 @@ fn open(
             match error {
                 // Removed or renamed since it was found.
                 ShareError::NotFound => Ok(Attempt::Again),
-                error => Err(error.into()),
+                error => Err(status_of(error)),
             }
         }
     }

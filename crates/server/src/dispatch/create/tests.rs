@@ -11,13 +11,13 @@ use smb::create::{
 };
 use smb::info::{FileAttributes, FileInfoClass, Rename, RenameFlags};
 use smb::{Command, FileId, Guid, Name, NtStatus};
+use tree::{Reach, SharePath};
 
 use super::attempt::{self, Attempt};
 use super::enter::{self, Entered};
 use super::stream;
 use super::wish::Wish;
 use crate::push::tests::rig::Rig;
-use crate::share::{Reach, SharePath};
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::locks::OpenSerial;

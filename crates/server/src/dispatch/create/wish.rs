@@ -11,16 +11,17 @@ use smb::info::FileAttributes;
 use smb::info::security::SecurityDescriptor;
 use smb::negotiate::Dialect;
 use smb::push::PushRequest;
+use tree::{DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 
 use crate::access::{Grant, MayAdd, MaySet};
 use crate::dispatch::{extended, malformed, oplock_break, posix};
 use crate::limits::EA_NAMES_INLINE_MAX;
-use crate::share::{self, DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
 use crate::state::{Agreed, Identity, OpenSerial, Tree};
+use crate::status::OrStatus as _;
 
 /// A checked CREATE.
 #[derive(Debug)]
@@ -114,8 +115,8 @@ impl Wish {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let (path, stream) = match posix {
-            Some(_) => (SharePath::parse_posix(&request.name)?, StreamPart::Absent),
-            None => SharePath::parse_with_stream(&request.name)?,
+            Some(_) => (SharePath::parse_posix(&request.name).or_status()?, StreamPart::Absent),
+            None => SharePath::parse_with_stream(&request.name).or_status()?,
         };
         let (desired, disposition) = (request.desired_access, request.disposition);
         let grant = Grant::decide(desired, disposition, request.options, tree)?;
@@ -239,13 +240,13 @@ impl Wish {
 
     /// Descriptors that the open will have.
     pub(super) fn descriptors(&self) -> usize {
-        if matches!(self.stream, StreamPart::Named(_)) { share::STREAM_DESCRIPTORS } else { 1 }
+        if matches!(self.stream, StreamPart::Named(_)) { tree::STREAM_DESCRIPTORS } else { 1 }
     }
 
     /// Whether it is much work to carry out, whatever it finds.
     pub(super) fn is_much(&self) -> bool {
         let names: usize = self.extended.iter().map(|attribute| attribute.name.len()).sum();
-        self.allocation.is_some_and(share::is_much) || names > EA_NAMES_INLINE_MAX
+        self.allocation.is_some_and(tree::is_much) || names > EA_NAMES_INLINE_MAX
     }
 
     /// Makes what is not there.

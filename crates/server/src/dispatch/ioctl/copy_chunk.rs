@@ -10,13 +10,14 @@ use std::sync::Arc;
 use smb::create::AccessMask;
 use smb::fsctl::{COPY_CHUNKS_MAX, CopyChunk, CopyChunkRequest, CopyChunkResponse, ResumeKey};
 use smb::{ControlCode, Field, NtStatus, ParseError};
+use tree::{COPY_MAX, InlineIo, ShareError};
 
 use super::Call;
 use crate::access::{self, Look, Write};
 use crate::dispatch::malformed;
-use crate::share::{COPY_MAX, InlineIo, ShareError};
 use crate::state::Open;
 use crate::state::locks::LockRange;
+use crate::status::OrStatus as _;
 
 /// Names an open as a source. The name means something in its own session only.
 pub(super) fn resume_key(call: &Call, open: &Open, volatile: u64) -> Vec<u8> {
@@ -119,7 +120,7 @@ fn copy_all(source: &Open, target: &Open, chunks: &[CopyChunk]) -> (NtStatus, Co
 fn copy_one(source: &Open, target: &Open, chunk: &CopyChunk) -> Result<(), NtStatus> {
     let length = u64::from(chunk.length);
     let end = chunk.source_offset.checked_add(length).ok_or(NtStatus::INVALID_VIEW_SIZE)?;
-    if end > source.entry.data_size()? {
+    if end > source.entry.data_size().or_status()? {
         return Err(NtStatus::INVALID_VIEW_SIZE);
     }
     let target_end = chunk.target_offset.checked_add(length);
@@ -127,7 +128,9 @@ fn copy_one(source: &Open, target: &Open, chunk: &CopyChunk) -> Result<(), NtSta
         return Err(NtStatus::INVALID_PARAMETER);
     }
     // A handle that may only append writes behind the end.
-    if !target.may(AccessMask::WRITE_DATA) && chunk.target_offset < target.entry.data_size()? {
+    if !target.may(AccessMask::WRITE_DATA)
+        && chunk.target_offset < target.entry.data_size().or_status()?
+    {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let range = LockRange::new(chunk.source_offset, length).ok_or(NtStatus::INVALID_VIEW_SIZE)?;
@@ -144,7 +147,7 @@ fn copy_one(source: &Open, target: &Open, chunk: &CopyChunk) -> Result<(), NtSta
     match copied {
         // The source has become shorter meanwhile.
         Err(ShareError::PeerInvalid) => Err(NtStatus::INVALID_VIEW_SIZE),
-        other => Ok(other?),
+        other => other.or_status(),
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::fsctl::{DuplicateExtents, FileLevelTrim, FileRange, SetSparse, ZeroData};
 use smb::push::RecallReason;
+use tree::{Entry, InlineIo, ShareError, Span};
 
 use super::Call;
 use crate::access::operation::Operation;
@@ -17,11 +18,11 @@ use crate::access::{self, Look, Set, Write};
 use crate::dispatch::malformed;
 use crate::limits::TRIM_RANGES_INLINE_MAX;
 use crate::push::Region;
-use crate::share::{Entry, InlineIo, ShareError, Span};
 use crate::state::Open;
 use crate::state::changes::Changing;
 use crate::state::locks::{Barrier, LockRange};
 use crate::state::node::Resizing;
+use crate::status::OrStatus as _;
 
 /// SET_SPARSE.
 pub(super) async fn set_sparse(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
@@ -29,14 +30,14 @@ pub(super) async fn set_sparse(call: &Call, open: Arc<Open>, input: &[u8]) -> Re
     let leave = check(&open, Set::Sparse)?;
     let entry = Arc::clone(&open.entry);
     let work = move || entry.set_sparse(leave, sparse);
-    Ok(call.changing(&open, InlineIo::CachedReads, work).await??)
+    call.changing(&open, InlineIo::CachedReads, work).await?.or_status()
 }
 
 /// SET_ZERO_DATA.
 pub(super) async fn zero(call: &Call, open: Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
     let ZeroData { offset, end } = ZeroData::parse(input).map_err(malformed)?;
     check(&open, Write::Zero)?;
-    let span = Span { start: offset, end: end.min(open.entry.data_size()?) };
+    let span = Span { start: offset, end: end.min(open.entry.data_size().or_status()?) };
     if span.start >= span.end {
         return Ok(());
     }
@@ -77,7 +78,7 @@ pub(super) async fn allocated(
     let span = Span { start: range.offset, end: range.end() };
     let room = usize::try_from(output_max).expect("32 bits fit usize") / FileRange::LEN;
     let work = move || open.entry.allocated(span, room);
-    let (spans, is_more) = call.blocking(InlineIo::CachedReads, work).await??;
+    let (spans, is_more) = call.blocking(InlineIo::CachedReads, work).await?.or_status()?;
     if is_more && spans.is_empty() {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
@@ -179,5 +180,5 @@ async fn change(
         drop(resizing);
         outcome
     };
-    Ok(call.changing_bytes(&open, admitted, InlineIo::CachedReads, work).await??)
+    call.changing_bytes(&open, admitted, InlineIo::CachedReads, work).await?.or_status()
 }

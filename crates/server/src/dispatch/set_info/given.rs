@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use smb::NtStatus;
+use tree::{FileKey, Share, ShareError, SharePath};
 
 use super::Call;
 use crate::service::Core;
-use crate::share::{FileKey, Share, ShareError, SharePath};
 use crate::state::Open;
 use crate::state::making::{MadeBefore, Making, Renames, Spot};
 use crate::state::node::Node;

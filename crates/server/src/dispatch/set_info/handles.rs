@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use smb::NtStatus;
+use tree::InlineIo;
 
 use super::Call;
-use crate::share::InlineIo;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;

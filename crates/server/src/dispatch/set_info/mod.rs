@@ -18,6 +18,7 @@ use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
 use smb::push::RecallReason;
 use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 use tracing::warn;
+use tree::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming};
 
 use super::call::Call;
 use super::frame::Outcome;
@@ -25,12 +26,12 @@ use super::{extended, malformed, posix};
 use crate::access::deletion::Doomed;
 use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;
-use crate::share::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::locks::LockRange;
 use crate::state::node::OpenRecord;
 use crate::state::wish_notes;
+use crate::status::OrStatus as _;
 
 /// Changes metadata.
 pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
@@ -138,7 +139,7 @@ async fn set_basic(call: &Call, open: &Arc<Open>, basic: &info::Basic) -> Result
         }
         entry.set_basic(leave, change)
     };
-    Ok(call.changing(open, inline, work).await??)
+    call.changing(open, inline, work).await?.or_status()
 }
 
 // MS-FSA §2.1.5.15.9: what a handle may change about itself. Writing through is a promise, the rest advice.
@@ -161,7 +162,7 @@ async fn set_attributes(
     let entry = Arc::clone(&open.entry);
     let names = list.iter().map(|attribute| attribute.name.len()).sum();
     let work = move || entry.set_extended_attributes(leave, &list);
-    Ok(call.changing(open, open.entry.inline_to_set_attributes(names), work).await??)
+    call.changing(open, open.entry.inline_to_set_attributes(names), work).await?.or_status()
 }
 
 // MS-FSCC §2.4, FileBasicInformation: 0 leaves a time alone, -1 and -2 switch its automatic update
@@ -215,7 +216,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
             Resize::Allocation(size) => entry.set_allocation(size),
         }
     };
-    Ok(call.changing_bytes(open, admitted, inline, work).await??)
+    call.changing_bytes(open, admitted, inline, work).await?.or_status()
 }
 
 async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<(), NtStatus> {
@@ -234,12 +235,16 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
             let doomed = Doomed {
                 path: &path,
                 key: entry.key(),
-                is_read_only: entry.metadata()?.attributes.contains(DosAttributes::READONLY),
+                is_read_only: entry
+                    .metadata()
+                    .or_status()?
+                    .attributes
+                    .contains(DosAttributes::READONLY),
                 is_device: entry.device().is_some(),
                 is_stream: entry.is_stream(),
             };
             doomed.check(&core, &share, leave)?;
-            if entry.is_directory() && !share.is_empty_directory(entry)? {
+            if entry.is_directory() && !share.is_empty_directory(entry).or_status()? {
                 return Err(NtStatus::DIRECTORY_NOT_EMPTY);
             }
             Ok(())
@@ -342,7 +347,7 @@ fn stays_empty(open: &Open) -> Result<bool, NtStatus> {
         return Ok(true);
     };
     open.node.makings.finish_in(share, &open.path(), open.node.key());
-    Ok(share.is_empty_directory(&open.entry)?)
+    share.is_empty_directory(&open.entry).or_status()
 }
 
 // MS-SMB2 §3.3.5.21.1: a structure that is too short is a length mismatch.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::info::Rename;
 use tracing::warn;
+use tree::journal::Journal;
+use tree::{InlineIo, Naming, Replace, ShareError, SharePath};
 
 use super::given::NameToGive;
 use super::handles::yield_streams;
@@ -17,13 +19,12 @@ use crate::access::deletion::holds_a_share;
 use crate::access::{self, Add, MayRemove, Remove};
 use crate::dispatch::flush;
 use crate::service::Core;
-use crate::share::journal::Journal;
-use crate::share::{InlineIo, Naming, Replace, ShareError, SharePath};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::node::OpenRecord;
 use crate::state::nodes::Named;
 use crate::state::taking::{Claimed, MayRename};
+use crate::status::OrStatus as _;
 
 /// Gives an open file another name.
 pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<(), NtStatus> {
@@ -91,7 +92,7 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
         let work = move || name.give(&core, || renaming.carry_out(leave));
         let given = match call.changing(open, inline, work).await? {
             Err(ShareError::Exists) if target.replace.is_some() => continue,
-            renamed => renamed?,
+            renamed => renamed.or_status()?,
         };
         let Some(is_mapped) = given.done(call).await? else { continue };
         return flush::persist_renamed(call, open, is_mapped).await;
@@ -235,7 +236,7 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         };
         let given = match call.changing(open, inline, work).await? {
             Err(ShareError::Exists) if target.replace.is_some() => continue,
-            linked => linked?,
+            linked => linked.or_status()?,
         };
         if given.done(call).await?.is_some() {
             return Ok(());

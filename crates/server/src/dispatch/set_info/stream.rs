@@ -13,16 +13,17 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::info::Rename;
 use smb::push::RecallReason;
+use tree::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 
 use super::Call;
 use super::target::{ATTEMPTS_MAX, evict, replacement};
 use crate::access::{MayRemove, Remove};
 use crate::dispatch::flush;
-use crate::share::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::making::Sighting;
 use crate::state::node::Node;
+use crate::status::OrStatus as _;
 
 /// Gives an open stream another name; it stays with its file.
 pub(super) async fn rename(
@@ -36,7 +37,7 @@ pub(super) async fn rename(
     if !open.entry.is_stream() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    match StreamPart::parse(Some(behind))? {
+    match StreamPart::parse(Some(behind)).or_status()? {
         StreamPart::Named(name) => to_named(call, open, new, name, leave).await,
         StreamPart::Unnamed => to_unnamed(call, open, new, leave).await,
         StreamPart::Index | StreamPart::Absent => Err(NtStatus::INVALID_PARAMETER),
@@ -57,7 +58,7 @@ async fn to_named(
         let (entry, share_too, wanted) =
             (Arc::clone(&open.entry), Arc::clone(&share), name.clone());
         let find = move || share_too.sibling(&entry, &wanted);
-        let taken = call.blocking(InlineIo::CachedReads, find).await??;
+        let taken = call.blocking(InlineIo::CachedReads, find).await?.or_status()?;
         let taken = taken.filter(|key| *key != open.node.key());
         let replace = replaces.zip(taken).map(|(leave, key)| Replace::of(key, leave));
         let mut claimed = None;
@@ -85,7 +86,7 @@ async fn to_named(
         match call.changing(open, InlineIo::CachedReads, work).await? {
             Err(ShareError::Exists) if replaces.is_some() => {}
             renamed => {
-                renamed?;
+                renamed.or_status()?;
                 let is_mapped = !open.node.lock().regions.is_empty();
                 return flush::persist_renamed(call, open, is_mapped).await;
             }
@@ -126,12 +127,12 @@ async fn to_unnamed(
         let (_alone, _unmapped) = (alone, unmapped);
         promoted.supersede(|| share.promote_stream(leave, &promoted.entry, replace))
     };
-    Ok(call.blocking(InlineIo::CachedReads, work).await???)
+    call.blocking(InlineIo::CachedReads, work).await??.or_status()
 }
 
 async fn is_read_only(call: &Call, open: &Open) -> Result<bool, NtStatus> {
     let entry = Arc::clone(&open.entry);
     let look = move || entry.metadata();
-    let metadata = call.blocking(open.entry.inline_io(), look).await??;
+    let metadata = call.blocking(open.entry.inline_io(), look).await?.or_status()?;
     Ok(metadata.attributes.contains(DosAttributes::READONLY))
 }

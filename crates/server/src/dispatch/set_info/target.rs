@@ -7,22 +7,23 @@ use std::sync::Arc;
 use smb::NtStatus;
 use smb::info::{Rename, RenameFlags};
 use smb::push::RecallReason;
+use tree::{
+    DosAttributes, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError, SharePath,
+    folded,
+};
 
 use super::Call;
 use super::given::NameToGive;
 use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
 use crate::service::Core;
-use crate::share::{
-    DosAttributes, Located, Naming, Remembered, Replace, SEPARATORS, Share, ShareError, SharePath,
-    folded,
-};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::making::{MadeBefore, Making, Sighting};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::sharing::{Kinds, Sharing};
 use crate::state::taking::Claimed;
+use crate::status::OrStatus as _;
 
 /// Where a name is to go.
 pub(super) struct Target {
@@ -68,9 +69,10 @@ impl Target {
         let from = open.path();
         let wanted = match from.naming() {
             Naming::Windows => {
-                SharePath::parse(new.name.strip_prefix(SEPARATORS).unwrap_or(&new.name))?
+                SharePath::parse(new.name.strip_prefix(SEPARATORS).unwrap_or(&new.name))
+                    .or_status()?
             }
-            Naming::Posix => SharePath::parse_posix(&new.name)?,
+            Naming::Posix => SharePath::parse_posix(&new.name).or_status()?,
         };
         if wanted.is_root() || from.is_root() {
             return Err(NtStatus::ACCESS_DENIED);

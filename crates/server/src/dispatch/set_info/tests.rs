@@ -10,11 +10,11 @@ use smb::create::{
 };
 use smb::info::FileAttributes;
 use smb::{Command, Name};
+use tree::SharePath;
 
 use super::{ask_to_go, change_wish};
 use crate::access::MayRemove;
 use crate::push::tests::rig::Rig;
-use crate::share::SharePath;
 use crate::state::Open;
 use crate::state::making::{Makes, Spot};
 

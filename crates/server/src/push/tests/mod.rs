@@ -28,10 +28,10 @@ use smb::push::{
     MapResponse, RecallReason, RecallRequest, RecallResponse, RegistrationId, UnmapRequest,
 };
 use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create};
+use tree::{DosAttributes, SharePath};
 
 use self::rig::{LEN, Opened, Rig};
 use super::sweep::recall_expired;
-use crate::share::{DosAttributes, SharePath};
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;

@@ -28,6 +28,7 @@ use smb::{
     MessageId, Name, NtStatus, Route, SessionId, SetInfoRequest, TreeId,
 };
 use tokio::sync::watch;
+use tree::{CommonNames, Share, ShareConfig};
 
 use crate::access;
 use crate::config::{PushPolicy, SigningPolicy, Users};
@@ -36,7 +37,6 @@ use crate::limits::Limits;
 use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
-use crate::share::{CommonNames, Share, ShareConfig};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
 use crate::state::tree::Target;

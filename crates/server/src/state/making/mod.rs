@@ -30,8 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
-
-use crate::share::{FileKey, Found, NewName, Share, SharePath, StreamName, folded};
+use tree::{FileKey, Found, NewName, Share, SharePath, StreamName, folded};
 
 /// What is being made, in all shares of a server.
 #[derive(Debug)]

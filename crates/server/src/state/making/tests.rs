@@ -1,7 +1,8 @@
 //! Claims of names, and those who wait for them.
 
+use tree::ShareConfig;
+
 use super::*;
-use crate::share::ShareConfig;
 
 struct Scene {
     dir: tempfile::TempDir,

@@ -1,0 +1,465 @@
+//! An open file or directory of a share: the handle for every later operation.
+//!
+//! Reads and writes come in two forms. `try_*` never waits for a device: it returns
+//! [`ShareError::WouldBlock`] and the caller moves the work to the blocking pool. [`super::inline`]
+//! decides about other work on the calling thread.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use pmem::DurabilityClass;
+use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::append;
+use super::attributes::{self, DosAttributes};
+use super::device::Device;
+use super::disk_clock;
+use super::error::ShareError;
+use super::handle::Handle;
+use super::inline::InlineIo;
+use super::metadata::{FileKey, Metadata, from_file_time};
+use super::mounts::FileSystem;
+use super::rights::MaySet;
+use super::set_id;
+use super::space;
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Entry {
+    fd: Handle,
+    key: FileKey,
+    is_directory: bool,
+    /// The file system that holds the bytes.
+    file_system: FileSystem,
+    base: Option<Base>,
+    /// If present, `fd` is the device's node, of O_PATH, and the bytes are the device's.
+    device: Option<Arc<Device>>,
+    /// The object was a symbolic link when it was opened, and `fd` is of O_PATH.
+    is_opened_link: bool,
+    /// The symbolic link that replaced the file: [`super::Share::turn_into_link`].
+    link: OnceLock<OwnedFd>,
+    /// The bytes were moved to another file: [`super::Share::promote_stream`].
+    superseded: AtomicBool,
+    /// The generation of names in which this name was durable; the account of names (`unsynced`)
+    /// knows whether it still is.
+    durable_name: AtomicU64,
+}
+
+/// The file a stream belongs to.
+#[derive(Debug)]
+pub(super) struct Base {
+    /// The file; it may be a handle of O_PATH.
+    pub(super) file: OwnedFd,
+    pub(super) key: FileKey,
+    /// The directory that holds its streams.
+    pub(super) home: OwnedFd,
+}
+
+impl Entry {
+    pub(super) fn new(
+        fd: OwnedFd,
+        key: FileKey,
+        is_directory: bool,
+        file_system: FileSystem,
+    ) -> Self {
+        Self {
+            fd: Handle::new(fd),
+            key,
+            is_directory,
+            file_system,
+            base: None,
+            device: None,
+            is_opened_link: false,
+            link: OnceLock::new(),
+            superseded: AtomicBool::new(false),
+            durable_name: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn of_link(link: OwnedFd, key: FileKey, file_system: FileSystem) -> Self {
+        Self { is_opened_link: true, ..Self::new(link, key, false, file_system) }
+    }
+
+    pub(super) fn of_stream(
+        fd: OwnedFd,
+        key: FileKey,
+        file_system: FileSystem,
+        base: Base,
+    ) -> Self {
+        Self { base: Some(base), ..Self::new(fd, key, false, file_system) }
+    }
+
+    pub(super) fn of_device(fd: OwnedFd, key: FileKey, device: Arc<Device>) -> Self {
+        let file_system = FileSystem {
+            class: device.class(),
+            // Pages that are not present have to be waited for, and a FLUSH of RDMA writes too.
+            inline: InlineIo::CachedReads,
+            clones: false,
+            has_xattrs: false,
+        };
+        Self { device: Some(device), ..Self::new(fd, key, false, file_system) }
+    }
+
+    /// The inode that holds the bytes.
+    pub fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// Whether this is a stream beside the unnamed one.
+    pub fn is_stream(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// The device, if the file is one.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
+    }
+
+    // Refuses operations that only a file of a file system supports.
+    pub(super) fn not_on_devices(&self) -> Result<(), ShareError> {
+        if self.device.is_some() { Err(ShareError::Unsupported) } else { Ok(()) }
+    }
+
+    pub(super) fn base(&self) -> Option<&Base> {
+        self.base.as_ref()
+    }
+
+    /// The inode that holds the facts of the file: for a stream the inode of its file.
+    pub fn file_key(&self) -> FileKey {
+        self.base.as_ref().map_or(self.key, |base| base.key)
+    }
+
+    pub(super) fn facts_fd(&self) -> BorrowedFd<'_> {
+        match (self.link.get(), &self.base) {
+            (Some(link), _) => link.as_fd(),
+            (None, Some(base)) => base.file.as_fd(),
+            (None, None) => self.fd.as_fd(),
+        }
+    }
+
+    // The descriptor of the bytes. A symbolic link has none: the bytes of the file it replaced belong
+    // to no name.
+    pub(super) fn bytes_fd(&self) -> Result<BorrowedFd<'_>, ShareError> {
+        if self.is_link() { Err(ShareError::NoBytes) } else { Ok(self.fd.as_fd()) }
+    }
+
+    pub(super) fn name_is_durable_since(&self, generation: u64) -> bool {
+        self.durable_name.load(Ordering::Acquire) == generation
+    }
+
+    pub(super) fn note_durable_name(&self, generation: u64) {
+        self.durable_name.store(generation, Ordering::Release);
+    }
+
+    /// Whether the bytes were moved to another file, so that bytes written here are lost.
+    pub fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_superseded(&self) {
+        self.superseded.store(true, Ordering::Release);
+    }
+
+    /// Whether it is a symbolic link, since it was opened or by now.
+    pub fn is_link(&self) -> bool {
+        self.is_opened_link || self.link.get().is_some()
+    }
+
+    /// Whether a symbolic link has its name.
+    pub fn has_become_link(&self) -> bool {
+        self.link.get().is_some()
+    }
+
+    /// The symbolic link that replaced the file.
+    pub(super) fn link(&self) -> Option<&OwnedFd> {
+        self.link.get()
+    }
+
+    pub(super) fn set_link(&self, link: OwnedFd) {
+        let _ = self.link.set(link);
+    }
+
+    /// A directory, else a regular file.
+    pub fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// Neither a directory nor a symbolic link.
+    pub fn has_bytes(&self) -> bool {
+        !self.is_directory && !self.is_link()
+    }
+
+    /// What may be done on the calling thread if it is little work.
+    pub fn inline_io(&self) -> InlineIo {
+        self.file_system.inline
+    }
+
+    /// The durability class of a write to this file.
+    pub fn class(&self) -> DurabilityClass {
+        self.file_system.class
+    }
+
+    /// Whether the file can share blocks with other files of its file system.
+    pub fn clones(&self) -> bool {
+        self.file_system.clones
+    }
+
+    pub(super) fn file_system(&self) -> FileSystem {
+        self.file_system
+    }
+
+    /// The handle, for mapping and flushing.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A second handle on the same open file, for a medium that outlives this one.
+    pub fn duplicate(&self) -> Result<std::fs::File, ShareError> {
+        Ok(std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(self.bytes_fd()?, 0)?))
+    }
+
+    /// Times, sizes, attributes. Inodes are in memory while open: this does not wait in practice.
+    /// The sizes of a stream are its own, the other facts are its file's.
+    pub fn metadata(&self) -> Result<Metadata, ShareError> {
+        if let Some(link) = self.link.get() {
+            return Metadata::of(link);
+        }
+        let Some(base) = &self.base else { return self.metadata_of_file() };
+        let stat = rustix::fs::fstat(&self.fd)?;
+        let mut metadata = Metadata::of(&base.file)?;
+        metadata.is_directory = false;
+        metadata.attributes = metadata.attributes.of_stream();
+        metadata.size = u64::try_from(stat.st_size).unwrap_or(0);
+        metadata.allocation = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        Ok(metadata)
+    }
+
+    /// Appends `len` bytes without waiting. A short count means end of file. After an error nothing
+    /// is appended.
+    pub fn try_read_at(
+        &self,
+        out: &mut Vec<u8>,
+        len: usize,
+        offset: u64,
+    ) -> Result<usize, ShareError> {
+        if self.inline_io() == InlineIo::Everything {
+            return self.read_at(out, len, offset);
+        }
+        if let Some(device) = &self.device {
+            return device.try_read_at(out, len, offset);
+        }
+        let start = out.len();
+        match append::read_cached(&self.fd, out, len, offset) {
+            Ok(got) if got == len => Ok(got),
+            // Short: either end of file, or the rest is not in memory. Only a blocking read can
+            // tell.
+            Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {
+                out.truncate(start);
+                Err(ShareError::WouldBlock)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Writes without waiting.
+    pub fn try_write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        match self.inline_io() {
+            InlineIo::Everything => self.write_at(bytes, offset),
+            InlineIo::Cached | InlineIo::CachedReads => match &self.device {
+                Some(device) => device.try_write_at_durably(bytes, offset),
+                None => Err(ShareError::WouldBlock),
+            },
+        }
+    }
+
+    /// Appends `len` bytes; may wait. A short count means end of file. After an error nothing is
+    /// appended.
+    pub fn read_at(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> Result<usize, ShareError> {
+        if let Some(device) = &self.device {
+            return device.read_at(out, len, offset);
+        }
+        let start = out.len();
+        let mut done = 0;
+        while done < len {
+            match append::read(&self.fd, out, len - done, offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    out.truncate(start);
+                    return Err(errno.into());
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `bytes`; may wait. Placed and visible; durable only on a device.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
+        if let Some(device) = &self.device {
+            return device.write_at_durably(bytes, offset);
+        }
+        let file = self.bytes_fd()?;
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(ShareError::DiskFull),
+                Ok(put) => done += put,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the bytes of this handle.
+    pub fn data_size(&self) -> Result<u64, ShareError> {
+        if let Some(device) = &self.device {
+            return Ok(device.len());
+        }
+        let size = rustix::fs::fstat(&self.fd)?.st_size;
+        Ok(u64::try_from(size).unwrap_or(0))
+    }
+
+    /// Moves the end of file.
+    pub fn set_size(&self, size: u64) -> Result<(), ShareError> {
+        self.not_on_devices()?;
+        if size > i64::MAX.unsigned_abs() {
+            return Err(ShareError::PeerInvalid);
+        }
+        Ok(rustix::fs::ftruncate(self.bytes_fd()?, size)?)
+    }
+
+    /// Reserves blocks so that the first `allocation` bytes need no new space. Reserving less
+    /// than the file holds truncates it, as MS-FSA §2.1.5.15.1 says.
+    pub fn set_allocation(&self, allocation: u64) -> Result<(), ShareError> {
+        self.not_on_devices()?;
+        let size = self.data_size()?;
+        if allocation < size {
+            return self.set_size(allocation);
+        }
+        self.reserve(0, allocation)
+    }
+
+    /// Reserves the blocks of a range inside the file without moving its end. Blocks that exist
+    /// stay unchanged; new ones make the kernel move the file's times.
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<(), ShareError> {
+        let file = self.bytes_fd()?;
+        if len == 0 || self.device.is_some() || self.has_blocks(offset, len) {
+            return Ok(());
+        }
+        if space::is_lacking(file, offset..offset.saturating_add(len)) {
+            return Err(ShareError::DiskFull);
+        }
+        loop {
+            match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
+                Err(Errno::INTR) => {}
+                // A file system that cannot reserve space promises none: a write may still fail.
+                Err(Errno::OPNOTSUPP) => return Ok(()),
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Clears the file's set-ID bits and capabilities: bytes are about to be changed without the kernel.
+    pub fn take_set_id(&self) -> Result<(), ShareError> {
+        // A device is not executed.
+        if self.device.is_some() { Ok(()) } else { set_id::take_from(self.bytes_fd()?) }
+    }
+
+    // Whether no hole begins before the end of the range. No other code uses the position that this
+    // moves.
+    fn has_blocks(&self, offset: u64, len: u64) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= end)
+    }
+
+    /// Sets times and attributes; `None` leaves a field unchanged. For a stream they are its
+    /// file's.
+    pub fn set_basic(&self, _leave: impl MaySet, change: BasicChange) -> Result<(), ShareError> {
+        self.note(change)
+    }
+
+    /// Notes the present as the time of last write, for bytes that no system call wrote.
+    pub fn note_written(&self) -> Result<(), ShareError> {
+        let write = Some(disk_clock::file_time());
+        self.note(BasicChange { write, ..BasicChange::default() })
+    }
+
+    /// Gives the file the creation time of the file that had its name before.
+    pub fn inherit_creation(&self, at: u64) -> Result<(), ShareError> {
+        self.note(BasicChange { creation: Some(at), ..BasicChange::default() })
+    }
+
+    fn note(&self, change: BasicChange) -> Result<(), ShareError> {
+        let fd = self.facts_fd();
+        let notes = change.attributes.is_some() || change.creation.is_some();
+        let notes = notes || change.change.is_some();
+        // The attributes are kept in an xattr, which a device node cannot have.
+        if notes {
+            self.not_on_devices()?;
+        }
+        if change.access.is_some() || change.write.is_some() {
+            let times = Timestamps {
+                last_access: change.access.map_or(OMIT, from_file_time),
+                last_modification: change.write.map_or(OMIT, from_file_time),
+            };
+            let set = rustix::fs::futimens(fd, &times);
+            match set {
+                // An O_PATH handle: opening its /proc name reaches the same inode.
+                Err(Errno::BADF) => rustix::fs::utimensat(
+                    rustix::fs::CWD,
+                    attributes::proc_name(fd),
+                    &times,
+                    rustix::fs::AtFlags::empty(),
+                )?,
+                other => other?,
+            }
+        }
+        // Last: no later step may move the inode's own change time once a change time is noted.
+        if notes {
+            let is_directory = self.is_directory || self.metadata_of_file()?.is_directory;
+            attributes::change(fd, self.file_key(), is_directory, |stored| {
+                stored.attributes =
+                    change.attributes.map(DosAttributes::settable).or(stored.attributes);
+                stored.creation = change.creation.or(stored.creation);
+                if let Some(time) = change.change {
+                    stored.change = Some(attributes::NotedChange::now(time));
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Length of the file's unnamed stream and bytes reserved for it; a directory has none.
+    pub fn unnamed_stream(&self) -> Result<Option<(u64, u64)>, ShareError> {
+        let file = self.metadata_of_file()?;
+        Ok((!file.is_directory).then_some((file.size, file.allocation)))
+    }
+
+    fn metadata_of_file(&self) -> Result<Metadata, ShareError> {
+        match &self.device {
+            Some(device) => Metadata::of_device(self.facts_fd(), device.len()),
+            None => Metadata::of(self.facts_fd()),
+        }
+    }
+}
+
+/// Times (FILETIME) and attributes to set; `None` leaves a field unchanged.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BasicChange {
+    /// Creation time.
+    pub creation: Option<u64>,
+    /// Last read.
+    pub access: Option<u64>,
+    /// Last write.
+    pub write: Option<u64>,
+    /// Last change of anything.
+    pub change: Option<u64>,
+    /// DOS attributes.
+    pub attributes: Option<DosAttributes>,
+}
+
+const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

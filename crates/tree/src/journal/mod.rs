@@ -1,0 +1,321 @@
+//! The opens of a share that survive a crash of the server: a log of opened, moved and closed
+//! files, in a file of its own.
+//!
+//! ```text
+//!  0           8
+//!  +-----------+----------+----------+----------+---
+//!  | LFOPENS1  | record   | record   | record   | ...
+//!  +-----------+----------+----------+----------+---
+//! ```
+//!
+//! A record (`record`) takes effect when its last byte is written: a short record or one with a wrong sum ends the log, and everything
+//! behind it was never acknowledged. The store that commits is the append; when most of the file is dead, it is rewritten as a new file
+//! beside it, whose name ends in `.new`, and the new file is renamed. A log belongs to one share of one server: it is locked (flock) from
+//! the start to the end, and a new file is locked before it takes the place.
+//!
+//! After a crash the opens are restored, with their share modes, leases and byte-range locks. A LOCK
+//! request is one record, written before the answer, so it takes effect whole or not at all, and
+//! once, even if its client asks again. A rename is recorded before it is done: the file has one of
+//! its last two names.
+//!
+//! Each open is recorded with the boot of the machine in which it was made. The end of the server loses no written
+//! byte of a file; the end of the machine may: the code that restores an open after that has to know
+//! (`state::persistent`).
+
+mod log_file;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use basics::create_anew;
+
+use self::log_file::{SUFFIX, beside, lock, open_locked, sync_directory_of};
+pub use self::record::{
+    BootId, DELETE_ON_CLOSE, LockChange, LockNote, OpenNote, WishNote, records, replay,
+};
+use self::record::{CLOSED, OPENED, OPENS_MAX, booted, locked, moved, record, wished};
+#[cfg(test)]
+use crate::FileIdentity;
+
+/// The log of one share's persistent opens.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    boot: BootId,
+    log: Mutex<Log>,
+    names: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Log {
+    file: File,
+    live: BTreeMap<u64, OpenNote>,
+    /// Records in the file, dead ones included.
+    records: usize,
+    /// A write failed: the end of the file is unknown, so the log promises nothing more.
+    poisoned: bool,
+}
+
+impl Journal {
+    /// Opens the log at `path`, makes it if necessary, and returns the opens of its last state. No other
+    /// server opens it until this one is dropped.
+    pub fn open(path: &Path, boot: BootId) -> io::Result<(Self, Vec<OpenNote>)> {
+        // A log must not have the name of another log's new file.
+        if path.extension().is_some_and(|extension| extension == SUFFIX) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name ends in .new"));
+        }
+        let mut old = open_locked(path)?;
+        let mut bytes = Vec::new();
+        old.read_to_end(&mut bytes)?;
+        if !bytes.is_empty() && !bytes.starts_with(MAGIC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a log of opens"));
+        }
+        let live = replay(bytes.get(MAGIC.len()..).unwrap_or_default());
+        let notes = live.values().cloned().collect();
+        let records = count(&live);
+        // Rewritten without dead and torn records.
+        let file = write_beside(path, &live, boot)?;
+        std::fs::rename(beside(path), path)?;
+        sync_directory_of(path)?;
+        let log = Mutex::new(Log { file, live, records, poisoned: false });
+        Ok((Self { path: path.to_owned(), boot, log, names: Mutex::default() }, notes))
+    }
+
+    /// The boot of the machine with which opens are recorded.
+    pub fn boot(&self) -> BootId {
+        self.boot
+    }
+
+    /// Records an open.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open is restored after a crash of server or machine, until it is closed.
+    pub fn open_durably(&self, note: OpenNote) -> io::Result<()> {
+        let note = OpenNote { boot: Some(self.boot), ..note };
+        let mut log = self.lock();
+        if log.live.len() >= OPENS_MAX {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many persistent opens"));
+        }
+        let mut bytes = record(OPENED, |out| note.emit(out));
+        if note.delete_pending {
+            bytes.extend(wished(note.serial, note.wished()));
+        }
+        log.append(&bytes, true)?;
+        log.live.insert(note.serial, note);
+        Ok(())
+    }
+
+    /// Records that an open's file is about to get another name, or has kept its name.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` a crash does not lose the open because of its name, either the new one or the one before,
+    /// which must be durable by then.
+    pub fn move_durably(&self, serial: u64, path: &str) -> io::Result<()> {
+        let mut log = self.lock();
+        let Some(note) = log.live.get_mut(&serial).filter(|note| note.path != path) else {
+            return Ok(());
+        };
+        note.rename(path);
+        log.append(&moved(serial, path), true)?;
+        // The record is durable, whatever the outcome of the compaction.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
+    /// Records a request to delete. No effect if it is recorded already, or the open is not.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open is restored after a crash with this request, and no other.
+    pub fn wish_durably(&self, serial: u64, wish: WishNote) -> io::Result<()> {
+        let mut log = self.lock();
+        if log.live.get(&serial).is_none_or(|note| note.wished() == wish) {
+            return Ok(());
+        }
+        log.append(&wished(serial, wish), true)?;
+        if let Some(note) = log.live.get_mut(&serial) {
+            note.wish(wish);
+        }
+        // The record is durable, whatever the outcome of the compaction.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
+    /// Whether an open is recorded.
+    pub fn has(&self, serial: u64) -> bool {
+        self.lock().live.contains_key(&serial)
+    }
+
+    /// Until it is dropped, recorded names agree with the names of the files: code that records an open
+    /// or renames a file of this share holds this guard. Taken before the lock of a node.
+    pub fn hold_names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the changes of a LOCK request to the locks of an open, all of them or none.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok` the open is restored after a crash with these locks, and knows the request.
+    pub fn lock_durably(
+        &self,
+        serial: u64,
+        sequence: u32,
+        changes: &[LockChange],
+    ) -> io::Result<()> {
+        self.change_locks(serial, sequence, changes, true)
+    }
+
+    fn change_locks(
+        &self,
+        serial: u64,
+        sequence: u32,
+        changes: &[LockChange],
+        durably: bool,
+    ) -> io::Result<()> {
+        let mut log = self.lock();
+        // Closed meanwhile: then there is nothing to restore.
+        if !log.live.contains_key(&serial) {
+            return Ok(());
+        }
+        log.append(&locked(serial, sequence, changes), durably)?;
+        if let Some(note) = log.live.get_mut(&serial) {
+            note.change_locks(sequence, changes);
+        }
+        // The record is durable, whatever the outcome of the compaction.
+        let _ = self.compact(&mut log);
+        Ok(())
+    }
+
+    /// Records that an open is closed. Nothing is promised: an open that is restored after a crash
+    /// all the same is given up if no client asks for it.
+    pub fn close(&self, serial: u64) -> io::Result<()> {
+        let mut log = self.lock();
+        if log.live.remove(&serial).is_none() {
+            return Ok(());
+        }
+        log.append(&record(CLOSED, |out| out.extend_from_slice(&serial.to_le_bytes())), false)?;
+        self.compact(&mut log)
+    }
+
+    // Rewrites the file when most of it is dead. The old file is used until the new one has taken its
+    // place.
+    fn compact(&self, log: &mut Log) -> io::Result<()> {
+        if log.poisoned || log.records <= COMPACT_FROM.max(4 * count(&log.live)) {
+            return Ok(());
+        }
+        let file = write_beside(&self.path, &log.live, self.boot)?;
+        log.replace(&self.path, file, sync_directory_of)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn append(&mut self, record: &[u8], durably: bool) -> io::Result<()> {
+        if self.poisoned {
+            return Err(io::Error::other("the log of opens failed before"));
+        }
+        let written = self.check_linked().and_then(|()| self.file.write_all(record));
+        let written = written.and_then(|()| if durably { self.file.sync_data() } else { Ok(()) });
+        self.poisoned = written.is_err();
+        self.records += 1;
+        written
+    }
+
+    // Records in a file that has no name any more are never read after a crash.
+    fn check_linked(&self) -> io::Result<()> {
+        match self.file.metadata()?.nlink() {
+            0 => Err(io::Error::new(io::ErrorKind::NotFound, "the log of opens was removed")),
+            _ => Ok(()),
+        }
+    }
+
+    // Puts the new file in the place of the log. From the rename on records go to the new file; if the
+    // rename is not durable a crash may bring the old file back, without them, so the log promises nothing
+    // more.
+    fn replace(
+        &mut self,
+        path: &Path,
+        file: File,
+        sync: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        std::fs::rename(beside(path), path)?;
+        self.file = file;
+        self.records = count(&self.live);
+        let synced = sync(path);
+        self.poisoned = synced.is_err();
+        synced
+    }
+}
+
+// Records of a file without dead ones.
+fn count(live: &BTreeMap<u64, OpenNote>) -> usize {
+    let beside = |note: &OpenNote| {
+        usize::from(note.earlier.is_some())
+            + usize::from(note.delete_pending)
+            + usize::from(!note.locks.is_empty())
+            + note.sequences.len()
+    };
+    live.values().map(|note| 1 + beside(note)).sum()
+}
+
+// A new file beside the log, made durable, to take the log's place: at any moment one of the two is
+// complete. Its records are of `boot`.
+fn write_beside(path: &Path, live: &BTreeMap<u64, OpenNote>, boot: BootId) -> io::Result<File> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(records(live.values()));
+    bytes.extend(booted(boot));
+    // The file shows who has which files open, and the keys of their leases.
+    let mut file = create_anew(&beside(path))?;
+    lock(&file)?;
+    file.write_all(&bytes)?;
+    file.sync_data()?;
+    Ok(file)
+}
+
+const MAGIC: &[u8] = b"LFOPENS1";
+/// Fewer records than this are never compacted.
+const COMPACT_FROM: usize = 1_024;
+
+#[cfg(test)]
+const TEST_BOOT: BootId = BootId([9; 16]);
+
+/// An open for tests.
+#[cfg(test)]
+pub(super) fn note_of_test(serial: u64) -> OpenNote {
+    OpenNote {
+        boot: Some(TEST_BOOT),
+        serial,
+        inode: 7,
+        identity: Some(FileIdentity::TEST),
+        access: 0x1f_01ff,
+        mode: 0,
+        action: 2,
+        timeout_ms: 60_000,
+        flags: 0x3f,
+        flavor: 2,
+        held: 7,
+        epoch: 3,
+        lease_key: [1; 16],
+        client: [2; 16],
+        create_guid: [3; 16],
+        user: "user".to_owned(),
+        path: "a/b".to_owned(),
+        earlier: None,
+        locks: Vec::new(),
+        delete_pending: false,
+        sequences: BTreeMap::new(),
+    }
+}

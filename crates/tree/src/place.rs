@@ -1,0 +1,89 @@
+//! The place of a share on this machine: whether it can be read, which files it contains, and whether another directory
+//! has its name.
+
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+
+use super::metadata::{self, FileKey};
+use super::{Share, ShareError};
+
+impl Share {
+    /// The directory, as configured.
+    pub fn path(&self) -> &Path {
+        &self.fixed.path
+    }
+
+    /// The path of the log of persistent opens.
+    pub fn persistent_opens(&self) -> Option<&Path> {
+        self.fixed.persistent_opens.as_deref()
+    }
+
+    /// Whether a file of this machine, or a new file of that name, lies in the share's directory.
+    ///
+    /// Directories are compared and not names, so a link to the share's top, or another mount of it, is detected.
+    /// A part of the share that is mounted elsewhere too is not.
+    pub fn contains(&self, path: &Path) -> bool {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        // A link is replaced in its own directory and read at its target.
+        let made = std::fs::canonicalize(parent.unwrap_or_else(|| Path::new("."))).ok();
+        let read = std::fs::canonicalize(path).ok();
+        let is_top = |directory: &Path| key_of(directory) == Some(self.root_key);
+        made.iter().chain(&read).any(|place| place.ancestors().any(is_top))
+    }
+
+    /// Whether the share's directory is this one or lies below it. A directory that the server may not search
+    /// ends the search.
+    pub fn lies_in(&self, directory: FileKey) -> bool {
+        let flags = OFlags::PATH | DIRECTORY;
+        let mut at = rustix::fs::openat(&self.root, ".", flags, Mode::empty());
+        let mut below = None;
+        for _ in 0..DEPTH_MAX {
+            let Ok(here) = at else { return false };
+            let Ok((key, _)) = metadata::identify(&here) else { return false };
+            if key == directory {
+                return true;
+            }
+            // The root directory is its own parent.
+            if below.replace(key) == Some(key) {
+                return false;
+            }
+            at = rustix::fs::openat(&here, "..", flags, Mode::empty());
+        }
+        false
+    }
+
+    /// Whether another directory, or none, has the name by which the share's directory was opened.
+    pub fn has_moved(&self) -> bool {
+        key_of(self.path()) != Some(self.root_key)
+    }
+}
+
+/// Opens the top of a share, if this process may enter and list it.
+pub(super) fn open_top(path: &Path) -> Result<OwnedFd, ShareError> {
+    let top = rustix::fs::open(path, OFlags::PATH | DIRECTORY, Mode::empty())?;
+    check_readable(&top)?;
+    Ok(top)
+}
+
+/// The path of an open directory, or `name`, by which it was opened, if the kernel does not report
+/// a path.
+pub(super) fn resolved(top: impl AsFd, name: &Path) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", top.as_fd().as_raw_fd());
+    std::fs::read_link(link).unwrap_or_else(|_| name.to_owned())
+}
+
+fn check_readable(top: impl AsFd) -> Result<(), ShareError> {
+    rustix::fs::openat(top, ".", OFlags::RDONLY | DIRECTORY, Mode::empty())?;
+    Ok(())
+}
+
+fn key_of(path: &Path) -> Option<FileKey> {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+    Some(metadata::key(&stat))
+}
+
+/// Nested directories: a path of Linux has 4,096 characters, every other of which is a separator.
+const DEPTH_MAX: usize = 2_048;
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);

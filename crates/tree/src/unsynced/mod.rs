@@ -1,0 +1,405 @@
+//! Directories whose names may be newer than the names that survive a crash.
+//!
+//! ```text
+//!  create, rename, link, remove          flush or map of a file
+//!  ----------------------------          ----------------------
+//!   begin: noted, in progress             from its directory up to the share's top:
+//!  the system call                         noted, or not seen yet?  fsync(2) the directory
+//!   end: no longer in progress              settled, unless it changed meanwhile
+//! ```
+//!
+//! fsync(2) of a file promises nothing for its name: the directory has to be synced as well. The server does
+//! that when it matters, before it reports a file as durable, and once per change, not per flush. A directory
+//! that was not synced since the start has to be synced too: an earlier server may have changed it. If
+//! nothing changed a flush costs one look at a counter. One table serves all shares of a server, by inode,
+//! because they may overlap.
+//!
+//! A directory whose sync has failed is poisoned: the kernel may show its pages clean from then on, so a second,
+//! successful fsync proves nothing. Every request for a name below it gets the error for as long as the server runs, or
+//! until the directory is made again: its inode is kept open, so that no other gets its number, as far as `pmem::Poisoned`
+//! has room.
+//! The kernel reports a failed write-back to the first caller only, so every sync of a file or a directory goes through its
+//! [`CommitGroup`]: syncs of one inode never overlap, and none after a failed one succeeds.
+//!
+//! Spec: open(2), fsync(2); POSIX leaves it to the file system whether it syncs more than was
+//! asked.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pmem::{CommitGroup, DurabilityClass, Inode, Noted, Poisoned};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use tracing::error;
+
+use super::entry::Entry;
+use super::error::ShareError;
+use super::metadata::{self, FileKey, identify, identify_at};
+use super::{Share, attributes};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Unsynced {
+    table: Mutex<Table>,
+    /// Moves with every change that may make a name less durable than it was.
+    generation: AtomicU64,
+    synced: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    noted: HashMap<FileKey, Mark>,
+    /// Synced since the start, and not changed since.
+    settled: HashSet<FileKey>,
+    /// Directories whose sync failed, some with a handle that keeps the inode.
+    poisoned: Poisoned<File>,
+    /// How often notes were dropped.
+    forgotten: u64,
+    /// Finished changes, of all directories: no two notes ever have the same count.
+    changes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Mark {
+    /// Changes that have begun and not ended.
+    under_way: usize,
+    /// [`Table::changes`] at the end of the last change; zero before.
+    last_change: u64,
+}
+
+impl Default for Unsynced {
+    fn default() -> Self {
+        // Zero is the value of a handle whose name was never checked.
+        let generation = AtomicU64::new(1);
+        Self { table: Mutex::default(), generation, synced: AtomicU64::new(0) }
+    }
+}
+
+impl Table {
+    // Directories whose notes are dropped must be synced again, like directories never seen.
+    fn make_room(&mut self) {
+        if self.noted.len() >= PLACES_MAX {
+            self.noted.retain(|_, mark| mark.under_way > 0);
+            self.settled.clear();
+            self.forgotten += 1;
+        }
+    }
+
+    fn is_owed(&self, directory: FileKey) -> bool {
+        self.noted.contains_key(&directory) || !self.settled.contains(&directory)
+    }
+
+    fn settle(&mut self, directory: FileKey) {
+        self.noted.remove(&directory);
+        if self.settled.len() >= PLACES_MAX {
+            self.settled.clear();
+        }
+        self.settled.insert(directory);
+    }
+}
+
+impl Unsynced {
+    /// Marks the names in a directory as changing, until the returned value is dropped.
+    pub(super) fn begin(&self, directory: FileKey) -> Changing<'_> {
+        let mut table = self.lock();
+        if !table.noted.contains_key(&directory) {
+            table.make_room();
+        }
+        table.noted.entry(directory).or_default().under_way += 1;
+        self.move_on();
+        Changing { unsynced: self, directory }
+    }
+
+    /// Directories that were synced since the start.
+    pub(super) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn move_on(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Syncs a directory if necessary.
+    fn settle(
+        &self,
+        directory: FileKey,
+        open: impl FnOnce() -> Result<File, ShareError>,
+        sync: impl FnOnce(&File) -> Result<(), ShareError>,
+    ) -> Result<(), ShareError> {
+        let (seen, forgotten) = {
+            let table = self.lock();
+            if table.poisoned.contains(inode_of(directory)) {
+                return Err(ShareError::MediaIo(Errno::IO));
+            }
+            if !table.is_owed(directory) {
+                return Ok(());
+            }
+            (table.noted.get(&directory).copied().unwrap_or_default(), table.forgotten)
+        };
+        self.sync_or_poison(directory, open()?, sync)?;
+        self.synced.fetch_add(1, Ordering::Relaxed);
+        let mut table = self.lock();
+        let now = table.noted.get(&directory).copied().unwrap_or_default();
+        if seen.under_way == 0 && now == seen && table.forgotten == forgotten {
+            table.settle(directory);
+        }
+        Ok(())
+    }
+
+    // Syncs an inode, whatever is known of it.
+    fn sync_anew(
+        &self,
+        inode: FileKey,
+        open: impl FnOnce() -> Result<File, ShareError>,
+    ) -> Result<(), ShareError> {
+        if self.is_poisoned(inode) {
+            return Err(ShareError::MediaIo(Errno::IO));
+        }
+        self.sync_or_poison(inode, open()?, sync_in_group)
+    }
+
+    // No failed sync is retried into success: the first failure is the answer to everybody from
+    // then on.
+    fn sync_or_poison(
+        &self,
+        inode: FileKey,
+        file: File,
+        sync: impl FnOnce(&File) -> Result<(), ShareError>,
+    ) -> Result<(), ShareError> {
+        let outcome = sync(&file);
+        if let Err(ShareError::MediaIo(errno)) = outcome {
+            error!(?inode, %errno, "a sync has failed, and is not tried again");
+            let noted = self.lock().poisoned.note(inode_of(inode), file);
+            if let Noted::FileSystem(..) = noted {
+                error!(
+                    ?inode,
+                    "too many syncs have failed: none on its file system succeeds any more"
+                );
+            }
+            self.move_on();
+        }
+        outcome
+    }
+
+    fn is_poisoned(&self, inode: FileKey) -> bool {
+        self.lock().poisoned.contains(inode_of(inode))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn inode_of(FileKey { device, inode }: FileKey) -> Inode {
+    (device, inode)
+}
+
+/// A change of a directory's names in progress.
+#[derive(Debug)]
+pub(super) struct Changing<'a> {
+    unsynced: &'a Unsynced,
+    directory: FileKey,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let mut table = self.unsynced.lock();
+        table.changes += 1;
+        let last_change = table.changes;
+        if let Some(mark) = table.noted.get_mut(&self.directory) {
+            mark.under_way -= 1;
+            mark.last_change = last_change;
+        }
+        drop(table);
+        self.unsynced.move_on();
+    }
+}
+
+impl Share {
+    /// Marks the names in `directory` as changing until the returned value is dropped; nothing on a
+    /// file system whose names do not survive a crash.
+    pub(super) fn changing(&self, directory: &OwnedFd) -> Result<Option<Changing<'_>>, ShareError> {
+        let stat = metadata::stat(directory)?;
+        let file_system = self.mounts.of_stat(directory, &stat)?;
+        let forgets = file_system.class == DurabilityClass::Volatile;
+        Ok((!forgets).then(|| self.unsynced.begin(metadata::key(&stat))))
+    }
+
+    /// Makes the name of an open file or directory durable, up to the share's top; for a stream its own
+    /// name and its file's. Blocks if names on that path changed through this server or were not checked
+    /// since it started.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, the file is reachable after a crash by its present name, if this server or an
+    /// earlier one did every creation and rename on the way to it.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be synced, now or at an earlier time: [`ShareError::MediaIo`] from then
+    /// on.
+    pub fn persist_name(&self, entry: &Entry) -> Result<(), ShareError> {
+        if entry.class() == DurabilityClass::Volatile {
+            return Ok(());
+        }
+        // Before any other step: a change in between is checked again.
+        let generation = self.unsynced.generation();
+        if entry.name_is_durable_since(generation) || entry.key() == self.root_key {
+            return Ok(());
+        }
+        match entry.link() {
+            Some(link) => self.persist_name_of(link, identify(link)?.0)?,
+            None => self.persist_name_of(entry.as_fd(), entry.key())?,
+        }
+        if let Some(base) = entry.base() {
+            self.persist_name_of(base.file.as_fd(), base.key)?;
+        }
+        entry.note_durable_name(generation);
+        Ok(())
+    }
+
+    /// Whether the name was made durable and nothing has changed since that could affect it: a look at a
+    /// counter.
+    pub fn is_name_durable(&self, entry: &Entry) -> bool {
+        let generation = self.unsynced.generation();
+        entry.class() == DurabilityClass::Volatile
+            || entry.name_is_durable_since(generation)
+            || entry.key() == self.root_key
+    }
+
+    /// Makes the names in a directory durable. Blocks.
+    ///
+    /// # Durability
+    ///
+    /// After `Ok`, entries made or removed before the call, by any program, survive a crash.
+    ///
+    /// # Errors
+    ///
+    /// As [`Share::persist_name`].
+    pub fn persist_entries(&self, directory: &Entry) -> Result<(), ShareError> {
+        self.unsynced.sync_anew(directory.key(), || readable(directory.as_fd(), OFlags::DIRECTORY))
+    }
+
+    /// Makes the binding of a stream to its file durable; no effect for other objects. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be synced, now or at an earlier time, by any request: [`ShareError::MediaIo`] from
+    /// then on.
+    pub fn persist_binding(&self, entry: &Entry) -> Result<(), ShareError> {
+        let Some(base) = entry.base() else { return Ok(()) };
+        if identify(&base.file)?.1 == FileType::Directory {
+            return self.unsynced.sync_anew(base.key, || readable(&base.file, OFlags::DIRECTORY));
+        }
+        sync_in_group(&readable(&base.file, OFlags::empty())?)
+    }
+
+    pub(super) fn persist_name_of(&self, fd: impl AsFd, key: FileKey) -> Result<(), ShareError> {
+        if self.unsynced.is_poisoned(key) {
+            return Err(ShareError::MediaIo(Errno::IO));
+        }
+        match directory_of(&fd, key) {
+            Ok(directory) => self.persist_upwards(directory),
+            Err(_) if rustix::fs::fstat(&fd)?.st_nlink == 0 => Ok(()),
+            // Moved just now, or by a name that cannot be followed.
+            Err(_) => {
+                let (kept, synced) = (rustix::io::fcntl_dupfd_cloexec(&fd, 0)?, self.readable(fd)?);
+                let sync = || rustix::fs::syncfs(&synced);
+                let sync = |_: &File| rustix::io::retry_on_intr(sync).map_err(ShareError::MediaIo);
+                self.unsynced.sync_or_poison(key, kept.into(), sync)
+            }
+        }
+    }
+
+    // By "..", not by path: a symbolic link on the path would bypass a directory.
+    fn persist_upwards(&self, mut directory: OwnedFd) -> Result<(), ShareError> {
+        let mut below = None;
+        for _ in 0..DEPTH_MAX {
+            let (key, _) = identify(&directory)?;
+            let open = || readable(&directory, OFlags::DIRECTORY);
+            self.unsynced.settle(key, open, sync_in_group)?;
+            // The top of the share, or the root directory, for a file that was moved out of the
+            // share.
+            if key == self.root_key || below == Some(key) {
+                break;
+            }
+            below = Some(key);
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            directory = rustix::fs::openat(&directory, "..", flags, Mode::empty())?;
+        }
+        Ok(())
+    }
+
+    // A handle of O_PATH, such as that of a device's node, syncs nothing; the share's top is used instead.
+    fn readable(&self, fd: impl AsFd) -> Result<File, ShareError> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        if flags.contains(OFlags::PATH) {
+            return readable(&self.root, OFlags::DIRECTORY);
+        }
+        Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?.into())
+    }
+
+    /// Directories synced since the start, by all shares of the server.
+    pub fn directories_synced(&self) -> u64 {
+        self.unsynced.synced()
+    }
+}
+
+/// [`sync_in_group`] of a file.
+pub(super) fn persist_file(file: OwnedFd) -> Result<(), ShareError> {
+    sync_in_group(&file.into())
+}
+
+/// Makes a file durable with its attributes, or a directory with its names, in the group of its other syncs. Blocks.
+///
+/// # Durability
+///
+/// As [`CommitGroup::persist_whole`].
+///
+/// # Errors
+///
+/// A sync of it fails, or failed earlier: [`ShareError::MediaIo`] from then on.
+fn sync_in_group(file: &File) -> Result<(), ShareError> {
+    let group = CommitGroup::of(file).map_err(|_| ShareError::HandlesExhausted)?;
+    group.persist_whole().map_err(|_| ShareError::MediaIo(Errno::IO))
+}
+
+// The directory of an open file's name. The kernel knows the name by which the file was opened,
+// also after renames and behind symbolic links; the path of a request may be out of date.
+fn directory_of(fd: impl AsFd, file: FileKey) -> Result<OwnedFd, ShareError> {
+    let name = rustix::fs::readlink(attributes::proc_name(fd), Vec::new())?;
+    let name = Path::new(OsStr::from_bytes(name.as_bytes()));
+    let (Some(directory), Some(leaf)) = (name.parent(), name.file_name()) else {
+        return Err(ShareError::NotFound);
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    match identify_at(&directory, leaf)? {
+        (key, _) if key == file => Ok(directory),
+        _ => Err(ShareError::NotFound),
+    }
+}
+
+// An O_PATH handle syncs nothing; opening its /proc name opens the same inode.
+fn readable(fd: impl AsFd, kind: OFlags) -> Result<File, ShareError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | kind;
+    Ok(rustix::fs::open(attributes::proc_name(fd), flags, Mode::empty())?.into())
+}
+
+/// Noted directories, and settled ones remembered: some hundred KiB each.
+const PLACES_MAX: usize = 4096;
+/// Deeper than any path of 32,767 characters that PATH_MAX lets through.
+const DEPTH_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;
