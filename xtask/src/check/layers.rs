@@ -9,25 +9,32 @@
 //! 6  cli   (all)
 //! ```
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::process::Step;
 use crate::workspace;
 
-/// What cargo knows about the workspace's own packages.
+/// What cargo knows about the workspace's packages and those below them, on this machine.
 pub(super) fn metadata() -> Result<Value, Failure> {
-    let question = ["metadata", "--no-deps", "--format-version", "1"];
+    let question = ["metadata", "--format-version", "1", "--filter-platform", "host-tuple"];
     let output = Step::new("cargo").args(question).dir(&workspace::root()).quiet().output()?;
     serde_json::from_str(&output)
         .map_err(|error| Failure::new(format!("cargo metadata is not JSON: {error}")))
 }
 
-/// Dependencies of the workspace's crates that the table does not allow. Dependencies of tests
-/// are free: the tests of one crate may well need another as a peer.
+/// Dependencies of the workspace's crates that the table does not allow, and packages that do I/O below a crate that
+/// does none, however many packages lie between. Dependencies of tests are free: the tests of one crate may well need
+/// another as a peer.
 pub(super) fn violations(metadata: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for package in list(metadata, "packages") {
+        // A package of a registry.
+        if package.get("source").is_some_and(Value::is_string) {
+            continue;
+        }
         let name = text(package, "name");
         let Some(allowed) = ALLOWED.iter().find(|(of, _)| *of == name).map(|(_, uses)| *uses)
         else {
@@ -45,6 +52,38 @@ pub(super) fn violations(metadata: &Value) -> Vec<String> {
             }
             if SANS_IO.contains(&name) && DOES_IO.contains(&used) {
                 found.push(format!("{name} does no I/O and so has no use for {used}"));
+            }
+        }
+        if SANS_IO.contains(&name) {
+            let below = reached(metadata, text(package, "id"));
+            found.extend(below.into_iter().filter(|(used, _)| MEETS_OTHERS.contains(used)).map(
+                |(used, by)| {
+                    format!("{name} does no I/O and so has no use for {used}, through {by}")
+                },
+            ));
+        }
+    }
+    found
+}
+
+/// The names of all packages below one, without those that only tests or builds need, each with a package that
+/// needs it.
+fn reached<'v>(metadata: &'v Value, id: &'v str) -> Vec<(&'v str, &'v str)> {
+    let name = |id: &str| {
+        let package = list(metadata, "packages").iter().find(|package| text(package, "id") == id);
+        package.map_or("", |package| text(package, "name"))
+    };
+    let nodes = metadata.get("resolve").map_or(&[][..], |resolve| list(resolve, "nodes"));
+    let (mut met, mut found, mut next) = (BTreeSet::from([id]), Vec::new(), vec![id]);
+    while let Some(by) = next.pop() {
+        let node = nodes.iter().find(|node| text(node, "id") == by);
+        for dependency in node.map_or(&[][..], |node| list(node, "deps")) {
+            let is_linked =
+                list(dependency, "dep_kinds").iter().any(|kind| text(kind, "kind").is_empty());
+            let used = text(dependency, "pkg");
+            if is_linked && met.insert(used) {
+                found.push((name(used), name(by)));
+                next.push(used);
             }
         }
     }
@@ -108,6 +147,8 @@ const LIBRARIES: &[&str] = &[
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];
 /// Crates that reach sockets, files, clocks or threads.
 const DOES_IO: [&str; 5] = ["tokio", "rustix", "libc", "mio", "socket2"];
+/// Those of them that no package below a crate without I/O may be. The kernel's random numbers come through libc.
+const MEETS_OTHERS: [&str; 4] = ["tokio", "rustix", "mio", "socket2"];
 
 #[cfg(test)]
 mod tests {
@@ -127,5 +168,25 @@ mod tests {
         let found = violations(&metadata);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("landfast-iwarp") && found[1].contains("tokio"), "{found:?}");
+    }
+
+    #[test]
+    fn a_package_that_does_io_is_found_below_a_crate_that_does_none() {
+        let uses =
+            |package: &str, kind: Value| json!({ "pkg": package, "dep_kinds": [{ "kind": kind }] });
+        let metadata = json!({
+            "packages": [
+                { "name": "landfast-smb", "id": "smb", "dependencies": [] },
+                { "name": "between", "id": "between", "source": "registry" },
+                { "name": "tokio", "id": "tokio", "source": "registry" },
+                { "name": "rustix", "id": "rustix", "source": "registry" },
+            ],
+            "resolve": { "nodes": [
+                { "id": "smb", "deps": [uses("between", Value::Null), uses("rustix", json!("dev"))] },
+                { "id": "between", "deps": [uses("tokio", Value::Null)] },
+            ] },
+        });
+        let found = violations(&metadata);
+        assert!(found.len() == 1 && found[0].ends_with("tokio, through between"), "{found:?}");
     }
 }
