@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -53,6 +54,13 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub async fn start_in(
+        environment: Environment,
+        config: ServerConfig,
+    ) -> Result<Running, StartError> {
+        compiled_here(environment, config).await
+    }
+
+    async fn start_here(
         environment: Environment,
         mut config: ServerConfig,
     ) -> Result<Running, StartError> {
@@ -144,6 +152,15 @@ impl Server {
         Ok(shares.iter().map(Share::class).collect())
     }
 }
+
+// The body of an `async fn` is compiled by each program that awaits it, with all that it starts: the whole server. A box
+// made here is compiled once.
+#[inline(never)]
+fn compiled_here(environment: Environment, config: ServerConfig) -> Starting {
+    Box::pin(Server::start_here(environment, config))
+}
+
+type Starting = Pin<Box<dyn Future<Output = Result<Running, StartError>> + Send>>;
 
 fn check_names(config: &ServerConfig) -> Result<(), StartError> {
     match exports::duplicate(&config.shares) {
