@@ -13,7 +13,9 @@ use std::time::Duration;
 use basics::Clock;
 use tree::{FileKey, Naming, Share, SharePath};
 
+use super::caching::Intent;
 use super::durable::Orphans;
+use super::lease::Owner;
 use super::locks::OpenSerial;
 use super::making::Makings;
 use super::node::{Node, OpenRecord};
@@ -130,13 +132,22 @@ impl Nodes {
     /// Whether anything below a directory is open: then it cannot be moved. By the rules of POSIX it can
     /// where all of that was opened by the same rules.
     pub(crate) fn is_open_below(&self, share: &Arc<Share>, directory: &SharePath) -> bool {
-        let is_posix = directory.naming() == Naming::Posix;
-        let moves = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
-        self.all().iter().any(|node| {
-            let state = node.lock();
-            let mut opens = state.opens.iter().filter(|open| open.is_below(share, directory));
-            opens.any(|open| !moves(open))
-        })
+        self.all().iter().any(|node| is_in_the_way(node, share, directory))
+    }
+
+    /// Asks clients for the handles that they cache of what keeps a directory from being moved; the nodes of which an
+    /// answer is owed.
+    pub(crate) fn begin_breaks_below(
+        &self,
+        by: Owner,
+        share: &Arc<Share>,
+        directory: &SharePath,
+    ) -> Vec<Arc<Node>> {
+        let mut asked = self.all();
+        asked.retain(|node| {
+            is_in_the_way(node, share, directory) && node.begin_breaks(by, Intent::Unlink).is_some()
+        });
+        asked
     }
 
     /// What is open below a directory.
@@ -201,6 +212,15 @@ impl Nodes {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+// By the rules of POSIX a directory is moved with what was opened by the same rules.
+fn is_in_the_way(node: &Node, share: &Arc<Share>, directory: &SharePath) -> bool {
+    let is_posix = directory.naming() == Naming::Posix;
+    let moves = |open: &OpenRecord| is_posix && open.path.naming() == Naming::Posix;
+    let state = node.lock();
+    let mut opens = state.opens.iter().filter(|open| open.is_below(share, directory));
+    opens.any(|open| !moves(open))
 }
 
 /// Nodes, some 600 bytes each, that nobody has open any more and that are kept until a sweep.

@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tree::{Entry, Enumeration, InlineIo, ShareError, SharePath};
 
 use super::account::Hold;
+use super::caching::Intent;
 use super::changes::{Change, Read};
 use super::creates::CreateKey;
 use super::durable_opens::Listed;
@@ -433,9 +434,13 @@ impl Open {
         let Some(left) = self.node.leave(self.serial, leaving) else { return Ok(()) };
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
         self.forget_note();
-        // Those that are left know of the wish that it leaves behind.
+        // Those that are left know of the wish that it leaves behind: what they only cache keeps the name no longer.
         let noted = match left.leaves_wish() {
-            true => wish_notes::write_durably(&self.node),
+            true => {
+                self.node.begin_breaks(self.owner, Intent::Unlink);
+                self.node.begin_breaks_of_streams(self.owner, Intent::Unlink, |_| true);
+                wish_notes::write_durably(&self.node)
+            }
             false => Ok(()),
         };
         let removed = left.finish(|Wished { share, path, leave, .. }| {

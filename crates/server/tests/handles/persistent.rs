@@ -9,14 +9,15 @@ use smb::create::{
     CreateOptions, CreateRequestContext, CreateResponseContext, DurableReconnectV2,
     DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
-use smb::info::RenameFlags;
+use smb::info::{FileInfoClass, RenameFlags};
 use smb::{
-    BreakNotification, Command, Empty, FileId, Guid, LockElement, LockFlags, LockRequest, NtStatus,
+    BreakNotification, Command, Empty, FileId, Guid, LeaseBreakAck, LockElement, LockFlags,
+    LockRequest, NtStatus,
 };
 
 use crate::support::crash::Writing;
 use crate::support::skipped::skip;
-use crate::support::{Fixture, Opened, Wire, read};
+use crate::support::{Fixture, Opened, Wire, new_name, read, set};
 
 const GUID: Guid = Guid([5; 16]);
 
@@ -423,7 +424,18 @@ fn a_file_of_a_persistent_open_that_waits_for_a_later_try_keeps_its_name() {
     std::fs::rename(dir.join("d/away"), dir.join("d/e")).unwrap();
     let mut again = blind.fixture.client(1);
     assert_eq!(take_back(&mut again, "d\\e\\f", opened.id).status, NtStatus::SUCCESS);
-    assert_eq!(other.rename(directory, "elsewhere", RenameFlags::empty()), NtStatus::ACCESS_DENIED);
+    let to = new_name("elsewhere", RenameFlags::empty());
+    let renames =
+        other.start(Command::SET_INFO, |out| set(directory, FileInfoClass::RENAME, &to).emit(out));
+    // Its client caches the handle, and says that the application uses it.
+    let (_, pdu) = again.notification();
+    let BreakNotification::Lease(asked) = BreakNotification::parse(&pdu).unwrap() else {
+        panic!("a lease is broken as a lease")
+    };
+    let used = LeaseBreakAck { lease_key: asked.lease_key, state: asked.new };
+    let (header, _) = again.ask(Command::OPLOCK_BREAK, |out| used.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert_eq!(other.answer_to(renames).0.status, NtStatus::ACCESS_DENIED);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Handles of streams that clients only cache: what is done with their file asks for them first.
+//! Handles that clients only cache: what is done with the file of a stream, or a directory above, asks for them first.
 
 use std::time::{Duration, Instant};
 
@@ -302,4 +302,83 @@ fn a_stream_opened_for_attributes_alone_excludes_no_deletion() {
     assert_eq!(one.open("f:s", looks).status, NtStatus::SUCCESS);
     opens(&mut two, "f");
     assert_eq!(one.open("f:s", looks).status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn the_rename_of_a_directory_waits_for_cached_handles_below() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    std::fs::create_dir_all(fixture.dir.path().join("d/e")).unwrap();
+    makes(&mut two, &["d\\g"]);
+    let names = [("d\\f", 1), ("d\\e\\f", 2), ("d\\g:s", 3)];
+    let cached = names.map(|(name, key)| caches(&mut one, name, key, ALL));
+    let beside = caches(&mut one, "f", 4, ALL);
+    let directory = opens(&mut two, "d");
+    let to = new_name("to", RenameFlags::empty());
+    let waits = start_set(&mut two, directory, FileInfoClass::RENAME, &to);
+    let mut asked = names.map(|_| is_asked(&mut one).0[0]);
+    asked.sort_unstable();
+    assert_eq!(asked, [1, 2, 3]);
+    for id in cached {
+        assert_eq!(one.close(id), NtStatus::SUCCESS);
+    }
+    assert_eq!(finish(&mut two, waits), NtStatus::SUCCESS);
+    assert_eq!((has(&fixture, "d"), has(&fixture, "to/e/f")), (false, true));
+    assert_eq!(one.close(beside), NtStatus::SUCCESS);
+    assert!(one.unsolicited.is_empty(), "what is beside the directory is not asked for");
+}
+
+#[test]
+fn the_rename_of_a_directory_is_refused_where_a_file_below_stays_open() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    std::fs::create_dir(fixture.dir.path().join("d")).unwrap();
+    let used = caches(&mut one, "d\\f", 1, ALL);
+    let directory = opens(&mut two, "d");
+    let to = new_name("to", RenameFlags::empty());
+    let waits = start_set(&mut two, directory, FileInfoClass::RENAME, &to);
+    let key = is_asked(&mut one);
+    keeps_it_open(&mut one, key);
+    assert_eq!(finish(&mut two, waits), NtStatus::ACCESS_DENIED);
+    assert_eq!(one.close(used), NtStatus::SUCCESS);
+    assert_eq!(two.rename(directory, "to", RenameFlags::empty()), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_disconnected_handle_below_a_directory_gives_way_to_its_rename() {
+    let fixture = Fixture::start();
+    let mut two = fixture.client(2);
+    std::fs::create_dir(fixture.dir.path().join("d")).unwrap();
+    let mut one = fixture.client(1);
+    let asked = DurableRequestV2 { timeout_ms: 0, persistent: false, create_guid: Guid([5; 16]) };
+    let opened = one.open("d\\f", |request| {
+        leased(request, 1);
+        request.contexts.push(CreateRequestContext::DurableV2(asked));
+    });
+    assert_eq!(opened.status, NtStatus::SUCCESS);
+    drop(one);
+    until(|| fixture.running.status().orphans == 1);
+    let directory = opens(&mut two, "d");
+    assert_eq!(two.rename(directory, "to", RenameFlags::empty()), NtStatus::SUCCESS);
+    assert_eq!(fixture.running.status().orphans, 0);
+}
+
+#[test]
+fn a_file_deleted_on_close_waits_for_no_handle_that_is_only_cached() {
+    let fixture = Fixture::start();
+    let [mut one, mut two] = [1, 2].map(|number| fixture.client(number));
+    for name in ["f", "f:s"] {
+        makes(&mut one, &["f", "f:s"]);
+        let deletes = two.open("f", |open| open.options = CreateOptions::DELETE_ON_CLOSE).id;
+        let opened = one.open(name, |request| {
+            request.disposition = CreateDisposition::OPEN;
+            leased(request, 1);
+        });
+        assert_eq!(opened.status, NtStatus::SUCCESS);
+        assert_eq!(two.close(deletes), NtStatus::SUCCESS);
+        one.notification();
+        assert!(has(&fixture, "f"), "{name}");
+        assert_eq!(one.close(opened.id), NtStatus::SUCCESS);
+        until(|| !has(&fixture, "f"));
+    }
 }

@@ -19,6 +19,7 @@ mod attempt;
 mod durable;
 mod enter;
 mod fresh;
+mod grant;
 mod reconnect;
 mod stream;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use tree::{InlineIo, Metadata, Reach};
 
 use self::attempt::{Attempt, Created};
 use self::durable::Durability;
+use self::grant::grant;
 use self::reconnect::Extras;
 pub(crate) use self::wish::PushWish;
 use self::wish::{Caching as WantedCaching, Wish};
@@ -50,8 +52,7 @@ use super::{flush, malformed, oplock_break, posix};
 use crate::push::Region;
 use crate::state::caching::{Caching, Flavor};
 use crate::state::creates::{Begun, CreateKey};
-use crate::state::holder::Holder;
-use crate::state::lease::{Granted, Owner};
+use crate::state::lease::Granted;
 use crate::state::node::Node;
 use crate::state::open::{Durable, OpenParts, Origin};
 use crate::state::persistent;
@@ -424,53 +425,6 @@ async fn close(call: &Call, open: Arc<Open>) {
     let closed = call.blocking(InlineIo::CachedReads, move || log_close(&open, open.close(&core)));
     // It fails when the server stops: then everything is closed.
     let _ = closed.await;
-}
-
-// How the client is told of breaks of what this open holds.
-fn holder(call: &mut Call, open: &Open) -> Holder {
-    let (told, breaks_wait) = Holder::untold();
-    call.breaks_wait = Some(breaks_wait);
-    let lease_key = match open.owner {
-        Owner::Lease { key, .. } => key,
-        Owner::Open(_) => [0; 16],
-    };
-    Holder {
-        link: Arc::downgrade(&call.link),
-        session: Arc::downgrade(call.session()),
-        session_id: call.session().id,
-        tree_id: open.tree.id,
-        file_id: (open.serial.0, open.volatile),
-        lease_key,
-        is_sealed: call.sealed,
-        told,
-        asked: Arc::default(),
-    }
-}
-
-// MS-SMB2 §3.3.5.9.8, §3.3.5.9.11. `None`: nothing was asked for, or it is a directory.
-fn grant(call: &mut Call, wish: &Wish, open: &Arc<Open>, allocation: u64) -> Option<Granted> {
-    let holder = holder(call, open);
-    let mut state = open.node.lock();
-    // Closed on another channel already: nobody would give the lease back.
-    let record = state.record_mut(open.serial)?;
-    record.holder = Some(holder.clone());
-    record.open = Arc::downgrade(open);
-    let (wanted, flavor, first_epoch) = wish.caching.wanted()?;
-    if open.entry.is_directory() {
-        return None;
-    }
-    let alone = state.is_alone(wish.owner);
-    // MS-FSA §2.1.5.18: caching is not shared where bytes are locked; who reads from a cache asks nobody.
-    let is_locked = state.locks.first_offset().is_some_and(|offset| allocation > offset);
-    let is_shared = !alone || !wanted.contains(Caching::WRITE);
-    // What would be read now and cached, a change under way makes stale: its break has been sent already.
-    let is_changed = state.is_changed_by_others(wish.owner);
-    let wanted = if (is_locked && is_shared) || is_changed { Caching::NONE } else { wanted };
-    let granted = state.leases.grant(wish.owner, flavor, wanted, alone, first_epoch, holder);
-    if let Some(record) = state.record_mut(open.serial) {
-        record.has_lease = true;
-    }
-    Some(granted)
 }
 
 /// Attempts before an open is given up: more than the holders of leases a file can have in turn.

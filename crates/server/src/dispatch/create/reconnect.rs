@@ -13,7 +13,8 @@ use tracing::{debug, info};
 use tree::{InlineIo, Naming, SharePath, StreamPart};
 
 use super::durable::{Back, Durability};
-use super::{Facts, PushWish, close, holder, lease_context, respond};
+use super::grant::holder;
+use super::{Facts, PushWish, close, lease_context, respond};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;

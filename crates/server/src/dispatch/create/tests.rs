@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
-    DurableReconnectV2, DurableRequestV2, ImpersonationLevel, Lease, LeaseKey, LeaseState,
-    LeaseVersion, OplockLevel, ShareAccess,
+    CreateResponse, DurableReconnectV2, DurableRequestV2, ImpersonationLevel, Lease, LeaseKey,
+    LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::info::{FileAttributes, FileInfoClass, Rename, RenameFlags};
 use smb::{Command, FileId, Guid, Name, NtStatus};
@@ -17,8 +17,9 @@ use super::attempt::{self, Attempt};
 use super::enter::{self, Entered};
 use super::stream;
 use super::wish::Wish;
+use crate::access::MayRemove;
 use crate::push::tests::rig::Rig;
-use crate::state::caching::Intent;
+use crate::state::caching::{Caching, Intent};
 use crate::state::lease::Owner;
 use crate::state::locks::OpenSerial;
 use crate::state::node::Node;
@@ -294,5 +295,62 @@ async fn no_stream_is_opened_while_its_file_is_renamed() {
         assert!(matches!(attempt(), Attempt::Making { .. }));
         drop(claimed);
         assert!(matches!(attempt(), Attempt::Done(_)));
+    }
+}
+
+/// To open `name` as the holder of lease `key`, as an application does that deletes nothing.
+fn caches(name: &str, key: u8) -> CreateRequest<'_> {
+    CreateRequest { options: CreateOptions::empty(), ..request(name, key) }
+}
+
+/// Opens `f`, asks for its deletion when a CREATE of `name` that wants to cache its handle has opened that and was granted nothing
+/// yet, and returns what that CREATE then holds, before and after the break that its client is asked for.
+async fn asked_to_go_before_the_grant(name: &str) -> (Caching, bool) {
+    let rig = Rig::new();
+    std::fs::write(rig.dir.path().join("f"), "bytes").unwrap();
+    if name != "f" {
+        rig.ask(Command::CREATE, |out| makes_stream(name).emit(out)).await.unwrap();
+    }
+    let uncached =
+        CreateRequest { oplock_level: OplockLevel::NONE, contexts: Vec::new(), ..caches("f", 0) };
+    let pdu = rig.ask(Command::CREATE, |out| uncached.emit(out)).await.unwrap();
+    let id = CreateResponse::parse(&pdu).unwrap().file_id;
+    let session = Arc::clone(rig.session());
+    let deletes = session.open(id.persistent, id.volatile).unwrap();
+    let opened = Arc::clone(&deletes.node);
+    let opens = |node: &Node| {
+        let state = node.lock();
+        state.opens.len() + state.streams.len()
+    };
+    let before = opens(&opened);
+    let (held, is_held) = mpsc::channel();
+    let asks = std::thread::spawn(move || {
+        // The opens of the session are locked meanwhile, so the CREATE cannot be granted anything.
+        let added = session.add_open(|_| {
+            held.send(()).unwrap();
+            let deadline = std::time::Instant::now() + Duration::from_secs(60);
+            while opens(&opened) == before && std::time::Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            opened.lock().restore_wish(deletes.serial, MayRemove::TEST);
+            deletes
+        });
+        assert!(added.is_ok());
+    });
+    is_held.recv().unwrap();
+    let pdu = rig.ask(Command::CREATE, |out| caches(name, 7).emit(out)).await.unwrap();
+    asks.join().unwrap();
+    let id = CreateResponse::parse(&pdu).unwrap().file_id;
+    let open = rig.session().open(id.persistent, id.volatile).unwrap();
+    let state = open.node.lock();
+    (state.leases.held(open.owner), state.leases.owed(open.owner).is_some())
+}
+
+#[tokio::test]
+async fn a_handle_cached_of_a_file_that_is_to_go_is_asked_back() {
+    for name in ["f", "f:s"] {
+        let (held, is_asked) = asked_to_go_before_the_grant(name).await;
+        assert!(held.contains(Caching::HANDLE), "{name}: until the answer");
+        assert!(is_asked, "{name}: the name would stay until the client closes the handle");
     }
 }

@@ -1,6 +1,8 @@
-//! Handles of a file's streams that clients only cache, asked back before the file loses its name.
+//! Handles that clients only cache, asked back before a name goes: those of a file's streams, and those of what is below
+//! a directory.
 //!
-//! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.4.12 (FileRenameInformation, FileDispositionInformation).
+//! Spec: MS-FSA §2.1.5.15.11 (rename), §2.1.4.2 (open files below a directory), §2.1.4.12 (FileRenameInformation,
+//! FileDispositionInformation).
 
 use std::sync::Arc;
 
@@ -8,6 +10,7 @@ use smb::NtStatus;
 use tree::InlineIo;
 
 use super::Call;
+use super::target::Target;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
@@ -29,7 +32,24 @@ pub(super) async fn yield_streams(
     call.wait(file.removed()).await
 }
 
-/// Asks for the handles; the streams of which an answer is owed.
+/// Asks for the handles of what is below a directory that is about to be moved, and waits until they are given back or
+/// taken. Whether anything is open there then: a client uses it, or has opened it meanwhile.
+pub(super) async fn yield_below(
+    call: &Call,
+    target: &Arc<Target>,
+    by: Owner,
+) -> Result<bool, NtStatus> {
+    // Everything that is open is looked at.
+    let (core, below) = (Arc::clone(&call.link.core), Arc::clone(target));
+    let ask = move || below.begin_breaks_below(&core, by);
+    for node in call.blocking(InlineIo::CachedReads, ask).await? {
+        call.yield_caching(&node, by, Intent::Unlink).await?;
+    }
+    let (core, below) = (Arc::clone(&call.link.core), Arc::clone(target));
+    call.blocking(InlineIo::CachedReads, move || below.is_open_below(&core)).await
+}
+
+/// Asks for the handles of the streams; the streams of which an answer is owed.
 pub(super) async fn ask(
     call: &Call,
     file: &Arc<Node>,

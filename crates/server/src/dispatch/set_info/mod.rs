@@ -262,8 +262,9 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     let inline = InlineIo::Everything.unless(is_much);
     call.blocking(inline, work).await??;
     if delete {
-        // Behind the wish: no stream is opened from then on. The answers are not waited for: the name goes with the last
-        // stream.
+        // Behind the wish: from then on nothing is opened by the name, nor a stream. The answers are not waited for: the name
+        // goes with the last of them.
+        open.node.begin_breaks(open.owner, Intent::Unlink);
         handles::ask(call, &open.node, open.owner).await?;
     }
     Ok(())

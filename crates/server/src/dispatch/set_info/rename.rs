@@ -9,10 +9,10 @@ use smb::NtStatus;
 use smb::info::Rename;
 use tracing::warn;
 use tree::journal::Journal;
-use tree::{InlineIo, Naming, Replace, ShareError, SharePath};
+use tree::{Naming, Replace, ShareError, SharePath};
 
 use super::given::NameToGive;
-use super::handles::yield_streams;
+use super::handles::{yield_below, yield_streams};
 use super::target::{ATTEMPTS_MAX, Adds, Cleared, Target};
 use super::{Call, stream};
 use crate::access::deletion::holds_a_share;
@@ -36,13 +36,8 @@ pub(super) async fn rename(call: &Call, open: &Arc<Open>, new: &Rename) -> Resul
     let mut target = Arc::new(Target::new(open, new)?);
     call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
     let core = &call.link.core;
-    if open.entry.is_directory() {
-        let (core, target) = (Arc::clone(core), Arc::clone(&target));
-        // Everything that is open is looked at.
-        let look = move || target.is_open_below(&core);
-        if call.blocking(InlineIo::CachedReads, look).await? {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
+    if open.entry.is_directory() && yield_below(call, &target, open.owner).await? {
+        return Err(NtStatus::ACCESS_DENIED);
     }
     for _ in 0..ATTEMPTS_MAX {
         // Another handle may have renamed it.

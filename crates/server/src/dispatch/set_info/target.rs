@@ -19,6 +19,7 @@ use crate::access::{self, MayRemove, Remove};
 use crate::service::Core;
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::lease::Owner;
 use crate::state::making::{MadeBefore, Making, Sighting};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::sharing::{Kinds, Sharing};
@@ -97,6 +98,10 @@ impl Target {
     pub(super) fn is_open_below(&self, core: &Core) -> bool {
         core.is_left_over_below(&self.share, &self.from)
             || core.nodes.is_open_below(&self.share, &self.from)
+    }
+
+    pub(super) fn begin_breaks_below(&self, core: &Core, by: Owner) -> Vec<Arc<Node>> {
+        core.nodes.begin_breaks_below(by, &self.share, &self.from)
     }
 
     // Says whether the file is mapped for push.
