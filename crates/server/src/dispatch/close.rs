@@ -8,11 +8,12 @@ use smb::FileTime;
 use smb::NtStatus;
 use smb::info::FileAttributes;
 use smb::{CloseAttributes, CloseRequest, CloseResponse};
-use tracing::warn;
+use tree::InlineIo;
 
 use super::call::Call;
 use super::frame::Outcome;
 use super::malformed;
+use crate::state::session::log_close;
 
 /// Ends an open.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
@@ -30,16 +31,22 @@ pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {
     }
     let inline = open.closing_io();
     let wants = request.query_attributes;
+    let (closed, core_too) = (Arc::clone(&open), Arc::clone(&core));
     let work = move || {
-        crate::push::settle_times(&open.node);
-        let metadata = wants.then(|| open.entry.metadata().ok()).flatten();
-        if let Err(error) = open.close(&core) {
-            // The open is gone all the same: MS-SMB2 §3.3.5.10 has no status for this.
-            warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
+        crate::push::settle_times(&closed.node);
+        let metadata = wants.then(|| closed.entry.metadata().ok()).flatten();
+        if inline == InlineIo::Everything {
+            return (metadata, closed.close_on_the_spot(&core_too));
         }
-        metadata
+        log_close(&closed, closed.close(&core_too));
+        (metadata, None)
     };
-    let metadata = call.blocking(inline, work).await?;
+    // MS-SMB2 §3.3.5.10 has no status for a file that stays: the open is gone all the same.
+    let (metadata, rest) = call.blocking(inline, work).await?;
+    if let Some(rest) = rest {
+        let finish = move || log_close(&open, open.finish_close(&core, rest));
+        call.blocking(InlineIo::CachedReads, finish).await?;
+    }
     let attributes = metadata.map(|found| CloseAttributes {
         creation_time: FileTime(found.creation),
         last_access_time: FileTime(found.access),

@@ -278,7 +278,7 @@ mod tests {
         let mut waiting: Vec<_> = (1..100).map(|id| Request::new(&node, id)).collect();
         drop(node.begin_resize());
         node.end_removal();
-        node.leave_stream(OpenSerial(7)).unwrap();
+        node.release_stream(OpenSerial(7), &tokio::runtime::Handle::current());
         node.lock().close_lease(client(1_000));
         waiting.iter_mut().for_each(Request::look_if_woken);
         assert!(waiting.iter().all(|request| request.looks == 1 && !request.is_done));

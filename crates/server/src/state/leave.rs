@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tracing::warn;
 use tree::ShareError;
 
@@ -39,9 +40,18 @@ pub(crate) struct Left {
     serial: OpenSerial,
     doomed: Option<Doomed>,
     // Its lease's key is free once the names have gone.
-    record: OpenRecord,
+    record: Option<OpenRecord>,
     leaves_wish: bool,
-    base: Option<(Arc<Node>, Claimed)>,
+    base: Option<LeftBase>,
+}
+
+/// The file of a stream that an open leaves.
+#[derive(Debug)]
+struct LeftBase {
+    node: Arc<Node>,
+    _claimed: Claimed,
+    /// The open has left it, and its names go now.
+    doomed: Option<Doomed>,
 }
 
 /// Names that go, as the node knows them, and whoever comes waits until this is dropped.
@@ -74,6 +84,15 @@ impl Doomed {
         removed
     }
 
+    // A stream is kept of files and of directories.
+    fn remove_with_streams(self, node: &Node) -> Result<(), ShareError> {
+        self.remove(|Wished { share, path, leave, .. }| {
+            share
+                .remove(*leave, path, node.key(), false)
+                .or_else(|_| share.remove(*leave, path, node.key(), true))
+        })
+    }
+
     // One of them, out of the list, by the name it has and keeps while the claim is held.
     fn next(&self) -> Option<(Wished, Claim)> {
         let is_ours = |(serial, _): &(OpenSerial, Wished)| *serial == self.serial;
@@ -103,7 +122,8 @@ impl Node {
             let claimed = base.lock().begin_claim(&base);
             (base, claimed)
         };
-        let base = base.map(claim);
+        let base =
+            base.map(claim).map(|(node, _claimed)| LeftBase { node, _claimed, doomed: None });
         let mut state = self.lock();
         let at = state.opens.iter().position(|open| open.serial == serial)?;
         let record = state.opens.swap_remove(at);
@@ -122,35 +142,37 @@ impl Node {
         }
         let leaves_wish = wish.is_some() && state.is_record_to_go(&record);
         let doomed = Doomed::new(names, &mut state, (self, serial));
-        Some(Left { serial, doomed, record, leaves_wish, base })
+        Some(Left { serial, doomed, record: Some(record), leaves_wish, base })
     }
 
-    /// A stream of the file is open no more: the file goes now, if it was only waiting for that. May block.
-    pub(crate) fn leave_stream(self: &Arc<Self>, serial: OpenSerial) -> Result<(), ShareError> {
-        let doomed = {
-            let mut state = self.lock();
-            state.streams.retain(|hold| hold.serial != serial);
-            let names = state.take_wished();
-            Doomed::new(names, &mut state, (self, serial))
-        };
-        // A stream is kept of files and of directories.
-        let remove = |Wished { share, path, leave, .. }: &Wished| {
-            share
-                .remove(*leave, path, self.key(), false)
-                .or_else(|_| share.remove(*leave, path, self.key(), true))
-        };
-        doomed.map_or(Ok(()), |doomed| doomed.remove(remove))
+    // A stream of the file is open no more: the file's names, if they were only waiting for that.
+    fn leave_stream(self: &Arc<Self>, serial: OpenSerial) -> Option<Doomed> {
+        let mut state = self.lock();
+        state.streams.retain(|hold| hold.serial != serial);
+        let names = state.take_wished();
+        Doomed::new(names, &mut state, (self, serial))
     }
 
-    /// An open leaves that its client never got: [`Node::leave`] and [`Left::finish`]. May block.
+    /// A stream of the file is open no more, or never was. The file goes if it was only waiting for that: on a thread of
+    /// `runtime`, as that may wait.
+    pub(crate) fn release_stream(self: &Arc<Self>, serial: OpenSerial, runtime: &Handle) {
+        if let Some(doomed) = self.leave_stream(serial) {
+            let node = Arc::clone(self);
+            drop(runtime.spawn_blocking(move || log(serial, doomed.remove_with_streams(&node))));
+        }
+    }
+
+    /// An open leaves that its client never got: [`Node::leave`] and [`Left::finish`], which is done on a thread of
+    /// `runtime` where a name goes.
     pub(crate) fn fail(
         self: &Arc<Self>,
         serial: OpenSerial,
-        remove: impl Fn(&Wished) -> Result<(), ShareError>,
+        runtime: &Handle,
+        remove: impl Fn(&Wished) -> Result<(), ShareError> + Send + 'static,
     ) {
         let left = self.leave(serial, Leaving::WithoutWish);
-        if let Some(Err(error)) = left.map(|left| left.finish(remove)) {
-            warn!(serial = serial.0, %error, "a file to be deleted on close stays");
+        if let Some(left) = left.and_then(Left::finish_on_the_spot) {
+            drop(runtime.spawn_blocking(move || log(serial, left.finish(remove))));
         }
     }
 }
@@ -159,6 +181,17 @@ impl Left {
     /// Whether those that are left have its wish to delete from now on.
     pub(crate) fn leaves_wish(&self) -> bool {
         self.leaves_wish
+    }
+
+    /// [`Left::finish`] where no name goes; else what is to be finished by a thread that may wait.
+    pub(crate) fn finish_on_the_spot(mut self) -> Option<Self> {
+        if self.doomed.is_some() {
+            return Some(self);
+        }
+        self.record = None;
+        let base = self.base.as_mut()?;
+        base.doomed = base.node.leave_stream(self.serial);
+        base.doomed.is_some().then_some(self)
     }
 
     /// Removes what went with the open, by `remove`, and lets in who waits for it. May block.
@@ -170,8 +203,17 @@ impl Left {
         // Whoever waits for this open to go finds the name gone too.
         let removed = doomed.map_or(Ok(()), |doomed| doomed.remove(remove));
         drop(record);
-        let finished = base.map_or(Ok(()), |(base, _claimed)| base.leave_stream(serial));
+        let finished = base.map_or(Ok(()), |LeftBase { node, doomed, _claimed }| {
+            let doomed = doomed.or_else(|| node.leave_stream(serial));
+            doomed.map_or(Ok(()), |doomed| doomed.remove_with_streams(&node))
+        });
         removed.and(finished)
+    }
+}
+
+fn log(serial: OpenSerial, removed: Result<(), ShareError>) {
+    if let Err(error) = removed {
+        warn!(serial = serial.0, %error, "a file to be deleted on close stays");
     }
 }
 

@@ -33,7 +33,7 @@ use super::changes::{Change, Read};
 use super::creates::CreateKey;
 use super::durable_opens::Listed;
 use super::lease::Owner;
-use super::leave::Leaving;
+use super::leave::{Leaving, Left};
 use super::lock_sequence::{LockCopies, LockSequences};
 use super::locks::{LockRange, OpenSerial};
 use super::node::{Node, OpenRecord};
@@ -421,19 +421,61 @@ impl Open {
     /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
     /// to be deleted and this was its last open. May block. The second call does nothing.
     pub(crate) fn close(&self, core: &Arc<Core>) -> Result<(), ShareError> {
-        if matches!(self.life.swap(CLOSED, Ordering::AcqRel), CLOSED | HANDED_OVER) {
-            return Ok(());
+        if self.begin_close() { self.finish_close(core, Closing::Begun) } else { Ok(()) }
+    }
+
+    /// [`Open::close`] as far as it waits for nobody: where a name goes, or the wish for it stays, and where a change is
+    /// under way, there is something left for [`Open::finish_close`] on a thread that may wait.
+    pub(crate) fn close_on_the_spot(&self, core: &Arc<Core>) -> Option<Closing> {
+        if !self.begin_close() {
+            return None;
         }
-        self.closed.notify_waiters();
-        self.settle_changes();
+        if self.changes.try_write().is_err() {
+            return Some(Closing::Begun);
+        }
+        let left = self.leave(core)?;
+        let left = if left.leaves_wish() { Some(left) } else { left.finish_on_the_spot() };
+        left.map(|left| Closing::Left(Box::new(left)))
+    }
+
+    /// The rest of a close. May block.
+    pub(crate) fn finish_close(
+        &self,
+        core: &Arc<Core>,
+        closing: Closing,
+    ) -> Result<(), ShareError> {
+        let left = match closing {
+            Closing::Left(left) => Some(*left),
+            Closing::Begun => {
+                self.settle_changes();
+                self.leave(core)
+            }
+        };
+        left.map_or(Ok(()), |left| self.finish_leaving(left))
+    }
+
+    // No request begins a change from here on. `false`: somebody else closes it, or has.
+    fn begin_close(&self) -> bool {
+        let begins = !matches!(self.life.swap(CLOSED, Ordering::AcqRel), CLOSED | HANDED_OVER);
+        if begins {
+            self.closed.notify_waiters();
+        }
+        begins
+    }
+
+    fn leave(&self, core: &Arc<Core>) -> Option<Left> {
         push::closing(core, self);
         self.set_used(core);
         self.forget_note();
         let keeps = self.keeps_directory();
         let leaving = if keeps { Leaving::WithoutWish } else { Leaving::Closed };
-        let Some(left) = self.node.leave(self.serial, leaving) else { return Ok(()) };
+        let left = self.node.leave(self.serial, leaving)?;
         // Its CREATE may have noted it meanwhile: it looks for the record just removed afterwards.
         self.forget_note();
+        Some(left)
+    }
+
+    fn finish_leaving(&self, left: Left) -> Result<(), ShareError> {
         // Those that are left know of the wish that it leaves behind: what they only cache keeps the name no longer.
         let noted = match left.leaves_wish() {
             true => {
@@ -482,14 +524,14 @@ impl Open {
         !self.may_remove()
     }
 
-    /// Whether closing it may remove a name.
+    /// Whether closing it may remove a name, as far as can be said before it is closed.
     fn may_remove(&self) -> bool {
         let state = self.node.lock();
         let deletes = state.record(self.serial).is_some_and(|open| open.delete_on_close.is_some());
         deletes || !state.delete_pending.is_empty()
     }
 
-    /// Where closing it may be done: what it removes it finds by name, and the log of opens is on a disk.
+    /// Where closing it may begin, which [`Open::close_on_the_spot`] does: the log of opens is on a disk.
     pub(crate) fn closing_io(&self) -> InlineIo {
         if self.closes_at_once() {
             return InlineIo::Everything;
@@ -497,20 +539,10 @@ impl Open {
         if self.is_persistent() {
             return InlineIo::CachedReads;
         }
-        // A change under way is waited for, which may be long.
-        let is_busy = self.changes.try_write().is_err();
-        match self.tree.share() {
-            // Its streams go with it. Its own pages go when the last descriptor does (`tree::handle`).
-            Some(share) if self.may_remove() => {
-                let path = self.path();
-                let is_much = self.entry.has_streams()
-                    || share.journal().is_some()
-                    || is_busy
-                    || self.node.is_name_claimed(share, &path);
-                share.inline_by_name(&[&path]).unless(is_much)
-            }
-            _ => self.entry.inline_io().unless(is_busy),
-        }
+        // A change under way is waited for, and whoever renames what goes, or moves a directory above. Its own pages go when
+        // the last descriptor does (`tree::handle`).
+        let waits = self.changes.try_write().is_err() || self.may_remove();
+        self.entry.inline_io().unless(waits)
     }
 
     /// Nothing of it comes back after a crash. Costs nothing the second time.
@@ -536,6 +568,16 @@ impl From<Ended> for smb::NtStatus {
     fn from(_: Ended) -> Self {
         Self::FILE_CLOSED
     }
+}
+
+/// A close that a thread has to finish.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Closing {
+    /// A change is under way.
+    Begun,
+    /// The open has left its node.
+    Left(Box<Left>),
 }
 
 /// Where a client that came back takes an open.

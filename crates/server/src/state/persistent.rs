@@ -270,8 +270,9 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         core.creates.replace(key, &open);
     }
     core.orphans.adopt_restored(open).map_err(|open| {
-        open.node.fail(serial, |name| {
-            name.share.remove(name.leave, &name.path, found.key, found.is_directory)
+        let (key, is_directory) = (found.key, found.is_directory);
+        open.node.fail(serial, &core.runtime, move |name| {
+            name.share.remove(name.leave, &name.path, key, is_directory)
         });
         Lost::TooMany
     })

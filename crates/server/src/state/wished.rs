@@ -88,9 +88,21 @@ impl Node {
 }
 
 impl Node {
-    /// Whether [`Node::hold_name`] would wait, for work of others that may be long: a file that is replaced gives back its pages.
-    pub(crate) fn is_name_claimed(&self, share: &Share, path: &SharePath) -> bool {
-        self.takings.is_moving(share, path) || self.makings.of_file(self.key()).is_some()
+    /// [`Node::hold_name`]; `None` where that would wait, for work of others that may be long: a file that is replaced gives
+    /// back its pages.
+    pub(crate) fn try_hold_name(
+        &self,
+        now: impl Fn(&NodeState) -> Option<(Arc<Share>, SharePath)>,
+    ) -> Option<Option<(SharePath, Claim)>> {
+        let Some((share, path)) = now(&self.lock()) else { return Some(None) };
+        let claim = self.makings.try_claim_file(&share, &path, self.key())?;
+        if self.takings.is_moving(&share, &path) {
+            return None;
+        }
+        let again = now(&self.lock());
+        let is_named =
+            again.is_some_and(|(other, still)| Arc::ptr_eq(&other, &share) && still == path);
+        is_named.then_some(Some((path, claim)))
     }
 }
 

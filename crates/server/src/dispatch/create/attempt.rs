@@ -162,11 +162,13 @@ fn open_existing(
         Entered::Now(emptying) => emptying,
     };
     crate::push::settle_times(&node);
-    conclude(node, wish, found, finish_opening(share, wish, found, access))
+    let opened = finish_opening(share, wish, found, access);
+    conclude(core, node, wish, found, opened)
 }
 
 /// What an open that is entered in its node came to: one that fails leaves it again.
 pub(super) fn conclude(
+    core: &Core,
     node: Arc<Node>,
     wish: &Wish,
     found: &Found,
@@ -177,8 +179,9 @@ pub(super) fn conclude(
             Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
         }
         Err(status) => {
-            node.fail(wish.serial, |name| {
-                name.share.remove(name.leave, &name.path, found.key, found.is_directory)
+            let (key, is_directory) = (found.key, found.is_directory);
+            node.fail(wish.serial, &core.runtime, move |name| {
+                name.share.remove(name.leave, &name.path, key, is_directory)
             });
             Err(status)
         }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
-use tracing::warn;
 use tree::{
     DosAttributes, Entry, Found, FoundStream, Metadata, Reach, Share, ShareError, SharePath,
     StreamName,
@@ -26,7 +25,7 @@ use crate::state::node::{Node, NodeState};
 use crate::state::sharing::Sharing;
 use crate::state::stream_hold::StreamHold;
 use crate::state::taking::Seen;
-use crate::state::wished::Stays;
+use crate::state::wished::{Stays, Wished};
 use crate::status::{OrStatus as _, status_of};
 
 /// Tries once to open or create the stream `name` of what `path` names; `None`: there is none, and none is to be
@@ -90,7 +89,7 @@ pub(super) fn look_up(
         }
         (Some(stream), _) => {
             let base = Base { file, node: base, path: located.path };
-            open(core, share, wish, base, &stream, seen)?
+            open(core, share, wish, base, stream, seen)?
         }
         (None, _) if !creates => return Ok(None),
         (None, _) if creates_with_foreign_key => return Err(NtStatus::INVALID_PARAMETER),
@@ -166,7 +165,7 @@ fn create(
     if !matches!(made, Ok(Attempt::Done(_))) {
         // Before a file goes that was only waiting for this: its removal may wait for who waits for the claim.
         drop(claim);
-        release(&base.node, wish);
+        base.node.release_stream(wish.serial, &core.runtime);
     }
     made
 }
@@ -211,7 +210,7 @@ fn open(
     share: &Arc<Share>,
     wish: &Wish,
     base: Base,
-    stream: &FoundStream,
+    stream: FoundStream,
     seen: &Seen,
 ) -> Result<Attempt, NtStatus> {
     if wish.overwrites() {
@@ -231,15 +230,15 @@ fn open(
     let _emptying = match enter::enter(core, &node, wish, record, seen) {
         Ok(Entered::Now(emptying)) => emptying,
         Ok(Entered::Wait(wait)) => {
-            release(&base.node, wish);
+            base.node.release_stream(wish.serial, &core.runtime);
             return Ok(wait);
         }
         Err(status) => {
-            release(&base.node, wish);
+            base.node.release_stream(wish.serial, &core.runtime);
             return Err(status);
         }
     };
-    let opened = share.open_stream(&base.file, stream, wish.grant.open_mode(access));
+    let opened = share.open_stream(&base.file, &stream, wish.grant.open_mode(access));
     let opened = opened.and_then(|entry| {
         let mut action = CreateAction::OPENED;
         if wish.overwrites() {
@@ -257,7 +256,8 @@ fn open(
             Ok(Attempt::Done(Box::new(Created { entry, node, metadata, action })))
         }
         Err(error) => {
-            node.fail(wish.serial, |name| name.share.remove_found_stream(name.leave, stream));
+            let remove = move |name: &Wished| name.share.remove_found_stream(name.leave, &stream);
+            node.fail(wish.serial, &core.runtime, remove);
             match error {
                 // Removed or renamed since it was found.
                 ShareError::NotFound => Ok(Attempt::Again),
@@ -340,13 +340,6 @@ fn check_stays(
         Stays::Unknown => Ok(Some(Attempt::Going(Arc::clone(base)))),
         Stays::No => Err(NtStatus::DELETE_PENDING),
         Stays::Yes => Ok(None),
-    }
-}
-
-/// Lets go of the file of a stream that was not opened.
-pub(super) fn release(base: &Arc<Node>, wish: &Wish) {
-    if let Err(error) = base.leave_stream(wish.serial) {
-        warn!(serial = wish.serial.0, %error, "a file to be deleted on close stays");
     }
 }
 

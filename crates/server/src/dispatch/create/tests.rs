@@ -136,10 +136,20 @@ async fn a_file_whose_last_open_closed_while_another_failed_is_deleted() {
         }
         rig.close(one.id).await;
         assert!(rig.dir.path().join("f").exists(), "somebody opens it");
-        let failed = attempt::conclude(node, &wish, &found, Err(NtStatus::DISK_FULL));
+        // Whoever renames it is waited for, but not by this task.
+        let path = SharePath::parse("f").unwrap();
+        let renaming = core.nodes.makings.claim_file(&share, &path, found.key);
+        let failed =
+            attempt::conclude(core, Arc::clone(&node), &wish, &found, Err(NtStatus::DISK_FULL));
         assert_eq!(failed.err(), Some(NtStatus::DISK_FULL));
+        assert!(rig.dir.path().join("f").exists());
+        drop(renaming);
+        node.removed().await;
+        drop(node);
         assert_eq!(rig.dir.path().join("f").exists(), !is_deleted);
-        assert_eq!(core.nodes.len(), 0);
+        while core.nodes.len() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -156,7 +166,12 @@ async fn a_file_whose_last_open_closed_while_one_of_its_streams_failed_is_delete
     rig.set_info(one, FileInfoClass::DISPOSITION, &[1]).await.unwrap();
     rig.close(one.id).await;
     assert!(rig.dir.path().join("f").exists(), "a stream of it is being opened");
-    stream::release(&node, &wish);
+    // Whoever renames it is waited for, but not by this task.
+    let renaming = rig.core.nodes.makings.claim_file(&rig.core.shares()[0], &path, found.key);
+    node.release_stream(wish.serial, &rig.core.runtime);
+    assert!(rig.dir.path().join("f").exists());
+    drop(renaming);
+    node.removed().await;
     assert!(!rig.dir.path().join("f").exists());
 }
 
@@ -352,5 +367,38 @@ async fn a_handle_cached_of_a_file_that_is_to_go_is_asked_back() {
         let (held, is_asked) = asked_to_go_before_the_grant(name).await;
         assert!(held.contains(Caching::HANDLE), "{name}: until the answer");
         assert!(is_asked, "{name}: the name would stay until the client closes the handle");
+    }
+}
+
+#[tokio::test]
+async fn a_close_that_lets_a_file_go_waits_for_its_rename_on_a_thread() {
+    let rig = Rig::new();
+    for (name, closed_last) in [("f", "f"), ("g", "g:s")] {
+        let path = SharePath::parse(name).unwrap();
+        std::fs::write(rig.dir.path().join(name), "bytes").unwrap();
+        let opens = async |name| {
+            let request = CreateRequest {
+                oplock_level: OplockLevel::NONE,
+                disposition: CreateDisposition::OPEN_IF,
+                contexts: Vec::new(),
+                ..caches(name, 0)
+            };
+            let pdu = rig.ask(Command::CREATE, |out| request.emit(out)).await.unwrap();
+            CreateResponse::parse(&pdu).unwrap().file_id
+        };
+        let (deletes, last) = (opens(name).await, opens(closed_last).await);
+        let deletes = rig.session().open(deletes.persistent, deletes.volatile).unwrap();
+        deletes.node.lock().restore_wish(deletes.serial, MayRemove::TEST);
+        rig.close(FileId { persistent: deletes.serial.0, volatile: deletes.volatile }).await;
+        let renaming =
+            rig.core.nodes.makings.claim_file(&rig.core.shares()[0], &path, deletes.node.key());
+        let renamed = async {
+            tokio::task::yield_now().await;
+            assert!(rig.dir.path().join(name).exists());
+            drop(renaming);
+        };
+        // On one thread: a CLOSE that waited on it would wait for ever.
+        tokio::join!(rig.close(last), renamed);
+        assert!(!rig.dir.path().join(name).exists(), "{closed_last}");
     }
 }

@@ -18,7 +18,7 @@ use smb::info::{self, DispositionFlags, FileInfoClass, InfoType};
 use smb::push::RecallReason;
 use smb::{FileTime, NtStatus, SetInfoRequest, SetInfoResponse};
 use tracing::warn;
-use tree::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming};
+use tree::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming, Share, SharePath};
 
 use super::call::Call;
 use super::frame::Outcome;
@@ -26,10 +26,11 @@ use super::{extended, malformed, posix};
 use crate::access::deletion::Doomed;
 use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;
+use crate::service::Core;
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::locks::LockRange;
-use crate::state::node::OpenRecord;
+use crate::state::node::{NodeState, OpenRecord};
 use crate::state::wish_notes;
 use crate::status::OrStatus as _;
 
@@ -223,33 +224,30 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     let leave = access::admit(open, Remove::Delete)?;
     let share = Arc::clone(open.tree.share().ok_or(NtStatus::INVALID_PARAMETER)?);
     if delete {
-        let (named, path, core) = (Arc::clone(open), open.path(), Arc::clone(&call.link.core));
         // Its directory is looked for by name.
-        let is_claimed = open.node.is_name_claimed(&share, &path);
-        let inline = share.inline_by_name(&[&path]).unless(is_claimed);
-        let check = move || -> Result<(), NtStatus> {
-            let (node, entry) = (&named.node, &named.entry);
-            let (path, _held) = node
-                .hold_name(|state| Some((Arc::clone(&share), state.path_of(named.serial)?)))
-                .ok_or(NtStatus::FILE_CLOSED)?;
-            let doomed = Doomed {
-                path: &path,
-                key: entry.key(),
-                is_read_only: entry
-                    .metadata()
-                    .or_status()?
-                    .attributes
-                    .contains(DosAttributes::READONLY),
-                is_device: entry.device().is_some(),
-                is_stream: entry.is_stream(),
+        let inline = share.inline_by_name(&[&open.path()]);
+        let (named, core) = (Arc::clone(open), Arc::clone(&call.link.core));
+        // `None`: whoever renames it would have to be waited for.
+        let check = move |may_wait: bool| -> Option<Result<(), NtStatus>> {
+            let now = |state: &NodeState| Some((Arc::clone(&share), state.path_of(named.serial)?));
+            let held = match may_wait {
+                true => named.node.hold_name(now),
+                false => named.node.try_hold_name(now)?,
             };
-            doomed.check(&core, &share, leave)?;
-            if entry.is_directory() && !share.is_empty_directory(entry).or_status()? {
-                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
-            }
-            Ok(())
+            let Some((path, _held)) = held else { return Some(Err(NtStatus::FILE_CLOSED)) };
+            Some(may_go(&core, &share, &named, &path, leave))
         };
-        call.blocking(inline, check).await??;
+        let checked = match inline {
+            InlineIo::Everything => check(false),
+            _ => None,
+        };
+        match checked {
+            Some(checked) => checked?,
+            None => {
+                let check = move || check(true).expect("it waits");
+                call.blocking(InlineIo::CachedReads, check).await??;
+            }
+        }
         call.yield_caching(&open.node, open.owner, Intent::Unlink).await?;
         let in_the_way = |region: &Region| region.owner != open.owner;
         call.recall(&open.node, RecallReason::UNLINK, in_the_way).await?;
@@ -266,6 +264,29 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
         // goes with the last of them.
         open.node.begin_breaks(open.owner, Intent::Unlink);
         handles::ask(call, &open.node, open.owner).await?;
+    }
+    Ok(())
+}
+
+// Whether a file may go by the name that it has, and keeps meanwhile.
+fn may_go(
+    core: &Core,
+    share: &Arc<Share>,
+    open: &Open,
+    path: &SharePath,
+    leave: MayRemove,
+) -> Result<(), NtStatus> {
+    let entry = &open.entry;
+    let doomed = Doomed {
+        path,
+        key: entry.key(),
+        is_read_only: entry.metadata().or_status()?.attributes.contains(DosAttributes::READONLY),
+        is_device: entry.device().is_some(),
+        is_stream: entry.is_stream(),
+    };
+    doomed.check(core, share, leave)?;
+    if entry.is_directory() && !share.is_empty_directory(entry).or_status()? {
+        return Err(NtStatus::DIRECTORY_NOT_EMPTY);
     }
     Ok(())
 }

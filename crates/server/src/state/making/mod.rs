@@ -239,9 +239,7 @@ impl Makings {
         file: FileKey,
     ) -> Claim {
         loop {
-            let keeps = Renames { file, from: path.clone() };
-            let (spot, makes) = (Spot::of_file(file), (Makes::Name, Some(keeps)));
-            let other = match self.enter(spot, share, path, makes) {
+            let other = match self.enter_file(share, path, file) {
                 Ok(claim) => return claim,
                 Err(other) => other,
             };
@@ -250,6 +248,26 @@ impl Makings {
             let waited = self.given_back.wait_while(self.lock(), is_there);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// [`Makings::claim_file`]; `None` where that would wait.
+    pub(crate) fn try_claim_file(
+        self: &Arc<Self>,
+        share: &Arc<Share>,
+        path: &SharePath,
+        file: FileKey,
+    ) -> Option<Claim> {
+        self.enter_file(share, path, file).ok()
+    }
+
+    fn enter_file(
+        self: &Arc<Self>,
+        share: &Arc<Share>,
+        path: &SharePath,
+        file: FileKey,
+    ) -> Result<Claim, Arc<Making>> {
+        let keeps = Renames { file, from: path.clone() };
+        self.enter(Spot::of_file(file), share, path, (Makes::Name, Some(keeps)))
     }
 
     /// The claim of a file, by a request that renames or removes it or keeps its name: [`Makings::claim_file`] would wait
