@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use pmem::Medium;
 use rdma::{
     Access, DisconnectReason, Engine, EngineConfig, Event, LocalSlice, MemoryRegion, Operation,
-    Payload, Placement, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey, Waker,
-    WorkRequest,
+    Payload, PeerOperations, Placement, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey,
+    Waker, WorkRequest,
 };
-use smb::push::{Capabilities, Rights};
 
 use super::control::Mapping;
 use super::journal::Sequence;
@@ -88,27 +87,25 @@ impl Channel {
     }
 
     /// Takes the address and the rights of the region of `len` bytes. The pieces of the mapping
-    /// must be contiguous, under one token, and add up to `len`.
+    /// must be contiguous, under one key, and add up to `len`.
     pub(crate) fn attach(&mut self, mapping: &Mapping, len: u64) -> Result<(), FallbackReason> {
-        let first = mapping.descriptors.first().ok_or(FallbackReason::PeerIncapable)?;
-        let mut end = first.offset;
-        for piece in &mapping.descriptors {
-            if piece.token != first.token || piece.offset != end {
+        let first = mapping.pieces.first().ok_or(FallbackReason::PeerIncapable)?;
+        let mut end = first.remote_addr;
+        for piece in &mapping.pieces {
+            if piece.rkey != first.rkey || piece.remote_addr != end {
                 return Err(FallbackReason::PeerIncapable);
             }
-            let next = end.checked_add(u64::from(piece.length));
+            let next = end.checked_add(piece.len);
             end = next.ok_or(FallbackReason::PeerIncapable)?;
         }
-        if end - first.offset != len {
+        if end - first.remote_addr != len {
             return Err(FallbackReason::PeerIncapable);
         }
-        (self.rkey, self.remote_base, self.len) = (Rkey(first.token.0), first.offset, len);
-        let may = |capability, right| {
-            mapping.capabilities.contains(capability) && mapping.rights.contains(right)
-        };
-        self.capabilities.flush &= may(Capabilities::FLUSH, Rights::FLUSH);
-        self.capabilities.atomic_write &= may(Capabilities::ATOMIC_WRITE, Rights::ATOMIC_WRITE);
-        self.capabilities.verify &= may(Capabilities::VERIFY, Rights::VERIFY);
+        (self.rkey, self.remote_base, self.len) = (first.rkey, first.remote_addr, len);
+        let may = |operation| mapping.operations.contains(operation);
+        self.capabilities.flush &= may(PeerOperations::FLUSH);
+        self.capabilities.atomic_write &= may(PeerOperations::ATOMIC_WRITE);
+        self.capabilities.verify &= may(PeerOperations::VERIFY);
         Ok(())
     }
 

@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::DurabilityClass;
-use smb::push::{Capabilities, Rights};
-use smbdirect::BufferDescriptor;
+use rdma::{PeerOperations, Rkey};
 
 use super::path::FallbackReason;
 use super::recall::Recall;
@@ -82,10 +81,19 @@ pub(crate) struct Invitation {
 /// A registered region.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
-    /// The rights on the region.
-    pub(crate) rights: Rights,
-    /// The operations that the server's side of the push connection supports.
-    pub(crate) capabilities: Capabilities,
-    /// The pieces of the region in order, all under one token.
-    pub(crate) descriptors: Vec<BufferDescriptor>,
+    /// The operations, beyond writes and reads, that the other side answers on the region and allows.
+    pub(crate) operations: PeerOperations,
+    /// The pieces of the region in order, all under one key.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A piece of a region, by its name on the push connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The name of the memory in requests.
+    pub(crate) rkey: Rkey,
+    /// The address of the first byte.
+    pub(crate) remote_addr: u64,
+    /// Length in bytes.
+    pub(crate) len: u64,
 }

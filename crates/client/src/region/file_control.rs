@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pmem::DurabilityClass;
+use rdma::{PeerOperations, Rkey};
 use smb::create::CreateDisposition;
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Durability, Generation, MapRequest,
@@ -35,7 +36,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::control::{Control, Invitation, Mapping};
+use super::control::{Control, Invitation, Mapping, Piece};
 use super::path::FallbackReason;
 use super::recall::Recall;
 use super::tenure::Tenure;
@@ -201,8 +202,7 @@ impl Control for FileControl {
         let standing = Standing::Mapped(mapped.registration, mapped.generation);
         self.shared.standing.send_replace(standing);
         self.watch(recall, standing);
-        let MapResponse { rights, capabilities, descriptors, .. } = mapped;
-        Ok(Mapping { rights, capabilities, descriptors })
+        Ok(mapping_of(&mapped))
     }
 
     fn unmap(&mut self) -> Result<(), ClientError> {
@@ -388,6 +388,24 @@ fn granted(file: &File) -> Result<PushGrant, FallbackReason> {
         Some(PushResponse::Refused(refusal)) => Err(FallbackReason::NotGranted(*refusal)),
         None => Err(FallbackReason::PeerUnaware),
     }
+}
+
+/// The region of an answer: of the operations those that are both answered and allowed.
+fn mapping_of(mapped: &MapResponse) -> Mapping {
+    let may = |capability, right| {
+        mapped.capabilities.contains(capability) && mapped.rights.contains(right)
+    };
+    let mut operations = PeerOperations::empty();
+    operations.set(PeerOperations::FLUSH, may(Capabilities::FLUSH, Rights::FLUSH));
+    let atomic_write = may(Capabilities::ATOMIC_WRITE, Rights::ATOMIC_WRITE);
+    operations.set(PeerOperations::ATOMIC_WRITE, atomic_write);
+    operations.set(PeerOperations::VERIFY, may(Capabilities::VERIFY, Rights::VERIFY));
+    let pieces = mapped.descriptors.iter().map(|piece| Piece {
+        rkey: Rkey(piece.token.0),
+        remote_addr: piece.offset,
+        len: u64::from(piece.length),
+    });
+    Mapping { operations, pieces: pieces.collect() }
 }
 
 fn class_of(durability: Durability) -> Option<DurabilityClass> {

@@ -55,7 +55,7 @@ pub use self::asynchronous::AsyncRegion;
 use self::channel::{Channel, READ_MAX, Slot};
 pub(crate) use self::control::Control;
 #[cfg(test)]
-pub(crate) use self::control::{Invitation, Mapping};
+pub(crate) use self::control::{Invitation, Mapping, Piece};
 pub use self::error::RegionError;
 pub(crate) use self::file_control::FileControl;
 use self::journal::{Journal, Sequence};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use smb::push::Capabilities;
+use rdma::PeerOperations;
 
 use super::is_push;
 use super::peer::{Ask, Peer};
@@ -13,9 +13,9 @@ use crate::region::{Region, RegionError};
 
 const POINTER: u64 = u64::from_le_bytes(*b"pointer!");
 
-/// A region whose peer has these capabilities, over a push connection.
-fn pushed(peer: &Arc<Peer>, capabilities: Capabilities) -> Region {
-    *peer.capabilities.lock().unwrap() = capabilities;
+/// A region whose peer answers these operations, over a push connection.
+fn pushed(peer: &Arc<Peer>, operations: PeerOperations) -> Region {
+    *peer.operations.lock().unwrap() = operations;
     let region = peer.region();
     assert!(is_push(&region), "{}", region.path());
     region
@@ -27,18 +27,18 @@ fn all_are_over(region: &Region) -> bool {
 
 #[test]
 fn a_store_waits_for_commits_that_the_peer_does_not_order() {
-    for capabilities in [
-        Capabilities::empty(),
-        Capabilities::FLUSH | Capabilities::VERIFY,
-        Capabilities::ATOMIC_WRITE | Capabilities::VERIFY,
+    for operations in [
+        PeerOperations::empty(),
+        PeerOperations::FLUSH | PeerOperations::VERIFY,
+        PeerOperations::ATOMIC_WRITE | PeerOperations::VERIFY,
     ] {
         let peer = Peer::start();
-        let mut region = pushed(&peer, capabilities);
+        let mut region = pushed(&peer, operations);
         region.submit_write_commit(0, &[1; 64]).unwrap();
         region.submit_write_commit(64, &[2; 64]).unwrap();
         assert!(!region.orders_atomic_writes());
         region.atomic_write(128, POINTER).unwrap();
-        assert!(all_are_over(&region), "{capabilities:?}");
+        assert!(all_are_over(&region), "{operations:?}");
         region.commit(128, 8).unwrap();
         assert_eq!(peer.bytes(128, 8), b"pointer!");
         region.finish(&mut []).unwrap();
@@ -50,7 +50,7 @@ fn a_store_waits_for_commits_that_the_peer_does_not_order() {
 #[test]
 fn a_store_is_posted_behind_a_commit_that_the_peer_orders() {
     let peer = Peer::start();
-    let mut region = pushed(&peer, Capabilities::all());
+    let mut region = pushed(&peer, PeerOperations::all());
     assert!(region.orders_atomic_writes());
     peer.ask(Ask::FallSilent);
     region.submit_write_commit(0, &[1; 64]).unwrap();
@@ -62,7 +62,7 @@ fn a_store_is_posted_behind_a_commit_that_the_peer_orders() {
 fn a_peer_without_flush_stores_no_pointer_behind_a_failed_commit() {
     let peer = Peer::start();
     peer.ask(Ask::AnnounceNothing);
-    let mut region = pushed(&peer, Capabilities::all());
+    let mut region = pushed(&peer, PeerOperations::all());
     region.submit_write_commit(0, &[1; 64]).unwrap();
     peer.flushes_fail.store(true, Ordering::SeqCst);
     let stored = region.atomic_write(64, POINTER);
@@ -119,7 +119,7 @@ fn a_word_that_wraps_in_the_journal_is_replayed_in_one_request() {
 fn an_empty_commit_at_the_end_of_a_region_reads_nothing_beyond_it() {
     let peer = Peer::start();
     peer.ask(Ask::AnnounceNothing);
-    let mut region = pushed(&peer, Capabilities::all());
+    let mut region = pushed(&peer, PeerOperations::all());
     region.commit(region.len(), 0).unwrap();
     region.write_commit(0, &[1; 8]).unwrap();
     assert!(is_push(&region), "{}", region.path());

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -10,15 +10,13 @@ use std::time::Duration;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{
-    Access, Engine, EngineConfig, Event, PollPolicy, Provider, QpConfig, QpId, Rkey, ShmProvider,
-    SoftProvider,
+    Access, Engine, EngineConfig, Event, PeerOperations, PollPolicy, Provider, QpConfig, QpId,
+    Rkey, ShmProvider, SoftProvider,
 };
-use smb::push::{Capabilities, Rights};
-use smbdirect::{BufferDescriptor, Token};
 
 use crate::error::ClientError;
 use crate::region::{
-    Control, FallbackReason, Invitation, Mapping, Recall, Region, RegionSettings, Ways,
+    Control, FallbackReason, Invitation, Mapping, Piece, Recall, Region, RegionSettings, Ways,
 };
 
 const FILE: u64 = 1 << 20;
@@ -30,7 +28,7 @@ type Cached = Vec<(u64, Vec<u8>)>;
 
 /// A request to the server's engine thread.
 pub(super) enum Ask {
-    Register(Sender<BufferDescriptor>),
+    Register(Sender<Piece>),
     Deregister(Sender<()>),
     CutConnections(Sender<()>),
     /// From now on the engine thread neither receives nor sends.
@@ -65,10 +63,10 @@ pub(super) struct Peer {
     pub(super) cache: Mutex<Option<Cached>>,
     /// The SMB2 FLUSH of this number, counted from now on, fails once; 0 for none.
     pub(super) failing_flush: AtomicU64,
-    /// The capabilities in the answer to MAP.
-    pub(super) capabilities: Mutex<Capabilities>,
+    /// The operations in the answer to MAP.
+    pub(super) operations: Mutex<PeerOperations>,
     /// How many bytes of the region MAP leaves out.
-    pub(super) length_missing: AtomicU32,
+    pub(super) length_missing: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -130,8 +128,8 @@ impl Peer {
             lease_goes_after: AtomicU64::new(0),
             cache: Mutex::new(None),
             failing_flush: AtomicU64::new(0),
-            capabilities: Mutex::new(Capabilities::all()),
-            length_missing: AtomicU32::new(0),
+            operations: Mutex::new(PeerOperations::all()),
+            length_missing: AtomicU64::new(0),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -238,11 +236,8 @@ impl Serving {
                 let region =
                     self.engine.register(qp, served, self.mapped.clone(), Access::PUSH).unwrap();
                 self.rkey = Some(region.rkey);
-                let length = u32::try_from(region.len).unwrap();
-                let token = Token(region.rkey.0);
-                reply
-                    .send(BufferDescriptor { offset: region.remote_addr_base, token, length })
-                    .unwrap();
+                let (rkey, remote_addr) = (region.rkey, region.remote_addr_base);
+                reply.send(Piece { rkey, remote_addr, len: region.len }).unwrap();
             }
             Ask::Deregister(reply) => {
                 if let (Some(qp), Some(rkey)) = (self.qp, self.rkey.take()) {
@@ -300,10 +295,10 @@ impl Control for Fake {
     fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError> {
         self.0.lease_gone.store(false, Ordering::SeqCst);
         *self.0.recall.lock().unwrap() = Some(Arc::clone(recall));
-        let mut descriptor = self.0.ask(Ask::Register);
-        descriptor.length -= self.0.length_missing.load(Ordering::SeqCst);
-        let capabilities = *self.0.capabilities.lock().unwrap();
-        Ok(Mapping { rights: Rights::all(), capabilities, descriptors: vec![descriptor] })
+        let mut piece = self.0.ask(Ask::Register);
+        piece.len -= self.0.length_missing.load(Ordering::SeqCst);
+        let operations = *self.0.operations.lock().unwrap();
+        Ok(Mapping { operations, pieces: vec![piece] })
     }
 
     fn unmap(&mut self) -> Result<(), ClientError> {
