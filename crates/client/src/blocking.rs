@@ -14,7 +14,8 @@ use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{self, FileStat, OpenOptions};
 use crate::options::ConnectOptions;
-use crate::region::{FileControl, Region, RegionConfigError, RegionSettings, Ways};
+use crate::region::smb2::Region;
+use crate::region::{FileControl, RegionConfigError, RegionSettings, Ways};
 use crate::url::SmbUrl;
 
 /// A session on one share; see [`crate::Client`].
@@ -86,8 +87,8 @@ impl Client {
         let runtime = self.runtime.handle().clone();
         let control =
             FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());
-        let region = Region::open(Box::new(control), Ways::of(&settings), settings, range);
-        Ok(region.keeping(Arc::clone(&self.runtime)))
+        let control = Box::new(control.keeping(Arc::clone(&self.runtime)));
+        Ok(Region::open(control, Ways::of(&settings), settings, range))
     }
 
     /// See [`crate::Client::stat`].

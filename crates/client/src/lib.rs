@@ -16,7 +16,7 @@ mod directory;
 mod error;
 mod file;
 mod options;
-mod region;
+pub mod region;
 mod session;
 pub mod transport;
 mod tree;
@@ -27,8 +27,6 @@ pub use connection::{LeaseBreak, Negotiated};
 pub use error::{ClientError, ConnectionError};
 pub use file::{File, FileStat, Lease, OpenOptions};
 pub use options::{ConnectOptions, Protection};
-pub use region::{
-    AsyncRegion, FallbackReason, Finished, Path, Region, RegionConfigError, RegionError,
-    RegionSettings, Ticket,
-};
+pub use region::smb2::{AsyncRegion, FallbackReason, Path, Region, RegionError};
+pub use region::{Finished, RegionConfigError, RegionSettings, Ticket};
 pub use url::{SmbUrl, UrlError};

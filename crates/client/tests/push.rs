@@ -104,7 +104,7 @@ fn is_not_pushed_and_says_so(parent: &str) {
     let client = fixture.client();
     let mut region = client.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
     let reason = FallbackReason::NotGranted(Refusal::SHARE_NOT_CAPABLE);
-    assert_eq!(*region.path(), Path::Smb { reason });
+    assert_eq!(*region.path(), Path::Messages { reason });
     region.write_commit(0, &[7; 4096]).unwrap();
     assert_eq!(bytes_at(&path, 0, 4096), [7; 4096]);
 }
@@ -208,7 +208,7 @@ fn another_client_gets_the_file_after_a_recall_without_loss() {
     let (_other, _file, out) = opening.join().unwrap();
     assert_eq!(out, [1; 4096]);
     region.write_commit(8192, &[9; 4096]).unwrap();
-    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    assert!(matches!(region.path(), Path::Messages { .. }), "{:?}", region.path());
     assert_eq!(bytes_at(&path, 4096, 4096), [last; 4096]);
     assert_eq!(bytes_at(&path, 8192, 4096), [9; 4096]);
     assert_eq!(fixture.running.status().regions, 0);
@@ -220,7 +220,7 @@ fn an_unmapped_region_delays_no_client_that_waits_for_its_lease() {
     fixture.file(1 << 20);
     let holder = fixture.client();
     let region = holder.map("region", &pushing(), 0..(1 << 20), settings()).unwrap();
-    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    assert!(matches!(region.path(), Path::Messages { .. }), "{:?}", region.path());
     let began = std::time::Instant::now();
     let other = fixture.client();
     let _file = other.open("region", &OpenOptions::read_write()).unwrap();
@@ -243,7 +243,7 @@ fn a_client_that_ignores_a_recall_loses_its_region_to_smb() {
     let file = other.open("region", &OpenOptions::read_write()).unwrap();
     file.write_at(4096, &[2; 4096]).unwrap();
     region.write_commit(0, &[3; 100]).unwrap();
-    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    assert!(matches!(region.path(), Path::Messages { .. }), "{:?}", region.path());
     assert_eq!(bytes_at(&path, 0, 100), [3; 100]);
     assert_eq!(bytes_at(&path, 4096, 4096), [2; 4096]);
 }
@@ -284,7 +284,8 @@ fn mapping_a_renamed_file_again_creates_no_new_file() {
     region.write_commit(0, &[1; 100]).unwrap();
     let other = fixture.client();
     let renaming = std::thread::spawn(move || other.rename("region", "moved", false));
-    let refused = Path::Smb { reason: FallbackReason::Refused(NtStatus::OBJECT_NAME_NOT_FOUND) };
+    let refused =
+        Path::Messages { reason: FallbackReason::Refused(NtStatus::OBJECT_NAME_NOT_FOUND) };
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while *region.path() != refused {
         assert!(std::time::Instant::now() < deadline, "{}", region.path());
@@ -323,7 +324,7 @@ fn a_share_that_requires_encryption_is_not_pushed_with_reason() {
     fixture.file(8192);
     let client = fixture.client();
     let mut region = client.map("region", &pushing(), 0..8192, settings()).unwrap();
-    assert!(matches!(region.path(), Path::Smb { .. }), "{:?}", region.path());
+    assert!(matches!(region.path(), Path::Messages { .. }), "{:?}", region.path());
     region.write_commit(0, &[1; 100]).unwrap();
 }
 

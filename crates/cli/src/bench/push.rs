@@ -122,7 +122,7 @@ impl Arm for Push {
             client::Path::Push { has_flush: true, is_adapter: true, .. } => "native-rdma-flush",
             client::Path::Push { has_flush: true, .. } => "rdma-flush",
             client::Path::Push { has_flush: false, .. } => "message",
-            client::Path::Smb { .. } => "smb2-flush",
+            client::Path::Messages { .. } => "smb2-flush",
         }
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A request costs two hand-overs between threads (some 20 to 40 µs on a virtual machine): a caller
-//! that needs the lowest latency keeps the [`Region`] and drives it itself. Many requests at once
+//! that needs the lowest latency keeps the [`RemoteRegion`] and drives it itself. Many requests at once
 //! share the hand-overs.
 
 use std::collections::VecDeque;
@@ -22,21 +22,21 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::channel::READ_MAX;
 use super::recall::Bell;
-use super::{Path, Recall, Region, RegionError, Ticket, wide};
+use super::{Messages, Outcome, Path, Recall, RegionError, RemoteRegion, Ticket, wide};
 
 /// A region that async tasks share. Dropping the last clone ends its thread in good order.
 ///
 /// Requests are carried out in the order in which they were handed over. Dropping a future cancels
 /// nothing: a request that was handed over is carried out.
 #[derive(Clone, Debug)]
-pub struct AsyncRegion {
+pub struct AsyncRegion<M: Messages> {
     len: u64,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<Request<M>>,
     doorbell: Arc<Doorbell>,
 }
 
-impl AsyncRegion {
-    pub(super) fn start(region: Region) -> Self {
+impl<M: Messages> AsyncRegion<M> {
+    pub(super) fn start(region: RemoteRegion<M>) -> Self {
         let (requests, inbox) = mpsc::channel(region.settings.outstanding_max);
         region.recall.ring_also(Box::new(Recalled(requests.downgrade())));
         let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall) });
@@ -47,42 +47,42 @@ impl AsyncRegion {
         Self { len, requests, doorbell }
     }
 
-    /// See [`Region::len`].
+    /// See [`RemoteRegion::len`].
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// See [`Region::is_empty`].
+    /// See [`RemoteRegion::is_empty`].
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// See [`Region::write_commit`].
+    /// See [`RemoteRegion::write_commit`].
     ///
     /// # Durability
     ///
     /// As there: on `Ok` the bytes are durable in the class of [`AsyncRegion::path`].
-    pub async fn write_commit(&self, offset: u64, bytes: Vec<u8>) -> Result<(), RegionError> {
+    pub async fn write_commit(&self, offset: u64, bytes: Vec<u8>) -> Outcome<(), M> {
         self.ask(|reply| Request::WriteCommit { offset, bytes, reply }).await
     }
 
-    /// See [`Region::write`].
-    pub async fn write(&self, offset: u64, bytes: Vec<u8>) -> Result<(), RegionError> {
+    /// See [`RemoteRegion::write`].
+    pub async fn write(&self, offset: u64, bytes: Vec<u8>) -> Outcome<(), M> {
         self.ask(|reply| Request::Write { offset, bytes, reply }).await
     }
 
-    /// See [`Region::commit`].
+    /// See [`RemoteRegion::commit`].
     ///
     /// # Durability
     ///
     /// As there.
-    pub async fn commit(&self, offset: u64, len: u64) -> Result<(), RegionError> {
+    pub async fn commit(&self, offset: u64, len: u64) -> Outcome<(), M> {
         self.ask(|reply| Request::Commit { offset, len, reply }).await
     }
 
-    /// See [`Region::read`]. More than 1 MiB is read in pieces: a write of another task may come
+    /// See [`RemoteRegion::read`]. More than 1 MiB is read in pieces: a write of another task may come
     /// between two pieces.
-    pub async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, RegionError> {
+    pub async fn read(&self, offset: u64, len: usize) -> Outcome<Vec<u8>, M> {
         let asked = wide(len);
         if offset.checked_add(asked).is_none_or(|end| end > self.len) {
             return Err(RegionError::OutOfRange { offset, len: asked, limit: self.len });
@@ -98,30 +98,27 @@ impl AsyncRegion {
         }
     }
 
-    /// See [`Region::verify`].
-    pub async fn verify(&self, offset: u64, len: u32) -> Result<u32, RegionError> {
+    /// See [`RemoteRegion::verify`].
+    pub async fn verify(&self, offset: u64, len: u32) -> Outcome<u32, M> {
         self.ask(|reply| Request::Verify { offset, len, reply }).await
     }
 
-    /// See [`Region::atomic_write`].
-    pub async fn atomic_write(&self, offset: u64, value: u64) -> Result<(), RegionError> {
+    /// See [`RemoteRegion::atomic_write`].
+    pub async fn atomic_write(&self, offset: u64, value: u64) -> Outcome<(), M> {
         self.ask(|reply| Request::AtomicWrite { offset, value, reply }).await
     }
 
-    /// See [`Region::path`].
-    pub async fn path(&self) -> Result<Path, RegionError> {
+    /// See [`RemoteRegion::path`].
+    pub async fn path(&self) -> Outcome<Path<M>, M> {
         self.ask(|reply| Request::Path { reply }).await
     }
 
-    /// See [`Region::lost`].
-    pub async fn lost(&self) -> Result<Vec<Range<u64>>, RegionError> {
+    /// See [`RemoteRegion::lost`].
+    pub async fn lost(&self) -> Outcome<Vec<Range<u64>>, M> {
         self.ask(|reply| Request::Lost { reply }).await
     }
 
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, RegionError>>) -> Request,
-    ) -> Result<T, RegionError> {
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T, M>) -> Request<M>) -> Outcome<T, M> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(request(reply)).await.map_err(|_| RegionError::Broken)?;
         self.doorbell.ring();
@@ -150,9 +147,9 @@ impl Drop for Doorbell {
 /// Tells the thread of a recall while it sleeps on its inbox. With a full inbox the thread does not
 /// sleep.
 #[derive(Debug)]
-struct Recalled(mpsc::WeakSender<Request>);
+struct Recalled<M: Messages>(mpsc::WeakSender<Request<M>>);
 
-impl Bell for Recalled {
+impl<M: Messages> Bell for Recalled<M> {
     fn ring(&self) {
         if let Some(requests) = self.0.upgrade() {
             let _ = requests.try_send(Request::GiveBack);
@@ -160,45 +157,45 @@ impl Bell for Recalled {
     }
 }
 
-type Reply<T> = oneshot::Sender<Result<T, RegionError>>;
+type Reply<T, M> = oneshot::Sender<Outcome<T, M>>;
 
 #[derive(Debug)]
-enum Request {
+enum Request<M: Messages> {
     WriteCommit {
         offset: u64,
         bytes: Vec<u8>,
-        reply: Reply<()>,
+        reply: Reply<(), M>,
     },
     Write {
         offset: u64,
         bytes: Vec<u8>,
-        reply: Reply<()>,
+        reply: Reply<(), M>,
     },
     Commit {
         offset: u64,
         len: u64,
-        reply: Reply<()>,
+        reply: Reply<(), M>,
     },
     Read {
         offset: u64,
         len: u32,
-        reply: Reply<Vec<u8>>,
+        reply: Reply<Vec<u8>, M>,
     },
     Verify {
         offset: u64,
         len: u32,
-        reply: Reply<u32>,
+        reply: Reply<u32, M>,
     },
     AtomicWrite {
         offset: u64,
         value: u64,
-        reply: Reply<()>,
+        reply: Reply<(), M>,
     },
     Path {
-        reply: Reply<Path>,
+        reply: Reply<Path<M>, M>,
     },
     Lost {
-        reply: Reply<Vec<Range<u64>>>,
+        reply: Reply<Vec<Range<u64>>, M>,
     },
     /// The server wants the region back.
     GiveBack,
@@ -206,24 +203,24 @@ enum Request {
 
 /// The caller that waits for a submitted operation.
 #[derive(Debug)]
-enum Waiter {
+enum Waiter<M: Messages> {
     /// The operation was submitted before the thread started.
     Nobody,
-    Commit(Reply<()>),
-    Read(Reply<Vec<u8>>, usize),
-    Verify(Reply<u32>),
+    Commit(Reply<(), M>),
+    Read(Reply<Vec<u8>, M>, usize),
+    Verify(Reply<u32, M>),
 }
 
 #[derive(Debug)]
-struct Driver {
-    region: Region,
-    inbox: mpsc::Receiver<Request>,
+struct Driver<M: Messages> {
+    region: RemoteRegion<M>,
+    inbox: mpsc::Receiver<Request<M>>,
     /// One entry for each outstanding operation, in the same order.
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<Waiter<M>>,
 }
 
-impl Driver {
-    fn new(region: Region, inbox: mpsc::Receiver<Request>) -> Self {
+impl<M: Messages> Driver<M> {
+    fn new(region: RemoteRegion<M>, inbox: mpsc::Receiver<Request<M>>) -> Self {
         let waiters = (0..region.outstanding()).map(|_| Waiter::Nobody).collect();
         Self { region, inbox, waiters }
     }
@@ -248,7 +245,7 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, request: Request) {
+    fn take(&mut self, request: Request<M>) {
         let region = &mut self.region;
         match request {
             Request::WriteCommit { offset, bytes, reply } => {
@@ -287,9 +284,9 @@ impl Driver {
     /// Answers a request when its operation ends, or now if the region did not take it.
     fn owe<T>(
         &mut self,
-        submitted: Result<Ticket, RegionError>,
-        reply: Reply<T>,
-        waiter: impl FnOnce(Reply<T>) -> Waiter,
+        submitted: Outcome<Ticket, M>,
+        reply: Reply<T, M>,
+        waiter: impl FnOnce(Reply<T, M>) -> Waiter<M>,
     ) {
         match submitted {
             Ok(_) => self.waiters.push_back(waiter(reply)),
@@ -325,6 +322,6 @@ impl Driver {
 }
 
 /// A task that no longer waits is no error.
-fn answer<T>(reply: Reply<T>, outcome: Result<T, RegionError>) {
+fn answer<O>(reply: oneshot::Sender<O>, outcome: O) {
     let _ = reply.send(outcome);
 }

@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 
 use pmem::Medium;
 use rdma::{
-    Access, DisconnectReason, Engine, EngineConfig, Event, LocalSlice, MemoryRegion, Operation,
-    Payload, PeerOperations, Placement, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey,
-    Waker, WorkRequest,
+    Access, ConnectFailure, DisconnectReason, Engine, EngineConfig, EngineError, Event, LocalSlice,
+    MemoryRegion, Operation, Payload, PeerOperations, Placement, PostError, Provider,
+    QpCapabilities, QpConfig, QpId, Rkey, Waker, WorkRequest,
 };
 
 use super::control::Mapping;
 use super::journal::Sequence;
-use super::path::FallbackReason;
 use super::settings::RegionSettings;
 use super::silence::Silence;
 
@@ -44,7 +43,7 @@ pub(crate) struct Channel {
     /// How long an owner that polls has seen no awaited answer.
     silence: Silence,
     answer_timeout: Duration,
-    ended: Option<FallbackReason>,
+    ended: Option<ChannelError>,
 }
 
 impl Channel {
@@ -56,14 +55,14 @@ impl Channel {
         address: std::net::SocketAddr,
         private_data: &[u8],
         patience: Duration,
-    ) -> Result<(Self, Vec<u8>), FallbackReason> {
+    ) -> Result<(Self, Vec<u8>), ChannelError> {
         let config = EngineConfig { polling: settings.polling, ..EngineConfig::default() };
-        let mut engine = provider.open_engine(config).map_err(FallbackReason::Host)?;
+        let mut engine = provider.open_engine(config).map_err(ChannelError::Host)?;
         let qp = engine
             .connect(address, QpConfig::default(), private_data)
-            .map_err(FallbackReason::Host)?;
+            .map_err(ChannelError::Host)?;
         let reply = await_connection(&mut *engine, qp, patience)?;
-        let capabilities = engine.capabilities(qp).ok_or(FallbackReason::Silent)?;
+        let capabilities = engine.capabilities(qp).ok_or(ChannelError::Silent)?;
         let staging = Staging::register(&mut *engine, qp)?;
         let channel = Self {
             engine,
@@ -88,18 +87,18 @@ impl Channel {
 
     /// Takes the address and the rights of the region of `len` bytes. The pieces of the mapping
     /// must be contiguous, under one key, and add up to `len`.
-    pub(crate) fn attach(&mut self, mapping: &Mapping, len: u64) -> Result<(), FallbackReason> {
-        let first = mapping.pieces.first().ok_or(FallbackReason::PeerIncapable)?;
+    pub(crate) fn attach(&mut self, mapping: &Mapping, len: u64) -> Result<(), ChannelError> {
+        let first = mapping.pieces.first().ok_or(ChannelError::PeerIncapable)?;
         let mut end = first.remote_addr;
         for piece in &mapping.pieces {
             if piece.rkey != first.rkey || piece.remote_addr != end {
-                return Err(FallbackReason::PeerIncapable);
+                return Err(ChannelError::PeerIncapable);
             }
             let next = end.checked_add(piece.len);
-            end = next.ok_or(FallbackReason::PeerIncapable)?;
+            end = next.ok_or(ChannelError::PeerIncapable)?;
         }
         if end - first.remote_addr != len {
-            return Err(FallbackReason::PeerIncapable);
+            return Err(ChannelError::PeerIncapable);
         }
         (self.rkey, self.remote_base, self.len) = (first.rkey, first.remote_addr, len);
         let may = |operation| mapping.operations.contains(operation);
@@ -119,7 +118,7 @@ impl Channel {
         self.is_adapter
     }
 
-    /// Whether a commit needs no request on the SMB connection.
+    /// Whether a commit needs no message of the control side.
     pub(crate) fn has_flush(&self) -> bool {
         self.capabilities.flush
     }
@@ -147,7 +146,7 @@ impl Channel {
     }
 
     /// Posts the bytes. No completion comes: the next commit shows that they arrived.
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FallbackReason> {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ChannelError> {
         let mut offset = offset;
         for piece in bytes.chunks(self.engine.inline_max()) {
             let payload = Payload::Inline(piece);
@@ -161,12 +160,12 @@ impl Channel {
     /// Posts a commit of everything posted before it in the range.
     ///
     /// Without RDMA Flush, the answer to a one-byte read shows that the writes before it were
-    /// placed (RFC 5040 §5.5); the caller then flushes over SMB.
+    /// placed (RFC 5040 §5.5); the caller then commits by a message.
     pub(crate) fn commit(
         &mut self,
         sequence: Sequence,
         range: Range<u64>,
-    ) -> Result<(), FallbackReason> {
+    ) -> Result<(), ChannelError> {
         if !self.capabilities.flush {
             // Any byte of the region serves; an empty range at the region's end contains none.
             let probe = range.start.min(self.len.saturating_sub(1));
@@ -193,7 +192,7 @@ impl Channel {
         sequence: Sequence,
         offset: u64,
         slot: Slot,
-    ) -> Result<(), FallbackReason> {
+    ) -> Result<(), ChannelError> {
         let (rkey, remote_addr) = (self.rkey, self.remote_base + offset);
         let local = self.staging.slice(slot);
         let operation = Operation::Read { local, rkey, remote_addr };
@@ -201,7 +200,7 @@ impl Channel {
     }
 
     /// Posts an eight-byte store that is not carried out if an earlier commit fails.
-    pub(crate) fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), FallbackReason> {
+    pub(crate) fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), ChannelError> {
         let (rkey, remote_addr) = (self.rkey, self.remote_base + offset);
         self.post(WorkRequest::unsignaled(0, Operation::AtomicWrite { rkey, remote_addr, value }))
     }
@@ -212,7 +211,7 @@ impl Channel {
         sequence: Sequence,
         offset: u64,
         len: u32,
-    ) -> Result<(), FallbackReason> {
+    ) -> Result<(), ChannelError> {
         let (rkey, remote_addr) = (self.rkey, self.remote_base + offset);
         let operation = Operation::Verify { rkey, remote_addr, len, expected: None };
         self.post(WorkRequest::signaled(sequence.0, operation))
@@ -245,7 +244,7 @@ impl Channel {
     /// # Errors
     ///
     /// The connection has ended, or the peer has left an answer owing for too long.
-    pub(crate) fn poll(&mut self) -> Result<(), FallbackReason> {
+    pub(crate) fn poll(&mut self) -> Result<(), ChannelError> {
         let before = self.completed;
         let mut events = std::mem::take(&mut self.events);
         self.engine.poll(&mut events);
@@ -261,7 +260,7 @@ impl Channel {
             self.silence.end();
             return Ok(());
         }
-        if self.silence.is_too_long() { Err(FallbackReason::Silent) } else { Ok(()) }
+        if self.silence.is_too_long() { Err(ChannelError::Silent) } else { Ok(()) }
     }
 
     /// Waits for any event, for `patience` at most; may return earlier.
@@ -275,7 +274,7 @@ impl Channel {
         self.engine.poll(&mut self.events);
     }
 
-    fn post(&mut self, request: WorkRequest<'_>) -> Result<(), FallbackReason> {
+    fn post(&mut self, request: WorkRequest<'_>) -> Result<(), ChannelError> {
         let mut silence: Option<Silence> = None;
         let mut pause = ROOM_PAUSE_MIN;
         loop {
@@ -290,16 +289,16 @@ impl Channel {
                     // The peer does not receive our writes, none of which awaits an answer.
                     let timeout = self.answer_timeout;
                     if silence.get_or_insert_with(|| Silence::new(timeout)).is_too_long() {
-                        return Err(FallbackReason::Silent);
+                        return Err(ChannelError::Silent);
                     }
                     // No event reports that sent writes have left room.
                     self.wait(pause);
                     pause = (pause * 2).min(ROOM_PAUSE_MAX);
                 }
-                Err(PostError::PeerUnsupported) => return Err(FallbackReason::PeerIncapable),
+                Err(PostError::PeerUnsupported) => return Err(ChannelError::PeerIncapable),
                 Err(_) => {
                     self.poll()?;
-                    return Err(FallbackReason::Disconnected(DisconnectReason::Local));
+                    return Err(ChannelError::Disconnected(DisconnectReason::Local));
                 }
             }
         }
@@ -312,7 +311,7 @@ impl Channel {
                 self.hashes.extend(completion.hash.map(|hash| (self.completed, hash)));
             }
             Event::Disconnected { reason, .. } => {
-                self.ended = Some(FallbackReason::Disconnected(*reason));
+                self.ended = Some(ChannelError::Disconnected(*reason));
             }
             // `Disconnected` follows a failed completion and carries the reason.
             _ => {}
@@ -324,7 +323,7 @@ fn await_connection(
     engine: &mut dyn Engine,
     qp: QpId,
     timeout: Duration,
-) -> Result<Vec<u8>, FallbackReason> {
+) -> Result<Vec<u8>, ChannelError> {
     let deadline = Instant::now() + timeout;
     let mut events = Vec::new();
     while Instant::now() < deadline {
@@ -335,17 +334,34 @@ fn await_connection(
                     return Ok(private_data);
                 }
                 Event::ConnectFailed { reason, .. } => {
-                    return Err(FallbackReason::Unreachable(reason));
+                    return Err(ChannelError::Unreachable(reason));
                 }
                 Event::Disconnected { reason, .. } => {
-                    return Err(FallbackReason::Disconnected(reason));
+                    return Err(ChannelError::Disconnected(reason));
                 }
                 _ => {}
             }
         }
         engine.wait(Some(DIAL_LOOK.min(timeout)));
     }
-    Err(FallbackReason::Silent)
+    Err(ChannelError::Silent)
+}
+
+/// Why a channel could not be made, or is of no more use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ChannelError {
+    /// The connection ended.
+    Disconnected(DisconnectReason),
+    /// The connection could not be made.
+    Unreachable(ConnectFailure),
+    /// The peer did not answer in time.
+    Silent,
+    /// This machine gave no engine.
+    Host(EngineError),
+    /// This machine gave no memory for answers.
+    HostMemory,
+    /// The peer cannot do what the region needs, or answers nonsense.
+    PeerIncapable,
 }
 
 /// A piece of staging memory.
@@ -370,13 +386,13 @@ struct Staging {
 }
 
 impl Staging {
-    fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, FallbackReason> {
-        let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| FallbackReason::HostMemory)?;
+    fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, ChannelError> {
+        let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
         // The pages are present before the first answer arrives: an engine never waits for a page.
-        medium.prepare(0, STAGING_BYTES).map_err(|_| FallbackReason::HostMemory)?;
+        medium.prepare(0, STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
         let region = engine
             .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
-            .map_err(|_| FallbackReason::HostMemory)?;
+            .map_err(|_| ChannelError::HostMemory)?;
         Ok(Self { medium, region, next: 0, used: 0 })
     }
 

@@ -1,8 +1,10 @@
-//! What a region needs of the SMB side of its file: mapping, and plain reads and writes.
+//! What a region needs of the control side of its file: mapping, and plain reads and writes.
 //!
-//! A seam, so that tests drive the region's change of paths with a control side that fails on cue.
+//! A region knows none of the messages: [`Messages`] says what their answers and failures are, and a
+//! [`Control`] sends them.
 
-use std::fmt::Debug;
+use std::error::Error;
+use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,88 +14,107 @@ use rdma::{PeerOperations, Rkey};
 
 use super::path::FallbackReason;
 use super::recall::Recall;
-use crate::error::ClientError;
 
-/// The SMB side of a mapped file. Calls block.
-pub(crate) trait Control: Debug + Send {
+/// The messages of a kind of control side: a type without values that stands for their protocol.
+pub trait Messages: Copy + Debug + Eq + Send + Sync + 'static {
+    /// Why a request failed.
+    type Error: Error + Send + Sync + 'static;
+    /// Why a peer that knows push mode does not push a file.
+    type Refusal: Copy + Debug + Display + Eq + Send + Sync;
+    /// The status of an answer that refuses a request.
+    type Status: Copy + Debug + Display + Eq + Send + Sync;
+
+    /// The name of the protocol.
+    const NAME: &'static str;
+    /// The messages that carry a region's operations while it is not mapped.
+    const PLAIN: &'static str;
+    /// The message that carries a commit where the push connection cannot.
+    const COMMIT: &'static str;
+
+    /// Why a failed request ends push mode.
+    fn reason(error: &Self::Error) -> FallbackReason<Self>;
+}
+
+/// The control side of a mapped file. Calls block.
+pub trait Control<M: Messages>: Debug + Send {
     /// Asks for a new token for one push connection.
-    fn invite(&mut self) -> Result<Invitation, FallbackReason>;
+    fn invite(&mut self) -> Result<Invitation, FallbackReason<M>>;
 
     /// The id of a push connection, from the private data of the server's answer.
     fn connection(&self, reply: &[u8]) -> Option<u64>;
 
     /// Maps the region on an accepted push connection. From now on `recall` gets the recalls of the
     /// server.
-    fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError>;
+    fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, M::Error>;
 
     /// Returns the registration to the server. No effect without a registration. The client keeps
     /// the lease, as long as the grace allows, until [`Control::settle`].
-    fn unmap(&mut self) -> Result<(), ClientError>;
+    fn unmap(&mut self) -> Result<(), M::Error>;
 
     /// Whether the client has held the lease, unbroken, since the latest mapping: only then can a
     /// replay overwrite no bytes of another client. Asked after [`Control::unmap`].
     fn may_replay(&mut self) -> bool;
 
-    /// SMB2 WRITE of bytes that were written under the latest mapping; `false`, without a write, if
-    /// the client has given the lease away.
-    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError>;
+    /// Writes bytes again that were written under the latest mapping, by messages; `false`, without a
+    /// write, if the client has given the lease away.
+    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, M::Error>;
 
     /// Notes that no byte of the latest mapping is left to be written: the lease may go to a
     /// waiting client.
     fn settle(&mut self);
 
-    /// SMB2 READ, whole or failed.
-    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError>;
+    /// Reads by messages, whole or failed.
+    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), M::Error>;
 
-    /// SMB2 WRITE, whole or failed.
-    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError>;
+    /// Writes by messages, whole or failed.
+    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), M::Error>;
 
-    /// COMMIT_REMOTE_REGION of a range of the file that lies in the mapped region.
+    /// Commits, by a message, a range of the file that lies in the mapped region.
     ///
     /// # Durability
     ///
     /// Whatever was placed in the range before is durable in the server's class for the file.
-    fn commit(&mut self, range: Range<u64>) -> Result<(), ClientError>;
+    fn commit(&mut self, range: Range<u64>) -> Result<(), M::Error>;
 
-    /// SMB2 FLUSH.
+    /// Makes the file durable by a message.
     ///
     /// # Durability
     ///
-    /// All writes before it are durable in the server's class for the file.
-    fn flush(&mut self) -> Result<(), ClientError>;
+    /// All writes by messages before it are durable in the server's class for the file.
+    fn flush(&mut self) -> Result<(), M::Error>;
 }
 
 /// How to make a push connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Invitation {
+pub struct Invitation {
     /// The addresses of the server's push listener, the best first.
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub addresses: Vec<SocketAddr>,
     /// The name under which a process of the server's host finds it, through shared memory.
-    pub(crate) same_host: Option<SocketAddr>,
+    pub same_host: Option<SocketAddr>,
     /// The private data to send: holds the single-use token.
-    pub(crate) private_data: Vec<u8>,
+    pub private_data: Vec<u8>,
     /// The durability class of a commit.
-    pub(crate) class: DurabilityClass,
+    pub class: DurabilityClass,
     /// The class is volatile and the server emulates persistence.
-    pub(crate) is_emulated: bool,
+    pub is_emulated: bool,
 }
 
 /// A registered region.
 #[derive(Clone, Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     /// The operations, beyond writes and reads, that the other side answers on the region and allows.
-    pub(crate) operations: PeerOperations,
+    pub operations: PeerOperations,
     /// The pieces of the region in order, all under one key.
-    pub(crate) pieces: Vec<Piece>,
+    pub pieces: Vec<Piece>,
 }
 
 /// A piece of a region, by its name on the push connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// The name of the memory in requests.
-    pub(crate) rkey: Rkey,
+    pub rkey: Rkey,
     /// The address of the first byte.
-    pub(crate) remote_addr: u64,
+    pub remote_addr: u64,
     /// Length in bytes.
-    pub(crate) len: u64,
+    pub len: u64,
 }

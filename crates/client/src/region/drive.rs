@@ -2,17 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, READ_MAX, Slot};
-use super::control::Invitation;
+use super::channel::{Channel, ChannelError, READ_MAX, Slot};
+use super::control::{Invitation, Messages};
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
 use super::{
-    Kind, MAP_COST, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Pending, Region, RegionError, Ticket, wide,
+    Kind, MAP_COST, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Outcome, Pending, RegionError, RemoteRegion,
+    Ticket, wide,
 };
 
-impl Region {
+impl<M: Messages> RemoteRegion<M> {
     /// The checks before every operation.
-    pub(super) fn begin(&mut self, offset: u64, len: u64) -> Result<(), RegionError> {
+    pub(super) fn begin(&mut self, offset: u64, len: u64) -> Outcome<(), M> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(RegionError::OutOfRange { offset, len, limit: self.len });
         }
@@ -33,45 +34,45 @@ impl Region {
         Ok(())
     }
 
-    fn check_unbroken(&self) -> Result<(), RegionError> {
+    fn check_unbroken(&self) -> Outcome<(), M> {
         if self.is_broken { Err(RegionError::Broken) } else { Ok(()) }
     }
 
-    /// Keeps a write in the journal and posts it, or carries it out over SMB.
+    /// Keeps a write in the journal and posts it, or carries it out by messages.
     pub(super) fn record(
         &mut self,
         offset: u64,
         bytes: &[u8],
-        post: impl FnOnce(&mut Channel) -> Result<(), FallbackReason>,
-    ) -> Result<(), RegionError> {
+        post: impl FnOnce(&mut Channel) -> Result<(), ChannelError>,
+    ) -> Outcome<(), M> {
         if self.channel.is_some() && !self.journal.has_room(bytes.len()) {
             self.commit_journal()?;
             self.check_unbroken()?;
         }
         let sequence = self.draw();
         let Some(channel) = &mut self.channel else {
-            return self.write_over_smb(offset, bytes);
+            return self.write_by_message(offset, bytes);
         };
         // The journal comes first: if posting ends the channel, the replay includes the write.
         self.journal.push(sequence, offset, bytes);
         match post(channel) {
             Ok(()) => Ok(()),
-            Err(reason) => self.retire(reason),
+            Err(error) => self.retire(error.into()),
         }
     }
 
-    /// Queues an operation and posts it, or carries it out over SMB.
+    /// Queues an operation and posts it, or carries it out by messages.
     pub(super) fn submit(
         &mut self,
         kind: Kind,
-        post: impl FnOnce(&mut Channel, Sequence) -> Result<(), FallbackReason>,
-    ) -> Result<Ticket, RegionError> {
+        post: impl FnOnce(&mut Channel, Sequence) -> Result<(), ChannelError>,
+    ) -> Outcome<Ticket, M> {
         let sequence = self.draw();
         self.pending.push_back(Pending { sequence, kind, outcome: None });
         let posted = self.channel.as_mut().map(|channel| post(channel, sequence));
         match posted {
             Some(Ok(())) => {}
-            Some(Err(reason)) => self.retire(reason).inspect_err(|_| {
+            Some(Err(error)) => self.retire(error.into()).inspect_err(|_| {
                 // The submitting call returns the error, and the caller has no ticket to ask with.
                 self.pending.pop_back();
             })?,
@@ -81,7 +82,7 @@ impl Region {
     }
 
     /// Queues an operation that has ended already.
-    pub(super) fn note(&mut self, kind: Kind, outcome: Result<u64, RegionError>) -> Ticket {
+    pub(super) fn note(&mut self, kind: Kind, outcome: Outcome<u64, M>) -> Ticket {
         let sequence = self.draw();
         self.pending.push_back(Pending { sequence, kind, outcome: Some(outcome) });
         Ticket(sequence.0)
@@ -89,11 +90,11 @@ impl Region {
 
     /// Waits for every commit submitted so far, on a channel whose peer does not order a store
     /// behind commits by itself.
-    pub(super) fn await_commits_before_a_store(&mut self) -> Result<(), RegionError> {
+    pub(super) fn await_commits_before_a_store(&mut self) -> Outcome<(), M> {
         if self.channel.as_ref().is_some_and(Channel::orders_stores) {
             return Ok(());
         }
-        let is_open_commit = |pending: &Pending| {
+        let is_open_commit = |pending: &Pending<M::Error>| {
             matches!((&pending.kind, &pending.outcome), (Kind::Commit(_), None))
         };
         if let Some(newest) = self.pending.iter().rposition(is_open_commit) {
@@ -102,8 +103,8 @@ impl Region {
         self.check_unbroken()
     }
 
-    /// Staging memory for a read; `None` if the read will go over SMB.
-    pub(super) fn reserve(&mut self, len: u32) -> Result<Option<Slot>, RegionError> {
+    /// Staging memory for a read; `None` if the read will go by messages.
+    pub(super) fn reserve(&mut self, len: u32) -> Outcome<Option<Slot>, M> {
         while let Some(channel) = &mut self.channel {
             if let Some(slot) = channel.reserve(len) {
                 return Ok(Some(slot));
@@ -115,7 +116,7 @@ impl Region {
     }
 
     /// The hash of bytes that this end reads and hashes, for a peer without Verify.
-    pub(super) fn hash_what_is_read(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
+    pub(super) fn hash_what_is_read(&mut self, offset: u64, len: u32) -> Outcome<u32, M> {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
         let mut piece = vec![0; usize::try_from(READ_MAX.min(len)).expect("1 MiB")];
         let (mut at, end) = (offset, offset + u64::from(len));
@@ -130,7 +131,7 @@ impl Region {
 
     /// Waits for the newest submitted operation, and keeps the results of older ones for their
     /// callers.
-    pub(super) fn finish_last(&mut self, out: &mut [u8]) -> Result<u64, RegionError> {
+    pub(super) fn finish_last(&mut self, out: &mut [u8]) -> Outcome<u64, M> {
         if let Err(error) = self.await_pending(self.pending.len()) {
             self.pending.pop_back();
             return Err(error);
@@ -140,7 +141,7 @@ impl Region {
     }
 
     /// Copies a finished read to its caller and returns the outcome of the operation.
-    pub(super) fn hand_out(&mut self, done: Pending, out: &mut [u8]) -> Result<u64, RegionError> {
+    pub(super) fn hand_out(&mut self, done: Pending<M::Error>, out: &mut [u8]) -> Outcome<u64, M> {
         match (&done.kind, self.channel.as_mut()) {
             (Kind::Read { range, slot: Some(slot) }, Some(channel)) => {
                 let len = usize::try_from(range.end - range.start).expect("at most READ_MAX");
@@ -153,7 +154,7 @@ impl Region {
     }
 
     /// Does all progress that needs no waiting.
-    pub(super) fn progress(&mut self) -> Result<(), RegionError> {
+    pub(super) fn progress(&mut self) -> Outcome<(), M> {
         if self.channel.is_some() && !self.recall.is_granted() {
             return self.retreat();
         }
@@ -161,10 +162,10 @@ impl Region {
     }
 
     /// Handles the completions of the channel.
-    pub(super) fn collect(&mut self) -> Result<(), RegionError> {
+    pub(super) fn collect(&mut self) -> Outcome<(), M> {
         let Some(channel) = &mut self.channel else { return Ok(()) };
-        if let Err(reason) = channel.poll() {
-            return self.retire(reason);
+        if let Err(error) = channel.poll() {
+            return self.retire(error.into());
         }
         let completed = channel.completed();
         for pending in &mut self.pending {
@@ -200,7 +201,7 @@ impl Region {
     }
 
     /// Waits until the first `count` pending operations have ended. Ignores recalls.
-    pub(super) fn await_pending(&mut self, count: usize) -> Result<(), RegionError> {
+    pub(super) fn await_pending(&mut self, count: usize) -> Outcome<(), M> {
         while self.pending.iter().take(count).any(|pending| pending.outcome.is_none()) {
             self.collect()?;
             if self.pending.iter().take(count).all(|pending| pending.outcome.is_some()) {
@@ -212,7 +213,7 @@ impl Region {
     }
 
     /// Commits every write in the journal, so that the journal is empty.
-    pub(super) fn commit_journal(&mut self) -> Result<(), RegionError> {
+    pub(super) fn commit_journal(&mut self) -> Outcome<(), M> {
         let (Some(range), Some(_)) = (self.journal.span(), &self.channel) else { return Ok(()) };
         let kind = Kind::Commit(range.clone());
         self.submit(kind, |channel, sequence| channel.commit(sequence, range))?;
@@ -228,7 +229,7 @@ impl Region {
                 self.map_pause = MAP_PAUSE_MIN;
             }
             Err(reason) => {
-                self.path = Path::Smb { reason };
+                self.path = Path::Messages { reason };
                 // Operations wait during an attempt: an attempt that dials a silent address must be
                 // rare.
                 let costly = began.elapsed().saturating_mul(MAP_COST);
@@ -244,22 +245,20 @@ impl Region {
         self.map_pause = (self.map_pause * 2).min(MAP_PAUSE_MAX);
     }
 
-    fn map(&mut self) -> Result<(), FallbackReason> {
+    fn map(&mut self) -> Result<(), FallbackReason<M>> {
         let invitation = self.control.invite()?;
         let (mut channel, reply) = self.dial(&invitation)?;
         let connection = self.control.connection(&reply).ok_or(FallbackReason::PeerIncapable)?;
-        self.flush_before_mapping().map_err(|error| FallbackReason::of(&error))?;
+        self.flush_before_mapping().map_err(|error| M::reason(&error))?;
         self.recall.grant(channel.waker());
-        let mapping = self
-            .control
-            .map(connection, &self.recall)
-            .map_err(|error| FallbackReason::of(&error))?;
-        if let Err(reason) = channel.attach(&mapping, self.len) {
-            // The mapping stays unused. If the UNMAP fails, the server ends the mapping with the
+        let mapping =
+            self.control.map(connection, &self.recall).map_err(|error| M::reason(&error))?;
+        if let Err(error) = channel.attach(&mapping, self.len) {
+            // The mapping stays unused. If the unmapping fails, the server ends the mapping with the
             // connection.
             let _ = self.control.unmap();
             self.control.settle();
-            return Err(reason);
+            return Err(error.into());
         }
         self.path = Path::Push {
             class: invitation.class,
@@ -274,9 +273,9 @@ impl Region {
 
     /// Dials the server's addresses in its order. The first that answers is used; if none does, the
     /// last reason is reported. Together they take no longer than a single one may.
-    fn dial(&self, invitation: &Invitation) -> Result<(Channel, Vec<u8>), FallbackReason> {
+    fn dial(&self, invitation: &Invitation) -> Result<(Channel, Vec<u8>), ChannelError> {
         let deadline = Instant::now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
-        let mut outcome = Err(FallbackReason::PeerIncapable);
+        let mut outcome = Err(ChannelError::PeerIncapable);
         let ways = self.ways.to(invitation);
         for (left, (provider, address)) in (1..=ways.len()).rev().zip(ways) {
             let patience = share_of(deadline.saturating_duration_since(Instant::now()), left);
@@ -284,7 +283,7 @@ impl Region {
             outcome = Channel::dial(&**provider, &self.settings, address, token, patience);
             match &outcome {
                 Ok(_) => break,
-                Err(reason) => tracing::debug!(%address, %reason, "no push connection"),
+                Err(error) => tracing::debug!(%address, ?error, "no push connection"),
             }
         }
         outcome

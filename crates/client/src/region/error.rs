@@ -2,12 +2,10 @@
 
 use thiserror::Error;
 
-use crate::error::ClientError;
-
 /// An operation on a region failed. Commits acknowledged before stay durable.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum RegionError {
+pub enum RegionError<E> {
     /// The range reaches beyond the region.
     #[error("{len} bytes at {offset} do not fit a region of {limit}")]
     OutOfRange {
@@ -38,9 +36,9 @@ pub enum RegionError {
     /// No operation is submitted.
     #[error("no operation is outstanding")]
     NothingOutstanding,
-    /// Push mode had ended, and the operation failed over SMB too.
+    /// Push mode had ended, and the operation failed over the control side too.
     #[error("the server failed: {0}")]
-    Server(#[from] ClientError),
+    Server(#[from] E),
     /// An earlier failure, or the loss of the lease, left writes unconfirmed, and no operation may
     /// follow them. [`super::Region::lost`] names their ranges. Open the file again.
     #[error("an earlier failure broke the region")]

@@ -11,13 +11,12 @@ use super::journal::{Sequence, merged};
 use super::path::{FallbackReason, Path};
 #[cfg(test)]
 use super::planted::Planted;
-use super::{Control, Kind, Pending, Region, RegionError, wide};
-use crate::error::ClientError;
+use super::{Control, Kind, Messages, Outcome, Pending, RegionError, RemoteRegion, wide};
 
-impl Region {
+impl<M: Messages> RemoteRegion<M> {
     /// Returns a recalled region: everything outstanding completes, one last commit empties the
     /// journal, then the registration ends.
-    pub(super) fn retreat(&mut self) -> Result<(), RegionError> {
+    pub(super) fn retreat(&mut self) -> Outcome<(), M> {
         self.await_pending(self.pending.len())?;
         self.commit_journal()?;
         self.leave(FallbackReason::Recalled)?;
@@ -25,9 +24,9 @@ impl Region {
         Ok(())
     }
 
-    /// Handles a channel that ended in disorder: unanswered operations are carried out again over
-    /// SMB, or end.
-    pub(super) fn retire(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
+    /// Handles a channel that ended in disorder: unanswered operations are carried out again by
+    /// messages, or end.
+    pub(super) fn retire(&mut self, reason: FallbackReason<M>) -> Outcome<(), M> {
         self.leave(reason)?;
         let replayed = self.replay();
         self.control.settle();
@@ -35,17 +34,17 @@ impl Region {
     }
 
     /// Ends the channel. On return the server places no more bytes that came through it: the server
-    /// answers an UNMAP only then, and nothing can overtake later requests over SMB.
-    fn leave(&mut self, reason: FallbackReason) -> Result<(), RegionError> {
+    /// answers an unmapping only then, and nothing can overtake later requests by messages.
+    fn leave(&mut self, reason: FallbackReason<M>) -> Outcome<(), M> {
         while self.empty_oldest_slot_of_finished() {}
         if let Some(channel) = self.channel.take() {
             Channel::close(channel);
         }
         debug!(%reason, "leaves push mode");
-        self.path = Path::Smb { reason };
+        self.path = Path::Messages { reason };
         self.map_later();
-        // The control task may have sent an UNMAP for the owner that is not answered yet: whichever
-        // of the two sent it, this call waits. A second UNMAP is answered when the first is.
+        // The control task may have sent an unmapping for the owner that is not answered yet: whichever
+        // of the two sent it, this call waits. A second unmapping is answered when the first is.
         self.recall.leave();
         let unmapped = self.control.unmap();
         unmapped.map_err(|error| {
@@ -56,7 +55,7 @@ impl Region {
 
     /// Ends every operation without an outcome: none can be confirmed any more, and nobody must
     /// wait for an answer that will not come.
-    pub(super) fn break_off(&mut self, error: RegionError) -> RegionError {
+    pub(super) fn break_off(&mut self, error: RegionError<M::Error>) -> RegionError<M::Error> {
         self.mark_broken();
         for pending in self.pending.iter_mut().filter(|pending| pending.outcome.is_none()) {
             pending.outcome = Some(Err(RegionError::Broken));
@@ -77,7 +76,7 @@ impl Region {
     /// first failure ends the replay: no later commit may confirm a write that failed, and no
     /// operation behind a commit, such as the store of a published pointer, may happen without that
     /// commit.
-    fn replay(&mut self) -> Result<(), RegionError> {
+    fn replay(&mut self) -> Outcome<(), M> {
         match self.replay_in_order() {
             Ok(()) => {
                 self.journal.clear();
@@ -88,7 +87,7 @@ impl Region {
         }
     }
 
-    fn replay_in_order(&mut self) -> Result<(), RegionError> {
+    fn replay_in_order(&mut self) -> Outcome<(), M> {
         let mut next = 0;
         let unanswered = self.pending.iter().filter(|pending| pending.outcome.is_none());
         let unanswered: Vec<Sequence> = unanswered.map(|pending| pending.sequence).collect();
@@ -99,7 +98,7 @@ impl Region {
         for (sequence, offset, pieces) in writes {
             let first = next;
             next = carry_out_before(&mut self.pending, next, sequence, |pending| {
-                over_smb(&mut *self.control, self.file_offset, pending)
+                by_message(&mut *self.control, self.file_offset, pending)
             });
             if self.pending.range(first..next).any(Pending::is_failed_commit) {
                 return Err(RegionError::Broken);
@@ -117,11 +116,11 @@ impl Region {
         Ok(self.control.flush()?)
     }
 
-    /// Carries out over SMB every operation that has no outcome yet, in order.
+    /// Carries out by messages every operation that has no outcome yet, in order.
     pub(super) fn carry_out_pending(&mut self) {
         let mut is_flushed = false;
         carry_out_before(&mut self.pending, 0, Sequence(u64::MAX), |pending| {
-            over_smb(&mut *self.control, self.file_offset, pending);
+            by_message(&mut *self.control, self.file_offset, pending);
             is_flushed |=
                 matches!((&pending.kind, &pending.outcome), (Kind::Commit(_), Some(Ok(_))));
         });
@@ -133,8 +132,8 @@ impl Region {
         }
     }
 
-    /// Writes over SMB, while push mode is not available.
-    pub(super) fn write_over_smb(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+    /// Writes by messages, while push mode is not available.
+    pub(super) fn write_by_message(&mut self, offset: u64, bytes: &[u8]) -> Outcome<(), M> {
         let end = offset + wide(bytes.len());
         self.unflushed = Some(match &self.unflushed {
             Some(range) => range.start.min(offset)..range.end.max(end),
@@ -145,9 +144,9 @@ impl Region {
         Ok(())
     }
 
-    /// Flushes the bytes that were written over SMB: a commit of a mapped region does not cover
+    /// Flushes the bytes that were written by messages: a commit of a mapped region does not cover
     /// them.
-    pub(super) fn flush_before_mapping(&mut self) -> Result<(), ClientError> {
+    pub(super) fn flush_before_mapping(&mut self) -> Result<(), M::Error> {
         #[cfg(test)]
         if Planted::MapsUnflushed.is_here() {
             return Ok(());
@@ -161,8 +160,9 @@ impl Region {
     }
 
     /// Moves the bytes of the oldest read out of staging memory; waits for the read if necessary.
-    pub(super) fn empty_oldest_slot(&mut self) -> Result<(), RegionError> {
-        let staged = |pending: &Pending| matches!(pending.kind, Kind::Read { slot: Some(_), .. });
+    pub(super) fn empty_oldest_slot(&mut self) -> Outcome<(), M> {
+        let staged =
+            |pending: &Pending<M::Error>| matches!(pending.kind, Kind::Read { slot: Some(_), .. });
         let Some(index) = self.pending.iter().position(staged) else {
             return Err(RegionError::QueueFull);
         };
@@ -189,7 +189,7 @@ impl Region {
 }
 
 /// Whether a replay can overwrite no bytes of another client.
-fn may_replay(control: &mut dyn Control) -> bool {
+fn may_replay<M: Messages>(control: &mut dyn Control<M>) -> bool {
     #[cfg(test)]
     if Planted::ReplaysWithoutLease.is_here() {
         return true;
@@ -197,7 +197,7 @@ fn may_replay(control: &mut dyn Control) -> bool {
     control.may_replay()
 }
 
-impl Pending {
+impl<E> Pending<E> {
     fn is_failed_commit(&self) -> bool {
         matches!((&self.kind, &self.outcome), (Kind::Commit(_), Some(Err(_))))
     }
@@ -205,11 +205,11 @@ impl Pending {
 
 /// Carries out the operations from index `next` on that precede `limit` and have no outcome;
 /// returns the index of the first that does not precede it.
-fn carry_out_before(
-    pending: &mut VecDeque<Pending>,
+fn carry_out_before<E>(
+    pending: &mut VecDeque<Pending<E>>,
     next: usize,
     limit: Sequence,
-    mut carry_out: impl FnMut(&mut Pending),
+    mut carry_out: impl FnMut(&mut Pending<E>),
 ) -> usize {
     let mut index = next;
     while let Some(operation) = pending.get_mut(index).filter(|found| found.sequence < limit) {
@@ -221,11 +221,15 @@ fn carry_out_before(
     index
 }
 
-/// Carries out one operation over SMB. Its failure is its outcome.
-fn over_smb(control: &mut dyn Control, file_offset: u64, pending: &mut Pending) {
+/// Carries out one operation by messages. Its failure is its outcome.
+fn by_message<M: Messages>(
+    control: &mut dyn Control<M>,
+    file_offset: u64,
+    pending: &mut Pending<M::Error>,
+) {
     let outcome = match &pending.kind {
         Kind::Commit(_) => control.flush().map(|()| 0),
-        Kind::Verify(range) => hash_over_smb(control, file_offset, range.clone()),
+        Kind::Verify(range) => hash_by_messages(control, file_offset, range.clone()),
         Kind::Read { range, .. } => {
             let len = usize::try_from(range.end - range.start).expect("at most READ_MAX");
             let mut bytes = vec![0; len];
@@ -239,11 +243,11 @@ fn over_smb(control: &mut dyn Control, file_offset: u64, pending: &mut Pending) 
 }
 
 /// CRC-32C of bytes of the file, which this end reads piece by piece.
-fn hash_over_smb(
-    control: &mut dyn Control,
+fn hash_by_messages<M: Messages>(
+    control: &mut dyn Control<M>,
     file_offset: u64,
     range: Range<u64>,
-) -> Result<u64, ClientError> {
+) -> Result<u64, M::Error> {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     let mut piece = vec![0; HASH_PIECE];
     let mut at = range.start;

@@ -23,23 +23,21 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pmem::DurabilityClass;
-use rdma::{PeerOperations, Rkey};
 use smb::create::CreateDisposition;
 use smb::push::{
-    Capabilities, CommitRange, CommitRequest, CommitResponse, Durability, Generation, MapRequest,
-    MapResponse, PushAccept, PushConnect, PushConnectionId, PushGrant, PushResponse, RecallRequest,
-    RecallResponse, RegistrationId, Rights, UnmapRequest,
+    Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
+    PushAccept, PushConnect, PushConnectionId, PushGrant, RecallRequest, RecallResponse,
+    RegistrationId, Rights, UnmapRequest,
 };
-use smb::{Command, ControlCode, NtStatus, ParseError};
-use tokio::runtime::Handle;
+use smb::{ControlCode, NtStatus};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::control::{Control, Invitation, Mapping, Piece};
-use super::path::FallbackReason;
-use super::recall::Recall;
+use super::answers::{class_of, granted, malformed, mapping_of};
+use super::smb2::{FallbackReason, Smb2};
 use super::tenure::Tenure;
+use super::{Control, Invitation, Mapping, Messages, Recall};
 use crate::client::Client;
 use crate::connection::LeaseBreak;
 use crate::error::ClientError;
@@ -61,6 +59,8 @@ pub(crate) struct FileControl {
     shared: Arc<Shared>,
     /// Watchers end when this is dropped.
     alive: watch::Sender<()>,
+    /// The runtime of a caller that has no other: the last field, so that it outlives everything above.
+    _kept: Option<Arc<Runtime>>,
 }
 
 /// State that owner and watchers share.
@@ -120,6 +120,7 @@ impl FileControl {
             grace: Duration::ZERO,
             shared: Arc::new(shared),
             alive: watch::Sender::new(()),
+            _kept: None,
         };
         let shared = Arc::clone(&control.shared);
         control.while_alive(async move {
@@ -130,13 +131,18 @@ impl FileControl {
         control
     }
 
+    /// Keeps the runtime alive as long as the region.
+    pub(crate) fn keeping(self, runtime: Arc<Runtime>) -> Self {
+        Self { _kept: Some(runtime), ..self }
+    }
+
     /// Opens the file once more under the same lease, for a new token. The file must exist: if it
     /// was renamed, neither a new file nor an emptied one may take its place. The server checks
     /// that it is the same file, because the lease key is bound to it (MS-SMB2 §3.3.5.9.8).
     fn open_again(&self) -> Result<PushGrant, FallbackReason> {
         let options = OpenOptions { disposition: CreateDisposition::OPEN, ..self.options.clone() };
         let opened = self.runtime.block_on(self.client.open(&self.path, &options));
-        let file = opened.map_err(|error| FallbackReason::of(&error))?;
+        let file = opened.map_err(|error| Smb2::reason(&error))?;
         let grant = granted(&file)?;
         *self.shared.mapper() = Arc::new(file);
         Ok(grant)
@@ -163,7 +169,7 @@ impl FileControl {
     }
 }
 
-impl Control for FileControl {
+impl Control<Smb2> for FileControl {
     fn invite(&mut self) -> Result<Invitation, FallbackReason> {
         let grant = match self.grant.take() {
             Some(grant) => grant?,
@@ -380,45 +386,6 @@ async fn wait_recall(mapper: &File) -> Result<RecallResponse, ClientError> {
     let code = ControlCode::WAIT_REGION_RECALL;
     let output = mapper.ioctl(code, &input, RECALL_OUTPUT_MAX).await?;
     RecallResponse::parse(&output).map_err(malformed)
-}
-
-fn granted(file: &File) -> Result<PushGrant, FallbackReason> {
-    match file.push() {
-        Some(PushResponse::Granted(grant)) => Ok(grant.clone()),
-        Some(PushResponse::Refused(refusal)) => Err(FallbackReason::NotGranted(*refusal)),
-        None => Err(FallbackReason::PeerUnaware),
-    }
-}
-
-/// The region of an answer: of the operations those that are both answered and allowed.
-fn mapping_of(mapped: &MapResponse) -> Mapping {
-    let may = |capability, right| {
-        mapped.capabilities.contains(capability) && mapped.rights.contains(right)
-    };
-    let mut operations = PeerOperations::empty();
-    operations.set(PeerOperations::FLUSH, may(Capabilities::FLUSH, Rights::FLUSH));
-    let atomic_write = may(Capabilities::ATOMIC_WRITE, Rights::ATOMIC_WRITE);
-    operations.set(PeerOperations::ATOMIC_WRITE, atomic_write);
-    operations.set(PeerOperations::VERIFY, may(Capabilities::VERIFY, Rights::VERIFY));
-    let pieces = mapped.descriptors.iter().map(|piece| Piece {
-        rkey: Rkey(piece.token.0),
-        remote_addr: piece.offset,
-        len: u64::from(piece.length),
-    });
-    Mapping { operations, pieces: pieces.collect() }
-}
-
-fn class_of(durability: Durability) -> Option<DurabilityClass> {
-    match durability {
-        Durability::VOLATILE => Some(DurabilityClass::Volatile),
-        Durability::STORAGE => Some(DurabilityClass::Storage),
-        Durability::PMEM => Some(DurabilityClass::Pmem),
-        _ => None,
-    }
-}
-
-fn malformed(error: ParseError) -> ClientError {
-    ClientError::PeerMalformed { command: Command::IOCTL, error }
 }
 
 // Room for the fixed part and the greatest number of descriptors.

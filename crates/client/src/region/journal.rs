@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The bytes stay in the journal until a commit that covers them was acknowledged, whatever happens
-//! to the push connection, so that they can be written again over SMB. A durable write also stays
+//! to the push connection, so that they can be written again by messages. A durable write also stays
 //! while an older write is not durable: it marks the bytes of the older write that are replaced for
 //! good and must never be written again. Otherwise replaying a write that did arrive is harmless:
 //! same bytes, same place, under the same lease ([`super::tenure`]).

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                    mapped                       recalled, refused, connection lost
-//!   (none) ------> Push ------------------------------------------------> Smb
+//!   (none) ------> Push --------------------------------------------> Messages
 //!                    ^    finish or replay what is outstanding, in order    |
 //!                    '------------------------------------------------------'
 //!                           mapped again, after a pause that doubles
@@ -15,18 +15,19 @@
 //! When push ends in good order (a recall), everything outstanding completes and one last commit
 //! empties the journal before the registration goes back. When it ends in disorder (the connection
 //! dies), what the server has done is unknown, so the journal's writes and the unanswered
-//! operations are carried out again over SMB, merged by sequence, and flushed, before anything
+//! operations are carried out again by messages, merged by sequence, and flushed, before anything
 //! newer starts. Writing the same bytes to the same place again changes nothing while nobody else
 //! was promised the region: while the lease is ours, unbroken since the mapping ([`tenure`]). Once
 //! it was given away or may have been, nothing is written again; what was not confirmed is lost,
-//! the region is broken and [`Region::lost`] names the bytes. Bytes that a newer write replaced
+//! the region is broken and [`RemoteRegion::lost`] names the bytes. Bytes that a newer write replaced
 //! are not written again: the newer one may be durable, and must not be undone even for a moment. An operation reports success only
-//! after its own way (the Flush Response, or SMB2 FLUSH) confirmed it. A Flush Response says
-//! nothing of bytes that went over SMB, so these are flushed before the region is mapped again.
+//! after its own way (the Flush Response, or the answer to a message) confirmed it. A Flush Response says
+//! nothing of bytes that went by messages, so these are flushed before the region is mapped again.
 //!
-//! If the SMB side fails too, the region is broken and says so: what was acknowledged is durable,
+//! If the control side fails too, the region is broken and says so: what was acknowledged is durable,
 //! what was not is reported as failed.
 
+mod answers;
 mod asynchronous;
 mod channel;
 mod control;
@@ -41,6 +42,7 @@ mod planted;
 mod recall;
 mod settings;
 mod silence;
+pub mod smb2;
 mod tenure;
 mod ways;
 
@@ -49,47 +51,41 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
-
 pub use self::asynchronous::AsyncRegion;
-use self::channel::{Channel, READ_MAX, Slot};
-pub(crate) use self::control::Control;
-#[cfg(test)]
-pub(crate) use self::control::{Invitation, Mapping, Piece};
+use self::channel::{Channel, ChannelError, READ_MAX, Slot};
+pub use self::control::{Control, Invitation, Mapping, Messages, Piece};
 pub use self::error::RegionError;
 pub(crate) use self::file_control::FileControl;
 use self::journal::{Journal, Sequence};
 pub use self::path::{FallbackReason, Path};
-pub(crate) use self::recall::Recall;
+pub use self::recall::Recall;
 pub use self::settings::{RegionConfigError, RegionSettings};
-pub(crate) use self::ways::Ways;
+pub use self::ways::Ways;
 
 /// A mapped region. Offsets count from the region's beginning.
 ///
 /// One thread at a time drives it; operations may overlap by the `submit_` forms. For use from
-/// async code see [`Region::into_async`].
+/// async code see [`RemoteRegion::into_async`].
 #[derive(Debug)]
-pub struct Region {
-    control: Box<dyn Control>,
+pub struct RemoteRegion<M: Messages> {
+    control: Box<dyn Control<M>>,
     ways: Ways,
     settings: RegionSettings,
     file_offset: u64,
     len: u64,
     channel: Option<Channel>,
-    path: Path,
+    path: Path<M>,
     recall: Arc<Recall>,
     journal: Journal,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<Pending<M::Error>>,
     next: Sequence,
     map_again: Option<Instant>,
     map_pause: Duration,
     is_broken: bool,
     /// The unconfirmed ranges when the region broke.
     lost: Vec<Range<u64>>,
-    /// The range that holds all bytes written over SMB since the last SMB2 FLUSH.
+    /// The range that holds all bytes written by messages since the last flush by a message.
     unflushed: Option<Range<u64>>,
-    /// The runtime of the control side; the last field, so that it outlives everything above.
-    _runtime: Option<Arc<Runtime>>,
 }
 
 /// Names a submitted operation.
@@ -107,17 +103,17 @@ pub struct Finished {
 
 /// A submitted operation and its outcome as far as known.
 #[derive(Debug)]
-struct Pending {
+struct Pending<E> {
     sequence: Sequence,
     kind: Kind,
-    outcome: Option<Result<u64, RegionError>>,
+    outcome: Option<Result<u64, RegionError<E>>>,
 }
 
 #[derive(Debug)]
 enum Kind {
     Commit(Range<u64>),
     Verify(Range<u64>),
-    /// A read into staging memory, or one that is to be answered over SMB.
+    /// A read into staging memory, or one that is to be answered by messages.
     Read {
         range: Range<u64>,
         slot: Option<Slot>,
@@ -126,11 +122,11 @@ enum Kind {
     Fetched(Vec<u8>),
 }
 
-impl Region {
+impl<M: Messages> RemoteRegion<M> {
     /// Maps `len` bytes at `file_offset`. A server that does not map is no error: the region then
-    /// works over SMB, and [`Region::path`] says why.
-    pub(crate) fn open(
-        control: Box<dyn Control>,
+    /// works by messages of its control side, and [`RemoteRegion::path`] says why.
+    pub fn open(
+        control: Box<dyn Control<M>>,
         ways: Ways,
         settings: RegionSettings,
         file_range: Range<u64>,
@@ -141,7 +137,7 @@ impl Region {
             file_offset: file_range.start,
             len: file_range.end - file_range.start,
             channel: None,
-            path: Path::Smb { reason: FallbackReason::PeerUnaware },
+            path: Path::Messages { reason: FallbackReason::PeerUnaware },
             recall: Arc::new(Recall::new()),
             journal: Journal::new(settings.journal_bytes, settings.outstanding_max * 2),
             pending: VecDeque::with_capacity(settings.outstanding_max),
@@ -151,16 +147,10 @@ impl Region {
             is_broken: false,
             lost: Vec::new(),
             unflushed: None,
-            _runtime: None,
             settings,
         };
         region.try_map();
         region
-    }
-
-    /// Keeps the runtime of the control side alive as long as the region.
-    pub(crate) fn keeping(self, runtime: Arc<Runtime>) -> Self {
-        Self { _runtime: Some(runtime), ..self }
     }
 
     /// Length in bytes.
@@ -174,11 +164,11 @@ impl Region {
     }
 
     /// The path that operations take now, what a commit is worth, and why.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path<M> {
         &self.path
     }
 
-    /// Whether [`Region::atomic_write`] is now an RDMA Atomic Write that the server orders behind
+    /// Whether [`RemoteRegion::atomic_write`] is now an RDMA Atomic Write that the server orders behind
     /// earlier commits.
     pub fn orders_atomic_writes(&self) -> bool {
         self.channel.as_ref().is_some_and(Channel::orders_stores)
@@ -191,7 +181,7 @@ impl Region {
         &self.lost
     }
 
-    /// Submitted operations that [`Region::finish`] has not returned.
+    /// Submitted operations that [`RemoteRegion::finish`] has not returned.
     pub fn outstanding(&self) -> usize {
         self.pending.len()
     }
@@ -200,8 +190,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`RegionError::OutOfRange`]; [`RegionError::Server`] if SMB was the only path and failed.
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+    /// [`RegionError::OutOfRange`]; [`RegionError::Server`] if messages were the only path and failed.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Outcome<(), M> {
         self.begin(offset, wide(bytes.len()))?;
         let mut offset = offset;
         for piece in bytes.chunks(self.journal.write_max()) {
@@ -215,25 +205,25 @@ impl Region {
     ///
     /// # Durability
     ///
-    /// On `Ok` the bytes survive what the class in [`Region::path`] survives.
-    pub fn commit(&mut self, offset: u64, len: u64) -> Result<(), RegionError> {
+    /// On `Ok` the bytes survive what the class in [`RemoteRegion::path`] survives.
+    pub fn commit(&mut self, offset: u64, len: u64) -> Outcome<(), M> {
         self.submit_commit(offset, len)?;
         self.finish_last(&mut []).map(|_| ())
     }
 
-    /// [`Region::write`] and [`Region::commit`] of the same bytes in one round trip.
+    /// [`RemoteRegion::write`] and [`RemoteRegion::commit`] of the same bytes in one round trip.
     ///
     /// # Durability
     ///
-    /// As [`Region::commit`]. A crash before `Ok` leaves any mixture of old and new aligned
+    /// As [`RemoteRegion::commit`]. A crash before `Ok` leaves any mixture of old and new aligned
     /// 8-byte words.
-    pub fn write_commit(&mut self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+    pub fn write_commit(&mut self, offset: u64, bytes: &[u8]) -> Outcome<(), M> {
         self.submit_write_commit(offset, bytes)?;
         self.finish_last(&mut []).map(|_| ())
     }
 
     /// Reads into `out`; sees every earlier write of this region.
-    pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), RegionError> {
+    pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Outcome<(), M> {
         let mut offset = offset;
         for piece in out.chunks_mut(usize::try_from(READ_MAX).expect("1 MiB")) {
             let len = u32::try_from(piece.len()).expect("at most READ_MAX");
@@ -248,22 +238,22 @@ impl Region {
     /// commit succeeded: for example a pointer to what they committed. The store is not durable by
     /// itself: commit it.
     ///
-    /// If [`Region::orders_atomic_writes`] is true, the server keeps the order and this call
+    /// If [`RemoteRegion::orders_atomic_writes`] is true, the server keeps the order and this call
     /// returns at once. Otherwise the call returns when every commit submitted before has ended;
-    /// the store is then one plain RDMA Write or one SMB2 WRITE.
+    /// the store is then one plain RDMA Write or one message.
     ///
     /// # Durability
     ///
     /// An RDMA Atomic Write is stored in one piece: any reader of the word, after a crash too, sees the
-    /// old word or the new. A plain RDMA Write (RFC 5040 §5.5 orders no placement within it) and an SMB2
-    /// WRITE promise that only once a commit has covered the word; a crash before that may, as far as
+    /// old word or the new. A plain RDMA Write (RFC 5040 §5.5 orders no placement within it) and a
+    /// message promise that only once a commit has covered the word; a crash before that may, as far as
     /// the protocols go, leave any mixture of the bytes of both.
     ///
     /// # Errors
     ///
     /// [`RegionError::Misaligned`]; [`RegionError::Broken`] if an earlier commit failed: then
     /// nothing was stored.
-    pub fn atomic_write(&mut self, offset: u64, value: u64) -> Result<(), RegionError> {
+    pub fn atomic_write(&mut self, offset: u64, value: u64) -> Outcome<(), M> {
         if !offset.is_multiple_of(8) {
             return Err(RegionError::Misaligned { offset });
         }
@@ -279,22 +269,18 @@ impl Region {
     }
 
     /// CRC-32C of the bytes at the server, which hashes them itself if it can.
-    pub fn verify(&mut self, offset: u64, len: u32) -> Result<u32, RegionError> {
+    pub fn verify(&mut self, offset: u64, len: u32) -> Outcome<u32, M> {
         self.submit_verify(offset, len)?;
         let hash = self.finish_last(&mut [])?;
         Ok(u32::try_from(hash).expect("a CRC-32C has 32 bits"))
     }
 
-    /// Posts a write and its commit; [`Region::finish`] reports when the bytes are durable.
+    /// Posts a write and its commit; [`RemoteRegion::finish`] reports when the bytes are durable.
     ///
     /// # Errors
     ///
     /// [`RegionError::TooLong`] above the journal's size.
-    pub fn submit_write_commit(
-        &mut self,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<Ticket, RegionError> {
+    pub fn submit_write_commit(&mut self, offset: u64, bytes: &[u8]) -> Outcome<Ticket, M> {
         let max = self.journal.write_max();
         if bytes.len() > max {
             return Err(RegionError::TooLong { len: bytes.len(), max });
@@ -305,7 +291,7 @@ impl Region {
     }
 
     /// Posts a commit.
-    pub fn submit_commit(&mut self, offset: u64, len: u64) -> Result<Ticket, RegionError> {
+    pub fn submit_commit(&mut self, offset: u64, len: u64) -> Outcome<Ticket, M> {
         self.begin(offset, len)?;
         let range = offset..offset + len;
         self.submit(Kind::Commit(range.clone()), |channel, sequence| {
@@ -313,9 +299,9 @@ impl Region {
         })
     }
 
-    /// Posts a read of at most 1 MiB; [`Region::finish`] returns the bytes. The read sees every
+    /// Posts a read of at most 1 MiB; [`RemoteRegion::finish`] returns the bytes. The read sees every
     /// write posted before it, and may see a write posted after it (RFC 5040 §5.5).
-    pub fn submit_read(&mut self, offset: u64, len: u32) -> Result<Ticket, RegionError> {
+    pub fn submit_read(&mut self, offset: u64, len: u32) -> Outcome<Ticket, M> {
         if len > READ_MAX {
             let max = usize::try_from(READ_MAX).expect("1 MiB");
             return Err(RegionError::TooLong { len: usize::try_from(len).unwrap_or(max), max });
@@ -325,13 +311,13 @@ impl Region {
         let range = offset..offset + u64::from(len);
         self.submit(Kind::Read { range, slot }, |channel, sequence| match slot {
             Some(slot) => channel.read(sequence, offset, slot),
-            None => Err(FallbackReason::PeerIncapable),
+            None => Err(ChannelError::PeerIncapable),
         })
     }
 
-    /// Posts a [`Region::verify`]; [`Region::finish`] returns the hash. If the server does not
+    /// Posts a [`RemoteRegion::verify`]; [`RemoteRegion::finish`] returns the hash. If the server does not
     /// hash, this call reads and hashes the bytes before it returns.
-    pub fn submit_verify(&mut self, offset: u64, len: u32) -> Result<Ticket, RegionError> {
+    pub fn submit_verify(&mut self, offset: u64, len: u32) -> Outcome<Ticket, M> {
         self.begin(offset, u64::from(len))?;
         let kind = Kind::Verify(offset..offset + u64::from(len));
         if self.channel.as_ref().is_some_and(|channel| !channel.has_verify()) {
@@ -347,7 +333,7 @@ impl Region {
     ///
     /// [`RegionError::NothingOutstanding`]; [`RegionError::TooLong`] if the bytes do not fit `out`
     /// (the operation stays); else the error of the operation.
-    pub fn finish(&mut self, out: &mut [u8]) -> Result<Finished, RegionError> {
+    pub fn finish(&mut self, out: &mut [u8]) -> Outcome<Finished, M> {
         loop {
             if let Some(finished) = self.try_finish(out)? {
                 return Ok(finished);
@@ -356,8 +342,8 @@ impl Region {
         }
     }
 
-    /// [`Region::finish`] that returns at once; `None` if the oldest operation has not ended.
-    pub fn try_finish(&mut self, out: &mut [u8]) -> Result<Option<Finished>, RegionError> {
+    /// [`RemoteRegion::finish`] that returns at once; `None` if the oldest operation has not ended.
+    pub fn try_finish(&mut self, out: &mut [u8]) -> Outcome<Option<Finished>, M> {
         // Results of the last look are handed out before the next look: requests that are submitted
         // meanwhile leave together.
         if self.pending.front().is_some_and(|oldest| oldest.outcome.is_none()) {
@@ -391,14 +377,14 @@ impl Region {
 
     /// Hands the region to a thread of its own, for use from async code. Operations submitted
     /// before are carried out; no caller gets their outcome.
-    pub fn into_async(self) -> AsyncRegion {
+    pub fn into_async(self) -> AsyncRegion<M> {
         AsyncRegion::start(self)
     }
 }
 
 impl Kind {
     /// Whether the bytes of a read fit `out`.
-    fn check_room(&self, out: &[u8]) -> Result<(), RegionError> {
+    fn check_room<E>(&self, out: &[u8]) -> Result<(), RegionError<E>> {
         let len = match self {
             Self::Read { range, .. } => usize::try_from(range.end - range.start).expect("READ_MAX"),
             Self::Fetched(bytes) => bytes.len(),
@@ -407,6 +393,8 @@ impl Kind {
         if len > out.len() { Err(RegionError::TooLong { len, max: out.len() }) } else { Ok(()) }
     }
 }
+
+type Outcome<T, M> = Result<T, RegionError<<M as Messages>::Error>>;
 
 fn wide(len: usize) -> u64 {
     u64::try_from(len).expect("usize has at most 64 bits here")

@@ -4,38 +4,37 @@ use std::fmt;
 
 use pmem::DurabilityClass;
 use rdma::{ConnectFailure, DisconnectReason, EngineError, TerminateCode};
-use smb::NtStatus;
-use smb::push::Refusal;
 
-use crate::error::ClientError;
+use super::channel::ChannelError;
+use super::control::Messages;
 
 /// The path in force. It never changes in silence: ask [`super::Region::path`] at any time.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Path {
+pub enum Path<M: Messages> {
     /// One-sided RDMA: write, read and commit without the server's control side.
     Push {
         /// The durability class of a commit.
         class: DurabilityClass,
         /// The class is `volatile` and the operator switched emulation on.
         is_emulated: bool,
-        /// Whether commit is an RDMA Flush; else commit is a message on the SMB connection.
+        /// Whether commit is an RDMA Flush; else commit is a message of the control side.
         has_flush: bool,
         /// The RDMA provider of this end.
         provider: &'static str,
         /// Whether the provider is an adapter, whose RDMA Flush is an operation of its own.
         is_adapter: bool,
     },
-    /// SMB2 READ, WRITE and FLUSH.
-    Smb {
+    /// Messages of the control side.
+    Messages {
         /// Why the region is not in push mode.
-        reason: FallbackReason,
+        reason: FallbackReason<M>,
     },
 }
 
 /// Why a region is not in push mode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum FallbackReason {
+pub enum FallbackReason<M: Messages> {
     /// The server recalled the region; it is mapped again when the server allows it.
     Recalled,
     /// The push connection ended.
@@ -45,12 +44,12 @@ pub enum FallbackReason {
     /// The server did not answer on the push connection in time.
     Silent,
     /// The server opened the file and does not push it, for this reason.
-    NotGranted(Refusal),
+    NotGranted(M::Refusal),
     /// The server does not know push mode.
     PeerUnaware,
     /// The server refused a request for push mode, with this status.
-    Refused(NtStatus),
-    /// The SMB connection failed during such a request.
+    Refused(M::Status),
+    /// The control side failed during such a request.
     ControlLost,
     /// This machine gave no RDMA engine.
     Host(EngineError),
@@ -60,35 +59,37 @@ pub enum FallbackReason {
     PeerIncapable,
 }
 
-impl FallbackReason {
-    /// Why a request for push mode on the SMB connection failed.
-    pub(super) fn of(error: &ClientError) -> Self {
+impl<M: Messages> From<ChannelError> for FallbackReason<M> {
+    fn from(error: ChannelError) -> Self {
         match error {
-            ClientError::PeerStatus { status, .. } => Self::Refused(*status),
-            ClientError::PeerMalformed { .. } => Self::PeerIncapable,
-            _ => Self::ControlLost,
+            ChannelError::Disconnected(reason) => Self::Disconnected(reason),
+            ChannelError::Unreachable(failure) => Self::Unreachable(failure),
+            ChannelError::Silent => Self::Silent,
+            ChannelError::Host(error) => Self::Host(error),
+            ChannelError::HostMemory => Self::HostMemory,
+            ChannelError::PeerIncapable => Self::PeerIncapable,
         }
     }
 }
 
-impl fmt::Display for Path {
+impl<M: Messages> fmt::Display for Path<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Push { class, is_emulated, has_flush, provider, is_adapter } => {
-                let commit = match (has_flush, is_adapter) {
-                    (true, true) => COMMIT_NATIVE,
-                    (true, false) => COMMIT_BY_FLUSH,
-                    (false, _) => COMMIT_BY_MESSAGE,
-                };
-                write!(f, "push by provider {provider}, class {class}, commit by {commit}")?;
+                write!(f, "push by provider {provider}, class {class}, commit by ")?;
+                match (has_flush, is_adapter) {
+                    (true, true) => f.write_str(COMMIT_NATIVE)?,
+                    (true, false) => f.write_str(COMMIT_BY_FLUSH)?,
+                    (false, _) => write!(f, "message ({})", M::COMMIT)?,
+                }
                 if *is_emulated { f.write_str(", persistence EMULATED") } else { Ok(()) }
             }
-            Self::Smb { reason } => write!(f, "SMB READ, WRITE and FLUSH: {reason}"),
+            Self::Messages { reason } => write!(f, "{}: {reason}", M::PLAIN),
         }
     }
 }
 
-impl fmt::Display for FallbackReason {
+impl<M: Messages> fmt::Display for FallbackReason<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recalled => f.write_str("the server recalled the region"),
@@ -104,7 +105,7 @@ impl fmt::Display for FallbackReason {
             Self::NotGranted(refusal) => write!(f, "the server does not push this file: {refusal}"),
             Self::PeerUnaware => f.write_str("the server does not know push mode"),
             Self::Refused(status) => write!(f, "the server refused push mode: {status}"),
-            Self::ControlLost => f.write_str("the SMB connection failed"),
+            Self::ControlLost => write!(f, "the {} connection failed", M::NAME),
             Self::Host(error) => write!(f, "no RDMA on this machine: {error}"),
             Self::HostMemory => f.write_str("this machine gave no memory for RDMA"),
             Self::PeerIncapable => f.write_str("the server's push connection cannot do it"),
@@ -121,29 +122,20 @@ const FORGETS: &str = " (commits of files in memory, as on tmpfs, are refused un
 const COMMIT_NATIVE: &str = "native RDMA Flush";
 /// A commit that the RDMA connection carries itself.
 const COMMIT_BY_FLUSH: &str = "RDMA Flush";
-/// A commit of bytes that an RDMA Read has shown to be placed.
-const COMMIT_BY_MESSAGE: &str = "message (COMMIT_REMOTE_REGION)";
 
 #[cfg(test)]
 mod tests {
-    use smb::{Command, ParseError};
-
+    use super::super::tests::Cues;
     use super::*;
 
     #[test]
     fn a_refused_commit_names_the_option_that_allows_it() {
-        let reason = FallbackReason::Disconnected(DisconnectReason::PeerTerminated(ACCESS));
+        let ended = DisconnectReason::PeerTerminated(ACCESS);
+        let reason = FallbackReason::<Cues>::Disconnected(ended);
         let text = reason.to_string();
         assert!(
             text.contains("--emulate-persistence") && !text.contains("TerminateCode"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn a_malformed_answer_is_not_reported_as_a_lost_connection() {
-        let (command, error) = (Command::IOCTL, ParseError::PeerProtocolId(0));
-        let malformed = ClientError::PeerMalformed { command, error };
-        assert_eq!(FallbackReason::of(&malformed), FallbackReason::PeerIncapable);
     }
 }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 pub(super) enum Planted {
     /// The replay writes uncommitted bytes although another client may hold the lease.
     ReplaysWithoutLease,
-    /// A region is mapped while bytes written over SMB are not flushed.
+    /// A region is mapped while bytes written by messages are not flushed.
     MapsUnflushed,
 }
 

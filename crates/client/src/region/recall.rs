@@ -10,7 +10,7 @@
 //!
 //! The owner looks at one atomic word before each operation. An owner that makes no calls cannot
 //! answer, so the control task returns the region in the owner's name when half of the grace is
-//! over; the side that takes the step to `Left` sends the UNMAP.
+//! over; the side that takes the step to `Left` sends the unmapping.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,7 +20,7 @@ use rdma::Waker;
 
 /// One region's recall state, shared by its owner and the control task.
 #[derive(Debug)]
-pub(crate) struct Recall {
+pub struct Recall {
     state: AtomicU8,
     waker: Mutex<Option<Waker>>,
     /// Wakes an owner that sleeps on something other than its channel.
@@ -52,7 +52,7 @@ impl Recall {
     }
 
     /// The server wants the region back.
-    pub(crate) fn ask(&self) {
+    pub fn ask(&self) {
         let asked =
             self.state.compare_exchange(GRANTED, ASKED, Ordering::AcqRel, Ordering::Acquire);
         if asked.is_ok() {
@@ -74,7 +74,7 @@ impl Recall {
     }
 
     /// Takes the step to `Left`; `true` for the side that took it.
-    pub(crate) fn leave(&self) -> bool {
+    pub fn leave(&self) -> bool {
         self.state.swap(LEFT, Ordering::AcqRel) != LEFT
     }
 }

@@ -23,7 +23,7 @@ pub struct RegionSettings {
     /// How the engine waits for answers.
     pub polling: PollPolicy,
     /// How long the server may take for an answer on the push connection before the region falls
-    /// back to SMB, [`RegionSettings::ANSWER_TIMEOUT_MIN`] to
+    /// back to messages, [`RegionSettings::ANSWER_TIMEOUT_MIN`] to
     /// [`RegionSettings::ANSWER_TIMEOUT_MAX`]. Only time in which the owner polls for answers
     /// counts.
     pub answer_timeout: Duration,
@@ -41,9 +41,11 @@ impl RegionSettings {
     /// The longest timeout: a day.
     pub const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+    /// Checks every setting.
+    ///
     /// # Errors
     /// A setting is out of bounds.
-    pub(crate) fn check(&self) -> Result<(), RegionConfigError> {
+    pub fn check(&self) -> Result<(), RegionConfigError> {
         if !(Self::JOURNAL_BYTES_MIN..=Self::JOURNAL_BYTES_MAX).contains(&self.journal_bytes) {
             return Err(RegionConfigError::JournalBytes(self.journal_bytes));
         }

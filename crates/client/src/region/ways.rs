@@ -10,7 +10,7 @@ use super::settings::RegionSettings;
 
 /// The providers that a region may use.
 #[derive(Clone, Debug)]
-pub(crate) struct Ways {
+pub struct Ways {
     /// What the settings name.
     provider: Arc<dyn Provider>,
     /// What comes first where the server is on this host.
@@ -19,7 +19,7 @@ pub(crate) struct Ways {
 
 impl Ways {
     /// The ways that the settings allow.
-    pub(crate) fn of(settings: &RegionSettings) -> Self {
+    pub fn of(settings: &RegionSettings) -> Self {
         let is_allowed = settings.same_host && settings.provider == ProviderChoice::Soft;
         let same_host = is_allowed.then(|| ProviderChoice::Shm.provider());
         Self { provider: settings.provider.provider(), same_host }

@@ -3,9 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::is_push;
 use super::peer::Peer;
-use crate::region::{FallbackReason, Path};
+use super::{FallbackReason, Path, is_push};
 
 #[tokio::test]
 async fn async_tasks_share_a_region() {
@@ -65,7 +64,7 @@ async fn an_idle_recalled_region_is_returned_at_once() {
     // Time enough for the region's thread to become idle and sleep.
     (0..1000).for_each(|_| std::thread::yield_now());
     peer.recall();
-    let recalled = Path::Smb { reason: FallbackReason::Recalled };
+    let recalled = Path::Messages { reason: FallbackReason::Recalled };
     let deadline = Instant::now() + Duration::from_secs(60);
     while peer.unmaps.load(Ordering::SeqCst) == 0 {
         assert!(Instant::now() < deadline, "nobody has asked the region for anything");

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use pmem::crash::{AckLog, Budget, CrashState, Recorder, Sabotage, Violation, check};
 
+use super::Region;
 use super::peer::Peer;
-use crate::region::Region;
 use crate::region::planted::Planted;
 
 /// Bytes of one record; the last record of a page is shorter, so records straddle lines and

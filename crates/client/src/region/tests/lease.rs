@@ -4,9 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::is_push;
 use super::peer::{Ask, Peer};
-use crate::region::{Region, RegionError};
+use super::{Region, RegionError, is_push};
 
 /// Waits until the written bytes are in the file.
 fn until_placed(region: &mut Region) {
@@ -40,7 +39,7 @@ fn unanswered_operations_end_when_the_lease_is_lost() {
     region.recall.grant(region.channel.as_ref().unwrap().waker());
     region.submit_write_commit(8, &[1; 8]).unwrap();
     region.submit_read(0, 8).unwrap();
-    region.retire(crate::region::FallbackReason::Silent).unwrap_err();
+    region.retire(super::FallbackReason::Silent).unwrap_err();
     assert!(matches!(region.finish(&mut [0; 8]), Err(RegionError::Broken)));
     assert!(matches!(region.finish(&mut [0; 8]), Err(RegionError::Broken)));
     assert_eq!(region.lost(), [8..16]);
@@ -67,7 +66,7 @@ fn a_replay_ends_when_the_lease_ends() {
         region.write(slot * 100, &[1; 8]).unwrap();
     }
     peer.lease_goes_after.store(3, Ordering::SeqCst);
-    region.retire(crate::region::FallbackReason::Silent).unwrap_err();
+    region.retire(super::FallbackReason::Silent).unwrap_err();
     assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 2);
     assert_eq!(region.lost(), [0..8, 100..108, 200..208, 300..308]);
 }

@@ -12,8 +12,31 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use self::peer::{Ask, Peer};
+use self::peer::{Ask, CueError, Peer};
 use super::*;
+
+/// Messages that arrive always, unless a test says otherwise.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Cues {}
+
+type Region = RemoteRegion<Cues>;
+type Path = super::Path<Cues>;
+type FallbackReason = super::FallbackReason<Cues>;
+type RegionError = super::RegionError<CueError>;
+
+impl Messages for Cues {
+    type Error = CueError;
+    type Refusal = u32;
+    type Status = u32;
+
+    const NAME: &'static str = "fake";
+    const PLAIN: &'static str = "fake messages";
+    const COMMIT: &'static str = "fake commit";
+
+    fn reason(_: &CueError) -> FallbackReason {
+        FallbackReason::ControlLost
+    }
+}
 
 fn is_push(region: &Region) -> bool {
     matches!(region.path(), Path::Push { .. })
@@ -97,7 +120,7 @@ fn a_recalled_region_is_committed_returned_and_mapped_again() {
     region.write(0, &[9; 64]).unwrap();
     peer.recall();
     region.write(64, &[8; 64]).unwrap();
-    assert_eq!(region.path(), &Path::Smb { reason: FallbackReason::Recalled });
+    assert_eq!(region.path(), &Path::Messages { reason: FallbackReason::Recalled });
     assert_eq!(peer.unmaps.load(Ordering::SeqCst), 1);
     assert_eq!(peer.bytes(0, 64), [9; 64]);
     assert_eq!(peer.bytes(64, 64), [8; 64]);
@@ -196,7 +219,7 @@ fn a_mapping_of_another_length_is_unmapped_and_not_used() {
     let peer = Peer::start();
     peer.length_missing.store(8, Ordering::SeqCst);
     let region = peer.region();
-    assert_eq!(region.path(), &Path::Smb { reason: FallbackReason::PeerIncapable });
+    assert_eq!(region.path(), &Path::Messages { reason: FallbackReason::PeerIncapable });
     assert_eq!(peer.unmaps.load(Ordering::SeqCst), 1);
 }
 

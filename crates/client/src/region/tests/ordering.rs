@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use rdma::PeerOperations;
 
-use super::is_push;
 use super::peer::{Ask, Peer};
-use crate::region::{Region, RegionError};
+use super::{Region, RegionError, is_push};
 
 const POINTER: u64 = u64::from_le_bytes(*b"pointer!");
 
@@ -110,7 +109,7 @@ fn a_word_that_wraps_in_the_journal_is_replayed_in_one_request() {
     region.write_commit(0, &[1; 4092]).unwrap();
     peer.ask(Ask::FallSilent);
     region.atomic_write(4096, POINTER).unwrap();
-    region.retire(crate::region::FallbackReason::Silent).unwrap();
+    region.retire(super::FallbackReason::Silent).unwrap();
     assert_eq!(peer.smb_writes.load(Ordering::SeqCst), 1);
     assert_eq!(peer.bytes(4096, 8), b"pointer!");
 }

@@ -14,10 +14,10 @@ use rdma::{
     Rkey, ShmProvider, SoftProvider,
 };
 
-use crate::error::ClientError;
-use crate::region::{
-    Control, FallbackReason, Invitation, Mapping, Piece, Recall, Region, RegionSettings, Ways,
-};
+use thiserror::Error;
+
+use super::{Cues, FallbackReason, Region};
+use crate::region::{Control, Invitation, Mapping, Piece, Recall, RegionSettings, Ways};
 
 const FILE: u64 = 1 << 20;
 /// The part of the file that is mapped by default.
@@ -265,20 +265,25 @@ impl Serving {
     }
 }
 
+/// A message failed on cue.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("on cue")]
+pub(crate) struct CueError;
+
 #[derive(Debug)]
 struct Fake(Arc<Peer>);
 
 impl Fake {
-    fn works(&self) -> Result<(), ClientError> {
+    fn works(&self) -> Result<(), CueError> {
         fails(&self.0.smb_fails)
     }
 }
 
-fn fails(cue: &AtomicBool) -> Result<(), ClientError> {
-    if cue.load(Ordering::SeqCst) { Err(ClientError::PeerNegotiation) } else { Ok(()) }
+fn fails(cue: &AtomicBool) -> Result<(), CueError> {
+    if cue.load(Ordering::SeqCst) { Err(CueError) } else { Ok(()) }
 }
 
-impl Control for Fake {
+impl Control<Cues> for Fake {
     fn invite(&mut self) -> Result<Invitation, FallbackReason> {
         self.works().map_err(|_| FallbackReason::ControlLost)?;
         let class = DurabilityClass::Volatile;
@@ -292,7 +297,7 @@ impl Control for Fake {
         (reply == [7]).then_some(7)
     }
 
-    fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, ClientError> {
+    fn map(&mut self, _: u64, recall: &Arc<Recall>) -> Result<Mapping, CueError> {
         self.0.lease_gone.store(false, Ordering::SeqCst);
         *self.0.recall.lock().unwrap() = Some(Arc::clone(recall));
         let mut piece = self.0.ask(Ask::Register);
@@ -301,20 +306,20 @@ impl Control for Fake {
         Ok(Mapping { operations, pieces: vec![piece] })
     }
 
-    fn unmap(&mut self) -> Result<(), ClientError> {
+    fn unmap(&mut self) -> Result<(), CueError> {
         self.works()?;
         self.0.unmaps.fetch_add(1, Ordering::SeqCst);
         self.0.ask(Ask::Deregister);
         Ok(())
     }
 
-    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), ClientError> {
+    fn read(&mut self, file_offset: u64, out: &mut [u8]) -> Result<(), CueError> {
         self.works()?;
         self.0.file.read(file_offset, out).unwrap();
         Ok(())
     }
 
-    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+    fn write(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), CueError> {
         self.works()?;
         fails(&self.0.smb_writes_fail)?;
         self.0.smb_writes.fetch_add(1, Ordering::SeqCst);
@@ -329,7 +334,7 @@ impl Control for Fake {
         !self.0.lease_gone.load(Ordering::SeqCst)
     }
 
-    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, ClientError> {
+    fn write_again(&mut self, file_offset: u64, bytes: &[u8]) -> Result<bool, CueError> {
         let (load, store) = (Ordering::SeqCst, Ordering::SeqCst);
         let left = &self.0.lease_goes_after;
         let left = left.fetch_update(store, load, |left| left.checked_sub(1));
@@ -341,16 +346,16 @@ impl Control for Fake {
 
     fn settle(&mut self) {}
 
-    fn commit(&mut self, _: Range<u64>) -> Result<(), ClientError> {
+    fn commit(&mut self, _: Range<u64>) -> Result<(), CueError> {
         self.flush()
     }
 
-    fn flush(&mut self) -> Result<(), ClientError> {
+    fn flush(&mut self) -> Result<(), CueError> {
         fails(&self.0.flushes_fail)?;
         let (load, store) = (Ordering::SeqCst, Ordering::SeqCst);
         let left = self.0.failing_flush.fetch_update(store, load, |left| left.checked_sub(1));
         if left == Ok(1) {
-            return Err(ClientError::PeerNegotiation);
+            return Err(CueError);
         }
         self.works()?;
         if let Some(cache) = &mut *self.0.cache.lock().unwrap() {

@@ -6,12 +6,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::peer::{Ask, Peer};
-use crate::region::{FallbackReason, MAP_PAUSE_MIN, Path, Region};
+use super::{FallbackReason, Path, Region};
+use crate::region::MAP_PAUSE_MIN;
 
 /// Far longer than the timeouts of these regions, far shorter than the limit of a test run.
 const FOREVER: Duration = Duration::from_secs(60);
 
-const SILENT: Path = Path::Smb { reason: FallbackReason::Silent };
+const SILENT: Path = Path::Messages { reason: FallbackReason::Silent };
 
 fn impatient(peer: &Arc<Peer>) -> Region {
     peer.region_with(|settings| {
