@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use remote::{RegionConfigError, RegionSettings, Ways};
 use smb::info::{DirectoryEntry, FileInfoClass};
 use tokio::runtime::{Builder, Runtime};
 
@@ -14,8 +15,7 @@ use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{self, FileStat, OpenOptions};
 use crate::options::ConnectOptions;
-use crate::region::smb2::Region;
-use crate::region::{FileControl, RegionConfigError, RegionSettings, Ways};
+use crate::region::{FileControl, Region};
 use crate::url::SmbUrl;
 
 /// A session on one share; see [`crate::Client`].

@@ -5,13 +5,13 @@
 
 use std::io;
 
+use remote::RegionConfigError;
 use smb::auth::InitiateError;
 use smb::crypto::{OpenError, SealError, VerifyError};
 use smb::negotiate::Dialect;
 use smb::{Command, MessageId, NameTooLong, NtStatus, ParseError, SessionId};
 use thiserror::Error;
 
-use crate::region::RegionConfigError;
 use crate::url::UrlError;
 
 /// An operation failed.

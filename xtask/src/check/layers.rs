@@ -4,8 +4,8 @@
 //! 0  basics
 //! 1  pmem   iwarp   smbdirect
 //! 2  rdma  (basics, pmem, iwarp)
-//! 3  smb   (smbdirect)   tree  (basics, pmem)
-//! 4  server   client  (basics, pmem, rdma, smb, smbdirect; server: tree)
+//! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
+//! 4  server   client  (basics, pmem, rdma, smb, smbdirect; server: tree; client: remote)
 //! 6  cli   (all)
 //! ```
 
@@ -99,12 +99,13 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
     ("landfast-smbdirect", &[]),
     ("landfast-rdma", &["landfast-basics", "landfast-pmem", "landfast-iwarp"]),
+    ("landfast-remote", &["landfast-basics", "landfast-pmem", "landfast-rdma"]),
     ("landfast-smb", &["landfast-smbdirect"]),
     ("landfast-tree", &["landfast-basics", "landfast-pmem"]),
     (
@@ -124,6 +125,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
             "landfast-basics",
             "landfast-pmem",
             "landfast-rdma",
+            "landfast-remote",
             "landfast-smb",
             "landfast-smbdirect",
         ],
@@ -138,6 +140,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-iwarp",
     "landfast-smbdirect",
     "landfast-rdma",
+    "landfast-remote",
     "landfast-smb",
     "landfast-tree",
     "landfast-server",

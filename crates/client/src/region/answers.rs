@@ -2,11 +2,11 @@
 
 use pmem::DurabilityClass;
 use rdma::{PeerOperations, Rkey};
+use remote::{Mapping, Piece};
 use smb::push::{Capabilities, Durability, MapResponse, PushGrant, PushResponse, Rights};
 use smb::{Command, ParseError};
 
 use super::smb2::FallbackReason;
-use super::{Mapping, Piece};
 use crate::error::ClientError;
 use crate::file::File;
 

@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use remote::{Control, Invitation, Mapping, Messages, Recall};
 use smb::create::CreateDisposition;
 use smb::push::{
     Capabilities, CommitRange, CommitRequest, CommitResponse, Generation, MapRequest, MapResponse,
@@ -37,7 +38,6 @@ use tracing::debug;
 use super::answers::{class_of, granted, malformed, mapping_of};
 use super::smb2::{FallbackReason, Smb2};
 use super::tenure::Tenure;
-use super::{Control, Invitation, Mapping, Messages, Recall};
 use crate::client::Client;
 use crate::connection::LeaseBreak;
 use crate::error::ClientError;

@@ -1,9 +1,9 @@
 //! The messages of a region whose control side is an SMB2 session.
 
+use remote::{Messages, RemoteRegion};
 use smb::NtStatus;
 use smb::push::Refusal;
 
-use super::{Messages, RemoteRegion};
 use crate::error::ClientError;
 
 /// SMB2, with the messages of push mode.
@@ -13,13 +13,13 @@ pub enum Smb2 {}
 /// A mapped region of a file on a share.
 pub type Region = RemoteRegion<Smb2>;
 /// A mapped region of a file on a share, for async tasks.
-pub type AsyncRegion = super::AsyncRegion<Smb2>;
+pub type AsyncRegion = remote::AsyncRegion<Smb2>;
 /// The path of a region's operations: RDMA or SMB2.
-pub type Path = super::Path<Smb2>;
+pub type Path = remote::Path<Smb2>;
 /// Why a region works over SMB2.
-pub type FallbackReason = super::FallbackReason<Smb2>;
+pub type FallbackReason = remote::FallbackReason<Smb2>;
 /// Why an operation on a region failed.
-pub type RegionError = super::RegionError<ClientError>;
+pub type RegionError = remote::RegionError<ClientError>;
 
 impl Messages for Smb2 {
     type Error = ClientError;

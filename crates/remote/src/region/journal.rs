@@ -10,7 +10,7 @@
 //! to the push connection, so that they can be written again by messages. A durable write also stays
 //! while an older write is not durable: it marks the bytes of the older write that are replaced for
 //! good and must never be written again. Otherwise replaying a write that did arrive is harmless:
-//! same bytes, same place, under the same lease ([`super::tenure`]).
+//! same bytes, same place, under the same lease ([`super::Control::may_replay`]).
 //!
 //! The bytes are in one ring of fixed size: a write allocates nothing.
 

@@ -1,0 +1,16 @@
+//! Remote persistent memory over RDMA, whatever the control side is.
+//!
+//! Start at [`RemoteRegion`]: a range of a file at another machine, mapped. One-sided writes, reads and
+//! commits go over a push connection; everything else (the token, the mapping, the recall, and the same
+//! operations while nothing is mapped) goes through a [`Control`], whose [`Messages`] this crate does
+//! not know. `client` has those of SMB2.
+//!
+//! [`AsyncRegion`] is a region driven by a thread of its own.
+#![forbid(unsafe_code)]
+
+mod region;
+
+pub use region::{
+    AsyncRegion, Control, FallbackReason, Finished, Invitation, Mapping, Messages, Path, Piece,
+    Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, Ticket, Ways,
+};
