@@ -1,0 +1,95 @@
+//! What programs see of files: the kernel's dates and inode numbers differ from run to run, so they are replaced.
+
+use crate::calls::WALL_START;
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::tracee::Call;
+
+impl Machine {
+    /// Carries out a call that opens a file: there is none that tells how long the kernel let a thread compute.
+    pub(crate) fn open(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let at = call.argument(usize::from(call.number() == libc::SYS_openat));
+        let tracee = &self.threads[number].tracee;
+        if let Ok(path) = tracee.read::<{ SCHEDULE_STATISTICS.len() + 1 }>(at)
+            && path[..path.len() - 1] == *SCHEDULE_STATISTICS
+        {
+            return self.answer(number, call, -i64::from(libc::ENOENT));
+        }
+        self.is_stirred = true;
+        Ok(())
+    }
+
+    /// Carries out a call that looks at one file.
+    ///
+    /// Spec: Linux, `struct statx` and `struct stat` of x86-64.
+    pub(crate) fn look(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let answer = self.kernel(number, call)?;
+        if answer == 0 {
+            let (at, layout) = match call.number() {
+                libc::SYS_statx => (call.argument(4), &STATX),
+                libc::SYS_newfstatat => (call.argument(2), &STAT),
+                _ => (call.argument(1), &STAT),
+            };
+            let tracee = self.threads[number].tracee.clone();
+            let mut seen = tracee.read_vec(at, layout.len)?;
+            let inode = self.shown_inode(word(&seen, layout.inode));
+            seen[layout.inode..layout.inode + 8].copy_from_slice(&inode.to_ne_bytes());
+            for time in layout.times {
+                // A date that a program has given is one of this run's clock, and stays.
+                let seconds = word(&seen, *time).cast_signed();
+                if seconds >= self.began && seconds < WALL_START.cast_signed() {
+                    seen[*time..time + 8].copy_from_slice(&WALL_START.to_ne_bytes());
+                    seen[time + 8..time + 8 + layout.nanoseconds].fill(0);
+                }
+            }
+            tracee.write(at, &seen)?;
+        }
+        self.restore(number, call, answer)
+    }
+
+    /// Carries out a call that lists a directory.
+    ///
+    /// Spec: Linux, `struct linux_dirent64`.
+    pub(crate) fn list(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let answer = self.kernel(number, call)?;
+        if let Ok(len) = usize::try_from(answer)
+            && len > 0
+        {
+            let tracee = self.threads[number].tracee.clone();
+            let mut listed = tracee.read_vec(call.argument(1), len)?;
+            let mut at = 0;
+            while at + 19 <= len {
+                let inode = self.shown_inode(word(&listed, at));
+                listed[at..at + 8].copy_from_slice(&inode.to_ne_bytes());
+                at += usize::from(u16::from_ne_bytes([listed[at + 16], listed[at + 17]])).max(19);
+            }
+            tracee.write(call.argument(1), &listed)?;
+        }
+        self.restore(number, call, answer)
+    }
+
+    fn shown_inode(&mut self, inode: u64) -> u64 {
+        let next = 100 + self.inodes.len() as u64;
+        *self.inodes.entry(inode).or_insert(next)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_ne_bytes(word)
+}
+
+struct Layout {
+    len: usize,
+    inode: usize,
+    times: &'static [usize],
+    /// Bytes of a time's nanoseconds.
+    nanoseconds: usize,
+}
+
+const STATX: Layout = Layout { len: 128, inode: 32, times: &[64, 80, 96, 112], nanoseconds: 4 };
+
+const STAT: Layout = Layout { len: 144, inode: 8, times: &[72, 88, 104], nanoseconds: 8 };
+
+const SCHEDULE_STATISTICS: &[u8] = b"/proc/thread-self/schedstat";

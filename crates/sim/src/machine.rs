@@ -1,0 +1,453 @@
+//! The machine that programs believe to run on: one thread at a time, a clock that this file moves, and nothing that
+//! happens by itself.
+//!
+//! ```text
+//! step: deliver what the network owes -> wake whose time has come -> wake who has something to read
+//!    -> choose a thread -> carry out the call it stopped at -> let it compute to its next call
+//! ```
+//!
+//! A thread stops where it makes a system call, before the kernel sees it. Which thread goes on there is the only
+//! choice that a kernel makes for a program that is correct, so a run over all such choices is a run over all schedules
+//! of its calls. Races of plain memory between two calls are not explored.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::process::PidfdFlags;
+
+use crate::chance::Chance;
+use crate::failure::Failure;
+use crate::net::{Net, Weather};
+use crate::program::{Program, Socket};
+use crate::trace::Trace;
+use crate::tracee::{Call, Tracee};
+
+/// The number of a program in the order of starts.
+pub(crate) type ProgramNumber = usize;
+
+/// A machine with its programs, network and clock.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// Nanoseconds since the run began.
+    pub(crate) now: u64,
+    pub(crate) net: Net,
+    pub(crate) trace: Trace,
+    pub(crate) programs: Vec<Program>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) entropy: Chance,
+    /// How long each call takes.
+    pub(crate) jitter: Chance,
+    pub(crate) inodes: BTreeMap<u64, u64>,
+    /// Wall-clock seconds when the run began: what the kernel itself dates is later, and shown as the run's start.
+    pub(crate) began: i64,
+    /// Something has happened that a thread may have waited for.
+    pub(crate) is_stirred: bool,
+    schedule: Chance,
+    switch_one_in: u64,
+    current: usize,
+    // Stops of threads other than the one that runs: ends, and beginnings.
+    early: BTreeMap<Pid, WaitStatus>,
+    /// Steps made.
+    pub(crate) steps: u64,
+}
+
+/// One thread of a program.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) tracee: Tracee,
+    pub(crate) program: ProgramNumber,
+    pub(crate) state: State,
+    /// It looked for work and found none: others go first.
+    pub(crate) yields: bool,
+    /// The step in which it began to wait.
+    pub(crate) waits_since: u64,
+}
+
+/// What a thread does next.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Computes, with a signal first.
+    Computes(Option<Signal>),
+    /// Makes this call.
+    Calls(Call),
+    /// Waits inside this call.
+    Waits(Wait),
+    Ended,
+}
+
+/// What a thread waits for.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) call: Call,
+    pub(crate) until: Until,
+    pub(crate) deadline: Option<u64>,
+    /// What the call answers when the deadline has come.
+    pub(crate) late: i64,
+}
+
+/// What ends a wait, but for its deadline.
+#[derive(Debug)]
+pub(crate) enum Until {
+    /// Somebody wakes who waits at this address, which had this value.
+    Woken { address: u64, value: u32, bits: u32 },
+    /// One of these descriptors has something: the call is made again.
+    Ready(Vec<(i32, rustix::event::PollFlags)>),
+    /// A process of the program's ends.
+    Never,
+}
+
+/// How a run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A program has ended, with this status.
+    Ended(ProgramNumber, Option<i32>),
+    /// The time that was asked for has come.
+    Time,
+    /// Nothing will ever happen again: all wait without a deadline.
+    Stuck,
+}
+
+/// What of a run its seed has decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conditions {
+    pub(crate) seed: u64,
+    /// At a call the machine goes on with another thread, one time in so many.
+    pub(crate) switch_one_in: u64,
+    pub(crate) weather: Weather,
+}
+
+impl Machine {
+    /// A machine without programs. `name` is no other's at this time.
+    pub(crate) fn new(name: String, conditions: Conditions, lines: Option<File>) -> Result<Self, Failure> {
+        let Conditions { seed, switch_one_in, weather } = conditions;
+        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let began = began.map_or(0, |since| since.as_secs().cast_signed());
+        Ok(Self {
+            now: 0,
+            net: Net::new(name, Chance::new(seed, 1), weather)?,
+            trace: Trace::new(lines),
+            programs: Vec::new(),
+            threads: Vec::new(),
+            entropy: Chance::new(seed, 2),
+            jitter: Chance::new(seed, 4),
+            inodes: BTreeMap::new(),
+            began: began - 1,
+            is_stirred: false,
+            schedule: Chance::new(seed, 3),
+            switch_one_in,
+            current: 0,
+            early: BTreeMap::new(),
+            steps: 0,
+        })
+    }
+
+    /// Starts a program, which has made no step when this returns. What it prints goes to the file `output`.
+    pub(crate) fn start(&mut self, words: &[OsString], output: &Path) -> Result<ProgramNumber, Failure> {
+        let reached = |error| Failure::io("writing", output, error);
+        let printed = File::options().create(true).append(true).open(output).map_err(reached)?;
+        let errors = printed.try_clone().map_err(reached)?;
+        let own = std::env::current_exe()?;
+        let mut stage = Command::new(own);
+        stage.arg("stage").arg("--").args(words).stdin(Stdio::null()).stdout(printed).stderr(errors);
+        stage.env_clear().env("PATH", "/usr/bin:/bin").env("RUST_BACKTRACE", "1");
+        let child = stage.spawn()?;
+        let pid = Pid::from_raw(child.id().cast_signed());
+        if waitpid(pid, Some(WaitPidFlag::__WALL))? != WaitStatus::Stopped(pid, Signal::SIGSTOP) {
+            return Err(Failure::Unknown("a program could not be traced; its output says why".into()));
+        }
+        ptrace::setoptions(pid, OPTIONS)?;
+        loop {
+            ptrace::cont(pid, None)?;
+            match waitpid(pid, Some(WaitPidFlag::__WALL))? {
+                WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_SECCOMP) => {}
+                WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC) => break,
+                other => return Err(Failure::Unknown(format!("{words:?} does not start: {other:?}"))),
+            }
+        }
+        let memory = Tracee::open_memory(pid)?;
+        let handle = rustix::process::pidfd_open(rustix_pid(pid)?, PidfdFlags::empty())?;
+        let number = self.programs.len();
+        self.programs.push(Program::new(pid, handle, memory.clone()));
+        let tracee = Tracee::new(pid, memory);
+        crate::auxiliary::hide_what_differs(&tracee, &self.entropy)?;
+        self.threads.push(Thread { tracee, program: number, state: State::Computes(None), yields: false, waits_since: 0 });
+        self.trace.line(|| format!("{:>12} program {number} starts: {words:?}", self.now));
+        Ok(number)
+    }
+
+    /// Ends a program as SIGKILL does, at whatever it is doing.
+    pub(crate) fn kill(&mut self, program: ProgramNumber) -> Result<(), Failure> {
+        self.trace.line(|| format!("{:>12} program {program} is killed", self.now));
+        kill(self.programs[program].pid, Signal::SIGKILL)?;
+        self.reap(program)
+    }
+
+    /// Runs until something happens that the caller decides on, or the time is `until`.
+    pub(crate) fn run(&mut self, until: u64) -> Result<Event, Failure> {
+        loop {
+            if let Some(event) = self.ended_program() {
+                return Ok(event);
+            }
+            if self.now >= until {
+                return Ok(Event::Time);
+            }
+            self.is_stirred |= self.net.deliver(self.now, &mut self.trace);
+            self.wake_the_late()?;
+            if std::mem::take(&mut self.is_stirred) {
+                self.wake_the_ready()?;
+            }
+            let Some(chosen) = self.choose() else {
+                let Some(next) = self.next_moment() else { return Ok(Event::Stuck) };
+                self.now = self.now.max(next.min(until));
+                continue;
+            };
+            self.current = chosen;
+            self.steps += 1;
+            self.step(chosen)?;
+        }
+    }
+
+    fn ended_program(&mut self) -> Option<Event> {
+        let number = self.programs.iter().position(|program| program.has_ended && !program.is_told)?;
+        self.programs[number].is_told = true;
+        Some(Event::Ended(number, self.programs[number].status))
+    }
+
+    fn choose(&mut self) -> Option<usize> {
+        let is_able = |thread: &Thread| matches!(thread.state, State::Computes(_) | State::Calls(_));
+        let here = self.threads.get(self.current).filter(|thread| is_able(thread));
+        if here.is_some_and(|thread| !thread.yields) && !self.schedule.happens(1, self.switch_one_in) {
+            return Some(self.current);
+        }
+        let mut able: Vec<usize> = Vec::with_capacity(self.threads.len());
+        able.extend(
+            self.threads.iter().enumerate().filter(|(_, thread)| is_able(thread)).map(|(number, _)| number),
+        );
+        if able.iter().any(|number| !self.threads[*number].yields) {
+            able.retain(|number| !self.threads[*number].yields);
+        } else {
+            // All look for work that only time brings: let it pass.
+            if !able.is_empty() {
+                self.now += SPIN_COST;
+            }
+            able.iter().for_each(|number| self.threads[*number].yields = false);
+        }
+        (!able.is_empty()).then(|| able[self.schedule.index(able.len())])
+    }
+
+    fn next_moment(&self) -> Option<u64> {
+        let deadlines = self.threads.iter().filter_map(|thread| match &thread.state {
+            State::Waits(wait) => wait.deadline,
+            _ => None,
+        });
+        deadlines.chain(self.net.next_at()).min()
+    }
+
+    fn wake_the_late(&mut self) -> Result<(), Failure> {
+        for thread in &mut self.threads {
+            if let State::Waits(wait) = &thread.state
+                && wait.deadline.is_some_and(|deadline| deadline <= self.now)
+            {
+                thread.tracee.end(&wait.call, wait.late)?;
+                thread.state = State::Computes(None);
+            }
+        }
+        Ok(())
+    }
+
+    // The kernel is asked about all descriptors at once, from here: no thread is woken for nothing.
+    fn wake_the_ready(&mut self) -> Result<(), Failure> {
+        let mut asked: Vec<(usize, &OwnedFd, rustix::event::PollFlags)> = Vec::new();
+        for (number, thread) in self.threads.iter().enumerate() {
+            if let State::Waits(Wait { until: Until::Ready(of), .. }) = &thread.state {
+                let program = &self.programs[thread.program];
+                asked.extend(of.iter().filter_map(|(fd, what)| Some((number, program.copies.get(fd)?, *what))));
+            }
+        }
+        let mut polled: Vec<_> =
+            asked.iter().map(|(_, copy, what)| rustix::event::PollFd::new(copy, *what)).collect();
+        if polled.is_empty() {
+            return Ok(());
+        }
+        rustix::event::poll(&mut polled, Some(&rustix::event::Timespec::default()))?;
+        let is_ready = |fd: &rustix::event::PollFd<'_>| !fd.revents().is_empty();
+        let ready: Vec<bool> = polled.iter().map(is_ready).collect();
+        let ready = asked.iter().zip(ready).filter(|(_, is_ready)| *is_ready);
+        let ready: Vec<usize> = ready.map(|((number, ..), _)| *number).collect();
+        for number in ready {
+            let thread = &mut self.threads[number];
+            if let State::Waits(wait) = &thread.state {
+                thread.tracee.again(&wait.call)?;
+                let program = &mut self.programs[thread.program];
+                program.deadlines.insert(thread.tracee.tid, wait.deadline);
+                thread.state = State::Computes(None);
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), Failure> {
+        let state = std::mem::replace(&mut self.threads[number].state, State::Computes(None));
+        let signal = match state {
+            State::Calls(call) => {
+                self.carry_out(number, &call)?;
+                if !matches!(self.threads[number].state, State::Computes(_)) {
+                    return Ok(());
+                }
+                None
+            }
+            State::Computes(signal) => signal,
+            waiting => {
+                self.threads[number].state = waiting;
+                return Ok(());
+            }
+        };
+        self.threads[number].tracee.go_on(signal)?;
+        let stop = self.stop_of(self.threads[number].tracee.tid)?;
+        self.stopped(number, stop)
+    }
+
+    /// Waits for the next stop of a thread.
+    pub(crate) fn stop_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
+        if let Some(stop) = self.early.remove(&tid) {
+            return Ok(stop);
+        }
+        // A leader is not seen to end before the other threads of its program have been.
+        loop {
+            let stop = waitpid(None, Some(WaitPidFlag::__WALL))?;
+            match stop.pid() {
+                Some(other) if other != tid => drop(self.early.insert(other, stop)),
+                _ => return Ok(stop),
+            }
+        }
+    }
+
+    /// What a thread's stop means.
+    pub(crate) fn stopped(&mut self, number: usize, stop: WaitStatus) -> Result<(), Failure> {
+        let thread = &mut self.threads[number];
+        match stop {
+            WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_SECCOMP) => {
+                thread.state = State::Calls(thread.tracee.call()?);
+            }
+            WaitStatus::PtraceEvent(tid, _, libc::PTRACE_EVENT_CLONE) => {
+                let program = thread.program;
+                self.adopt(tid, program)?;
+            }
+            WaitStatus::Stopped(_, signal) => thread.state = State::Computes(Some(signal)),
+            WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
+                thread.state = State::Ended;
+                let number = thread.program;
+                if tid == self.programs[number].pid {
+                    return self.note_end(number, stop);
+                }
+                if self.programs[number].is_ending || matches!(stop, WaitStatus::Signaled(..)) {
+                    return self.reap(number);
+                }
+                self.wake_who_joins(number)?;
+            }
+            other => return Err(Failure::Unknown(format!("a stop that no simulation knows: {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, parent: Pid, program: ProgramNumber) -> Result<(), Failure> {
+        let tid = Pid::from_raw(i32::try_from(ptrace::getevent(parent)?).unwrap_or(0));
+        let tracee = Tracee::new(tid, self.programs[program].memory.clone());
+        self.stop_of(tid)?;
+        self.threads.push(Thread { tracee, program, state: State::Computes(None), yields: false, waits_since: 0 });
+        Ok(())
+    }
+
+    // The kernel clears the word that a joiner waits at, and wakes it by itself.
+    fn wake_who_joins(&mut self, program: ProgramNumber) -> Result<(), Failure> {
+        for thread in self.threads.iter_mut().filter(|thread| thread.program == program) {
+            if let State::Waits(Wait { call, until: Until::Woken { address, value, .. }, .. }) = &thread.state
+                && u32::from_ne_bytes(thread.tracee.read(*address)?) != *value
+            {
+                thread.tracee.end(call, 0)?;
+                thread.state = State::Computes(None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of all threads of a program that ends.
+    pub(crate) fn reap(&mut self, number: ProgramNumber) -> Result<(), Failure> {
+        let leader = self.programs[number].pid;
+        for thread in 0..self.threads.len() {
+            let Thread { tracee, program, state, .. } = &self.threads[thread];
+            let (tid, is_there) = (tracee.tid, *program == number && !matches!(state, State::Ended));
+            if is_there && tid != leader {
+                self.end_of(tid)?;
+            }
+            if is_there {
+                self.threads[thread].state = State::Ended;
+            }
+        }
+        if self.programs[number].has_ended {
+            return Ok(());
+        }
+        let stop = self.end_of(leader)?;
+        self.note_end(number, stop)
+    }
+
+    // Stops that the thread had reached before come first.
+    fn end_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
+        loop {
+            let stop = self.stop_of(tid)?;
+            if matches!(stop, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
+                return Ok(stop);
+            }
+        }
+    }
+
+    fn note_end(&mut self, number: ProgramNumber, stop: WaitStatus) -> Result<(), Failure> {
+        let program = &mut self.programs[number];
+        program.has_ended = true;
+        program.status = if let WaitStatus::Exited(_, status) = stop { Some(status) } else { None };
+        program.copies.clear();
+        let status = program.status;
+        self.trace.line(|| format!("{:>12} program {number} has ended: {status:?}", self.now));
+        for socket in std::mem::take(&mut self.programs[number].sockets).into_values() {
+            match socket {
+                Socket::Listens(port) => self.net.forget_listener(port),
+                Socket::Connected(connection, side) => self.net.collect(self.now, connection, side),
+                Socket::Fresh => {}
+            }
+        }
+        self.is_stirred = true;
+        self.reap(number)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for number in 0..self.programs.len() {
+            if !self.programs[number].has_ended {
+                // The kernel ends what is left with this process (PTRACE_O_EXITKILL).
+                let _ = self.kill(number);
+            }
+        }
+    }
+}
+
+fn rustix_pid(pid: Pid) -> Result<rustix::process::Pid, Failure> {
+    rustix::process::Pid::from_raw(pid.as_raw()).ok_or_else(|| Failure::Unknown(format!("no process: {pid}")))
+}
+
+const OPTIONS: Options = Options::PTRACE_O_TRACESYSGOOD
+    .union(Options::PTRACE_O_TRACESECCOMP)
+    .union(Options::PTRACE_O_TRACEEXEC)
+    .union(Options::PTRACE_O_TRACECLONE)
+    .union(Options::PTRACE_O_EXITKILL);
+
+/// Nanoseconds that pass where every thread spins.
+const SPIN_COST: u64 = 5_000;

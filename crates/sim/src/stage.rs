@@ -1,0 +1,88 @@
+//! What a program's process does before it is that program: it lets itself be traced, and names the calls that need no stop.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::personality::{self, Persona};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+use crate::failure::Failure;
+
+/// Becomes the program `words`, traced by the parent. Returns only on failure.
+///
+/// The parent sees a stop by SIGSTOP first, before any filter holds, and tells the kernel there what it wants to see.
+pub(crate) fn become_traced(words: &[OsString]) -> Failure {
+    let [program, arguments @ ..] = words else {
+        return Failure::Usage("no program is named".into());
+    };
+    let prepared = prepare();
+    if let Err(failure) = prepared {
+        return failure;
+    }
+    Failure::io("starting", program, Command::new(program).args(arguments).exec())
+}
+
+fn prepare() -> Result<(), Failure> {
+    // Addresses are part of what a run reads: hash tables and allocators are ordered by them.
+    personality::set(personality::get()? | Persona::ADDR_NO_RANDOMIZE)?;
+    ptrace::traceme()?;
+    raise(Signal::SIGSTOP)?;
+    let refused = |error: &dyn std::fmt::Display| Failure::Kernel(io::Error::other(error.to_string()));
+    let filter = filter().map_err(|error| refused(&error))?;
+    seccompiler::apply_filter(&filter).map_err(|error| refused(&error))
+}
+
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let untraced: BTreeMap<i64, Vec<_>> = UNTRACED.iter().map(|call| (*call, Vec::new())).collect();
+    let filter =
+        SeccompFilter::new(untraced, SeccompAction::Trace(0), SeccompAction::Allow, TargetArch::x86_64)?;
+    filter.try_into()
+}
+
+/// Calls that neither wait nor tell a program anything that differs from run to run. Whatever is not here stops the
+/// program, so a call that nobody has thought of is seen.
+const UNTRACED: &[i64] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_brk,
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_execve,
+    libc::SYS_faccessat2,
+    libc::SYS_fgetxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_getcwd,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getuid,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_prctl,
+    libc::SYS_prlimit64,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_sigaltstack,
+    libc::SYS_umask,
+];
