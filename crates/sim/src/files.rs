@@ -1,8 +1,11 @@
 //! What programs see of files: the kernel's dates and inode numbers differ from run to run, so they are replaced.
 
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
 use crate::calls::WALL_START;
 use crate::failure::Failure;
-use crate::machine::Machine;
+use crate::machine::{Machine, Until, Wait};
 use crate::tracee::Call;
 
 impl Machine {
@@ -68,6 +71,63 @@ impl Machine {
         self.restore(number, call, answer)
     }
 
+    /// Carries out a call that writes to a file: what it replaces is kept until a flush.
+    pub(crate) fn write_file(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        self.is_stirred = true;
+        if !self.programs[self.threads[number].program].has_disk || call.descriptor(0) <= libc::STDERR_FILENO {
+            return Ok(());
+        }
+        let Some((inode, file)) = self.regular(number, call.descriptor(0))? else { return Ok(()) };
+        let len = usize::try_from(call.argument(2)).unwrap_or(0);
+        let bytes = self.threads[number].tracee.read_vec(call.argument(1), len)?;
+        let offset = match call.number() {
+            libc::SYS_pwrite64 => call.argument(3),
+            // Logs are opened to append.
+            _ => file.metadata()?.len(),
+        };
+        Ok(self.disk.writes(inode, &file, offset, bytes)?)
+    }
+
+    /// Carries out a flush, which takes its time and can fail.
+    pub(crate) fn flush(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let inode = self.regular(number, call.descriptor(0))?.map_or(0, |(inode, _)| inode);
+        let flush = self.disk.begins_flush(inode);
+        let late = if flush.fails { -i64::from(libc::EIO) } else { 0 };
+        let deadline = Some(self.now + flush.takes);
+        self.wait(number, Wait { call: *call, until: Until::Flushed(flush), deadline, late });
+        Ok(())
+    }
+
+    /// Carries out a question for a file system: it is one on a disk, of constant fullness.
+    ///
+    /// Spec: Linux, `struct statfs` of x86-64.
+    pub(crate) fn tell_file_system(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let answer = self.kernel(number, call)?;
+        if answer == 0 {
+            let tracee = self.threads[number].tracee.clone();
+            let mut seen: [u8; 64] = tracee.read(call.argument(1))?;
+            if word(&seen, 0) == TMPFS {
+                let shown = [EXT4, 4096, BLOCKS, BLOCKS / 2, BLOCKS / 2, BLOCKS, BLOCKS / 2, 7];
+                for (at, word) in shown.iter().enumerate() {
+                    seen[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+                }
+                tracee.write(call.argument(1), &seen)?;
+            }
+        }
+        self.restore(number, call, answer)
+    }
+
+    // A file of a program, opened once more: its own descriptor may be for writing alone.
+    fn regular(&mut self, number: usize, fd: i32) -> Result<Option<(u64, File)>, Failure> {
+        let program = &self.programs[self.threads[number].program];
+        let Ok(file) = File::options().read(true).write(true).open(format!("/proc/{}/fd/{fd}", program.pid))
+        else {
+            return Ok(None);
+        };
+        let seen = file.metadata()?;
+        Ok(seen.is_file().then(|| (seen.ino(), file)))
+    }
+
     fn shown_inode(&mut self, inode: u64) -> u64 {
         let next = 100 + self.inodes.len() as u64;
         *self.inodes.entry(inode).or_insert(next)
@@ -93,3 +153,10 @@ const STATX: Layout = Layout { len: 128, inode: 32, times: &[64, 80, 96, 112], n
 const STAT: Layout = Layout { len: 144, inode: 8, times: &[72, 88, 104], nanoseconds: 8 };
 
 const SCHEDULE_STATISTICS: &[u8] = b"/proc/thread-self/schedstat";
+
+// Spec: Linux, include/uapi/linux/magic.h.
+const TMPFS: u64 = 0x0102_1994;
+const EXT4: u64 = 0xef53;
+
+/// Blocks of the file system that programs see.
+const BLOCKS: u64 = 1 << 24;

@@ -23,9 +23,11 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::process::PidfdFlags;
 
+use crate::auxiliary;
 use crate::chance::Chance;
+use crate::disk::{Disk, Flush, Wear};
 use crate::failure::Failure;
-use crate::net::{Net, Weather};
+use crate::net::{Net, Side, Weather};
 use crate::program::{Program, Socket};
 use crate::trace::Trace;
 use crate::tracee::{Call, Tracee};
@@ -39,6 +41,7 @@ pub(crate) struct Machine {
     /// Nanoseconds since the run began.
     pub(crate) now: u64,
     pub(crate) net: Net,
+    pub(crate) disk: Disk,
     pub(crate) trace: Trace,
     pub(crate) programs: Vec<Program>,
     pub(crate) threads: Vec<Thread>,
@@ -50,6 +53,8 @@ pub(crate) struct Machine {
     pub(crate) began: i64,
     /// Something has happened that a thread may have waited for.
     pub(crate) is_stirred: bool,
+    /// The connection that the call under way writes to.
+    pub(crate) written: Option<(usize, Side)>,
     schedule: Chance,
     switch_one_in: u64,
     current: usize,
@@ -100,8 +105,10 @@ pub(crate) enum Until {
     Woken { address: u64, value: u32, bits: u32 },
     /// One of these descriptors has something: the call is made again.
     Ready(Vec<(i32, rustix::event::PollFlags)>),
-    /// A process of the program's ends.
+    /// Nothing.
     Never,
+    /// A flush is over; its deadline says when.
+    Flushed(Flush),
 }
 
 /// How a run goes on.
@@ -122,17 +129,19 @@ pub(crate) struct Conditions {
     /// At a call the machine goes on with another thread, one time in so many.
     pub(crate) switch_one_in: u64,
     pub(crate) weather: Weather,
+    pub(crate) wear: Wear,
 }
 
 impl Machine {
     /// A machine without programs. `name` is no other's at this time.
     pub(crate) fn new(name: String, conditions: Conditions, lines: Option<File>) -> Result<Self, Failure> {
-        let Conditions { seed, switch_one_in, weather } = conditions;
+        let Conditions { seed, switch_one_in, weather, wear } = conditions;
         let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let began = began.map_or(0, |since| since.as_secs().cast_signed());
         Ok(Self {
             now: 0,
             net: Net::new(name, Chance::new(seed, 1), weather)?,
+            disk: Disk::new(Chance::new(seed, 5), wear),
             trace: Trace::new(lines),
             programs: Vec::new(),
             threads: Vec::new(),
@@ -141,6 +150,7 @@ impl Machine {
             inodes: BTreeMap::new(),
             began: began - 1,
             is_stirred: false,
+            written: None,
             schedule: Chance::new(seed, 3),
             switch_one_in,
             current: 0,
@@ -149,15 +159,17 @@ impl Machine {
         })
     }
 
-    /// Starts a program, which has made no step when this returns. What it prints goes to the file `output`.
-    pub(crate) fn start(&mut self, words: &[OsString], output: &Path) -> Result<ProgramNumber, Failure> {
-        let reached = |error| Failure::io("writing", output, error);
-        let printed = File::options().create(true).append(true).open(output).map_err(reached)?;
-        let errors = printed.try_clone().map_err(reached)?;
+    /// Starts a program, which has made no step when this returns. What it prints goes to two files.
+    pub(crate) fn start(&mut self, words: &[OsString], output: &Path, errors: &Path) -> Result<ProgramNumber, Failure> {
+        let [output, errors] = [output, errors].map(|path| {
+            let opened = File::options().create(true).append(true).open(path);
+            opened.map_err(|error| Failure::io("writing", path, error))
+        });
         let own = std::env::current_exe()?;
         let mut stage = Command::new(own);
-        stage.arg("stage").arg("--").args(words).stdin(Stdio::null()).stdout(printed).stderr(errors);
+        stage.arg("stage").arg("--").args(words).stdin(Stdio::null()).stdout(output?).stderr(errors?);
         stage.env_clear().env("PATH", "/usr/bin:/bin").env("RUST_BACKTRACE", "1");
+        stage.env(auxiliary::CELL_VARIABLE, auxiliary::CELL_TEXT);
         let child = stage.spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed());
         if waitpid(pid, Some(WaitPidFlag::__WALL))? != WaitStatus::Stopped(pid, Signal::SIGSTOP) {
@@ -175,12 +187,18 @@ impl Machine {
         let memory = Tracee::open_memory(pid)?;
         let handle = rustix::process::pidfd_open(rustix_pid(pid)?, PidfdFlags::empty())?;
         let number = self.programs.len();
-        self.programs.push(Program::new(pid, handle, memory.clone()));
-        let tracee = Tracee::new(pid, memory);
-        crate::auxiliary::hide_what_differs(&tracee, &self.entropy)?;
+        let tracee = Tracee::new(pid, memory.clone());
+        let clock = auxiliary::hide_what_differs(&tracee, &self.entropy)?;
+        self.programs.push(Program::new(pid, handle, memory, clock));
         self.threads.push(Thread { tracee, program: number, state: State::Computes(None), yields: false, waits_since: 0 });
         self.trace.line(|| format!("{:>12} program {number} starts: {words:?}", self.now));
         Ok(number)
+    }
+
+    /// Gives no thread of a program the processor until then.
+    pub(crate) fn pause(&mut self, program: ProgramNumber, until: u64) {
+        self.trace.line(|| format!("{:>12} program {program} is paused until {until}", self.now));
+        self.programs[program].paused_until = until;
     }
 
     /// Ends a program as SIGKILL does, at whatever it is doing.
@@ -205,7 +223,10 @@ impl Machine {
                 self.wake_the_ready()?;
             }
             let Some(chosen) = self.choose() else {
-                let Some(next) = self.next_moment() else { return Ok(Event::Stuck) };
+                let nobody = self.programs.iter().all(|program| program.has_ended);
+                let Some(next) = self.next_moment().or(nobody.then_some(until)) else {
+                    return Ok(Event::Stuck);
+                };
                 self.now = self.now.max(next.min(until));
                 continue;
             };
@@ -222,7 +243,11 @@ impl Machine {
     }
 
     fn choose(&mut self) -> Option<usize> {
-        let is_able = |thread: &Thread| matches!(thread.state, State::Computes(_) | State::Calls(_));
+        let now = self.now;
+        let is_able = |thread: &Thread| {
+            matches!(thread.state, State::Computes(_) | State::Calls(_))
+                && self.programs[thread.program].paused_until <= now
+        };
         let here = self.threads.get(self.current).filter(|thread| is_able(thread));
         if here.is_some_and(|thread| !thread.yields) && !self.schedule.happens(1, self.switch_one_in) {
             return Some(self.current);
@@ -234,10 +259,6 @@ impl Machine {
         if able.iter().any(|number| !self.threads[*number].yields) {
             able.retain(|number| !self.threads[*number].yields);
         } else {
-            // All look for work that only time brings: let it pass.
-            if !able.is_empty() {
-                self.now += SPIN_COST;
-            }
             able.iter().for_each(|number| self.threads[*number].yields = false);
         }
         (!able.is_empty()).then(|| able[self.schedule.index(able.len())])
@@ -248,7 +269,9 @@ impl Machine {
             State::Waits(wait) => wait.deadline,
             _ => None,
         });
-        deadlines.chain(self.net.next_at()).min()
+        let paused = self.programs.iter().filter(|program| !program.has_ended).map(|program| program.paused_until);
+        let paused = paused.filter(|until| *until > self.now);
+        deadlines.chain(self.net.next_at()).chain(paused).min()
     }
 
     fn wake_the_late(&mut self) -> Result<(), Failure> {
@@ -256,6 +279,11 @@ impl Machine {
             if let State::Waits(wait) = &thread.state
                 && wait.deadline.is_some_and(|deadline| deadline <= self.now)
             {
+                if let Until::Flushed(flush) = &wait.until
+                    && !flush.fails
+                {
+                    self.disk.ends_flush(flush);
+                }
                 thread.tracee.end(&wait.call, wait.late)?;
                 thread.state = State::Computes(None);
             }
@@ -310,9 +338,21 @@ impl Machine {
                 return Ok(());
             }
         };
-        self.threads[number].tracee.go_on(signal)?;
-        let stop = self.stop_of(self.threads[number].tracee.tid)?;
+        let (tracee, clock) = self.at_clock(number);
+        tracee.write(clock, &self.now.to_ne_bytes())?;
+        tracee.go_on(signal)?;
+        let stop = self.stop_of(tracee.tid)?;
+        // A program that has ended has no memory.
+        self.now = tracee.read(clock).map_or(self.now, u64::from_ne_bytes).max(self.now);
+        if let Some((connection, side)) = self.written.take() {
+            self.net.collect(self.now, connection, side);
+        }
         self.stopped(number, stop)
+    }
+
+    fn at_clock(&self, number: usize) -> (Tracee, u64) {
+        let Thread { tracee, program, .. } = &self.threads[number];
+        (tracee.clone(), self.programs[*program].clock)
     }
 
     /// Waits for the next stop of a thread.
@@ -420,7 +460,7 @@ impl Machine {
             match socket {
                 Socket::Listens(port) => self.net.forget_listener(port),
                 Socket::Connected(connection, side) => self.net.collect(self.now, connection, side),
-                Socket::Fresh => {}
+                Socket::Fresh | Socket::Refused => {}
             }
         }
         self.is_stirred = true;
@@ -448,6 +488,3 @@ const OPTIONS: Options = Options::PTRACE_O_TRACESYSGOOD
     .union(Options::PTRACE_O_TRACEEXEC)
     .union(Options::PTRACE_O_TRACECLONE)
     .union(Options::PTRACE_O_EXITKILL);
-
-/// Nanoseconds that pass where every thread spins.
-const SPIN_COST: u64 = 5_000;

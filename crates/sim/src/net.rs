@@ -123,9 +123,10 @@ impl Net {
         self.listeners.contains_key(&port)
     }
 
-    /// The listener at `port` is gone.
+    /// The listener at `port` is gone, and with it all that nobody has answered.
     pub(crate) fn forget_listener(&mut self, port: u16) {
-        self.listeners.remove(&port);
+        let arrived = self.listeners.remove(&port).map(|listener| listener.arrived);
+        arrived.into_iter().flatten().for_each(|number| self.cut(number));
     }
 
     /// The unix name that every dialler connects to.
@@ -147,6 +148,11 @@ impl Net {
         let ends = [Some(near), None];
         self.connections.push(Connection { dialler, answerer: to, latency, silent_until: 0, ends, lanes });
         Ok(number)
+    }
+
+    /// A program has come through the door, and nobody is where it wants to go.
+    pub(crate) fn refuse(&self) -> io::Result<()> {
+        self.door.accept().map(drop)
     }
 
     /// The connection that a listener's oldest unanswered arrival is.
@@ -251,7 +257,7 @@ impl Net {
             bytes.truncate(self.chance.index(bytes.len() + 1));
         }
         if silence_one_in > 0 && self.chance.happens(1, silence_one_in) {
-            let pause = self.chance.skewed(1_000_000, 20_000_000_000);
+            let pause = self.chance.skewed(1_000_000, SILENCE_MAX);
             self.connections[number].silent_until = now + pause;
             trace.line(|| format!("{now:>12} network {number}: silent for {pause} ns"));
         }
@@ -310,3 +316,7 @@ impl Connection {
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
+
+/// The longest silence, in nanoseconds. A request and its answer may meet one each and a pause of a program, and clients
+/// wait 30 s for an answer.
+const SILENCE_MAX: u64 = 4_000_000_000;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
 
 use crate::failure::Failure;
@@ -17,6 +18,8 @@ pub(crate) struct Program {
     pub(crate) pid: Pid,
     pub(crate) handle: OwnedFd,
     pub(crate) memory: Rc<File>,
+    /// Where its time is written.
+    pub(crate) clock: u64,
     /// Its TCP sockets.
     pub(crate) sockets: BTreeMap<i32, Socket>,
     /// This process's copies of descriptors that its threads wait for.
@@ -25,6 +28,10 @@ pub(crate) struct Program {
     files: BTreeSet<i32>,
     /// The deadline of a call that is made again.
     pub(crate) deadlines: BTreeMap<Pid, Option<u64>>,
+    /// Its files are on a disk, which forgets what is not flushed.
+    pub(crate) has_disk: bool,
+    /// Its threads get no processor before this time.
+    pub(crate) paused_until: u64,
     /// One of its threads has asked for the end of all.
     pub(crate) is_ending: bool,
     pub(crate) has_ended: bool,
@@ -38,6 +45,8 @@ pub(crate) struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Socket {
     Fresh,
+    /// Has dialled where nobody listens.
+    Refused,
     /// Listens at this port.
     Listens(u16),
     /// A side of a connection.
@@ -45,11 +54,11 @@ pub(crate) enum Socket {
 }
 
 impl Program {
-    pub(crate) fn new(pid: Pid, handle: OwnedFd, memory: Rc<File>) -> Self {
+    pub(crate) fn new(pid: Pid, handle: OwnedFd, memory: Rc<File>, clock: u64) -> Self {
         let (sockets, copies, deadlines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (is_ending, has_ended, is_told) = (false, false, false);
         let files = BTreeSet::new();
-        Self { pid, handle, memory, sockets, copies, files, deadlines, is_ending, has_ended, is_told, status: None }
+        Self { pid, handle, memory, clock, sockets, copies, files, deadlines, has_disk: false, paused_until: 0, is_ending, has_ended, is_told, status: None }
     }
 
     /// Copies a descriptor of the program, for questions to the kernel about it.
@@ -78,6 +87,18 @@ impl Program {
             return Ok(false);
         }
         Ok(!rustix::fs::fcntl_getfl(copy)?.contains(OFlags::NONBLOCK))
+    }
+
+    /// Whether one of the descriptors has something now.
+    pub(crate) fn is_ready(&mut self, of: &[(i32, PollFlags)]) -> Result<bool, Failure> {
+        for (fd, _) in of {
+            // A descriptor that is none has something to say: the kernel says it.
+            if self.copy(*fd).is_err() {
+                return Ok(true);
+            }
+        }
+        let mut polled: Vec<_> = of.iter().map(|(fd, what)| PollFd::new(&self.copies[fd], *what)).collect();
+        Ok(rustix::event::poll(&mut polled, Some(&Timespec::default()))? > 0)
     }
 
     /// A descriptor is about to be closed.

@@ -77,19 +77,17 @@ impl Machine {
                 libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_write | libc::SYS_writev | libc::SYS_shutdown,
                 Some(Socket::Connected(connection, side)),
             ) => {
-                let answer = self.kernel(number, call)?;
-                self.net.collect(self.now, connection, side);
-                self.restore(number, call, answer)
+                // Taken once the kernel has carried it out, at the thread's next stop.
+                self.written = Some((connection, side));
+                self.is_stirred = true;
+                Ok(())
             }
             (
                 libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_read | libc::SYS_readv,
                 Some(Socket::Connected(connection, side)),
             ) => {
-                let answer = self.kernel(number, call)?;
-                if answer > 0 {
-                    self.net.has_room(connection, side);
-                }
-                self.restore(number, call, answer)
+                self.net.has_room(connection, side);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -117,7 +115,7 @@ impl Machine {
         match socket.filter(|_| is_last) {
             Some(Socket::Listens(port)) => self.net.forget_listener(port),
             Some(Socket::Connected(connection, side)) => self.net.collect(self.now, connection, side),
-            Some(Socket::Fresh) | None => {}
+            Some(Socket::Fresh | Socket::Refused) | None => {}
         }
         self.restore(number, call, answer)
     }
@@ -140,11 +138,14 @@ impl Machine {
         let Some(to) = self.address_at(number, call)? else {
             return self.answer(number, call, -i64::from(libc::EAFNOSUPPORT));
         };
-        if !self.net.is_listening(to.port()) {
-            return self.answer(number, call, -i64::from(libc::ECONNREFUSED));
-        }
         let door = self.net.door();
         let answer = self.with_unix_name(number, call, &door)?;
+        if answer == 0 && !self.net.is_listening(to.port()) {
+            // Nobody knows yet, as after any dial that does not wait.
+            self.net.refuse()?;
+            self.keep(number, fd, Socket::Refused);
+            return self.restore(number, call, -i64::from(libc::EINPROGRESS));
+        }
         if answer == 0 {
             let connection = self.net.dialled(self.now, to)?;
             self.keep(number, fd, Socket::Connected(connection, Side::Dialler));
@@ -183,7 +184,7 @@ impl Machine {
                 if own { here } else { there }
             }
             (Socket::Listens(port), true) => SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
-            (Socket::Fresh, true) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+            (Socket::Fresh | Socket::Refused, true) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
             (_, false) => return self.answer(number, call, -i64::from(libc::ENOTCONN)),
         };
         self.write_address(number, call, address)?;
@@ -191,9 +192,11 @@ impl Machine {
     }
 
     fn tell_option(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
+        let refused = self.socket(number, call.descriptor(0)) == Some(Socket::Refused);
         let value: i32 = match (low_half(call.argument(1)), low_half(call.argument(2))) {
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+            (libc::SOL_SOCKET, libc::SO_ERROR) if refused => libc::ECONNREFUSED,
             (libc::SOL_SOCKET, _) => return Ok(()),
             (libc::IPPROTO_IP, libc::IP_MTU) => 1_500,
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return self.answer(number, call, -i64::from(libc::ENOPROTOOPT)),

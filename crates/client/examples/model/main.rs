@@ -67,9 +67,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     place.direct = options.get("--direct").map(|address| address.parse()).transpose()?;
     place.streams = disk::keeps_streams(Path::new(directory))?;
     let clients: usize = option("--clients")?.parse()?;
-    let seconds: u64 = option("--seconds")?.parse()?;
+    let time = Duration::try_from_secs_f64(option("--seconds")?.parse()?)?;
     let seed: u64 = option("--seed")?.parse()?;
-    let (counts, faults) = work(&place, clients, Duration::from_secs(seconds), seed, directory)?;
+    let (counts, faults) = work(&place, clients, time, seed, directory)?;
     println!("{counts:?}");
     for fault in &faults {
         println!("FAULT {fault}");

@@ -1,0 +1,128 @@
+//! The disk below the programs' files: what was written and not flushed can be lost, in whole or in part.
+//!
+//! Files are on a file system in memory. Each write's bytes, and those that it replaces, are kept until a flush that
+//! began after it has ended. A power failure takes all of them back and gives some of them again, sector by sector.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::chance::Chance;
+
+/// What of the disk a seed decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wear {
+    /// A flush of so many fails; 0 for none.
+    pub(crate) error_one_in: u64,
+    /// Nanoseconds that the slowest flush takes.
+    pub(crate) slowest: u64,
+}
+
+/// What is written and not flushed.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    files: BTreeMap<u64, Unflushed>,
+    chance: Chance,
+    pub(crate) wear: Wear,
+}
+
+#[derive(Debug)]
+struct Unflushed {
+    file: File,
+    // Writes since the run began that are flushed, and those after them.
+    flushed: u64,
+    writes: Vec<Write>,
+}
+
+#[derive(Debug)]
+struct Write {
+    offset: u64,
+    // Shorter than `after` where the file ended.
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+/// A flush under way: what it covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flush {
+    inode: u64,
+    covers: u64,
+    pub(crate) fails: bool,
+    pub(crate) takes: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(chance: Chance, wear: Wear) -> Self {
+        Self { files: BTreeMap::new(), chance, wear }
+    }
+
+    /// A write is about to happen.
+    pub(crate) fn writes(&mut self, inode: u64, file: &File, offset: u64, after: Vec<u8>) -> io::Result<()> {
+        let mut before = vec![0; after.len()];
+        let mut read = 0;
+        while read < before.len() {
+            match file.read_at(&mut before[read..], offset + read as u64)? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        before.truncate(read);
+        let unflushed = match self.files.entry(inode) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(Unflushed { file: file.try_clone()?, flushed: 0, writes: Vec::new() })
+            }
+        };
+        unflushed.writes.push(Write { offset, before, after });
+        Ok(())
+    }
+
+    /// A flush begins.
+    pub(crate) fn begins_flush(&self, inode: u64) -> Flush {
+        let covers = self.files.get(&inode).map_or(0, |file| file.flushed + file.writes.len() as u64);
+        let Wear { error_one_in, slowest } = self.wear;
+        let fails = self.chance.happens(u64::from(error_one_in > 0), error_one_in.max(1));
+        let takes = self.chance.skewed(20_000, slowest.max(20_000));
+        Flush { inode, covers, fails, takes }
+    }
+
+    /// A flush has ended well: what was written before it began is durable.
+    pub(crate) fn ends_flush(&mut self, flush: &Flush) {
+        if let Some(file) = self.files.get_mut(&flush.inode) {
+            let durable = usize::try_from(flush.covers.saturating_sub(file.flushed)).unwrap_or(0);
+            file.writes.drain(..durable.min(file.writes.len()));
+            file.flushed = file.flushed.max(flush.covers);
+        }
+    }
+
+    /// The power fails: of what is not flushed, any sectors survive.
+    pub(crate) fn power_fails(&mut self) -> io::Result<()> {
+        for Unflushed { file, writes, .. } in std::mem::take(&mut self.files).into_values() {
+            for write in writes.iter().rev() {
+                let len = file.metadata()?.len();
+                let there = usize::try_from(len.saturating_sub(write.offset)).unwrap_or(0);
+                file.write_all_at(&write.before[..write.before.len().min(there)], write.offset)?;
+                if write.before.len() < write.after.len() && there > write.before.len() {
+                    file.set_len(write.offset + write.before.len() as u64)?;
+                }
+            }
+            for write in &writes {
+                let mut offset = write.offset;
+                let mut rest = write.after.as_slice();
+                while !rest.is_empty() {
+                    let sector = (SECTOR - offset % SECTOR).min(rest.len() as u64);
+                    let (head, tail) = rest.split_at(usize::try_from(sector).unwrap_or(rest.len()));
+                    if self.chance.happens(1, 2) {
+                        file.write_all_at(head, offset)?;
+                    }
+                    (offset, rest) = (offset + sector, tail);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a disk writes whole.
+const SECTOR: u64 = 512;
