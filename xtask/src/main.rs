@@ -28,6 +28,7 @@ mod realm;
 mod rights;
 mod samba;
 mod siege;
+mod sim;
 mod suite;
 mod torture;
 mod workspace;
@@ -75,6 +76,10 @@ enum Task {
     Siege(siege::Options),
     /// Clients that do anything against a model, with cut connections and a server that is killed.
     Model(model::Options),
+    /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
+    Sim(sim::Options),
+    /// Faults planted in server, client and engine, which seeds of the simulator must find.
+    MutantsSim(sim::mutants::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
@@ -161,6 +166,8 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Flood(options) => flood::run(options),
         Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
+        Task::Sim(options) => sim::run(options),
+        Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),

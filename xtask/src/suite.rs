@@ -10,7 +10,7 @@ use crate::peer::Against;
 use crate::process::Step;
 use crate::{
     bulk, check, compare, demo, deps, flood, fuzz, guest, interop, kill9, latency, model, polling,
-    siege, torture, workspace,
+    siege, sim, torture, workspace,
 };
 
 /// Options of `cargo xtask test`.
@@ -169,7 +169,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 22] = [
+const STEPS: [SuiteStep; 23] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -267,6 +267,13 @@ const STEPS: [SuiteStep; 22] = [
         run: || model::run(&model::Options::short()),
         needed_by_all: false,
         is_quick: true,
+    },
+    SuiteStep {
+        name: "sim",
+        about: "server and clients on virtual time, one seed a run",
+        run: || sim::run(&sim::Options::short()),
+        needed_by_all: false,
+        is_quick: false,
     },
     SuiteStep {
         name: "flood",

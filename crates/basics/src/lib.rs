@@ -13,7 +13,8 @@
 //! but never mean another entry. [`create_anew`] makes a file for a secret.
 //!
 //! Code that has an environment reads neither clocks nor random numbers elsewhere: `cargo xtask tidy`
-//! looks for such reads. Tasks, timers and blocking work are still tokio's.
+//! looks for such reads. Tasks, timers and blocking work are
+//! tokio's: the simulator (`crates/sim`) schedules them below the programs, call by call of the system.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,7 @@ pub(crate) const CELL_TEXT: &str = "................";
 /// Spec: System V ABI, AMD64 supplement, §3.4.1 (the stack of a new process).
 pub(crate) fn hide_what_differs(tracee: &Tracee, entropy: &Chance) -> Result<u64, Failure> {
     let mut at = tracee.stack_pointer()?;
-    let word = |at: u64| tracee.read(at).map(u64::from_ne_bytes);
+    let word = |at: u64| tracee.read(at).map(u64::from_le_bytes);
     at += 8 * (word(at)? + 2);
     let mut cell = None;
     while word(at)? != 0 {
@@ -34,7 +34,8 @@ pub(crate) fn hide_what_differs(tracee: &Tracee, entropy: &Chance) -> Result<u64
         }
         at += 8;
     }
-    let cell = cell.ok_or_else(|| Failure::Unknown(format!("a program without {CELL_VARIABLE}")))?;
+    let cell =
+        cell.ok_or_else(|| Failure::Unknown(format!("a program without {CELL_VARIABLE}")))?;
     at += 8;
     loop {
         match word(at)? {
@@ -75,7 +76,9 @@ fn replace_clocks(tracee: &Tracee, base: u64, cell: u64) -> Result<(), Failure> 
         };
         if symbol.st_size(endian) < code.len() as u64 {
             let name = String::from_utf8_lossy(name);
-            return Err(Failure::Unknown(format!("the kernel's {name} is shorter than what replaces it")));
+            return Err(Failure::Unknown(format!(
+                "the kernel's {name} is shorter than what replaces it"
+            )));
         }
         tracee.write(base + symbol.st_value(endian), &code)?;
     }
@@ -98,24 +101,24 @@ const NOT_THERE: [u8; 6] = [0xb8, 0xda, 0xff, 0xff, 0xff, 0xc3];
 fn clock(cell: u64) -> Vec<u8> {
     let (wall, monotonic) = (WALL_START * SECOND, MONOTONIC_START * SECOND);
     [
-        &[0x49, 0xb8],                         // movabs r8, cell
+        &[0x49, 0xb8], // movabs r8, cell
         &cell.to_le_bytes()[..],
-        &[0x49, 0x8b, 0x00],                   // mov rax, [r8]
-        &[0x48, 0x83, 0xc0, LOOK_COST],        // add rax, LOOK_COST
-        &[0x49, 0x89, 0x00],                   // mov [r8], rax
-        &[0x48, 0xb9],                         // movabs rcx, wall
+        &[0x49, 0x8b, 0x00],            // mov rax, [r8]
+        &[0x48, 0x83, 0xc0, LOOK_COST], // add rax, LOOK_COST
+        &[0x49, 0x89, 0x00],            // mov [r8], rax
+        &[0x48, 0xb9],                  // movabs rcx, wall
         &wall.to_le_bytes(),
-        &[0x85, 0xff, 0x74, 0x0f],             // test edi, edi; je +15 (CLOCK_REALTIME)
-        &[0x83, 0xff, 0x05, 0x74, 0x0a],       // cmp edi, 5; je +10 (CLOCK_REALTIME_COARSE)
-        &[0x48, 0xb9],                         // movabs rcx, monotonic
+        &[0x85, 0xff, 0x74, 0x0f], // test edi, edi; je +15 (CLOCK_REALTIME)
+        &[0x83, 0xff, 0x05, 0x74, 0x0a], // cmp edi, 5; je +10 (CLOCK_REALTIME_COARSE)
+        &[0x48, 0xb9],             // movabs rcx, monotonic
         &monotonic.to_le_bytes(),
-        &[0x48, 0x01, 0xc8],                   // add rax, rcx
-        &[0x31, 0xd2],                         // xor edx, edx
-        &[0xb9, 0x00, 0xca, 0x9a, 0x3b],       // mov ecx, 1_000_000_000
-        &[0x48, 0xf7, 0xf1],                   // div rcx
-        &[0x48, 0x89, 0x06],                   // mov [rsi], rax
-        &[0x48, 0x89, 0x56, 0x08],             // mov [rsi + 8], rdx
-        &[0x31, 0xc0, 0xc3],                   // xor eax, eax; ret
+        &[0x48, 0x01, 0xc8],             // add rax, rcx
+        &[0x31, 0xd2],                   // xor edx, edx
+        &[0xb9, 0x00, 0xca, 0x9a, 0x3b], // mov ecx, 1_000_000_000
+        &[0x48, 0xf7, 0xf1],             // div rcx
+        &[0x48, 0x89, 0x06],             // mov [rsi], rax
+        &[0x48, 0x89, 0x56, 0x08],       // mov [rsi + 8], rdx
+        &[0x31, 0xc0, 0xc3],             // xor eax, eax; ret
     ]
     .concat()
 }

@@ -23,7 +23,12 @@ impl Machine {
         self.now += self.cost(name);
         self.trace.note(&[self.now, number as u64, name.cast_unsigned()]);
         self.trace.line(|| {
-            format!("{:>12} thread {number}: call {name} ({:#x}, {:#x})", self.now, call.argument(0), call.argument(1))
+            format!(
+                "{:>12} thread {number}: call {name} ({:#x}, {:#x})",
+                self.now,
+                call.argument(0),
+                call.argument(1)
+            )
         });
         match name {
             libc::SYS_clock_gettime => self.tell_time(number, call),
@@ -44,7 +49,9 @@ impl Machine {
             libc::SYS_sched_setaffinity => self.answer(number, call, 0),
             libc::SYS_getpid => self.answer(number, call, self.shown_pid(number)),
             libc::SYS_io_uring_setup => self.answer(number, call, -i64::from(libc::ENOSYS)),
-            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => self.epoll(number, call),
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+                self.epoll(number, call)
+            }
             libc::SYS_poll | libc::SYS_ppoll => self.poll(number, call),
             libc::SYS_exit_group => {
                 let program = self.threads[number].program;
@@ -55,9 +62,11 @@ impl Machine {
             libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_fork | libc::SYS_vfork => {
                 Err(Failure::Unknown("programs of a run start no others".into()))
             }
-            libc::SYS_statx | libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_lstat | libc::SYS_stat => {
-                self.look(number, call)
-            }
+            libc::SYS_statx
+            | libc::SYS_fstat
+            | libc::SYS_newfstatat
+            | libc::SYS_lstat
+            | libc::SYS_stat => self.look(number, call),
             libc::SYS_open | libc::SYS_openat => self.open(number, call),
             libc::SYS_getdents64 => self.list(number, call),
             _ if self.is_of_sockets(number, call) => self.socket_call(number, call),
@@ -67,7 +76,11 @@ impl Machine {
             libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_msync => {
                 Err(Failure::Unknown("pwritev and msync are not kept until a flush yet".into()))
             }
-            libc::SYS_read | libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_accept4 | libc::SYS_flock => {
+            libc::SYS_read
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_accept4
+            | libc::SYS_flock => {
                 self.is_stirred = true;
                 self.read(number, call)
             }
@@ -87,7 +100,12 @@ impl Machine {
     }
 
     /// Ends the call with `answer`, without the kernel.
-    pub(crate) fn answer(&mut self, number: usize, call: &Call, answer: i64) -> Result<(), Failure> {
+    pub(crate) fn answer(
+        &mut self,
+        number: usize,
+        call: &Call,
+        answer: i64,
+    ) -> Result<(), Failure> {
         self.trace.note(&[answer.cast_unsigned()]);
         Ok(self.threads[number].tracee.end(call, answer)?)
     }
@@ -124,7 +142,10 @@ impl Machine {
     }
 
     fn tell_time(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
-        let is_wall = matches!(low_half(call.argument(0)), libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE);
+        let is_wall = matches!(
+            low_half(call.argument(0)),
+            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE
+        );
         let base = if is_wall { WALL_START } else { MONOTONIC_START };
         self.tracee(number).write(call.argument(1), &timespec(base, self.now))?;
         self.answer(number, call, 0)
@@ -135,7 +156,7 @@ impl Machine {
     }
 
     fn tell_processors(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
-        self.tracee(number).write(call.argument(2), &PROCESSORS.to_ne_bytes())?;
+        self.tracee(number).write(call.argument(2), &PROCESSORS.to_le_bytes())?;
         self.answer(number, call, 8)
     }
 
@@ -147,10 +168,20 @@ impl Machine {
         self.answer(number, call, len.cast_signed())
     }
 
-    fn sleep(&mut self, number: usize, call: &Call, time: u64, is_absolute: bool) -> Result<(), Failure> {
+    fn sleep(
+        &mut self,
+        number: usize,
+        call: &Call,
+        time: u64,
+        is_absolute: bool,
+    ) -> Result<(), Failure> {
         let time = nanoseconds(self.tracee(number).read(time)?);
-        let deadline = if is_absolute { self.moment(time, call.argument(0)) } else { self.now + time };
-        self.wait(number, Wait { call: *call, until: Until::Never, deadline: Some(deadline), late: 0 });
+        let deadline =
+            if is_absolute { self.moment(time, call.argument(0)) } else { self.now + time };
+        self.wait(
+            number,
+            Wait { call: *call, until: Until::Never, deadline: Some(deadline), late: 0 },
+        );
         Ok(())
     }
 
@@ -165,7 +196,7 @@ impl Machine {
         let address = call.argument(0);
         match operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) {
             wait @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
-                let value = u32::from_ne_bytes(self.tracee(number).read(address)?);
+                let value = u32::from_le_bytes(self.tracee(number).read(address)?);
                 if value != low_half(call.argument(2)).cast_unsigned() {
                     return self.answer(number, call, -i64::from(libc::EAGAIN));
                 }
@@ -175,24 +206,32 @@ impl Machine {
                     at => {
                         let time = nanoseconds(self.tracee(number).read(at)?);
                         let is_wall = operation & libc::FUTEX_CLOCK_REALTIME != 0;
-                        let clock = if is_wall { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
+                        let clock =
+                            if is_wall { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
                         let clock = u64::from(clock.cast_unsigned());
                         Some(if is_absolute { self.moment(time, clock) } else { self.now + time })
                     }
                 };
-                let bits = if is_absolute { low_half(call.argument(5)).cast_unsigned() } else { u32::MAX };
+                let bits =
+                    if is_absolute { low_half(call.argument(5)).cast_unsigned() } else { u32::MAX };
                 let until = Until::Woken { address, value, bits };
-                self.wait(number, Wait { call: *call, until, deadline, late: -i64::from(libc::ETIMEDOUT) });
+                self.wait(
+                    number,
+                    Wait { call: *call, until, deadline, late: -i64::from(libc::ETIMEDOUT) },
+                );
                 Ok(())
             }
             wake @ (libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) => {
                 let is_chosen = wake == libc::FUTEX_WAKE_BITSET;
-                let bits = if is_chosen { low_half(call.argument(5)).cast_unsigned() } else { u32::MAX };
+                let bits =
+                    if is_chosen { low_half(call.argument(5)).cast_unsigned() } else { u32::MAX };
                 let most = i64::from(low_half(call.argument(2)));
                 let woken = self.wake(self.threads[number].program, address, bits, most)?;
                 self.answer(number, call, woken)
             }
-            other => Err(Failure::Unknown(format!("futex operation {other} is of no program here"))),
+            other => {
+                Err(Failure::Unknown(format!("futex operation {other} is of no program here")))
+            }
         }
     }
 
@@ -200,13 +239,16 @@ impl Machine {
     fn wake(&mut self, program: usize, address: u64, bits: u32, most: i64) -> Result<i64, Failure> {
         let mut woken = 0;
         while woken < most {
-            let waiting = self.threads.iter().enumerate().filter_map(|(number, thread)| match &thread.state {
-                State::Waits(Wait { until: Until::Woken { address: at, bits: wanted, .. }, .. })
-                    if thread.program == program && *at == address && wanted & bits != 0 =>
-                {
-                    Some((thread.waits_since, number))
+            let waiting = self.threads.iter().enumerate().filter_map(|(number, thread)| {
+                match &thread.state {
+                    State::Waits(Wait {
+                        until: Until::Woken { address: at, bits: wanted, .. },
+                        ..
+                    }) if thread.program == program && *at == address && wanted & bits != 0 => {
+                        Some((thread.waits_since, number))
+                    }
+                    _ => None,
                 }
-                _ => None,
             });
             let Some((_, first)) = waiting.min() else { break };
             if let State::Waits(wait) = &self.threads[first].state {
@@ -241,8 +283,8 @@ impl Machine {
         let count = usize::try_from(call.argument(1)).unwrap_or(0);
         let list = self.tracee(number).read_vec(call.argument(0), count * 8)?;
         let of = list.chunks_exact(8).map(|entry| {
-            let fd = i32::from_ne_bytes([entry[0], entry[1], entry[2], entry[3]]);
-            (fd, PollFlags::from_bits_retain(u16::from_ne_bytes([entry[4], entry[5]])))
+            let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            (fd, PollFlags::from_bits_retain(u16::from_le_bytes([entry[4], entry[5]])))
         });
         let of = of.filter(|(fd, _)| *fd >= 0).collect();
         self.ask(number, call, timeout, of)
@@ -295,7 +337,7 @@ fn nanoseconds(time: [u8; 16]) -> u64 {
     let [seconds, nanoseconds] = [&time[..8], &time[8..]].map(|half| {
         let mut word = [0; 8];
         word.copy_from_slice(half);
-        i64::from_ne_bytes(word).max(0).cast_unsigned()
+        i64::from_le_bytes(word).max(0).cast_unsigned()
     });
     seconds.saturating_mul(SECOND).saturating_add(nanoseconds)
 }
@@ -308,7 +350,7 @@ fn milliseconds(limit: u64) -> Option<u64> {
 /// A `timespec`: `now` nanoseconds after a clock's start.
 fn timespec(start: u64, now: u64) -> Vec<u8> {
     let (seconds, rest) = (start + now / SECOND, now % SECOND);
-    [seconds.to_ne_bytes(), rest.to_ne_bytes()].concat()
+    [seconds.to_le_bytes(), rest.to_le_bytes()].concat()
 }
 
 /// Nanoseconds.

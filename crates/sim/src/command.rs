@@ -10,6 +10,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::machine::{Event, Machine};
 use crate::plan::Plan;
 use crate::scenario::{self, Outcome, Programs};
 use crate::stage;
@@ -32,6 +33,8 @@ enum Task {
     Run(Run),
     /// Run one plan: a seed, or what `run` printed of one that failed
     Replay(Replay),
+    /// Say whether this host lets a program be traced as a run needs it; status 3 where not
+    Probe,
     /// Runs of one worker.
     #[command(hide = true)]
     Work(Work),
@@ -69,6 +72,9 @@ struct Run {
     /// Leave plans that fail as they are
     #[arg(long)]
     keep: bool,
+    /// Run each seed twice: it must do the same to the last byte
+    #[arg(long)]
+    twice: bool,
     /// End after so many seconds, whatever was run
     #[arg(long)]
     limit: Option<u64>,
@@ -101,6 +107,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Run(run) => all(&run),
         Task::Replay(replay) => one(&replay),
+        Task::Probe => probe(),
         Task::Work(work) => worker(&work),
         Task::Stage { words } => Err(stage::become_traced(&words)),
     };
@@ -112,7 +119,9 @@ pub(crate) fn main() -> ExitCode {
 
 impl Build {
     fn programs(&self) -> Result<Programs, Failure> {
-        let whole = |path: &Path| fs::canonicalize(path).map_err(|error| Failure::io("finding", path, error));
+        let whole = |path: &Path| {
+            fs::canonicalize(path).map_err(|error| Failure::io("finding", path, error))
+        };
         Ok(Programs { landfast: whole(&self.landfast)?, examples: whole(&self.examples)? })
     }
 }
@@ -122,12 +131,36 @@ fn site(slot: u64) -> PathBuf {
     PathBuf::from(format!("/dev/shm/landfast-sim/{slot:02}"))
 }
 
+fn probe() -> Result<ExitCode, Failure> {
+    let ended = probed();
+    match &ended {
+        Ok(Event::Ended(_, Some(0))) => return Ok(ExitCode::SUCCESS),
+        Ok(other) => eprintln!("landfast-sim: /bin/true does not end as it should: {other:?}"),
+        Err(failure) => eprintln!("landfast-sim: {failure}"),
+    }
+    Ok(ExitCode::from(CANNOT))
+}
+
+fn probed() -> Result<Event, Failure> {
+    let name = format!("landfast-sim-probe-{}", std::process::id());
+    let mut machine = Machine::new(name, Plan::of(0).conditions(), None)?;
+    let nowhere = Path::new("/dev/null");
+    machine.start(&["/bin/true".into()], nowhere, nowhere)?;
+    machine.run(u64::MAX)
+}
+
+/// The exit status that says that this host cannot run a simulation.
+const CANNOT: u8 = 3;
+
 fn one(replay: &Replay) -> Result<ExitCode, Failure> {
     let lines = match &replay.trace {
-        Some(path) => Some(File::create(path).map_err(|error| Failure::io("creating", path, error))?),
+        Some(path) => {
+            Some(File::create(path).map_err(|error| Failure::io("creating", path, error))?)
+        }
         None => None,
     };
-    let outcome = scenario::run(&replay.plan, &replay.build.programs()?, &site(replay.slot), lines)?;
+    let outcome =
+        scenario::run(&replay.plan, &replay.build.programs()?, &site(replay.slot), lines)?;
     println!("{}", replay.plan);
     println!("{}", summary(&outcome));
     for fault in &outcome.faults {
@@ -146,9 +179,18 @@ fn worker(work: &Work) -> Result<ExitCode, Failure> {
     let (programs, site) = (run.build.programs()?, site(*slot));
     let began = Instant::now();
     let mut seed = run.from + slot;
-    while seed < run.from + run.seeds && run.limit.is_none_or(|limit| began.elapsed().as_secs() < limit) {
+    while seed < run.from + run.seeds
+        && run.limit.is_none_or(|limit| began.elapsed().as_secs() < limit)
+    {
         let plan = Plan::of(seed);
-        let outcome = scenario::run(&plan, &programs, &site, None)?;
+        let mut outcome = scenario::run(&plan, &programs, &site, None)?;
+        if run.twice {
+            let again = scenario::run(&plan, &programs, &site, None)?;
+            if again.digest != outcome.digest {
+                let (first, second) = (summary(&outcome), summary(&again));
+                outcome.faults.push(format!("two runs differ: {first}; {second}"));
+            }
+        }
         println!("ran {seed} {:016x} {} {}", outcome.digest, outcome.steps, outcome.lasted);
         if !outcome.faults.is_empty() {
             let (plan, outcome) =
@@ -196,13 +238,22 @@ fn all(run: &Run) -> Result<ExitCode, Failure> {
     let mut workers = Vec::new();
     for slot in 0..run.jobs {
         let mut worker = Command::new("taskset");
-        worker.args(["--cpu-list", &slot.to_string()]).arg(&own).args(["work", "--slot", &slot.to_string()]);
-        worker.arg("--landfast").arg(&run.build.landfast).arg("--examples").arg(&run.build.examples);
+        worker.args(["--cpu-list", &slot.to_string()]).arg(&own).args([
+            "work",
+            "--slot",
+            &slot.to_string(),
+        ]);
+        worker
+            .arg("--landfast")
+            .arg(&run.build.landfast)
+            .arg("--examples")
+            .arg(&run.build.examples);
         for (name, value) in [("--from", run.from), ("--seeds", run.seeds), ("--jobs", run.jobs)] {
             worker.args([name, &value.to_string()]);
         }
         worker.args(run.limit.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]));
         worker.args(run.first.then_some("--first")).args(run.keep.then_some("--keep"));
+        worker.args(run.twice.then_some("--twice"));
         let mut worker = worker.stdout(Stdio::piped()).spawn()?;
         let output = worker.stdout.take().map(BufReader::new);
         workers.push((worker, output));
@@ -228,7 +279,9 @@ fn all(run: &Run) -> Result<ExitCode, Failure> {
     let Told { runs, faults, steps, virtual_time, .. } = told;
     let seconds = began.elapsed().as_secs_f64();
     let virtual_seconds = virtual_time / 1_000_000_000;
-    println!("{runs} seeds, {faults} with faults, {steps} steps, {virtual_seconds} s of virtual time in {seconds:.1} s");
+    println!(
+        "{runs} seeds, {faults} with faults, {steps} steps, {virtual_seconds} s of virtual time in {seconds:.1} s"
+    );
     if !is_whole {
         return Err(Failure::Unknown("a worker has ended early; it said why above".into()));
     }
@@ -254,7 +307,7 @@ impl Told {
         self.runs += 1;
         self.steps += words.next().unwrap_or(0);
         self.virtual_time += words.next().unwrap_or(0);
-        if self.runs % 100 == 0 {
+        if self.runs.is_multiple_of(100) {
             println!("{} seeds after {} s", self.runs, began.elapsed().as_secs());
         }
     }

@@ -58,7 +58,13 @@ impl Disk {
     }
 
     /// A write is about to happen.
-    pub(crate) fn writes(&mut self, inode: u64, file: &File, offset: u64, after: Vec<u8>) -> io::Result<()> {
+    pub(crate) fn writes(
+        &mut self,
+        inode: u64,
+        file: &File,
+        offset: u64,
+        after: Vec<u8>,
+    ) -> io::Result<()> {
         let mut before = vec![0; after.len()];
         let mut read = 0;
         while read < before.len() {
@@ -80,7 +86,8 @@ impl Disk {
 
     /// A flush begins.
     pub(crate) fn begins_flush(&self, inode: u64) -> Flush {
-        let covers = self.files.get(&inode).map_or(0, |file| file.flushed + file.writes.len() as u64);
+        let covers =
+            self.files.get(&inode).map_or(0, |file| file.flushed + file.writes.len() as u64);
         let Wear { error_one_in, slowest } = self.wear;
         let fails = self.chance.happens(u64::from(error_one_in > 0), error_one_in.max(1));
         let takes = self.chance.skewed(20_000, slowest.max(20_000));

@@ -36,12 +36,12 @@ impl Machine {
             let tracee = self.threads[number].tracee.clone();
             let mut seen = tracee.read_vec(at, layout.len)?;
             let inode = self.shown_inode(word(&seen, layout.inode));
-            seen[layout.inode..layout.inode + 8].copy_from_slice(&inode.to_ne_bytes());
+            seen[layout.inode..layout.inode + 8].copy_from_slice(&inode.to_le_bytes());
             for time in layout.times {
                 // A date that a program has given is one of this run's clock, and stays.
                 let seconds = word(&seen, *time).cast_signed();
                 if seconds >= self.began && seconds < WALL_START.cast_signed() {
-                    seen[*time..time + 8].copy_from_slice(&WALL_START.to_ne_bytes());
+                    seen[*time..time + 8].copy_from_slice(&WALL_START.to_le_bytes());
                     seen[time + 8..time + 8 + layout.nanoseconds].fill(0);
                 }
             }
@@ -63,8 +63,8 @@ impl Machine {
             let mut at = 0;
             while at + 19 <= len {
                 let inode = self.shown_inode(word(&listed, at));
-                listed[at..at + 8].copy_from_slice(&inode.to_ne_bytes());
-                at += usize::from(u16::from_ne_bytes([listed[at + 16], listed[at + 17]])).max(19);
+                listed[at..at + 8].copy_from_slice(&inode.to_le_bytes());
+                at += usize::from(u16::from_le_bytes([listed[at + 16], listed[at + 17]])).max(19);
             }
             tracee.write(call.argument(1), &listed)?;
         }
@@ -74,7 +74,9 @@ impl Machine {
     /// Carries out a call that writes to a file: what it replaces is kept until a flush.
     pub(crate) fn write_file(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
         self.is_stirred = true;
-        if !self.programs[self.threads[number].program].has_disk || call.descriptor(0) <= libc::STDERR_FILENO {
+        if !self.programs[self.threads[number].program].has_disk
+            || call.descriptor(0) <= libc::STDERR_FILENO
+        {
             return Ok(());
         }
         let Some((inode, file)) = self.regular(number, call.descriptor(0))? else { return Ok(()) };
@@ -109,7 +111,7 @@ impl Machine {
             if word(&seen, 0) == TMPFS {
                 let shown = [EXT4, 4096, BLOCKS, BLOCKS / 2, BLOCKS / 2, BLOCKS, BLOCKS / 2, 7];
                 for (at, word) in shown.iter().enumerate() {
-                    seen[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+                    seen[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
                 }
                 tracee.write(call.argument(1), &seen)?;
             }
@@ -118,9 +120,10 @@ impl Machine {
     }
 
     // A file of a program, opened once more: its own descriptor may be for writing alone.
-    fn regular(&mut self, number: usize, fd: i32) -> Result<Option<(u64, File)>, Failure> {
+    fn regular(&self, number: usize, fd: i32) -> Result<Option<(u64, File)>, Failure> {
         let program = &self.programs[self.threads[number].program];
-        let Ok(file) = File::options().read(true).write(true).open(format!("/proc/{}/fd/{fd}", program.pid))
+        let Ok(file) =
+            File::options().read(true).write(true).open(format!("/proc/{}/fd/{fd}", program.pid))
         else {
             return Ok(None);
         };
@@ -137,7 +140,7 @@ impl Machine {
 fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_ne_bytes(word)
+    u64::from_le_bytes(word)
 }
 
 struct Layout {

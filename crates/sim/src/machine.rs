@@ -11,24 +11,18 @@
 //! of its calls. Races of plain memory between two calls are not explored.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
-use rustix::process::PidfdFlags;
 
-use crate::auxiliary;
 use crate::chance::Chance;
 use crate::disk::{Disk, Flush, Wear};
 use crate::failure::Failure;
 use crate::net::{Net, Side, Weather};
-use crate::program::{Program, Socket};
+use crate::program::Program;
 use crate::trace::Trace;
 use crate::tracee::{Call, Tracee};
 
@@ -59,7 +53,7 @@ pub(crate) struct Machine {
     switch_one_in: u64,
     current: usize,
     // Stops of threads other than the one that runs: ends, and beginnings.
-    early: BTreeMap<Pid, WaitStatus>,
+    pub(crate) early: BTreeMap<Pid, WaitStatus>,
     /// Steps made.
     pub(crate) steps: u64,
 }
@@ -134,7 +128,11 @@ pub(crate) struct Conditions {
 
 impl Machine {
     /// A machine without programs. `name` is no other's at this time.
-    pub(crate) fn new(name: String, conditions: Conditions, lines: Option<File>) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        name: String,
+        conditions: Conditions,
+        lines: Option<File>,
+    ) -> Result<Self, Failure> {
         let Conditions { seed, switch_one_in, weather, wear } = conditions;
         let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let began = began.map_or(0, |since| since.as_secs().cast_signed());
@@ -159,55 +157,6 @@ impl Machine {
         })
     }
 
-    /// Starts a program, which has made no step when this returns. What it prints goes to two files.
-    pub(crate) fn start(&mut self, words: &[OsString], output: &Path, errors: &Path) -> Result<ProgramNumber, Failure> {
-        let [output, errors] = [output, errors].map(|path| {
-            let opened = File::options().create(true).append(true).open(path);
-            opened.map_err(|error| Failure::io("writing", path, error))
-        });
-        let own = std::env::current_exe()?;
-        let mut stage = Command::new(own);
-        stage.arg("stage").arg("--").args(words).stdin(Stdio::null()).stdout(output?).stderr(errors?);
-        stage.env_clear().env("PATH", "/usr/bin:/bin").env("RUST_BACKTRACE", "1");
-        stage.env(auxiliary::CELL_VARIABLE, auxiliary::CELL_TEXT);
-        let child = stage.spawn()?;
-        let pid = Pid::from_raw(child.id().cast_signed());
-        if waitpid(pid, Some(WaitPidFlag::__WALL))? != WaitStatus::Stopped(pid, Signal::SIGSTOP) {
-            return Err(Failure::Unknown("a program could not be traced; its output says why".into()));
-        }
-        ptrace::setoptions(pid, OPTIONS)?;
-        loop {
-            ptrace::cont(pid, None)?;
-            match waitpid(pid, Some(WaitPidFlag::__WALL))? {
-                WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_SECCOMP) => {}
-                WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC) => break,
-                other => return Err(Failure::Unknown(format!("{words:?} does not start: {other:?}"))),
-            }
-        }
-        let memory = Tracee::open_memory(pid)?;
-        let handle = rustix::process::pidfd_open(rustix_pid(pid)?, PidfdFlags::empty())?;
-        let number = self.programs.len();
-        let tracee = Tracee::new(pid, memory.clone());
-        let clock = auxiliary::hide_what_differs(&tracee, &self.entropy)?;
-        self.programs.push(Program::new(pid, handle, memory, clock));
-        self.threads.push(Thread { tracee, program: number, state: State::Computes(None), yields: false, waits_since: 0 });
-        self.trace.line(|| format!("{:>12} program {number} starts: {words:?}", self.now));
-        Ok(number)
-    }
-
-    /// Gives no thread of a program the processor until then.
-    pub(crate) fn pause(&mut self, program: ProgramNumber, until: u64) {
-        self.trace.line(|| format!("{:>12} program {program} is paused until {until}", self.now));
-        self.programs[program].paused_until = until;
-    }
-
-    /// Ends a program as SIGKILL does, at whatever it is doing.
-    pub(crate) fn kill(&mut self, program: ProgramNumber) -> Result<(), Failure> {
-        self.trace.line(|| format!("{:>12} program {program} is killed", self.now));
-        kill(self.programs[program].pid, Signal::SIGKILL)?;
-        self.reap(program)
-    }
-
     /// Runs until something happens that the caller decides on, or the time is `until`.
     pub(crate) fn run(&mut self, until: u64) -> Result<Event, Failure> {
         loop {
@@ -224,7 +173,7 @@ impl Machine {
             }
             let Some(chosen) = self.choose() else {
                 let nobody = self.programs.iter().all(|program| program.has_ended);
-                let Some(next) = self.next_moment().or(nobody.then_some(until)) else {
+                let Some(next) = self.next_moment().or_else(|| nobody.then_some(until)) else {
                     return Ok(Event::Stuck);
                 };
                 self.now = self.now.max(next.min(until));
@@ -237,7 +186,8 @@ impl Machine {
     }
 
     fn ended_program(&mut self) -> Option<Event> {
-        let number = self.programs.iter().position(|program| program.has_ended && !program.is_told)?;
+        let number =
+            self.programs.iter().position(|program| program.has_ended && !program.is_told)?;
         self.programs[number].is_told = true;
         Some(Event::Ended(number, self.programs[number].status))
     }
@@ -249,12 +199,18 @@ impl Machine {
                 && self.programs[thread.program].paused_until <= now
         };
         let here = self.threads.get(self.current).filter(|thread| is_able(thread));
-        if here.is_some_and(|thread| !thread.yields) && !self.schedule.happens(1, self.switch_one_in) {
+        if here.is_some_and(|thread| !thread.yields)
+            && !self.schedule.happens(1, self.switch_one_in)
+        {
             return Some(self.current);
         }
         let mut able: Vec<usize> = Vec::with_capacity(self.threads.len());
         able.extend(
-            self.threads.iter().enumerate().filter(|(_, thread)| is_able(thread)).map(|(number, _)| number),
+            self.threads
+                .iter()
+                .enumerate()
+                .filter(|(_, thread)| is_able(thread))
+                .map(|(number, _)| number),
         );
         if able.iter().any(|number| !self.threads[*number].yields) {
             able.retain(|number| !self.threads[*number].yields);
@@ -269,7 +225,11 @@ impl Machine {
             State::Waits(wait) => wait.deadline,
             _ => None,
         });
-        let paused = self.programs.iter().filter(|program| !program.has_ended).map(|program| program.paused_until);
+        let paused = self
+            .programs
+            .iter()
+            .filter(|program| !program.has_ended)
+            .map(|program| program.paused_until);
         let paused = paused.filter(|until| *until > self.now);
         deadlines.chain(self.net.next_at()).chain(paused).min()
     }
@@ -297,7 +257,10 @@ impl Machine {
         for (number, thread) in self.threads.iter().enumerate() {
             if let State::Waits(Wait { until: Until::Ready(of), .. }) = &thread.state {
                 let program = &self.programs[thread.program];
-                asked.extend(of.iter().filter_map(|(fd, what)| Some((number, program.copies.get(fd)?, *what))));
+                asked.extend(
+                    of.iter()
+                        .filter_map(|(fd, what)| Some((number, program.copies.get(fd)?, *what))),
+                );
             }
         }
         let mut polled: Vec<_> =
@@ -339,11 +302,11 @@ impl Machine {
             }
         };
         let (tracee, clock) = self.at_clock(number);
-        tracee.write(clock, &self.now.to_ne_bytes())?;
+        tracee.write(clock, &self.now.to_le_bytes())?;
         tracee.go_on(signal)?;
         let stop = self.stop_of(tracee.tid)?;
         // A program that has ended has no memory.
-        self.now = tracee.read(clock).map_or(self.now, u64::from_ne_bytes).max(self.now);
+        self.now = tracee.read(clock).map_or(self.now, u64::from_le_bytes).max(self.now);
         if let Some((connection, side)) = self.written.take() {
             self.net.collect(self.now, connection, side);
         }
@@ -354,137 +317,4 @@ impl Machine {
         let Thread { tracee, program, .. } = &self.threads[number];
         (tracee.clone(), self.programs[*program].clock)
     }
-
-    /// Waits for the next stop of a thread.
-    pub(crate) fn stop_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
-        if let Some(stop) = self.early.remove(&tid) {
-            return Ok(stop);
-        }
-        // A leader is not seen to end before the other threads of its program have been.
-        loop {
-            let stop = waitpid(None, Some(WaitPidFlag::__WALL))?;
-            match stop.pid() {
-                Some(other) if other != tid => drop(self.early.insert(other, stop)),
-                _ => return Ok(stop),
-            }
-        }
-    }
-
-    /// What a thread's stop means.
-    pub(crate) fn stopped(&mut self, number: usize, stop: WaitStatus) -> Result<(), Failure> {
-        let thread = &mut self.threads[number];
-        match stop {
-            WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_SECCOMP) => {
-                thread.state = State::Calls(thread.tracee.call()?);
-            }
-            WaitStatus::PtraceEvent(tid, _, libc::PTRACE_EVENT_CLONE) => {
-                let program = thread.program;
-                self.adopt(tid, program)?;
-            }
-            WaitStatus::Stopped(_, signal) => thread.state = State::Computes(Some(signal)),
-            WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
-                thread.state = State::Ended;
-                let number = thread.program;
-                if tid == self.programs[number].pid {
-                    return self.note_end(number, stop);
-                }
-                if self.programs[number].is_ending || matches!(stop, WaitStatus::Signaled(..)) {
-                    return self.reap(number);
-                }
-                self.wake_who_joins(number)?;
-            }
-            other => return Err(Failure::Unknown(format!("a stop that no simulation knows: {other:?}"))),
-        }
-        Ok(())
-    }
-
-    fn adopt(&mut self, parent: Pid, program: ProgramNumber) -> Result<(), Failure> {
-        let tid = Pid::from_raw(i32::try_from(ptrace::getevent(parent)?).unwrap_or(0));
-        let tracee = Tracee::new(tid, self.programs[program].memory.clone());
-        self.stop_of(tid)?;
-        self.threads.push(Thread { tracee, program, state: State::Computes(None), yields: false, waits_since: 0 });
-        Ok(())
-    }
-
-    // The kernel clears the word that a joiner waits at, and wakes it by itself.
-    fn wake_who_joins(&mut self, program: ProgramNumber) -> Result<(), Failure> {
-        for thread in self.threads.iter_mut().filter(|thread| thread.program == program) {
-            if let State::Waits(Wait { call, until: Until::Woken { address, value, .. }, .. }) = &thread.state
-                && u32::from_ne_bytes(thread.tracee.read(*address)?) != *value
-            {
-                thread.tracee.end(call, 0)?;
-                thread.state = State::Computes(None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the end of all threads of a program that ends.
-    pub(crate) fn reap(&mut self, number: ProgramNumber) -> Result<(), Failure> {
-        let leader = self.programs[number].pid;
-        for thread in 0..self.threads.len() {
-            let Thread { tracee, program, state, .. } = &self.threads[thread];
-            let (tid, is_there) = (tracee.tid, *program == number && !matches!(state, State::Ended));
-            if is_there && tid != leader {
-                self.end_of(tid)?;
-            }
-            if is_there {
-                self.threads[thread].state = State::Ended;
-            }
-        }
-        if self.programs[number].has_ended {
-            return Ok(());
-        }
-        let stop = self.end_of(leader)?;
-        self.note_end(number, stop)
-    }
-
-    // Stops that the thread had reached before come first.
-    fn end_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
-        loop {
-            let stop = self.stop_of(tid)?;
-            if matches!(stop, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
-                return Ok(stop);
-            }
-        }
-    }
-
-    fn note_end(&mut self, number: ProgramNumber, stop: WaitStatus) -> Result<(), Failure> {
-        let program = &mut self.programs[number];
-        program.has_ended = true;
-        program.status = if let WaitStatus::Exited(_, status) = stop { Some(status) } else { None };
-        program.copies.clear();
-        let status = program.status;
-        self.trace.line(|| format!("{:>12} program {number} has ended: {status:?}", self.now));
-        for socket in std::mem::take(&mut self.programs[number].sockets).into_values() {
-            match socket {
-                Socket::Listens(port) => self.net.forget_listener(port),
-                Socket::Connected(connection, side) => self.net.collect(self.now, connection, side),
-                Socket::Fresh | Socket::Refused => {}
-            }
-        }
-        self.is_stirred = true;
-        self.reap(number)
-    }
 }
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        for number in 0..self.programs.len() {
-            if !self.programs[number].has_ended {
-                // The kernel ends what is left with this process (PTRACE_O_EXITKILL).
-                let _ = self.kill(number);
-            }
-        }
-    }
-}
-
-fn rustix_pid(pid: Pid) -> Result<rustix::process::Pid, Failure> {
-    rustix::process::Pid::from_raw(pid.as_raw()).ok_or_else(|| Failure::Unknown(format!("no process: {pid}")))
-}
-
-const OPTIONS: Options = Options::PTRACE_O_TRACESYSGOOD
-    .union(Options::PTRACE_O_TRACESECCOMP)
-    .union(Options::PTRACE_O_TRACEEXEC)
-    .union(Options::PTRACE_O_TRACECLONE)
-    .union(Options::PTRACE_O_EXITKILL);

@@ -146,7 +146,14 @@ impl Net {
         lanes[0].last_at = now + latency;
         lanes[0].parcels.push_back(Parcel { at: now + latency, what: What::Arrival });
         let ends = [Some(near), None];
-        self.connections.push(Connection { dialler, answerer: to, latency, silent_until: 0, ends, lanes });
+        self.connections.push(Connection {
+            dialler,
+            answerer: to,
+            latency,
+            silent_until: 0,
+            ends,
+            lanes,
+        });
         Ok(number)
     }
 
@@ -250,7 +257,14 @@ impl Net {
         }
     }
 
-    fn hand_over(&mut self, now: u64, number: usize, from: Side, mut bytes: Vec<u8>, trace: &mut Trace) {
+    fn hand_over(
+        &mut self,
+        now: u64,
+        number: usize,
+        from: Side,
+        mut bytes: Vec<u8>,
+        trace: &mut Trace,
+    ) {
         let Weather { cut_one_in, silence_one_in } = self.weather;
         let is_last = cut_one_in > 0 && self.chance.happens(1, cut_one_in);
         if is_last {
@@ -269,7 +283,11 @@ impl Net {
         trace.note(&[now, number as u64, from.index() as u64, len as u64]);
         trace.add(&bytes);
         let digest = trace.digest();
-        trace.line(|| format!("{now:>12} network {number}: {len} bytes of the {from:?}: {written:?}; {digest:x}"));
+        trace.line(|| {
+            format!(
+                "{now:>12} network {number}: {len} bytes of the {from:?}: {written:?}; {digest:x}"
+            )
+        });
         match written {
             Ok(taken) if taken == len => {}
             Ok(taken) => {

@@ -48,11 +48,15 @@ impl Plan {
             Work::Push => (1, 0),
         };
         // Some plans are kind: a fault of one kind is not hidden behind those of another.
-        let one_in = |chance: &Chance, from, to| if chance.happens(1, 2) { chance.skewed(from, to) } else { 0 };
-        let times = |count: u64| (0..count).map(|_| 1 + chance.below(lasts.max(40))).collect::<Vec<_>>();
+        let one_in = |chance: &Chance, from, to| {
+            if chance.happens(1, 2) { chance.skewed(from, to) } else { 0 }
+        };
+        let times =
+            |count: u64| (0..count).map(|_| 1 + chance.below(lasts.max(40))).collect::<Vec<_>>();
         let mut kills = times(chance.below(3));
         kills.sort_unstable();
-        let pauses = times(chance.below(3)).into_iter().map(|at| (at, chance.skewed(1, 8_000))).collect();
+        let pauses =
+            times(chance.below(3)).into_iter().map(|at| (at, chance.skewed(1, 8_000))).collect();
         Self {
             seed,
             work,
@@ -70,9 +74,15 @@ impl Plan {
 
     /// What the machine is told of the plan.
     pub(crate) fn conditions(&self) -> Conditions {
-        let Self { seed, switch_one_in, cut_one_in, silence_one_in, error_one_in, slowest, .. } = *self;
+        let Self { seed, switch_one_in, cut_one_in, silence_one_in, error_one_in, slowest, .. } =
+            *self;
         let weather = Weather { cut_one_in, silence_one_in };
-        Conditions { seed, switch_one_in, weather, wear: Wear { error_one_in, slowest: slowest * 1_000 } }
+        Conditions {
+            seed,
+            switch_one_in,
+            weather,
+            wear: Wear { error_one_in, slowest: slowest * 1_000 },
+        }
     }
 
     /// Plans with less in them, the smallest first. A fault that one of them still shows is easier to read.

@@ -58,7 +58,22 @@ impl Program {
         let (sockets, copies, deadlines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (is_ending, has_ended, is_told) = (false, false, false);
         let files = BTreeSet::new();
-        Self { pid, handle, memory, clock, sockets, copies, files, deadlines, has_disk: false, paused_until: 0, is_ending, has_ended, is_told, status: None }
+        Self {
+            pid,
+            handle,
+            memory,
+            clock,
+            sockets,
+            copies,
+            files,
+            deadlines,
+            has_disk: false,
+            paused_until: 0,
+            is_ending,
+            has_ended,
+            is_told,
+            status: None,
+        }
     }
 
     /// Copies a descriptor of the program, for questions to the kernel about it.
@@ -97,7 +112,8 @@ impl Program {
                 return Ok(true);
             }
         }
-        let mut polled: Vec<_> = of.iter().map(|(fd, what)| PollFd::new(&self.copies[fd], *what)).collect();
+        let mut polled: Vec<_> =
+            of.iter().map(|(fd, what)| PollFd::new(&self.copies[fd], *what)).collect();
         Ok(rustix::event::poll(&mut polled, Some(&Timespec::default()))? > 0)
     }
 

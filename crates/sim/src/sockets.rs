@@ -12,7 +12,9 @@ impl Machine {
     /// Whether a call is about a TCP socket, or ends a descriptor.
     pub(crate) fn is_of_sockets(&self, number: usize, call: &Call) -> bool {
         match call.number() {
-            libc::SYS_socket => matches!(low_half(call.argument(0)), libc::AF_INET | libc::AF_INET6),
+            libc::SYS_socket => {
+                matches!(low_half(call.argument(0)), libc::AF_INET | libc::AF_INET6)
+            }
             libc::SYS_close => true,
             libc::SYS_bind
             | libc::SYS_listen
@@ -74,7 +76,11 @@ impl Machine {
             }
             (libc::SYS_getsockopt, _) => self.tell_option(number, call),
             (
-                libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_write | libc::SYS_writev | libc::SYS_shutdown,
+                libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_shutdown,
                 Some(Socket::Connected(connection, side)),
             ) => {
                 // Taken once the kernel has carried it out, at the thread's next stop.
@@ -106,7 +112,13 @@ impl Machine {
         self.restore(number, call, answer)
     }
 
-    fn close(&mut self, number: usize, call: &Call, fd: i32, socket: Option<Socket>) -> Result<(), Failure> {
+    fn close(
+        &mut self,
+        number: usize,
+        call: &Call,
+        fd: i32,
+        socket: Option<Socket>,
+    ) -> Result<(), Failure> {
         let program = self.threads[number].program;
         let program = &mut self.programs[program];
         program.forget(fd);
@@ -114,7 +126,9 @@ impl Machine {
         let answer = self.kernel(number, call)?;
         match socket.filter(|_| is_last) {
             Some(Socket::Listens(port)) => self.net.forget_listener(port),
-            Some(Socket::Connected(connection, side)) => self.net.collect(self.now, connection, side),
+            Some(Socket::Connected(connection, side)) => {
+                self.net.collect(self.now, connection, side)
+            }
             Some(Socket::Fresh | Socket::Refused) | None => {}
         }
         self.restore(number, call, answer)
@@ -149,7 +163,9 @@ impl Machine {
         if answer == 0 {
             let connection = self.net.dialled(self.now, to)?;
             self.keep(number, fd, Socket::Connected(connection, Side::Dialler));
-            self.trace.line(|| format!("{:>12} network {connection}: thread {number} dials {to}", self.now));
+            self.trace.line(|| {
+                format!("{:>12} network {connection}: thread {number} dials {to}", self.now)
+            });
         }
         self.restore(number, call, answer)
     }
@@ -162,7 +178,11 @@ impl Machine {
             && let Some(connection) = self.net.answered(port)
         {
             let side = Side::Answerer;
-            self.keep(number, low_half(answer.cast_unsigned()), Socket::Connected(connection, side));
+            self.keep(
+                number,
+                low_half(answer.cast_unsigned()),
+                Socket::Connected(connection, side),
+            );
             if with_address {
                 let (_, peer) = self.net.addresses(connection, side);
                 self.write_address(number, call, peer)?;
@@ -199,42 +219,49 @@ impl Machine {
             (libc::SOL_SOCKET, libc::SO_ERROR) if refused => libc::ECONNREFUSED,
             (libc::SOL_SOCKET, _) => return Ok(()),
             (libc::IPPROTO_IP, libc::IP_MTU) => 1_500,
-            (libc::IPPROTO_TCP, libc::TCP_INFO) => return self.answer(number, call, -i64::from(libc::ENOPROTOOPT)),
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+                return self.answer(number, call, -i64::from(libc::ENOPROTOOPT));
+            }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => 1_448,
             _ => 1,
         };
         let tracee = &self.threads[number].tracee;
-        tracee.write(call.argument(3), &value.to_ne_bytes())?;
-        tracee.write(call.argument(4), &4_u32.to_ne_bytes())?;
+        tracee.write(call.argument(3), &value.to_le_bytes())?;
+        tracee.write(call.argument(4), &4_u32.to_le_bytes())?;
         self.answer(number, call, 0)
     }
 
     fn address_at(&self, number: usize, call: &Call) -> Result<Option<SocketAddrV4>, Failure> {
         let given: [u8; 8] = self.threads[number].tracee.read(call.argument(1))?;
-        let family = i32::from(u16::from_ne_bytes([given[0], given[1]]));
+        let family = i32::from(u16::from_le_bytes([given[0], given[1]]));
         let port = u16::from_be_bytes([given[2], given[3]]);
         let address = Ipv4Addr::new(given[4], given[5], given[6], given[7]);
         Ok((family == libc::AF_INET).then(|| SocketAddrV4::new(address, port)))
     }
 
-    fn write_address(&self, number: usize, call: &Call, address: SocketAddrV4) -> Result<(), Failure> {
+    fn write_address(
+        &self,
+        number: usize,
+        call: &Call,
+        address: SocketAddrV4,
+    ) -> Result<(), Failure> {
         let tracee = &self.threads[number].tracee;
         let mut bytes = [0; 16];
         let family = u16::try_from(libc::AF_INET).unwrap_or(0);
-        bytes[..2].copy_from_slice(&family.to_ne_bytes());
+        bytes[..2].copy_from_slice(&family.to_le_bytes());
         bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
         bytes[4..8].copy_from_slice(&address.ip().octets());
-        let room = u32::from_ne_bytes(tracee.read(call.argument(2))?);
+        let room = u32::from_le_bytes(tracee.read(call.argument(2))?);
         let room = usize::try_from(room).unwrap_or(0).min(bytes.len());
         tracee.write(call.argument(1), &bytes[..room])?;
-        tracee.write(call.argument(2), &16_u32.to_ne_bytes())?;
+        tracee.write(call.argument(2), &16_u32.to_le_bytes())?;
         Ok(())
     }
 
     // Makes a call with an address of the unix family in place of the program's.
     fn with_unix_name(&mut self, number: usize, call: &Call, name: &str) -> Result<i64, Failure> {
         let family = u16::try_from(libc::AF_UNIX).unwrap_or(0);
-        let address = [&family.to_ne_bytes()[..], b"\0", name.as_bytes()].concat();
+        let address = [&family.to_le_bytes()[..], b"\0", name.as_bytes()].concat();
         self.threads[number].tracee.write(call.scratch(), &address)?;
         let asked = call.with(1, call.scratch()).with(2, address.len() as u64);
         self.kernel(number, &asked)

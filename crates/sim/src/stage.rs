@@ -32,15 +32,20 @@ fn prepare() -> Result<(), Failure> {
     personality::set(personality::get()? | Persona::ADDR_NO_RANDOMIZE)?;
     ptrace::traceme()?;
     raise(Signal::SIGSTOP)?;
-    let refused = |error: &dyn std::fmt::Display| Failure::Kernel(io::Error::other(error.to_string()));
+    let refused =
+        |error: &dyn std::fmt::Display| Failure::Kernel(io::Error::other(error.to_string()));
     let filter = filter().map_err(|error| refused(&error))?;
     seccompiler::apply_filter(&filter).map_err(|error| refused(&error))
 }
 
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let untraced: BTreeMap<i64, Vec<_>> = UNTRACED.iter().map(|call| (*call, Vec::new())).collect();
-    let filter =
-        SeccompFilter::new(untraced, SeccompAction::Trace(0), SeccompAction::Allow, TargetArch::x86_64)?;
+    let filter = SeccompFilter::new(
+        untraced,
+        SeccompAction::Trace(0),
+        SeccompAction::Allow,
+        TargetArch::x86_64,
+    )?;
     filter.try_into()
 }
 

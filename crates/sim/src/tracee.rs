@@ -24,7 +24,14 @@ impl Call {
     /// Argument `at`, of six.
     pub(crate) fn argument(&self, at: usize) -> u64 {
         let registers = &self.registers;
-        let all = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+        let all = [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+            registers.r9,
+        ];
         all[at]
     }
 

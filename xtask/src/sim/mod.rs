@@ -1,0 +1,110 @@
+//! Server and clients as they are built, on virtual time: `landfast-sim` over many seeds.
+
+pub(crate) mod mutants;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome, Tally};
+use crate::process::{Finished, Step, tail};
+use crate::workspace;
+
+/// Options of `cargo xtask sim`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many seeds
+    #[arg(long, default_value_t = 100_000)]
+    seeds: u64,
+    /// Run this one plan instead, as a run printed it, and keep all that happens in it
+    #[arg(long)]
+    replay: Option<String>,
+}
+
+impl Options {
+    /// What CI has time for.
+    pub(crate) fn short() -> Self {
+        Self { from: 0, seeds: 1_000, replay: None }
+    }
+}
+
+/// Runs the seeds; before them a few of them twice, each of which must do the same again.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let simulator = simulator()?;
+    if let Some(plan) = &options.replay {
+        return replay(&simulator, plan);
+    }
+    let mut tally = Tally::default();
+    let probed = Step::new(simulator.program()).arg("probe").finish()?;
+    if probed.status.code() == Some(CANNOT) {
+        tally
+            .skipped
+            .push("simulator: the kernel lets nobody trace here (ptrace, seccomp)".to_owned());
+        return Ok(tally);
+    }
+    let same = simulator.run(options.from, TWICE, &["--twice", "--keep"])?;
+    tally.count("a seed does the same twice", judged(&same));
+    let found = simulator.run(options.from, options.seeds, &[])?;
+    tally.count("no seed shows a fault", judged(&found));
+    tally.note = found.stdout.lines().last().unwrap_or_default().to_owned();
+    Ok(tally)
+}
+
+fn replay(simulator: &Simulator, plan: &str) -> Outcome {
+    let trace = workspace::kept("sim")?.join("trace");
+    let finished = simulator.step("replay").arg(plan).arg("--trace").arg(&trace).tee()?;
+    println!("  all that happened is in {}", trace.display());
+    let mut tally = Tally::default();
+    tally.count("the plan shows no fault", judged(&finished));
+    Ok(tally)
+}
+
+fn judged(finished: &Finished) -> Result<(), String> {
+    match finished.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}{}", finished.status, tail(&finished.stdout))),
+    }
+}
+
+/// The simulator, and the programs that it runs.
+struct Simulator {
+    landfast: PathBuf,
+    examples: PathBuf,
+}
+
+fn simulator() -> Result<Simulator, Failure> {
+    let landfast = workspace::landfast()?;
+    // For the whole workspace, as the tests before it in the suite have built them.
+    let build = ["build", "--release", "--workspace", "--bin", "landfast-sim", "--examples"];
+    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
+    Ok(Simulator { landfast, examples: workspace::target().join("release/examples") })
+}
+
+impl Simulator {
+    fn program(&self) -> PathBuf {
+        workspace::target().join("release/landfast-sim")
+    }
+
+    fn step(&self, task: &str) -> Step {
+        let step = Step::new(self.program()).arg(task).arg("--landfast").arg(&self.landfast);
+        step.arg("--examples").arg(&self.examples)
+    }
+
+    fn run(&self, from: u64, seeds: u64, more: &[&str]) -> Result<Finished, Failure> {
+        let limit = Duration::from_secs(60) + SEED_LIMIT * u32::try_from(seeds).unwrap_or(u32::MAX);
+        let numbers =
+            ["--from".to_owned(), from.to_string(), "--seeds".to_owned(), seeds.to_string()];
+        self.step("run").args(numbers).args(more).limit(limit).tee()
+    }
+}
+
+/// Seeds that run twice.
+const TWICE: u64 = 20;
+/// The simulator's exit status where the host cannot run it.
+const CANNOT: i32 = 3;
+/// Longest a seed may take, on average.
+const SEED_LIMIT: Duration = Duration::from_secs(2);
