@@ -100,7 +100,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
