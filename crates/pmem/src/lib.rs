@@ -2,6 +2,7 @@
 //!
 //! Start at [`Medium`], the trait that every crate above uses. [`map_file`] opens a file as a medium
 //! of the best class that the file can hold, [`classify`] names that class, [`anonymous()`] makes memory.
+//! A structure that is to work on remote memory too is written against [`Memory`].
 //!
 //! | class | backing | place | persist |
 //! |---|---|---|---|
@@ -26,6 +27,7 @@ mod lines;
 mod mapped;
 mod mapping;
 mod medium;
+mod memory;
 mod open;
 mod poisoned;
 mod presence;
@@ -36,5 +38,6 @@ pub use anonymous::{anonymous, anonymous_with};
 pub use atomic::AtomicOp;
 pub use commit_group::CommitGroup;
 pub use medium::{Backing, DirectMemory, DurabilityClass, Medium, MediumError, StoreGranularity};
+pub use memory::{LocalMemory, Memory};
 pub use open::{MapError, OpenOptions, classify, length, map_file, map_reserved};
 pub use poisoned::{Inode, Noted, Poisoned};

@@ -34,6 +34,7 @@ mod drive;
 mod error;
 mod fallback;
 mod journal;
+mod memory;
 mod path;
 #[cfg(test)]
 mod planted;
