@@ -88,7 +88,8 @@ impl Client {
         let control =
             FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());
         let control = Box::new(control.keeping(Arc::clone(&self.runtime)));
-        Ok(Region::open(control, Ways::of(&settings), settings, range))
+        let environment = self.inner.environment();
+        Ok(Region::open(control, Ways::of(&settings), settings, environment, range))
     }
 
     /// See [`crate::Client::stat`].

@@ -98,6 +98,10 @@ impl Client {
         File::open(Arc::clone(&self.tree), path, options).await
     }
 
+    pub(crate) fn environment(&self) -> &Environment {
+        self.tree.connection().environment()
+    }
+
     /// Makes a file that is removed when this open ends, for whatever reason, until the file is
     /// [kept](File::keep_as). The open has the right to delete, and lets others ask for that right.
     ///

@@ -54,7 +54,8 @@ struct Exception {
 }
 
 /// The crates that have an environment.
-const CRATES: [&str; 3] = ["crates/rdma/src", "crates/server/src", "crates/tree/src"];
+const CRATES: [&str; 4] =
+    ["crates/rdma/src", "crates/remote/src", "crates/server/src", "crates/tree/src"];
 /// How clocks and random numbers are read.
 const READS: [&str; 6] =
     ["Instant::now", "SystemTime::now", ".elapsed()", "getrandom", "RandomState::new", "OsRng"];

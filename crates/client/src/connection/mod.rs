@@ -169,6 +169,11 @@ impl Connection {
         &self.shared.environment.random
     }
 
+    /// Where time and random numbers come from.
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.shared.environment
+    }
+
     /// The lane of the connection, in which the keys of its sessions sign.
     pub(crate) fn lane(&self) -> LaneId {
         self.shared.lock_open().lane()

@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{
     Access, ConnectFailure, DisconnectReason, Engine, EngineConfig, EngineError, Event, LocalSlice,
@@ -40,6 +41,7 @@ pub(crate) struct Channel {
     completed: Sequence,
     /// Hashes of the completed verifies, oldest first.
     hashes: VecDeque<(Sequence, u32)>,
+    clock: Clock,
     /// How long an owner that polls has seen no awaited answer.
     silence: Silence,
     answer_timeout: Duration,
@@ -52,16 +54,18 @@ impl Channel {
     pub(crate) fn dial(
         provider: &dyn Provider,
         settings: &RegionSettings,
+        environment: &Environment,
         address: std::net::SocketAddr,
         private_data: &[u8],
         patience: Duration,
     ) -> Result<(Self, Vec<u8>), ChannelError> {
-        let config = EngineConfig { polling: settings.polling, ..EngineConfig::default() };
+        let (polling, given) = (settings.polling, environment.clone());
+        let config = EngineConfig { polling, environment: given, ..EngineConfig::default() };
         let mut engine = provider.open_engine(config).map_err(ChannelError::Host)?;
         let qp = engine
             .connect(address, QpConfig::default(), private_data)
             .map_err(ChannelError::Host)?;
-        let reply = await_connection(&mut *engine, qp, patience)?;
+        let reply = await_connection(&mut *engine, qp, &environment.clock, patience)?;
         let capabilities = engine.capabilities(qp).ok_or(ChannelError::Silent)?;
         let staging = Staging::register(&mut *engine, qp)?;
         let channel = Self {
@@ -78,6 +82,7 @@ impl Channel {
             posted: Sequence(0),
             completed: Sequence(0),
             hashes: VecDeque::new(),
+            clock: environment.clock.clone(),
             silence: Silence::new(settings.answer_timeout),
             answer_timeout: settings.answer_timeout,
             ended: None,
@@ -260,7 +265,7 @@ impl Channel {
             self.silence.end();
             return Ok(());
         }
-        if self.silence.is_too_long() { Err(ChannelError::Silent) } else { Ok(()) }
+        if self.silence.is_too_long(self.clock.now()) { Err(ChannelError::Silent) } else { Ok(()) }
     }
 
     /// Waits for any event, for `patience` at most; may return earlier.
@@ -288,7 +293,8 @@ impl Channel {
                     self.poll()?;
                     // The peer does not receive our writes, none of which awaits an answer.
                     let timeout = self.answer_timeout;
-                    if silence.get_or_insert_with(|| Silence::new(timeout)).is_too_long() {
+                    let silence = silence.get_or_insert_with(|| Silence::new(timeout));
+                    if silence.is_too_long(self.clock.now()) {
                         return Err(ChannelError::Silent);
                     }
                     // No event reports that sent writes have left room.
@@ -322,11 +328,12 @@ impl Channel {
 fn await_connection(
     engine: &mut dyn Engine,
     qp: QpId,
+    clock: &Clock,
     timeout: Duration,
 ) -> Result<Vec<u8>, ChannelError> {
-    let deadline = Instant::now() + timeout;
+    let deadline = clock.now() + timeout;
     let mut events = Vec::new();
-    while Instant::now() < deadline {
+    while clock.now() < deadline {
         engine.poll(&mut events);
         for event in events.drain(..) {
             match event {

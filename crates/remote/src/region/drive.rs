@@ -26,7 +26,7 @@ impl<M: Messages> RemoteRegion<M> {
             // Leaving push mode includes a commit, which may have failed.
             self.check_unbroken()?;
         }
-        if self.map_again.is_some_and(|when| when <= Instant::now()) {
+        if self.map_again.is_some_and(|when| when <= self.now()) {
             self.try_map();
             // Entering push mode includes a flush, which may have failed.
             self.check_unbroken()?;
@@ -222,7 +222,7 @@ impl<M: Messages> RemoteRegion<M> {
 
     /// Tries to enter push mode. A failure becomes the reason of the path.
     pub(super) fn try_map(&mut self) {
-        let began = Instant::now();
+        let began = self.now();
         match self.map() {
             Ok(()) => {
                 self.map_again = None;
@@ -232,16 +232,17 @@ impl<M: Messages> RemoteRegion<M> {
                 self.path = Path::Messages { reason };
                 // Operations wait during an attempt: an attempt that dials a silent address must be
                 // rare.
-                let costly = began.elapsed().saturating_mul(MAP_COST);
+                let took = self.now().saturating_duration_since(began);
+                let costly = took.saturating_mul(MAP_COST);
                 self.map_later();
-                self.map_again = self.map_again.max(Instant::now().checked_add(costly));
+                self.map_again = self.map_again.max(self.now().checked_add(costly));
             }
         }
     }
 
     /// Sets the time of the next attempt, farther away each time.
     pub(super) fn map_later(&mut self) {
-        self.map_again = Some(Instant::now() + self.map_pause);
+        self.map_again = Some(self.now() + self.map_pause);
         self.map_pause = (self.map_pause * 2).min(MAP_PAUSE_MAX);
     }
 
@@ -274,19 +275,30 @@ impl<M: Messages> RemoteRegion<M> {
     /// Dials the server's addresses in its order. The first that answers is used; if none does, the
     /// last reason is reported. Together they take no longer than a single one may.
     fn dial(&self, invitation: &Invitation) -> Result<(Channel, Vec<u8>), ChannelError> {
-        let deadline = Instant::now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
+        let deadline = self.now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
         let mut outcome = Err(ChannelError::PeerIncapable);
         let ways = self.ways.to(invitation);
         for (left, (provider, address)) in (1..=ways.len()).rev().zip(ways) {
-            let patience = share_of(deadline.saturating_duration_since(Instant::now()), left);
+            let patience = share_of(deadline.saturating_duration_since(self.now()), left);
             let token = &invitation.private_data;
-            outcome = Channel::dial(&**provider, &self.settings, address, token, patience);
+            outcome = Channel::dial(
+                &**provider,
+                &self.settings,
+                &self.environment,
+                address,
+                token,
+                patience,
+            );
             match &outcome {
                 Ok(_) => break,
                 Err(error) => tracing::debug!(%address, ?error, "no push connection"),
             }
         }
         outcome
+    }
+
+    fn now(&self) -> Instant {
+        self.environment.clock.now()
     }
 
     fn draw(&mut self) -> Sequence {

@@ -48,6 +48,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use basics::Environment;
+
 pub use self::asynchronous::AsyncRegion;
 use self::channel::{Channel, ChannelError, READ_MAX, Slot};
 pub use self::control::{Control, Invitation, Mapping, Messages, Piece};
@@ -67,6 +69,7 @@ pub struct RemoteRegion<M: Messages> {
     control: Box<dyn Control<M>>,
     ways: Ways,
     settings: RegionSettings,
+    environment: Environment,
     file_offset: u64,
     len: u64,
     channel: Option<Channel>,
@@ -125,9 +128,23 @@ impl<M: Messages> RemoteRegion<M> {
         control: Box<dyn Control<M>>,
         ways: Ways,
         settings: RegionSettings,
+        environment: &Environment,
         file_range: Range<u64>,
     ) -> Self {
-        let mut region = Self {
+        let mut region = Self::unmapped(control, ways, settings, environment, file_range);
+        region.try_map();
+        region
+    }
+
+    /// A region that no attempt was made to map.
+    fn unmapped(
+        control: Box<dyn Control<M>>,
+        ways: Ways,
+        settings: RegionSettings,
+        environment: &Environment,
+        file_range: Range<u64>,
+    ) -> Self {
+        Self {
             control,
             ways,
             file_offset: file_range.start,
@@ -144,9 +161,8 @@ impl<M: Messages> RemoteRegion<M> {
             lost: Vec::new(),
             unflushed: None,
             settings,
-        };
-        region.try_map();
-        region
+            environment: environment.clone(),
+        }
     }
 
     /// Length in bytes.

@@ -27,8 +27,8 @@ impl Silence {
     }
 
     /// Notes a poll without an answer; returns whether the timeout is over.
-    pub(crate) fn is_too_long(&mut self) -> bool {
-        self.look(Instant::now())
+    pub(crate) fn is_too_long(&mut self, now: Instant) -> bool {
+        self.look(now)
     }
 
     /// How long a wait between two polls may last to be counted in full.

@@ -8,6 +8,7 @@ mod server;
 
 use std::sync::Arc;
 
+use basics::Environment;
 use pmem::crash::{AckLog, Budget, CrashState, Recorder, Violation, check};
 use pmem::{LocalMemory, Medium, Memory, OpenOptions};
 use rdma::PollPolicy;
@@ -20,7 +21,13 @@ use self::server::Server;
 fn region(server: &Server) -> RemoteRegion<Plain> {
     let settings = RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
     let control = PlainControl::connect(server.address(), 0..LEN);
-    RemoteRegion::open(Box::new(control), Ways::of(&settings), settings, 0..LEN)
+    RemoteRegion::open(
+        Box::new(control),
+        Ways::of(&settings),
+        settings,
+        &Environment::host(),
+        0..LEN,
+    )
 }
 
 /// A region that is mapped.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use basics::Environment;
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{
     Access, Engine, EngineConfig, Event, PeerOperations, PollPolicy, Provider, QpConfig, QpId,
@@ -156,6 +157,7 @@ impl Peer {
             Box::new(Fake(Arc::clone(self))),
             Ways::of(&settings),
             settings,
+            &Environment::host(),
             self.range.clone(),
         )
     }
