@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use remote::{RegionConfigError, RegionSettings, Ways};
+use remote::{RegionSettings, Ways};
 use smb::info::{DirectoryEntry, FileInfoClass};
 use tokio::runtime::{Builder, Runtime};
 
@@ -15,7 +15,7 @@ use crate::connection::LeaseBreak;
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{self, FileStat, OpenOptions};
 use crate::options::ConnectOptions;
-use crate::region::{FileControl, Region};
+use crate::region::Region;
 use crate::url::SmbUrl;
 
 /// A session on one share; see [`crate::Client`].
@@ -74,19 +74,8 @@ impl Client {
         range: Range<u64>,
         settings: RegionSettings,
     ) -> Result<Region, ClientError> {
-        settings.check()?;
-        if range.is_empty() {
-            return Err(RegionConfigError::EmptyRange(range).into());
-        }
-        let file = self.runtime.block_on(self.inner.open(path, options))?;
-        let len = file.opened_as().len;
-        if len < range.end {
-            self.runtime.block_on(file.close())?;
-            return Err(RegionConfigError::FileTooShort { len, end: range.end }.into());
-        }
-        let runtime = self.runtime.handle().clone();
         let control =
-            FileControl::new(runtime, self.inner.clone(), path, options, file, range.clone());
+            self.runtime.block_on(self.inner.control(path, options, &range, &settings))?;
         let control = Box::new(control.keeping(Arc::clone(&self.runtime)));
         let environment = self.inner.environment();
         Ok(Region::open(control, Ways::of(&settings), settings, environment, range))

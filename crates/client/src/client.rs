@@ -1,21 +1,25 @@
 //! A client of one share.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use basics::Environment;
+use remote::{RegionConfigError, RegionSettings, Ways};
 use smb::FileTime;
 use smb::auth::{ClientFreshness, Initiator, NtlmInitiator};
 use smb::create::{AccessMask, CreateDisposition, CreateOptions};
 use smb::info::DirectoryEntry;
 use smb::{Command, Empty, Name};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::connection::{Connection, Negotiated, Request, negotiate};
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, FileStat, OpenOptions};
 use crate::options::{ConnectOptions, Protection};
+use crate::region::{AsyncRegion, FileControl};
 use crate::transport::{self, Transport};
 use crate::tree::Tree;
 use crate::url::SmbUrl;
@@ -96,6 +100,48 @@ impl Client {
     /// The server's status.
     pub async fn open(&self, path: &str, options: &OpenOptions) -> Result<File, ClientError> {
         File::open(Arc::clone(&self.tree), path, options).await
+    }
+
+    /// Opens a file and maps `range` of it. If the server does not push, the region works over SMB
+    /// and [`AsyncRegion::path`] says why. The region ends before the runtime does.
+    ///
+    /// # Errors
+    /// [`ClientError::ConfigRegion`] says which setting is out of bounds, that the range is empty,
+    /// or that the file is shorter than the range's end; [`ClientError::HostThread`]; else the server's
+    /// status for the open.
+    pub async fn map(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        range: Range<u64>,
+        settings: RegionSettings,
+    ) -> Result<AsyncRegion, ClientError> {
+        let control = Box::new(self.control(path, options, &range, &settings).await?);
+        let ways = Ways::of(&settings);
+        let opened = AsyncRegion::open(control, ways, settings, self.environment(), range).await;
+        opened.map_err(|_| ClientError::HostThread)
+    }
+
+    /// Opens a file as the control side of a region.
+    pub(crate) async fn control(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        range: &Range<u64>,
+        settings: &RegionSettings,
+    ) -> Result<FileControl, ClientError> {
+        settings.check()?;
+        if range.is_empty() {
+            return Err(RegionConfigError::EmptyRange(range.clone()).into());
+        }
+        let file = self.open(path, options).await?;
+        let len = file.opened_as().len;
+        if len < range.end {
+            file.close().await?;
+            return Err(RegionConfigError::FileTooShort { len, end: range.end }.into());
+        }
+        let runtime = Handle::current();
+        Ok(FileControl::new(runtime, self.clone(), path, options, file, range.clone()))
     }
 
     pub(crate) fn environment(&self) -> &Environment {

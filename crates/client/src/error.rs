@@ -72,6 +72,9 @@ pub enum ClientError {
     /// The region cannot be mapped as asked.
     #[error(transparent)]
     ConfigRegion(#[from] RegionConfigError),
+    /// The host starts no thread.
+    #[error("the host starts no thread")]
+    HostThread,
     /// The host gave no random numbers.
     #[error("the host has no random numbers")]
     HostRandom,

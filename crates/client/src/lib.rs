@@ -1,8 +1,9 @@
 //! SMB client and remote mapped regions.
 //!
-//! - [`Client`] is a session on one share: connect, list, delete, rename, [`Client::open`].
+//! - [`Client`] is a session on one share: connect, list, delete, rename, [`Client::open`], and
+//!   [`Client::map`], which is the door to push mode.
 //! - [`File`] is an open file: read, write, flush, metadata, controls, its [`Lease`].
-//! - [`blocking`] is both of them without async, and the door to push mode: a mapped [`Region`].
+//! - [`blocking`] is both of them without async; a mapped [`Region`] is driven by its owner there.
 //! - [`transport`] is the seam below: TCP, SMB Direct ([`transport::direct`], to be given to
 //!   [`Client::over`]), or whatever else carries frames.
 //!

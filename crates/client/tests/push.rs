@@ -9,7 +9,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{FallbackReason, OpenOptions, Path, RegionError, RegionSettings};
+use client::{
+    Client, ClientError, ConnectOptions, FallbackReason, OpenOptions, Path, RegionError,
+    RegionSettings,
+};
 use fixture::{Fixture, bytes_at, provider, pushing, server_provider, settings};
 use pmem::DurabilityClass;
 use rdma::ProviderChoice;
@@ -42,6 +45,32 @@ fn pushes_and_commits(parent: &str) {
     drop(region);
     drop(client);
     fixture.runtime.block_on(fixture.running.shutdown());
+}
+
+#[test]
+fn an_async_client_of_one_thread_maps_a_region_that_is_recalled_and_given_back() {
+    let fixture = Fixture::start("/dev/shm", |_| {});
+    let path = fixture.file(8192);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ConnectOptions::default();
+        let client = Client::connect(&fixture.url(), &options).await.unwrap();
+        let short = client.map("region", &pushing(), 0..8193, settings()).await.unwrap_err();
+        assert!(matches!(short, ClientError::ConfigRegion(_)), "{short}");
+        let region = client.map("region", &pushing(), 0..8192, settings()).await.unwrap();
+        let mapped = region.path().await.unwrap();
+        assert!(matches!(mapped, Path::Push { .. }), "{mapped}");
+        region.write_commit(0, b"committed".to_vec()).await.unwrap();
+        assert_eq!(bytes_at(&path, 0, 9), b"committed");
+        // Another client wants the file, and gets it when the region was given back.
+        let other = Client::connect(&fixture.url(), &options).await.unwrap();
+        let file = other.open("region", &OpenOptions::read_write()).await.unwrap();
+        let mut bytes = [0; 9];
+        file.read_at(0, &mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"committed");
+        region.write_commit(16, b"by messages".to_vec()).await.unwrap();
+        assert_eq!(bytes_at(&path, 16, 11), b"by messages");
+    });
 }
 
 #[test]

@@ -18,11 +18,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use basics::Environment;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::READ_MAX;
 use super::recall::Bell;
-use super::{Messages, Outcome, Path, Recall, RegionError, RemoteRegion, Ticket, wide};
+use super::{
+    Control, Messages, Outcome, Path, Recall, RegionError, RegionSettings, RemoteRegion, Ticket,
+    Ways, wide,
+};
 
 /// A region that async tasks share. Dropping the last clone ends its thread in good order.
 ///
@@ -36,14 +40,42 @@ pub struct AsyncRegion<M: Messages> {
 }
 
 impl<M: Messages> AsyncRegion<M> {
+    /// [`RemoteRegion::open`] on the thread of the region: the caller waits without blocking.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Broken`]: the host starts no thread.
+    pub async fn open(
+        control: Box<dyn Control<M>>,
+        ways: Ways,
+        settings: RegionSettings,
+        environment: &Environment,
+        file_range: Range<u64>,
+    ) -> Outcome<Self, M> {
+        let region = RemoteRegion::unmapped(control, ways, settings, environment, file_range);
+        let opened = Self::start_with(region, RemoteRegion::try_map);
+        // The answer comes after the first attempt to map.
+        opened.path().await.map(|_| opened)
+    }
+
     pub(super) fn start(region: RemoteRegion<M>) -> Self {
+        Self::start_with(region, |_| {})
+    }
+
+    fn start_with(
+        mut region: RemoteRegion<M>,
+        begin: impl FnOnce(&mut RemoteRegion<M>) + Send + 'static,
+    ) -> Self {
         let (requests, inbox) = mpsc::channel(region.settings.outstanding_max);
         region.recall.ring_also(Box::new(Recalled(requests.downgrade())));
         let doorbell = Arc::new(Doorbell { recall: Arc::clone(&region.recall) });
         let len = region.len;
         let thread = std::thread::Builder::new().name("landfast-region".into());
         // If the host starts no thread the inbox is dropped, and every request fails.
-        let _: Result<JoinHandle<()>, _> = thread.spawn(move || Driver::new(region, inbox).run());
+        let _: Result<JoinHandle<()>, _> = thread.spawn(move || {
+            begin(&mut region);
+            Driver::new(region, inbox).run();
+        });
         Self { len, requests, doorbell }
     }
 
