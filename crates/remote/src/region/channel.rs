@@ -6,21 +6,20 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use basics::{Clock, Environment};
-use pmem::Medium;
 use rdma::{
-    Access, ConnectFailure, DisconnectReason, Engine, EngineConfig, EngineError, Event, LocalSlice,
-    MemoryRegion, Operation, Payload, PeerOperations, Placement, PostError, Provider,
-    QpCapabilities, QpConfig, QpId, Rkey, Waker, WorkRequest,
+    ConnectFailure, DisconnectReason, Engine, EngineConfig, EngineError, Event, Operation, Payload,
+    PeerOperations, Placement, PostError, Provider, QpCapabilities, QpConfig, QpId, Rkey, Waker,
+    WorkRequest,
 };
 
 use super::control::Mapping;
 use super::journal::Sequence;
 use super::settings::RegionSettings;
 use super::silence::Silence;
+use super::staging::{Slot, Staging};
 
 /// An established push connection with its region.
 #[derive(Debug)]
@@ -371,72 +370,6 @@ pub(crate) enum ChannelError {
     PeerIncapable,
 }
 
-/// A piece of staging memory.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Slot {
-    offset: u64,
-    len: u32,
-    /// Where the free part of the ring began before this slot.
-    start: u64,
-    /// Room of the slot, with the bytes left unused at the end of the ring.
-    taken: u64,
-}
-
-/// Registered memory for the answers to reads: a ring, freed from its oldest or its newest end, so
-/// that the used part is always contiguous.
-#[derive(Debug)]
-struct Staging {
-    medium: Arc<dyn Medium>,
-    region: MemoryRegion,
-    next: u64,
-    used: u64,
-}
-
-impl Staging {
-    fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, ChannelError> {
-        let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
-        // The pages are present before the first answer arrives: an engine never waits for a page.
-        medium.prepare(0, STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
-        let region = engine
-            .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
-            .map_err(|_| ChannelError::HostMemory)?;
-        Ok(Self { medium, region, next: 0, used: 0 })
-    }
-
-    fn reserve(&mut self, len: u32) -> Option<Slot> {
-        let len_wide = u64::from(len);
-        let to_end = STAGING_RING - self.next;
-        let skipped = if len_wide > to_end { to_end } else { 0 };
-        let taken = skipped + len_wide;
-        if self.used + taken > STAGING_RING {
-            return None;
-        }
-        let start = self.next;
-        let offset = (start + skipped) % STAGING_RING;
-        self.used += taken;
-        self.next = (offset + len_wide) % STAGING_RING;
-        Some(Slot { offset, len, start, taken })
-    }
-
-    fn take(&mut self, slot: Slot, out: &mut [u8]) {
-        let read = self.medium.read(slot.offset, out);
-        debug_assert!(read.is_ok(), "anonymous memory neither ends nor fails");
-        self.used -= slot.taken;
-        if (slot.offset + u64::from(slot.len)) % STAGING_RING == self.next {
-            self.next = slot.start;
-        }
-    }
-
-    /// One byte behind the ring, for answers whose bytes are not used.
-    fn probe(&self) -> Slot {
-        Slot { offset: STAGING_RING, len: 1, start: 0, taken: 0 }
-    }
-
-    fn slice(&self, slot: Slot) -> LocalSlice {
-        self.region.slice(slot.offset, slot.len)
-    }
-}
-
 fn wide(len: usize) -> u64 {
     u64::try_from(len).expect("usize has at most 64 bits here")
 }
@@ -446,10 +379,6 @@ pub(crate) const READ_MAX: u32 = 1 << 20;
 
 // A flush of this length still fits the length field.
 const FLUSH_MAX: u32 = 1 << 31;
-// Four of the longest reads at once.
-const STAGING_RING: u64 = 4 << 20;
-// One page behind the ring holds the probe byte.
-const STAGING_BYTES: u64 = STAGING_RING + 4096;
 const EVENTS_RESERVED: usize = 512;
 const DIAL_LOOK: Duration = Duration::from_millis(100);
 // A fast link takes some 50 us for the longest frame; a peer that receives nothing is polled

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, ChannelError, READ_MAX, Slot};
+use super::channel::{Channel, ChannelError, READ_MAX};
 use super::control::{Invitation, Messages};
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
+use super::staging::Slot;
 use super::{
     Kind, MAP_COST, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Outcome, Pending, RegionError, RemoteRegion,
     Ticket, wide,

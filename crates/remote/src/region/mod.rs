@@ -41,6 +41,7 @@ mod planted;
 mod recall;
 mod settings;
 mod silence;
+mod staging;
 mod ways;
 
 use std::collections::VecDeque;
@@ -51,13 +52,14 @@ use std::time::{Duration, Instant};
 use basics::Environment;
 
 pub use self::asynchronous::AsyncRegion;
-use self::channel::{Channel, ChannelError, READ_MAX, Slot};
+use self::channel::{Channel, ChannelError, READ_MAX};
 pub use self::control::{Control, Invitation, Mapping, Messages, Piece};
 pub use self::error::RegionError;
 use self::journal::{Journal, Sequence};
 pub use self::path::{FallbackReason, Path};
 pub use self::recall::Recall;
 pub use self::settings::{RegionConfigError, RegionSettings};
+use self::staging::Slot;
 pub use self::ways::Ways;
 
 /// A mapped region. Offsets count from the region's beginning.
