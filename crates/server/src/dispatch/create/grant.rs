@@ -1,16 +1,23 @@
-//! What a CREATE is granted to cache.
+//! What a CREATE is granted beside its open: to cache, and to come back after its connection is lost.
 //!
-//! Spec: MS-SMB2 §3.3.5.9.8, §3.3.5.9.11; MS-FSA §2.1.5.18.
+//! Spec: MS-SMB2 §3.3.5.9.6 to §3.3.5.9.11; MS-FSA §2.1.5.18.
 
 use std::sync::Arc;
 
-use super::Wish;
+use tracing::warn;
+use tree::InlineIo;
+
+use super::admit::Admission;
+use super::open::persist_opened;
+use super::wish::Wish;
 use crate::dispatch::call::Call;
 use crate::state::Open;
 use crate::state::caching::{Caching, Intent};
 use crate::state::holder::Holder;
 use crate::state::lease::{Granted, Owner};
 use crate::state::locks::OpenSerial;
+use crate::state::open::Durable;
+use crate::state::persistent;
 
 /// Grants what was asked for, as far as others leave it. `None`: nothing was asked for, or it is a directory.
 pub(super) fn grant(
@@ -50,6 +57,61 @@ pub(super) fn grant(
         open.node.begin_breaks(NOBODY, Intent::Unlink);
     }
     Some(granted)
+}
+
+/// Grants that the open may come back, as far as what it caches and its share allow.
+pub(super) async fn grant_return(
+    call: &Call,
+    admission: &Admission,
+    open: &Arc<Open>,
+    granted: Option<Granted>,
+) -> Option<Durable> {
+    let keeps = admission.share.journal().is_some()
+        && !open.entry.is_directory()
+        && !open.entry.is_stream()
+        && admission.wish.path.is_presentable();
+    // A guest who came back could not show that it is theirs.
+    let may_come_back = !call.session().identity.is_guest();
+    match admission.asked.grant(granted, keeps).filter(|_| may_come_back) {
+        Some(durable) if durable.persistent => write_down(call, open, durable, granted).await,
+        durable => durable,
+    }
+}
+
+// A persistent open is one when its note is durable; where that fails it is a durable one at most.
+async fn write_down(
+    call: &Call,
+    open: &Arc<Open>,
+    durable: Durable,
+    granted: Option<Granted>,
+) -> Option<Durable> {
+    let noted = Arc::clone(open);
+    let work = move || {
+        let journal = noted.tree.share().and_then(|share| share.journal());
+        let nobody = || std::io::Error::other("nobody in particular has opened it");
+        let journal = journal.ok_or_else(nobody)?;
+        // Nobody renames it before it is noted.
+        let _names = journal.hold_names();
+        let note = persistent::note(&noted, durable, granted).ok_or_else(nobody)?;
+        if note.identity.is_none() {
+            return Err(std::io::Error::other(
+                "its file system knows nothing that tells it from a later one",
+            ));
+        }
+        // The note leads to nothing where a crash takes the file's name, or what it was emptied of comes back.
+        persist_opened(&noted).map_err(|status| std::io::Error::other(status.to_string()))?;
+        journal.open_durably(note)
+    };
+    match call.blocking(InlineIo::CachedReads, work).await {
+        Ok(Ok(())) => Some(durable),
+        Ok(Err(error)) => {
+            warn!(serial = open.serial.0, %error, "an open is not persistent");
+            granted
+                .is_some_and(|granted| granted.caching.contains(Caching::HANDLE))
+                .then_some(Durable { persistent: false, ..durable })
+        }
+        Err(_) => None,
+    }
 }
 
 // How the client is told of breaks of what this open holds.

@@ -12,9 +12,11 @@ use smb::{FileId, NtStatus};
 use tracing::{debug, info};
 use tree::{InlineIo, Naming, SharePath, StreamPart};
 
+use super::PushWish;
+use super::answer::{Facts, lease_context, respond};
 use super::durable::{Back, Durability};
 use super::grant::holder;
-use super::{Facts, PushWish, close, lease_context, respond};
+use super::open::close;
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::frame::Outcome;
 use crate::dispatch::oplock_break;
