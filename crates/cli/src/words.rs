@@ -159,75 +159,7 @@ mod tests {
 
     #[test]
     fn each_status_that_users_meet_has_a_sentence() {
-        for (command, status, expected) in [
-            (
-                Command::CREATE,
-                NtStatus::OBJECT_NAME_NOT_FOUND,
-                "there is no such file or directory",
-            ),
-            (
-                Command::CREATE,
-                NtStatus::OBJECT_PATH_NOT_FOUND,
-                "a directory on the way there does not exist",
-            ),
-            (Command::CREATE, NtStatus::OBJECT_NAME_INVALID, "that cannot be a name on the server"),
-            (
-                Command::CREATE,
-                NtStatus::OBJECT_NAME_COLLISION,
-                "something of that name is there already",
-            ),
-            (Command::CREATE, NtStatus::ACCESS_DENIED, "the server does not allow it"),
-            (
-                Command::CREATE,
-                NtStatus::SHARING_VIOLATION,
-                "another program has it open and does not share it",
-            ),
-            (Command::CREATE, NtStatus::FILE_IS_A_DIRECTORY, "it is a directory"),
-            (
-                Command::CREATE,
-                NtStatus::NOT_A_DIRECTORY,
-                "it, or a name on the way to it, is no directory",
-            ),
-            (
-                Command::CREATE,
-                NtStatus::DELETE_PENDING,
-                "it is being removed, and others have it open still",
-            ),
-            (
-                Command::TREE_CONNECT,
-                NtStatus::ACCESS_DENIED,
-                "this account may not enter the share",
-            ),
-            (
-                Command::TREE_CONNECT,
-                NtStatus::BAD_NETWORK_NAME,
-                "the server has no share of that name",
-            ),
-            (
-                Command::SESSION_SETUP,
-                NtStatus::LOGON_FAILURE,
-                "the user's name or password is wrong",
-            ),
-            (
-                Command::SESSION_SETUP,
-                NtStatus::ACCOUNT_LOCKED_OUT,
-                "too many wrong passwords: the server has not looked at this one",
-            ),
-            (Command::WRITE, NtStatus::DISK_FULL, "the server's disk is full"),
-            (Command::WRITE, NtStatus::FILE_LOCK_CONFLICT, "another program has locked it"),
-            (Command::FLUSH, NtStatus::IO_DEVICE_ERROR, "the server's disk has failed"),
-            (Command::SET_INFO, NtStatus::DIRECTORY_NOT_EMPTY, "the directory is not empty"),
-            (
-                Command::SET_INFO,
-                NtStatus::CANNOT_DELETE,
-                "it is marked read-only, or may not be removed",
-            ),
-            (
-                Command::SET_INFO,
-                NtStatus::MEDIA_WRITE_PROTECTED,
-                "the share is served for reading only",
-            ),
-        ] {
+        for (command, status, expected) in SENTENCES {
             assert_eq!(of(&answered(command, status)), format!("{expected} ({status})"));
         }
     }
@@ -238,4 +170,58 @@ mod tests {
         assert_eq!(of(&unknown), "the server answered READ with NTSTATUS 0xc0001234");
         assert_eq!(hint(&unknown), None);
     }
+
+    const SENTENCES: [(Command, NtStatus, &str); 19] = [
+        (Command::CREATE, NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such file or directory"),
+        (
+            Command::CREATE,
+            NtStatus::OBJECT_PATH_NOT_FOUND,
+            "a directory on the way there does not exist",
+        ),
+        (Command::CREATE, NtStatus::OBJECT_NAME_INVALID, "that cannot be a name on the server"),
+        (
+            Command::CREATE,
+            NtStatus::OBJECT_NAME_COLLISION,
+            "something of that name is there already",
+        ),
+        (Command::CREATE, NtStatus::ACCESS_DENIED, "the server does not allow it"),
+        (
+            Command::CREATE,
+            NtStatus::SHARING_VIOLATION,
+            "another program has it open and does not share it",
+        ),
+        (Command::CREATE, NtStatus::FILE_IS_A_DIRECTORY, "it is a directory"),
+        (
+            Command::CREATE,
+            NtStatus::NOT_A_DIRECTORY,
+            "it, or a name on the way to it, is no directory",
+        ),
+        (
+            Command::CREATE,
+            NtStatus::DELETE_PENDING,
+            "it is being removed, and others have it open still",
+        ),
+        (Command::TREE_CONNECT, NtStatus::ACCESS_DENIED, "this account may not enter the share"),
+        (Command::TREE_CONNECT, NtStatus::BAD_NETWORK_NAME, "the server has no share of that name"),
+        (Command::SESSION_SETUP, NtStatus::LOGON_FAILURE, "the user's name or password is wrong"),
+        (
+            Command::SESSION_SETUP,
+            NtStatus::ACCOUNT_LOCKED_OUT,
+            "too many wrong passwords: the server has not looked at this one",
+        ),
+        (Command::WRITE, NtStatus::DISK_FULL, "the server's disk is full"),
+        (Command::WRITE, NtStatus::FILE_LOCK_CONFLICT, "another program has locked it"),
+        (Command::FLUSH, NtStatus::IO_DEVICE_ERROR, "the server's disk has failed"),
+        (Command::SET_INFO, NtStatus::DIRECTORY_NOT_EMPTY, "the directory is not empty"),
+        (
+            Command::SET_INFO,
+            NtStatus::CANNOT_DELETE,
+            "it is marked read-only, or may not be removed",
+        ),
+        (
+            Command::SET_INFO,
+            NtStatus::MEDIA_WRITE_PROTECTED,
+            "the share is served for reading only",
+        ),
+    ];
 }

@@ -155,21 +155,10 @@ impl Settings {
         }
         let mut announced = options.announced.clone();
         if announced.is_empty() {
-            announced = file
-                .announce
-                .iter()
-                .map(|text| arguments::announcement(text))
-                .collect::<Result<_, _>>()?;
+            let of_file = file.announce.iter().map(|text| arguments::announcement(text));
+            announced = of_file.collect::<Result<_, _>>()?;
         }
-        let rdma_provider = match (options.rdma_provider, file.rdma_provider) {
-            (Some(choice), _) => choice,
-            (None, Some(name)) => name.parse().map_err(|_| Failure::ConfigValue {
-                what: "rdma_provider",
-                value: name,
-                why: "expected soft, shm or verbs",
-            })?,
-            (None, None) => ProviderChoice::default(),
-        };
+        let rdma_provider = provider(options.rdma_provider, file.rdma_provider)?;
         let listen = options.listen.or(file.listen).unwrap_or_else(|| loopback(SMB_PORT));
         let run_as = options.run_as.clone().or(file.run_as);
         Ok(Self {
@@ -194,6 +183,22 @@ impl Settings {
             kerberos,
             config: options.config.clone(),
         })
+    }
+}
+
+fn provider(
+    given: Option<ProviderChoice>,
+    of_file: Option<String>,
+) -> Result<ProviderChoice, Failure> {
+    let what = "rdma_provider";
+    match (given, of_file) {
+        (Some(choice), _) => Ok(choice),
+        (None, Some(value)) => value.parse().map_err(|_| Failure::ConfigValue {
+            what,
+            value,
+            why: "expected soft, shm or verbs",
+        }),
+        (None, None) => Ok(ProviderChoice::default()),
     }
 }
 

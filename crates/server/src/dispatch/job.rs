@@ -205,18 +205,7 @@ impl Job {
             // As Windows does; where a message ends the length of the frame says.
             frame::pad_pdu(&mut out, last.at);
         }
-        let signed = answered.iter().find_map(|one| one.channel.clone());
-        let protector = sealed.clone().or(signed).filter(|_| out.len() > IO_INLINE_MAX);
-        let made = Made { out, start, answered, sealed };
-        let protected = match protector {
-            None => made.protect(),
-            Some(channel) => {
-                let (whose, what) =
-                    (&channel.session.account, "the signature or seal of an answer");
-                let protected = link.compute(whose, what, || made.protect()).await;
-                protected.unwrap_or(Err(FrameError::Panicked))
-            }
-        };
+        let protected = protect(&link, Made { out, start, answered, sealed }).await;
         match protected {
             Ok(out) => {
                 let room = frame.take_answers(out.len());
@@ -226,6 +215,20 @@ impl Job {
                 warn!(peer = %link.peer, %error, "connection closed: cannot send an answer");
                 None
             }
+        }
+    }
+}
+
+// Signs and seals an answer: a long one where it keeps nobody waiting.
+async fn protect(link: &Arc<Link>, made: Made) -> Result<Vec<u8>, FrameError> {
+    let signed = made.answered.iter().find_map(|one| one.channel.clone());
+    let protector = made.sealed.clone().or(signed).filter(|_| made.out.len() > IO_INLINE_MAX);
+    match protector {
+        None => made.protect(),
+        Some(channel) => {
+            let (whose, what) = (&channel.session.account, "the signature or seal of an answer");
+            let protected = link.compute(whose, what, || made.protect()).await;
+            protected.unwrap_or(Err(FrameError::Panicked))
         }
     }
 }

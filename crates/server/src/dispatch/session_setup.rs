@@ -24,7 +24,7 @@ use std::time::Duration;
 use smb::NtStatus;
 use smb::auth::ntlm::{AcceptorConfig, Freshness};
 use smb::auth::{Accept, Accepted, DenyReason, IdentityKind};
-use smb::crypto::{KeySchedule, PreauthHash, Role, SessionKey, SessionKeys, Turn};
+use smb::crypto::{ChannelSigner, KeySchedule, PreauthHash, Role, SessionKey, SessionKeys, Turn};
 use smb::negotiate::{Dialect, SecurityMode};
 use smb::{Header, HeaderFlags, SessionId};
 use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
@@ -460,20 +460,10 @@ fn finish(
     let _reserved = match going.purpose {
         Purpose::New(reserved) => reserved,
         Purpose::Again(channel) => {
-            // MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them. Who says no name keeps
-            // what is open and gets nothing new, until it has said the old one again.
-            let of_guest = channel.session.identity.is_guest();
-            let is_unnamed = kind == IdentityKind::Anonymous && !of_guest;
-            if channel.session.identity != identity && !is_unnamed {
-                link.remove_channel(id);
-                end_session_elsewhere(link, id);
-                return Leg::refused(NtStatus::ACCESS_DENIED, id);
-            }
-            channel.session.set_unnamed(is_unnamed);
-            if !is_unnamed {
-                channel.session.set_expiry(accepted.expires);
-            }
-            debug!(peer = %link.peer, session = id, is_unnamed, "authenticated again");
+            let is_unnamed = match authenticate_again(link, &channel, identity, &accepted) {
+                Ok(is_unnamed) => is_unnamed,
+                Err(status) => return Leg::refused(status, id),
+            };
             let leg = leg(&channel, accepted.token);
             // A client that says no name has proved nothing: it is answered as it asked.
             return if is_unnamed { leg.signed_by(None) } else { leg };
@@ -486,42 +476,11 @@ fn finish(
             };
         }
     };
-    if identity.is_guest() && link.guest_count() >= GUESTS_PER_CONNECTION_MAX {
-        return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
-    }
     let keys = accepted.session_key.as_ref().map(|key| derive(agreed, going.preauth, key));
-    let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());
-    if link.core.encrypt_required && !can_seal {
-        warn!(peer = %link.peer, "logon refused: this server requires encryption");
-        return Leg::refused(NtStatus::ACCESS_DENIED, id);
-    }
-    let signing_required = keys.is_some()
-        && (link.core.signing == SigningPolicy::Required
-            || client_mode.contains(SecurityMode::SIGNING_REQUIRED));
-    let (signing, sealing, opening) = match keys {
-        Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
-        None => (None, None, None),
+    let (session, of_channel) = match make(link, (id, turn), identity, keys, client_mode) {
+        Ok(made) => made,
+        Err(status) => return Leg::refused(status, id),
     };
-    let account = link.core.accounts.of(&identity);
-    let counted = identity.is_guest() || link.count_for(&account);
-    let Some(place) = account.try_take(Resource::Sessions, 1).filter(|_| counted) else {
-        warn!(peer = %link.peer, "logon refused: this user has too many sessions or connections");
-        return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
-    };
-    let (of_channel, signing) = signing.map(|key| binding::divide(link, turn, key)).unzip();
-    let session = Arc::new(Session::new(SessionParts {
-        id,
-        identity,
-        account,
-        place: Some(place),
-        agreed: agreed.clone(),
-        signing,
-        sealing,
-        opening,
-        signing_required,
-        encrypt_required: link.core.encrypt_required,
-        since: link.core.now(),
-    }));
     session.set_expiry(accepted.expires);
     if !link.core.add_session(Arc::clone(&session)) {
         return Leg::refused(NtStatus::INSUFFICIENT_RESOURCES, id);
@@ -539,6 +498,77 @@ fn finish(
     }
     let replaces = end_previous(link, previous, &channel.session);
     Leg { replaces, ..leg(&channel, accepted.token) }
+}
+
+// MS-SMB2 §3.3.5.5.3: the keys stay; another user would inherit them. Who says no name keeps what is open and gets nothing
+// new, until it has said the old one again: true for who says none.
+fn authenticate_again(
+    link: &Arc<Link>,
+    channel: &Channel,
+    identity: Identity,
+    accepted: &Accepted,
+) -> Result<bool, NtStatus> {
+    let id = channel.session.id;
+    let of_guest = channel.session.identity.is_guest();
+    let is_unnamed = accepted.identity.kind == IdentityKind::Anonymous && !of_guest;
+    if channel.session.identity != identity && !is_unnamed {
+        link.remove_channel(id);
+        end_session_elsewhere(link, id);
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    channel.session.set_unnamed(is_unnamed);
+    if !is_unnamed {
+        channel.session.set_expiry(accepted.expires);
+    }
+    debug!(peer = %link.peer, session = id, is_unnamed, "authenticated again");
+    Ok(is_unnamed)
+}
+
+// The session that a logon makes, and the key that signs its answers on this connection.
+fn make(
+    link: &Arc<Link>,
+    (id, turn): (u64, &Turn),
+    identity: Identity,
+    keys: Option<SessionKeys>,
+    client_mode: SecurityMode,
+) -> Result<(Arc<Session>, Option<ChannelSigner>), NtStatus> {
+    let agreed = link.agreed.get().ok_or(NtStatus::INVALID_PARAMETER)?;
+    if identity.is_guest() && link.guest_count() >= GUESTS_PER_CONNECTION_MAX {
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    }
+    let can_seal = keys.as_ref().is_some_and(|keys| keys.sealing.is_some());
+    if link.core.encrypt_required && !can_seal {
+        warn!(peer = %link.peer, "logon refused: this server requires encryption");
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let signing_required = keys.is_some()
+        && (link.core.signing == SigningPolicy::Required
+            || client_mode.contains(SecurityMode::SIGNING_REQUIRED));
+    let (signing, sealing, opening) = match keys {
+        Some(keys) => (Some(keys.signing), keys.sealing, keys.opening),
+        None => (None, None, None),
+    };
+    let account = link.core.accounts.of(&identity);
+    let counted = identity.is_guest() || link.count_for(&account);
+    let Some(place) = account.try_take(Resource::Sessions, 1).filter(|_| counted) else {
+        warn!(peer = %link.peer, "logon refused: this user has too many sessions or connections");
+        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+    };
+    let (of_channel, signing) = signing.map(|key| binding::divide(link, turn, key)).unzip();
+    let session = Arc::new(Session::new(SessionParts {
+        id,
+        identity,
+        account,
+        place: Some(place),
+        agreed: agreed.clone(),
+        signing,
+        sealing,
+        opening,
+        signing_required,
+        encrypt_required: link.core.encrypt_required,
+        since: link.core.now(),
+    }));
+    Ok((session, of_channel))
 }
 
 // MS-SMB2 §3.3.5.5.3: which keys there are follows from the dialect.

@@ -28,7 +28,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 use tree::journal::{BootId, DELETE_ON_CLOSE, Journal, OpenNote};
 use tree::left_over::Trying;
-use tree::{FileIdentity, Found, Share, ShareError, SharePath};
+use tree::{Entry, FileIdentity, Found, Share, ShareError, SharePath};
 
 use super::caching::{Caching, Flavor};
 use super::lease::{Granted, Owner};
@@ -188,23 +188,34 @@ fn has_all(note: &OpenNote, boot: Option<BootId>, class: DurabilityClass, writes
     note.boot.is_some() && note.boot == boot || is_durable
 }
 
-fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), Lost> {
-    let (path, found) = find(share, &note)?;
-    let access = AccessMask::from_bits_retain(note.access);
-    let user = Identity::user(&note.user);
+// The file of a note, opened with the rights that its user has now, if it is the same file with all that was acknowledged.
+fn reopen(
+    core: &Core,
+    share: &Arc<Share>,
+    (note, user, access): (&OpenNote, &Identity, AccessMask),
+    found: &Found,
+) -> Result<(Regrant, Entry), Lost> {
     let deletes = note.flags & DELETE_ON_CLOSE != 0;
-    let granted = Regrant::decide(share, &user, access, deletes);
-    let granted = granted.filter(|_| core.is_welcome(&user)).ok_or(Lost::Rights)?;
-    let entry = share.open_found(&found, granted.mode)?;
+    let granted = Regrant::decide(share, user, access, deletes);
+    let granted = granted.filter(|_| core.is_welcome(user)).ok_or(Lost::Rights)?;
+    let entry = share.open_found(found, granted.mode)?;
     let noted = note.identity.ok_or(Lost::Identity)?;
     if !FileIdentity::of(entry.as_fd())?.is_some_and(|found| found.is_of(&noted)) {
         return Err(Lost::Gone);
     }
     let boot = share.journal().map(Journal::boot);
     let writes = access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
-    if !has_all(&note, boot, entry.class(), writes) {
+    if !has_all(note, boot, entry.class(), writes) {
         return Err(Lost::Boot);
     }
+    Ok((granted, entry))
+}
+
+fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<(), Lost> {
+    let (path, found) = find(share, &note)?;
+    let access = AccessMask::from_bits_retain(note.access);
+    let user = Identity::user(&note.user);
+    let (granted, entry) = reopen(core, share, (&note, &user, access), &found)?;
     let serial = OpenSerial(note.serial);
     let owner = match note.flavor {
         OPLOCK => Owner::Open(serial),
@@ -235,34 +246,22 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
     }));
     let timeout = Duration::from_millis(u64::from(note.timeout_ms));
     open.set_durable(core, Durable { timeout, persistent: true });
-    {
-        let mut state = node.lock();
-        state.is_linked |= found.has_several_names();
-        state.opens.push(OpenRecord {
-            serial,
-            sharing: sharing(note.flags),
-            owner,
-            has_lease: false,
-            share: Arc::clone(share),
-            path,
-            delete_on_close: granted.delete,
-            holder: None,
-            orphan: Some(true),
-            _key_claim: key_claim,
-            instance: None,
-            base: None,
-            open: Arc::downgrade(&open),
-        });
-        restore_lease(&mut state, owner, &note);
-        if let Some(leave) = Regrant::wish(share).filter(|_| note.delete_pending) {
-            state.restore_wish(serial, leave);
-        }
-        for lock in &note.locks {
-            if let Some(range) = LockRange::new(lock.offset, lock.length) {
-                state.locks.restore(serial, range, lock.exclusive);
-            }
-        }
-    }
+    let record = OpenRecord {
+        serial,
+        sharing: sharing(note.flags),
+        owner,
+        has_lease: false,
+        share: Arc::clone(share),
+        path,
+        delete_on_close: granted.delete,
+        holder: None,
+        orphan: Some(true),
+        _key_claim: key_claim,
+        instance: None,
+        base: None,
+        open: Arc::downgrade(&open),
+    };
+    restore_record(&mut node.lock(), record, &note, found.has_several_names());
     for &done in note.sequences.values() {
         open.lock_sequences().set_done(done);
     }
@@ -276,6 +275,23 @@ fn bring_back(core: &Arc<Core>, share: &Arc<Share>, note: OpenNote) -> Result<()
         });
         Lost::TooMany
     })
+}
+
+// The open stands in its node again, with what it had there: its lease, its wish to delete, its locks.
+fn restore_record(state: &mut NodeState, record: OpenRecord, note: &OpenNote, is_linked: bool) {
+    let (serial, owner) = (record.serial, record.owner);
+    let leave = Regrant::wish(&record.share).filter(|_| note.delete_pending);
+    state.is_linked |= is_linked;
+    state.opens.push(record);
+    restore_lease(state, owner, note);
+    if let Some(leave) = leave {
+        state.restore_wish(serial, leave);
+    }
+    for lock in &note.locks {
+        if let Some(range) = LockRange::new(lock.offset, lock.length) {
+            state.locks.restore(serial, range, lock.exclusive);
+        }
+    }
 }
 
 // Under the name it had last, or the one before: the crash may have come before the rename. Somebody

@@ -39,7 +39,7 @@ pub(super) struct Admission {
 }
 
 /// Checks a request.
-pub(super) fn admit(call: &mut Call) -> Result<Admitted, NtStatus> {
+pub(super) fn admit(call: &Call) -> Result<Admitted, NtStatus> {
     let tree = call.asker().tree()?;
     if call.session().is_unnamed() {
         return Err(NtStatus::ACCESS_DENIED);

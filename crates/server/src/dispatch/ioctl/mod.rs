@@ -28,27 +28,46 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     call.asker().check_charge(len_max)?;
-    let mut status = NtStatus::SUCCESS;
+    let (status, output) = serve(call, code, file_id, &input, len_max).await?;
+    let fits = u32::try_from(output.len()).is_ok_and(|len| len <= len_max);
+    if !fits {
+        return Err(NtStatus::BUFFER_TOO_SMALL);
+    }
+    IoctlResponse { code, file_id, output: &output }.emit(out);
+    Ok(status)
+}
+
+// The answer of a control that is served, and its status.
+async fn serve(
+    call: &mut Call,
+    code: ControlCode,
+    file_id: FileId,
+    input: &[u8],
+    len_max: u32,
+) -> Served {
     let output = match code {
         ControlCode::PIPE_TRANSCEIVE => {
-            let (output, how) = pipe::transceive(call, file_id, &input, len_max)?;
-            status = how;
-            output
+            let (output, how) = pipe::transceive(call, file_id, input, len_max)?;
+            return Ok((how, output));
         }
-        ControlCode::PIPE_WAIT => pipe::wait(call, &input)?,
-        ControlCode::VALIDATE_NEGOTIATE_INFO => validate_negotiate(call, &input, len_max)?,
+        ControlCode::PIPE_WAIT => pipe::wait(call, input)?,
+        ControlCode::VALIDATE_NEGOTIATE_INFO => validate_negotiate(call, input, len_max)?,
         // MS-SMB2 §3.3.5.15.11: it is asked of the server, not of a file.
         ControlCode::QUERY_NETWORK_INTERFACE_INFO if file_id != FileId::RELATED => {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         ControlCode::QUERY_NETWORK_INTERFACE_INFO => interfaces::query(call)?,
+        // MS-SMB2 §3.3.5.15.2: a server without DFS.
+        ControlCode::DFS_GET_REFERRALS | ControlCode::DFS_GET_REFERRALS_EX => {
+            return Err(NtStatus::FS_DRIVER_REQUIRED);
+        }
         ControlCode::MAP_REMOTE_REGION
         | ControlCode::UNMAP_REMOTE_REGION
         | ControlCode::COMMIT_REMOTE_REGION
         | ControlCode::QUERY_REMOTE_REGIONS
         | ControlCode::WAIT_REGION_RECALL => {
             let open = call.open(file_id)?;
-            crate::push::control(call, &open, code, &input, len_max).await?
+            crate::push::control(call, &open, code, input, len_max).await?
         }
         ControlCode::SRV_REQUEST_RESUME_KEY => {
             let open = call.open(file_id)?;
@@ -57,39 +76,51 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         ControlCode::SRV_COPYCHUNK | ControlCode::SRV_COPYCHUNK_WRITE => {
             let open = call.open(file_id)?;
-            let (how, output) = copy_chunk::copy(call, open, code, &input, len_max).await?;
-            status = how;
-            output
+            return copy_chunk::copy(call, open, code, input, len_max).await;
         }
-        ControlCode::SET_SPARSE => {
-            let open = call.open(file_id)?;
-            ranges::set_sparse(call, open, &input).await?;
-            Vec::new()
+        ControlCode::SET_SPARSE
+        | ControlCode::SET_ZERO_DATA
+        | ControlCode::QUERY_ALLOCATED_RANGES
+        | ControlCode::FILE_LEVEL_TRIM
+        | ControlCode::DUPLICATE_EXTENTS_TO_FILE
+        | ControlCode::DUPLICATE_EXTENTS_TO_FILE_EX => {
+            return of_ranges(call, code, file_id, input, len_max).await;
         }
-        ControlCode::SET_ZERO_DATA => {
-            let open = call.open(file_id)?;
-            ranges::zero(call, open, &input).await?;
-            Vec::new()
-        }
+        _ => return of_the_file(call, code, file_id, input).await,
+    };
+    Ok((NtStatus::SUCCESS, output))
+}
+
+async fn of_ranges(
+    call: &mut Call,
+    code: ControlCode,
+    file_id: FileId,
+    input: &[u8],
+    len_max: u32,
+) -> Served {
+    let open = call.open(file_id)?;
+    let mut output = Vec::new();
+    match code {
+        ControlCode::SET_SPARSE => ranges::set_sparse(call, open, input).await?,
+        ControlCode::SET_ZERO_DATA => ranges::zero(call, open, input).await?,
         ControlCode::QUERY_ALLOCATED_RANGES => {
-            let open = call.open(file_id)?;
-            let (how, output) = ranges::allocated(call, open, &input, len_max).await?;
-            status = how;
-            output
+            return ranges::allocated(call, open, input, len_max).await;
         }
-        ControlCode::FILE_LEVEL_TRIM => {
-            let open = call.open(file_id)?;
-            ranges::trim(call, open, &input).await?
+        ControlCode::FILE_LEVEL_TRIM => output = ranges::trim(call, open, input).await?,
+        ControlCode::DUPLICATE_EXTENTS_TO_FILE => {
+            let asked = DuplicateExtents::parse(input).map_err(malformed)?;
+            ranges::duplicate(call, open, asked).await?;
         }
-        ControlCode::DUPLICATE_EXTENTS_TO_FILE | ControlCode::DUPLICATE_EXTENTS_TO_FILE_EX => {
-            let open = call.open(file_id)?;
-            let asked = match code {
-                ControlCode::DUPLICATE_EXTENTS_TO_FILE => DuplicateExtents::parse(&input),
-                _ => DuplicateExtents::parse_ex(&input),
-            };
-            ranges::duplicate(call, open, asked.map_err(malformed)?).await?;
-            Vec::new()
+        _ => {
+            let asked = DuplicateExtents::parse_ex(input).map_err(malformed)?;
+            ranges::duplicate(call, open, asked).await?;
         }
+    }
+    Ok((NtStatus::SUCCESS, output))
+}
+
+async fn of_the_file(call: &mut Call, code: ControlCode, file_id: FileId, input: &[u8]) -> Served {
+    let output = match code {
         // Nothing is compressed here, and may stay so.
         ControlCode::GET_COMPRESSION => {
             access::admit(&*call.open(file_id)?, Look::Controls)?;
@@ -115,7 +146,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
         }
         ControlCode::SET_REPARSE_POINT => {
             let open = call.open(file_id)?;
-            posix::set_reparse_point(call, &open, &input).await?;
+            posix::set_reparse_point(call, &open, input).await?;
             Vec::new()
         }
         // No previous versions are kept.
@@ -123,22 +154,16 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
             access::admit(&*call.open(file_id)?, Look::Controls)?;
             return Err(NtStatus::NOT_SUPPORTED);
         }
-        // MS-SMB2 §3.3.5.15.2: a server without DFS.
-        ControlCode::DFS_GET_REFERRALS | ControlCode::DFS_GET_REFERRALS_EX => {
-            return Err(NtStatus::FS_DRIVER_REQUIRED);
-        }
         _ => return unknown(call, code, file_id),
     };
-    let fits = u32::try_from(output.len()).is_ok_and(|len| len <= len_max);
-    if !fits {
-        return Err(NtStatus::BUFFER_TOO_SMALL);
-    }
-    IoctlResponse { code, file_id, output: &output }.emit(out);
-    Ok(status)
+    Ok((NtStatus::SUCCESS, output))
 }
 
+/// What a control answers: its status, and its output.
+type Served = Result<(NtStatus, Vec<u8>), NtStatus>;
+
 // MS-SMB2 §3.3.5.15: on an open that exists, the store says that it cannot.
-fn unknown(call: &mut Call, code: ControlCode, file_id: FileId) -> Outcome {
+fn unknown(call: &mut Call, code: ControlCode, file_id: FileId) -> Served {
     debug!(%code, "control not served");
     if file_id != FileId::RELATED || call.header.flags.contains(HeaderFlags::RELATED) {
         call.open(file_id)?;

@@ -8,6 +8,7 @@ use crate::disk::{Change, STREAMS};
 use crate::row::{Needs, On, Row};
 use crate::support;
 
+#[expect(clippy::too_many_lines, reason = "rows of a table")]
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for on in [On::File, On::Stream, On::ReadOnly, On::Posix] {
