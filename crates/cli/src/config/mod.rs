@@ -176,7 +176,7 @@ impl Settings {
             signing: options.signing.or(file.signing).unwrap_or(Signing::Always),
             control: Place::of(options.control.as_deref().or(file.control.as_deref())),
             recall_grace: file.recall_grace_ms.map(Duration::from_millis),
-            keepalive: file.keepalive_s.map(Duration::from_secs),
+            keepalive: keepalive(file.keepalive_s)?,
             shares,
             users,
             users_file,
@@ -201,6 +201,19 @@ fn provider(
         (None, None) => Ok(ProviderChoice::default()),
     }
 }
+
+fn keepalive(seconds: Option<u64>) -> Result<Option<Duration>, Failure> {
+    let (what, why) = ("keepalive_s", "expected at most 604800, a week");
+    match seconds {
+        Some(seconds) if seconds > KEEPALIVE_MAX => {
+            Err(Failure::ConfigValue { what, value: seconds.to_string(), why })
+        }
+        seconds => Ok(seconds.map(Duration::from_secs)),
+    }
+}
+
+/// A week, in seconds: whoever wants more wants none.
+const KEEPALIVE_MAX: u64 = 604_800;
 
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
@@ -384,6 +397,9 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(gather(&file).unwrap().keepalive, kept.map(Duration::from_secs));
         }
+        std::fs::write(&path, "keepalive_s = 604801\n").unwrap();
+        let refused = gather(&file).unwrap_err().to_string();
+        assert!(refused.contains("keepalive_s") && refused.contains("604801"), "{refused}");
     }
 
     #[test]

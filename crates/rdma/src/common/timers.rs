@@ -17,6 +17,9 @@ pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, Due)>>,
 }
 
+/// A wait that no process outlives: the clock can count so far.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A deadline that has come, by what it is for.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Due {
@@ -82,7 +85,7 @@ impl Timers {
 
     /// A deadline `wait` from now; returns when that is.
     pub(crate) fn after(&mut self, wait: Duration, due: Due) -> Instant {
-        let when = self.now() + wait;
+        let when = self.now() + wait.min(LONGEST);
         self.at(when, due);
         when
     }

@@ -6,7 +6,8 @@
 //!
 //! With one or two connections each round asks their sockets directly: a `recv` that finds nothing costs 0.17 us, and a `recv`
 //! that finds input needs no `epoll_wait` before it. With more connections, the round asks epoll. Memory shared with a peer is
-//! looked at in each round however many connections there are: a load for each. A round gives each queue pair one `send` for
+//! looked at in each round however many connections there are: a load for each; of those whose memory is not agreed on
+//! yet, or that have none, epoll tells. A round gives each queue pair one `send` for
 //! posted requests, one `recv` (four, shared by few connections, while they come back full) and one `send` for the answers, so
 //! that no queue pair can delay the others.
 
@@ -31,9 +32,15 @@ impl SoftEngine {
         worked |= self.transmit_dirty();
         let looked_at = self.connections.network.is_looked_at();
         let direct = looked_at || self.active.len() <= DIRECT_MAX;
+        // Streams that the poller tells of, among others that are looked at.
+        let mut are_told = false;
         if direct {
             let mut place = 0;
             while let Some(index) = self.active.get(place).copied() {
+                if looked_at && !self.is_looked_at(index) {
+                    (are_told, place) = (true, place + 1);
+                    continue;
+                }
                 worked |= looked_at && self.unblock(index);
                 worked |= self.receive(index);
                 // An ended queue pair was replaced in the list by the last of the list.
@@ -43,7 +50,7 @@ impl SoftEngine {
             }
         }
         let due = self.context.round.is_multiple_of(LOOK_ROUNDS);
-        if !direct || due || self.connections.are_busy() || self.is_any_blocked() {
+        if !direct || due || are_told || self.connections.are_busy() || self.is_any_blocked() {
             self.context.stats.epoll_calls += 1;
             let count = self.context.poller.poll(Some(Duration::ZERO));
             worked |= self.serve_ready(count, direct);
@@ -68,8 +75,16 @@ impl SoftEngine {
         blocked
     }
 
-    fn is_up(&mut self, index: u32) -> bool {
-        self.qps.at(index).is_some_and(|(_, qp)| qp.link().is_some())
+    /// Whether a round that asks directly has asked this queue pair.
+    fn is_served_directly(&mut self, index: u32) -> bool {
+        let is_up = self.qps.at(index).is_some_and(|(_, qp)| qp.link().is_some());
+        is_up && (!self.connections.network.is_looked_at() || self.is_looked_at(index))
+    }
+
+    /// Whether a look at a queue pair costs no system call.
+    fn is_looked_at(&mut self, index: u32) -> bool {
+        let link = self.qps.at(index).and_then(|(_, qp)| qp.link());
+        link.is_some_and(|link| link.socket.is_looked_at())
     }
 
     /// Serves the sockets that epoll reported. `direct`: this round has already received from the
@@ -89,7 +104,8 @@ impl SoftEngine {
                     }
                     if ready.readable {
                         self.reported(index);
-                        worked |= !(direct && self.is_up(index)) && self.receive(index);
+                        let is_served = direct && self.is_served_directly(index);
+                        worked |= !is_served && self.receive(index);
                     }
                 }
                 Some(Token::Listener(index)) => {
@@ -143,8 +159,11 @@ impl SoftEngine {
     }
 
     fn reported(&mut self, index: u32) {
-        if let Some(link) = self.qps.at(index).and_then(|(_, qp)| qp.link()) {
-            link.socket.reported();
+        let Some((key, qp)) = self.qps.at(index) else { return };
+        if let Some(link) = qp.link()
+            && link.socket.reported()
+        {
+            link.watch(&self.context, key);
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Lanes(Arc<[Lane]>);
 pub(super) struct Lane {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) waker: Waker,
-    carrier: Carrier,
+    pub(super) carrier: Carrier,
     /// Connections that the thread has, or was given a moment ago.
     load: AtomicUsize,
 }

@@ -3,13 +3,15 @@
 //! ```text
 //!  "LFPC" version 1, whole       a push connection: the gate decides about its token
 //!  "LFPC" anything else          refused, with the reason
-//!  nothing, IRD/ORD words, ...   SMB Direct
+//!  nothing, IRD/ORD words, ...   SMB Direct; refused where only push connections of this host come
 //! ```
 //!
 //! Spec: docs/push-mode.md, "Push connection".
 
 use smb::push::{PushAccept, PushConnect, PushConnectionId};
 use smb::{NtStatus, ParseError};
+
+use super::lanes::Carrier;
 
 /// The kind of connection that a peer asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,12 +25,17 @@ pub(super) enum Wanted {
 }
 
 /// Parses private data as far as the classification needs.
-pub(super) fn wanted(private_data: &[u8]) -> Wanted {
+pub(super) fn wanted(private_data: &[u8], carrier: Carrier) -> Wanted {
+    let direct = match carrier {
+        Carrier::Provider => Wanted::SmbDirect,
+        // Whoever comes this way shows a token, which is given to those who have logged on: a stranger gets no memory.
+        Carrier::SameHost => Wanted::Refuse(NtStatus::ACCESS_DENIED),
+    };
     match PushConnect::parse(private_data) {
         Ok(_) => Wanted::Push,
-        Err(ParseError::PeerProtocolId(_)) => Wanted::SmbDirect,
+        Err(ParseError::PeerProtocolId(_)) => direct,
         // Too short even for the magic.
-        Err(_) if private_data.len() < MAGIC_LEN => Wanted::SmbDirect,
+        Err(_) if private_data.len() < MAGIC_LEN => direct,
         Err(ParseError::PeerPushVersion(_)) => Wanted::Refuse(NtStatus::REVISION_MISMATCH),
         Err(_) => Wanted::Refuse(NtStatus::INVALID_PARAMETER),
     }
@@ -57,13 +64,13 @@ mod tests {
 
     #[test]
     fn complete_push_requests_are_recognised_and_broken_ones_refused_with_a_status() {
-        assert_eq!(wanted(&request()), Wanted::Push);
+        assert_eq!(wanted(&request(), Carrier::Provider), Wanted::Push);
         let mut newer = request();
         newer[4] = 2;
-        assert_eq!(wanted(&newer), Wanted::Refuse(NtStatus::REVISION_MISMATCH));
+        assert_eq!(wanted(&newer, Carrier::Provider), Wanted::Refuse(NtStatus::REVISION_MISMATCH));
         let cut = &request()[..40];
-        assert_eq!(wanted(cut), Wanted::Refuse(NtStatus::INVALID_PARAMETER));
-        assert_eq!(wanted(b"LFPC"), Wanted::Refuse(NtStatus::INVALID_PARAMETER));
+        assert_eq!(wanted(cut, Carrier::Provider), Wanted::Refuse(NtStatus::INVALID_PARAMETER));
+        assert_eq!(wanted(b"LFPC", Carrier::Provider), Wanted::Refuse(NtStatus::INVALID_PARAMETER));
     }
 
     #[test]
@@ -72,7 +79,16 @@ mod tests {
         let modern = [0, 0, 0, 0x20, 0, 0, 0, 1];
         let old = [0x20, 0, 0, 0, 1, 0, 0, 0];
         for private_data in [&modern[..], &old, &[0, 0x20, 0, 1], b"LFP", b""] {
-            assert_eq!(wanted(private_data), Wanted::SmbDirect);
+            assert_eq!(wanted(private_data, Carrier::Provider), Wanted::SmbDirect);
         }
+    }
+
+    #[test]
+    fn smb_direct_stays_on_the_network() {
+        let refused = Wanted::Refuse(NtStatus::ACCESS_DENIED);
+        for private_data in [&b""[..], b"LFP", &[0, 0, 0, 0x20, 0, 0, 0, 1]] {
+            assert_eq!(wanted(private_data, Carrier::SameHost), refused);
+        }
+        assert_eq!(wanted(&request(), Carrier::SameHost), Wanted::Push);
     }
 }

@@ -11,7 +11,7 @@ use basics::{Clock, Environment};
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, StoreGranularity};
 use rdma::{
     Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, Placement, PollPolicy,
-    Provider, QpConfig, QpId, SoftProvider, WorkRequest,
+    Provider, QpConfig, QpId, ShmProvider, SoftProvider, WorkRequest,
 };
 use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
 use smb::{Guid, NtStatus};
@@ -86,6 +86,7 @@ struct Fixture {
     runtime: tokio::runtime::Runtime,
     gate: Arc<TestGate>,
     handle: Handle,
+    same_host: Option<SocketAddr>,
     thread: Option<EngineThreads>,
     client: Box<dyn Engine>,
     events: Vec<Event>,
@@ -97,24 +98,29 @@ impl Fixture {
     }
 
     fn start_with(limits: Limits, threads: usize) -> Self {
+        Self::start_at(limits, threads, None)
+    }
+
+    fn start_at(limits: Limits, threads: usize, same_host: Option<SocketAddr>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
         let options = EngineOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
-            same_host: None,
+            same_host,
             provider: Arc::new(SoftProvider),
             engine: config.clone(),
             threads,
         };
         let open = OpenEngine::open(options).unwrap();
-        let handle = open.handle().clone();
+        let (handle, same_host) = (open.handle().clone(), open.same_host());
         let gate = Arc::new(TestGate::default());
         let asked = Arc::clone(&gate) as Arc<dyn Gate>;
         let core = core(&runtime, limits);
         let thread = open.run(&core, &asked).unwrap();
         let client = SoftProvider.open_engine(config).unwrap();
-        Self { core, runtime, gate, handle, thread: Some(thread), client, events: Vec::new() }
+        let (thread, events) = (Some(thread), Vec::new());
+        Self { core, runtime, gate, handle, same_host, thread, client, events }
     }
 
     /// Runs the client until an event for which `pick` returns a value.
@@ -168,6 +174,28 @@ fn request(token: [u8; 32]) -> Vec<u8> {
 
 fn memory() -> Arc<dyn Medium> {
     pmem::anonymous(8192).unwrap()
+}
+
+#[test]
+fn a_process_of_the_host_that_shows_no_token_gets_no_memory() {
+    let name = "[fd00::1]:0".parse().unwrap();
+    let mut fixture = Fixture::start_at(Limits::default(), 1, Some(name));
+    let name = fixture.same_host.unwrap();
+    let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
+    fixture.client = ShmProvider.open_engine(config).unwrap();
+    let mut failure = |private_data: &[u8]| {
+        fixture.client.connect(name, QpConfig::default(), private_data).unwrap();
+        fixture.until(|event| match event {
+            Event::ConnectFailed { reason, .. } => Some(Some(*reason)),
+            Event::Established { .. } => Some(None),
+            _ => None,
+        })
+    };
+    // As kernels ask for SMB Direct.
+    assert_eq!(failure(&[0, 0, 0, 0x20, 0, 0, 0, 1]), Some(ConnectFailure::PeerRejected));
+    assert_eq!(failure(b""), Some(ConnectFailure::PeerRejected));
+    assert_eq!(failure(&request([0; 32])), Some(ConnectFailure::PeerRejected));
+    assert_eq!(failure(&request(TOKEN)), None, "who shows one gets it");
 }
 
 #[test]

@@ -212,7 +212,8 @@ impl Thread {
             self.engine.reject(request.id, &[]);
             return false;
         }
-        match request::wanted(&request.private_data) {
+        let carrier = self.lanes.get(self.index).carrier;
+        match request::wanted(&request.private_data, carrier) {
             Wanted::SmbDirect => {
                 let accepted = self.direct.accept(&mut *self.engine, &request, self.clock.now());
                 if let Some((qp, direct)) = accepted {

@@ -71,8 +71,16 @@ pub(super) trait ByteStream: Debug + Send {
     /// Ends that.
     fn unwatch(&self, poller: &Poller);
 
-    /// The poller has reported the stream, and the engine looks at it by itself all the same.
-    fn reported(&mut self) {}
+    /// The poller has reported the stream, and the engine looks at it by itself all the same. `true`: other things are
+    /// to be reported of it from now on.
+    fn reported(&mut self) -> bool {
+        false
+    }
+
+    /// Whether a look at the stream in each round costs no system call, in an engine that looks at its streams.
+    fn is_looked_at(&self) -> bool {
+        false
+    }
 
     /// Whether a stream that was full takes bytes again, where the poller does not tell.
     fn takes_again(&self) -> bool {
@@ -182,8 +190,12 @@ impl ByteStream for Socket {
         whichever!(self, socket => socket.unwatch(poller));
     }
 
-    fn reported(&mut self) {
-        whichever!(self, socket => socket.reported());
+    fn reported(&mut self) -> bool {
+        whichever!(self, socket => socket.reported())
+    }
+
+    fn is_looked_at(&self) -> bool {
+        whichever!(self, socket => socket.is_looked_at())
     }
 
     fn takes_again(&self) -> bool {

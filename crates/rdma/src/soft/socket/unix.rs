@@ -62,7 +62,7 @@ impl UnixSocket {
     }
 
     /// A socket from elsewhere.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn of(fd: OwnedFd, local: SocketAddr, peer: SocketAddr) -> Self {
         Self { fd, local, peer }
     }

@@ -38,7 +38,7 @@
 //!
 //! What a peer can do with the memory: give wrong bytes, which the iWARP machine judges as it does those of a
 //! network; give a wrong position, which ends the connection ([`ring`]); ask for bells that it does not need,
-//! at one system call for each of our transfers. It can neither cut the memory short nor punch a hole ([`segment`]),
+//! at one system call for each of our transfers; ring more often than it has moved bytes, which ends the connection. It can neither cut the memory short nor punch a hole ([`segment`]),
 //! and no file of ours is in it: what it writes to a region is placed by the responder, after the same checks as over
 //! a network.
 
@@ -51,9 +51,7 @@ mod segment;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::unix::UnixSocket;
@@ -99,6 +97,8 @@ struct Rings {
     incoming: Consumer,
     our_bell: Word,
     their_bell: Word,
+    /// How often the peer has rung.
+    bells: u64,
 }
 
 impl ShmSocket {
@@ -170,7 +170,7 @@ impl ShmSocket {
         };
         let way = std::mem::replace(&mut self.way, Way::Socket);
         if let (true, Way::Offered { segment, fd }) = (mapped, way) {
-            segment.settle(&fd).map_err(Transfer::Lost)?;
+            segment.settle_accepted(&fd).map_err(Transfer::Lost)?;
             self.use_memory(segment, Side::Acceptor);
         }
         Ok(())
@@ -229,19 +229,12 @@ impl ShmSocket {
         self.rings().is_some()
     }
 
-    /// Whether the socket takes bytes.
-    fn is_writable(&self) -> bool {
-        let fd = self.socket.fd();
-        let mut asked = [PollFd::new(&fd, PollFlags::OUT)];
-        let now = Timespec::try_from(Duration::ZERO).ok();
-        // A socket that cannot be asked is found out when sending.
-        poll(&mut asked, now.as_ref()) != Ok(0)
-    }
-
     /// What to watch the socket for.
     fn watched_for(&self, interest: Interest) -> Interest {
         match self.way {
             Way::Greeting { .. } | Way::Socket => interest,
+            // It rings no more, and a poller that is asked goes on saying so.
+            Way::Memory(_) if self.gone => Interest::NONE,
             // Bells, whatever they are for, and what comes before them.
             Way::Request | Way::Offered { .. } | Way::Memory(_) => {
                 Interest { read: interest.read || interest.write, write: false }
@@ -262,7 +255,16 @@ impl Rings {
             incoming: Consumer::new(incoming),
             our_bell: Word::Bell(side),
             their_bell: Word::Bell(peer),
+            bells: 0,
         }
+    }
+
+    /// How often the peer can have had cause to ring: once for each byte that it has put in or taken out. `None`: it tells
+    /// a position that it cannot have.
+    fn bells_caused(&self) -> Option<u64> {
+        let put_in = self.incoming.put_in(&self.segment).ok()?;
+        let taken_out = self.outgoing.taken_out(&self.segment).ok()?;
+        put_in.checked_add(taken_out)
     }
 }
 
@@ -351,12 +353,26 @@ impl ByteStream for ShmSocket {
         self.socket.unwatch(poller);
     }
 
-    fn reported(&mut self) {
-        let mut heard = [0; BELLS_MAX];
-        if !self.gone && self.rings().is_some() {
-            self.gone =
-                matches!(self.socket.receive(&mut heard), Transfer::Closed | Transfer::Lost(_));
+    fn reported(&mut self) -> bool {
+        let mut heard = [0; BELLS_HEARD_MAX];
+        let Way::Memory(rings) = &mut self.way else { return false };
+        if self.gone {
+            return false;
         }
+        match self.socket.receive(&mut heard) {
+            Transfer::Bytes(len) => {
+                rings.bells += u64::try_from(len).unwrap_or(u64::MAX);
+                // Who rings for nothing would keep this engine awake at little cost of its own.
+                self.gone = rings.bells_caused().is_none_or(|caused| rings.bells > caused);
+            }
+            Transfer::Closed | Transfer::Lost(_) | Transfer::Garbled => self.gone = true,
+            Transfer::Blocked => {}
+        }
+        self.gone
+    }
+
+    fn is_looked_at(&self) -> bool {
+        matches!(self.way, Way::Memory(_))
     }
 
     fn takes_again(&self) -> bool {
@@ -365,8 +381,8 @@ impl ByteStream for ShmSocket {
             Way::Memory(Rings { outgoing, segment, .. }) => {
                 outgoing.free(segment).map_or(true, |free| free >= ROOM_MIN)
             }
-            Way::Socket => self.is_writable(),
-            Way::Greeting { .. } | Way::Request | Way::Offered { .. } => false,
+            // The poller tells.
+            Way::Greeting { .. } | Way::Request | Way::Offered { .. } | Way::Socket => false,
         }
     }
 
@@ -405,7 +421,7 @@ const FOR_BYTES: u64 = 1;
 const FOR_ROOM: u64 = 2;
 const BELL: u8 = 0;
 /// Bells heard in one call.
-const BELLS_MAX: usize = 256;
+const BELLS_HEARD_MAX: usize = 256;
 /// Room that makes it worth going on after there was none.
 const ROOM_MIN: usize = RING_LEN / 4;
 

@@ -51,6 +51,12 @@ impl Producer {
         Ok(RING_LEN - used)
     }
 
+    /// Bytes that the peer has taken out since the beginning.
+    pub(super) fn taken_out(&self, segment: &Segment) -> Result<u64, PeerPosition> {
+        let used = RING_LEN - self.free(segment)?;
+        Ok(self.tail.wrapping_sub(as_u64(used)))
+    }
+
     /// Puts in what fits, and tells the peer; returns how much that was.
     pub(super) fn put(&mut self, segment: &Segment, bytes: &[u8]) -> Result<usize, PeerPosition> {
         let len = self.free(segment)?.min(bytes.len());
@@ -75,6 +81,11 @@ impl Consumer {
     pub(super) fn there(&self, segment: &Segment) -> Result<usize, PeerPosition> {
         let tail = segment.load(Word::Tail(self.ring));
         between(self.head, tail).ok_or(PeerPosition { theirs: tail, ours: self.head })
+    }
+
+    /// Bytes that the peer has put in since the beginning.
+    pub(super) fn put_in(&self, segment: &Segment) -> Result<u64, PeerPosition> {
+        Ok(self.head.wrapping_add(as_u64(self.there(segment)?)))
     }
 
     /// Takes what fits into `room`, and gives the peer the place; returns how much that was.

@@ -31,9 +31,11 @@
 //!   makes it; size can no more change
 //!                      --- memory --->    maps it; from now on nobody maps it anew to write, or punches
 //!                                         a hole (F_SEAL_FUTURE_WRITE); has the host add all pages
-//!   looks for the seals, has the host     <--- is mapped ---
-//!   add all pages
+//!   looks for the seals and the pages,    <--- is mapped ---
+//!   maps the pages
 //! ```
+//!
+//! The dialler adds the pages, so the dialler pays for them (cgroups charge whoever does), however long it keeps them.
 //!
 //! The host adds pages by MADV_POPULATE_WRITE, which reports an error where an access ends the process.
 //!
@@ -122,11 +124,24 @@ impl Segment {
         Ok(segment)
     }
 
+    /// Has the host add all pages to this end's mapping too. The dialler has had the host add them to the memory: whoever
+    /// adds a page pays for it, as long as anybody keeps it, and a dialler may keep the memory longer than its connection.
+    ///
+    /// # Errors
+    /// The memory is not sealed, or not all of its pages are there; the host has no room for the mapping.
+    pub(super) fn settle_accepted(&self, fd: &OwnedFd) -> Result<(), Errno> {
+        let pages = u64::try_from(fstat(fd)?.st_blocks).unwrap_or(0).saturating_mul(BLOCK_LEN);
+        if pages < FILE_LEN {
+            return Err(Errno::PERM);
+        }
+        self.settle(fd)
+    }
+
     /// Has the host add all pages, which stay from now on.
     ///
     /// # Errors
     /// The memory is not sealed; the host has no pages for it.
-    pub(super) fn settle(&self, fd: &OwnedFd) -> Result<(), Errno> {
+    fn settle(&self, fd: &OwnedFd) -> Result<(), Errno> {
         if !fcntl_get_seals(fd)?.contains(SIZE_SEALS | LAST_SEALS) {
             return Err(Errno::PERM);
         }
@@ -206,6 +221,8 @@ const WORD_APART: usize = 128;
 const SEGMENT_LEN: usize = WORDS_LEN + 2 * RING_LEN;
 const FILE_LEN: u64 = 0x81000;
 const _: () = assert!(SEGMENT_LEN == 0x81000);
+/// stat(2): a file's length on its medium is counted in these.
+const BLOCK_LEN: u64 = 512;
 /// From the beginning: the memory keeps its size.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// When both ends have mapped the memory: nobody punches a hole into it.
@@ -278,7 +295,7 @@ mod tests {
     fn nobody_can_punch_a_hole_into_memory_that_is_in_use() {
         let (ours, fd) = Segment::create().unwrap();
         let theirs = Segment::adopt(&fd).unwrap();
-        ours.settle(&fd).unwrap();
+        ours.settle_accepted(&fd).unwrap();
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         assert_eq!(fallocate(&fd, punch, 0, 4096), Err(Errno::PERM));
         // The mapping that may still be written is no way either.
@@ -290,13 +307,22 @@ mod tests {
     }
 
     #[test]
+    fn an_acceptor_adds_no_page_of_memory_that_its_dialler_may_keep() {
+        let (ours, fd) = Segment::create().unwrap();
+        let _theirs = Segment::map(&fd).unwrap();
+        fcntl_add_seals(&fd, LAST_SEALS).unwrap();
+        assert_eq!(ours.settle_accepted(&fd), Err(Errno::PERM));
+        assert_eq!(fstat(&fd).unwrap().st_blocks, 0, "nobody pays for what nobody has touched");
+    }
+
+    #[test]
     fn all_pages_are_there_before_the_memory_is_used() {
         let (ours, fd) = Segment::create().unwrap();
         assert_eq!(ours.settle(&fd), Err(Errno::PERM), "a peer could still punch holes");
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&fd, punch, 0, FILE_LEN).unwrap();
         Segment::adopt(&fd).unwrap();
-        ours.settle(&fd).unwrap();
+        ours.settle_accepted(&fd).unwrap();
         let pages = u64::try_from(fstat(&fd).unwrap().st_blocks).unwrap() * 512;
         assert_eq!(pages, FILE_LEN);
     }

@@ -35,7 +35,7 @@ fn lie(liar: &ShmSocket, word: Word, value: u64) {
 
 /// How many bells wait in the socket.
 fn bells_of(end: &mut ShmSocket) -> usize {
-    match end.socket.receive(&mut [0; BELLS_MAX]) {
+    match end.socket.receive(&mut [0; BELLS_HEARD_MAX]) {
         Transfer::Bytes(count) => count,
         Transfer::Blocked => 0,
         other => panic!("{other:?}"),
@@ -83,11 +83,9 @@ fn assert_plain(mut dialler: ShmSocket, mut acceptor: ShmSocket) {
     let blocks = Interest { read: true, write: true };
     assert_eq!(acceptor.watched_for(blocks), blocks, "the poller tells of room");
     while matches!(dialler.send(&[1; 64], false), Transfer::Bytes(_)) {}
-    assert!(!dialler.takes_again());
     assert!(dialler.rest(blocks), "nothing is there, and no room");
     while acceptor.receive(&mut room) != Transfer::Blocked {}
-    assert!(dialler.takes_again());
-    assert!(!dialler.rest(blocks), "there is room");
+    assert!(!dialler.takes_again() && dialler.rest(blocks), "nobody asks the host in each round");
     drop(dialler);
     assert_eq!(acceptor.receive(&mut room), Transfer::Closed);
 }
@@ -241,6 +239,42 @@ fn any_word_for_a_bell_is_taken_and_costs_one_call_for_a_transfer() {
     lie(&dialler, Word::Bell(Side::Dialler), 0);
     while bells_of(&mut dialler) > 0 {}
     assert_eq!(dialler.receive(&mut room), Transfer::Bytes(2000));
+}
+
+#[test]
+fn a_peer_that_rings_more_often_than_it_has_moved_bytes_is_gone() {
+    let (mut dialler, mut acceptor) = joined();
+    acceptor.want(FOR_BYTES);
+    for _ in 0..200 {
+        assert_eq!(dialler.send(b"x", false), Transfer::Bytes(1));
+    }
+    for _ in 0..2 {
+        assert!(!acceptor.reported(), "each byte is a cause");
+    }
+    assert_eq!(acceptor.receive(&mut [0; 512]), Transfer::Bytes(200));
+    assert_eq!(dialler.socket.send(&[BELL], false), Transfer::Bytes(1));
+    assert!(acceptor.reported(), "nothing more is to be reported of it");
+    assert_eq!(acceptor.watched_for(Interest::READ), Interest::NONE);
+    assert_eq!(acceptor.receive(&mut [0; 512]), Transfer::Closed);
+}
+
+#[test]
+fn a_peer_that_has_closed_its_side_is_not_reported_for_ever() {
+    let (mut dialler, mut acceptor) = joined();
+    dialler.finish();
+    assert!(acceptor.reported());
+    // As a parked connection with an answer that found no room.
+    assert_eq!(acceptor.watched_for(Interest { read: false, write: true }), Interest::NONE);
+}
+
+#[test]
+fn only_memory_is_looked_at_in_each_round() {
+    let (dialler, mut acceptor) = ends();
+    assert!(!dialler.is_looked_at() && !acceptor.is_looked_at());
+    acceptor.admit();
+    assert!(!acceptor.is_looked_at(), "the dialler has not answered");
+    let (dialler, acceptor) = joined();
+    assert!(dialler.is_looked_at() && acceptor.is_looked_at());
 }
 
 /// A dialler whose acceptor says what the test wants, and the acceptor's socket.
