@@ -71,6 +71,7 @@ impl Machine {
             libc::SYS_getdents64 => self.list(number, call),
             _ if self.is_of_sockets(number, call) => self.socket_call(number, call),
             libc::SYS_pwrite64 | libc::SYS_write => self.write_file(number, call),
+            libc::SYS_fallocate => self.reserve(number, call),
             libc::SYS_fdatasync | libc::SYS_fsync => self.flush(number, call),
             libc::SYS_statfs | libc::SYS_fstatfs => self.tell_file_system(number, call),
             libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_msync => {

@@ -240,7 +240,7 @@ impl Machine {
                 && wait.deadline.is_some_and(|deadline| deadline <= self.now)
             {
                 if let Until::Flushed(flush) = &wait.until
-                    && !flush.fails
+                    && flush.failure.is_none()
                 {
                     self.disk.ends_flush(flush);
                 }

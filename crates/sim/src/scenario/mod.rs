@@ -1,7 +1,8 @@
 //! One run of a plan: a server, its clients, what befalls them, and whether all that must hold does.
 
+mod clients;
 mod push;
-mod smb;
+mod rests;
 
 use std::ffi::OsString;
 use std::fs;
@@ -55,8 +56,8 @@ pub(crate) fn run(
     scenario.prepare()?;
     if scenario.start_server()? {
         match plan.work {
-            Work::Smb => scenario.smb()?,
             Work::Push => scenario.push()?,
+            Work::Smb | Work::Rivals | Work::All => scenario.clients()?,
         }
     }
     scenario.read_log()?;
@@ -88,6 +89,12 @@ impl Scenario<'_> {
         let failed = |error| Failure::io("writing", &config, error);
         fs::write(&config, text).map_err(failed)?;
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        // A full disk refuses the blocks of the one; the other has them.
+        if self.plan.work.has_rivals() {
+            let contested = share.join(CONTESTED);
+            let made = fs::File::create(&contested).and_then(|file| file.set_len(CONTESTED_LEN));
+            made.map_err(|error| Failure::io("making", &contested, error))?;
+        }
         if self.plan.work == Work::Push {
             let stream = share.join(STREAM);
             fs::write(&stream, vec![0; STREAM_LEN])
@@ -138,6 +145,11 @@ impl Scenario<'_> {
         fs::read_to_string(self.output(name)).unwrap_or_default()
     }
 
+    /// What a program has printed, its errors last.
+    fn said(&self, name: &str) -> String {
+        self.printed(name) + &fs::read_to_string(self.errors(name)).unwrap_or_default()
+    }
+
     /// Runs until then; false where the server has ended, or nothing will ever happen.
     fn pass(&mut self, until: u64) -> Result<bool, Failure> {
         loop {
@@ -179,9 +191,13 @@ impl Scenario<'_> {
         }
     }
 
-    fn kill_server(&mut self) -> Result<bool, Failure> {
+    /// Kills the server, with the power where `power` says so, and starts it again; false where it does not start.
+    fn kill_server(&mut self, power: bool) -> Result<bool, Failure> {
         self.machine.kill(self.server)?;
         self.machine.programs[self.server].is_told = true;
+        if power {
+            self.machine.disk.power_fails()?;
+        }
         let down = 20 * MILLISECOND;
         let _ = self.pass(self.machine.now + down)?;
         self.start_server()
@@ -212,6 +228,9 @@ const SMB: &str = "127.0.0.1:445";
 const RDMA: &str = "127.0.0.1:5445";
 const RDMA_PORT: u16 = 5445;
 
+const CONTESTED: &str = "contested";
+/// The region of `rivals` with a page on both sides that nobody may write.
+const CONTESTED_LEN: u64 = 4096 + 17 * 1024 + 4096;
 const STREAM: &str = "stream";
 /// The blocks of `commit_stream`, and the one with its pointer.
 const STREAM_LEN: usize = 257 * 4096;
