@@ -105,10 +105,9 @@ impl Disk {
             self.files.get(&inode).map_or(0, |file| file.flushed + file.writes.len() as u64);
         let Wear { error_one_in, slowest, .. } = self.wear;
         let fails = error_one_in > 0 && self.chance.happens(1, error_one_in);
-        // File systems choose the place of a block when they flush it.
-        let is_full = covers > 0 && now < self.full_until && self.chance.happens(1, 2);
-        let failure =
-            if fails { Some(libc::EIO) } else { is_full.then_some(libc::ENOSPC) };
+        // File systems choose the place of a block when they flush it, and a full disk has none.
+        let error = if now < self.full_until { libc::ENOSPC } else { libc::EIO };
+        let failure = fails.then_some(error);
         let takes = self.chance.skewed(20_000, slowest.max(20_000));
         Flush { inode, covers, failure, takes }
     }

@@ -18,7 +18,6 @@ impl Machine {
         {
             return self.answer(number, call, -i64::from(libc::ENOENT));
         }
-        self.is_stirred = true;
         Ok(())
     }
 
@@ -95,7 +94,6 @@ impl Machine {
 
     /// Carries out a call that reserves blocks, which a full disk refuses.
     pub(crate) fn reserve(&mut self, number: usize, call: &Call) -> Result<(), Failure> {
-        self.is_stirred = true;
         let frees = low_half(call.argument(1)) & libc::FALLOC_FL_PUNCH_HOLE != 0;
         if !frees
             && self.programs[self.threads[number].program].has_disk

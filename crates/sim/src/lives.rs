@@ -88,8 +88,16 @@ impl Machine {
         self.reap(program)
     }
 
-    /// Waits for the next stop of a thread.
+    /// Waits for the next stop of a thread that is there.
     pub(crate) fn stop_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
+        match self.early.remove(&tid) {
+            Some(stop) => Ok(stop),
+            None => Ok(waitpid(tid, Some(WaitPidFlag::__WALL))?),
+        }
+    }
+
+    /// Waits for the next stop of a thread, or its end. The kernel looks at all threads for that.
+    pub(crate) fn stop_of_any(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
         if let Some(stop) = self.early.remove(&tid) {
             return Ok(stop);
         }
@@ -187,7 +195,7 @@ impl Machine {
     // Stops that the thread had reached before come first.
     fn end_of(&mut self, tid: Pid) -> Result<WaitStatus, Failure> {
         loop {
-            let stop = self.stop_of(tid)?;
+            let stop = self.stop_of_any(tid)?;
             if matches!(stop, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
                 return Ok(stop);
             }

@@ -236,9 +236,8 @@ impl Net {
     pub(crate) fn deliver(&mut self, now: u64, trace: &mut Trace) -> bool {
         let mut has_delivered = false;
         loop {
-            let is_due = |number: &usize| {
-                self.connections[*number].next_at().is_some_and(|at| at <= now)
-            };
+            let is_due =
+                |number: &usize| self.connections[*number].next_at().is_some_and(|at| at <= now);
             let due: Vec<usize> = (0..self.connections.len()).filter(is_due).collect();
             if due.is_empty() {
                 return has_delivered;
@@ -253,7 +252,9 @@ impl Net {
         let connection = &mut self.connections[number];
         if connection.half_open.is_some() {
             trace.note(&[now, number as u64]);
-            trace.line(|| format!("{now:>12} network {number}: the side that was left learns of it"));
+            trace.line(|| {
+                format!("{now:>12} network {number}: the side that was left learns of it")
+            });
             return self.cut(number);
         }
         let Some(from) = connection.due(now) else { return };

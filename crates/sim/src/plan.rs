@@ -49,12 +49,8 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    const ALL: [(Self, &str); 4] = [
-        (Self::Smb, "smb"),
-        (Self::Push, "push"),
-        (Self::Rivals, "rivals"),
-        (Self::All, "all"),
-    ];
+    const ALL: [(Self, &str); 4] =
+        [(Self::Smb, "smb"), (Self::Push, "push"), (Self::Rivals, "rivals"), (Self::All, "all")];
 
     /// Whether clients of the model are among those who work.
     pub(crate) fn has_model(self) -> bool {
@@ -161,7 +157,8 @@ impl Plan {
 
 impl Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let work = Work::ALL.iter().find(|(work, _)| *work == self.work).map_or("", |(_, name)| name);
+        let work =
+            Work::ALL.iter().find(|(work, _)| *work == self.work).map_or("", |(_, name)| name);
         write!(f, "seed={},work={work},clients={},lasts={}", self.seed, self.clients, self.lasts)?;
         write!(f, ",rounds={},switch={},cut={}", self.rounds, self.switch_one_in, self.cut_one_in)?;
         write!(f, ",silence={},late={}", self.silence_one_in, self.late_one_in)?;

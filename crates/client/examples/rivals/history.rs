@@ -10,6 +10,8 @@ pub(crate) struct History {
     written: u64,
     blocks: Vec<Block>,
     pointer: Block,
+    /// The latest write, if the call that made it has failed: the region need not know of it.
+    failed: Option<u64>,
     /// The block that each published write is in.
     published: Vec<(u64, usize)>,
     /// The rival has the file: nobody else begins to write.
@@ -61,6 +63,7 @@ impl History {
             written,
             blocks: numbers.iter().map(certain).collect(),
             pointer: certain(&0),
+            failed: None,
             published: Vec::new(),
             is_taken: false,
             is_uncertain: false,
@@ -85,6 +88,11 @@ impl History {
         self.written += 1;
         self.blocks[blocks].iter_mut().for_each(|block| block.later.push(self.written));
         self.written
+    }
+
+    /// The call that made the latest write has failed, and the holder makes no other.
+    pub(crate) fn fails(&mut self) {
+        self.failed = Some(self.written);
     }
 
     /// The pointer is about to name the latest write, which is in `block`.
@@ -130,12 +138,14 @@ impl History {
     /// The rival has the file, and this is what it holds.
     pub(crate) fn taken(&mut self, region: &[u8]) {
         self.is_taken = true;
-        let pointer = region[BLOCKS * BLOCK..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let pointer =
+            region[BLOCKS * BLOCK..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         if !self.pointer.allows(pointer) {
             let fault = format!("the pointer names write {pointer}: {:?}", self.pointer);
             self.faults.push(fault);
         }
-        if let Some((number, block)) = self.published.iter().find(|(number, _)| *number == pointer) {
+        if let Some((number, block)) = self.published.iter().find(|(number, _)| *number == pointer)
+        {
             self.blocks[*block].confirm(*number);
         }
         for (index, block) in self.blocks.iter().enumerate() {
@@ -159,8 +169,8 @@ impl History {
         for index in 0..BLOCKS {
             let (start, end) = (wide(index * BLOCK), wide((index + 1) * BLOCK));
             let is_named = lost.iter().any(|range| range.start <= start && end <= range.end);
-            if !self.whole[index] && !is_named {
-                let block = &self.blocks[index];
+            let block = &self.blocks[index];
+            if !self.whole[index] && !is_named && self.failed != Some(block.latest()) {
                 self.faults.push(format!(
                     "the region broke without naming block {index}, which has not come whole: {block:?}, {lost:?}"
                 ));

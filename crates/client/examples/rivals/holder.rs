@@ -9,9 +9,7 @@ use smb::create::CreateDisposition;
 use smb::push::{Durability, PushRequest, Rights};
 
 use crate::history::{Commit, History};
-use crate::plan::{
-    BLOCK, BLOCKS, Contest, MARGIN, POINTER, REGION_LEN, Random, content, wide,
-};
+use crate::plan::{BLOCK, BLOCKS, Contest, MARGIN, POINTER, REGION_LEN, Random, content, wide};
 
 /// See the module.
 pub(crate) struct Holder<'a> {
@@ -70,9 +68,12 @@ impl<'a> Holder<'a> {
                 return;
             }
             let done = self.step(&mut known);
+            if done.is_err() {
+                known.fails();
+            }
             drop(known);
-            if done.is_err() && matches!(done, Err(RegionError::Broken)) {
-                // What it could still ask for it asks for at the end.
+            if done.is_err() {
+                // What it can still ask for it asks for at the end.
                 return;
             }
             if self.random.one_in(8) {

@@ -18,7 +18,8 @@
 //! - No byte beside the region changes.
 //!
 //! Requests may fail, connections end and servers die; a round that cannot come on for long is a fault. With `--kind`
-//! nothing may fail, and the holder must push. Exit status 1 if there was any fault.
+//! nothing may fail, and the holder must push. Exit status 1 if there was any fault, 3 if the disk has failed a flush of
+//! the file: its server, as long as it lives, flushes it no more.
 
 mod history;
 mod holder;
@@ -56,6 +57,10 @@ fn main() -> Result<ExitCode, Failure> {
     let mut faults = Vec::new();
     for round in 0..rounds {
         if let Err(found) = play(&contest, &random, &mut written) {
+            if found == [rival::POISONED] {
+                println!("{}", rival::POISONED);
+                return Ok(ExitCode::from(3));
+            }
             faults.extend(found.into_iter().map(|fault| format!("round {round}: {fault}")));
             break;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client::OpenOptions;
 use client::blocking::{Client, File};
+use smb::NtStatus;
 use smb::create::CreateDisposition;
 
 use crate::history::History;
@@ -135,10 +136,18 @@ impl<'a> Rival<'a> {
         let numbers = self.numbers.iter().enumerate();
         let mut bytes: Vec<u8> = numbers.flat_map(|(at, number)| content(*number, at)).collect();
         bytes.resize(at(REGION_LEN), 0);
+        let mut refusals = 0;
         self.with_file("write", |file| {
             file.write_at(MARGIN, &bytes)?;
-            file.flush()
-        })
+            let flushed = file.flush();
+            if flushed.as_ref().is_err_and(|error| error.status() == Some(NtStatus::DATA_ERROR)) {
+                refusals += 1;
+            }
+            // A file whose flush has failed once is flushed no more while its server lives.
+            if refusals == REFUSALS { Ok(false) } else { flushed.map(|()| true) }
+        })?
+        .then_some(())
+        .ok_or_else(|| POISONED.to_owned())
     }
 
     fn with_file<T>(
@@ -163,6 +172,11 @@ impl<'a> Rival<'a> {
         Err(format!("{what} does not succeed: {last}"))
     }
 }
+
+/// What a round says that cannot go on because the disk has failed a flush.
+pub(crate) const POISONED: &str = "the file is flushed no more";
+/// So many flushes in a row that fail are no chance.
+const REFUSALS: u32 = 3;
 
 fn region_of(file: &[u8]) -> &[u8] {
     &file[at(MARGIN)..at(MARGIN + REGION_LEN)]

@@ -11,6 +11,7 @@ impl Scenario<'_> {
     /// Looks until the server holds nothing, at the latest when its patience is over.
     pub(super) fn look_for_rests(&mut self) -> Result<(), Failure> {
         let end = self.machine.now + REST_MAX;
+        let mut pause = 5 * SECOND;
         loop {
             let Some(mut rests) = self.status()? else { return Ok(()) };
             let held = self.held_files()?.into_iter().map(|path| format!("{path:?} is open"));
@@ -23,9 +24,10 @@ impl Scenario<'_> {
                 self.faults.push(format!("left when all clients have gone: {rests}"));
                 return Ok(());
             }
-            if !self.pass(self.machine.now + 5 * SECOND)? {
+            if !self.pass(self.machine.now + pause)? {
                 return Ok(());
             }
+            pause *= 2;
         }
     }
 
@@ -53,8 +55,8 @@ impl Scenario<'_> {
     fn held_files(&self) -> Result<Vec<PathBuf>, Failure> {
         let (share, pid) = (self.site.join("share"), self.machine.programs[self.server].pid);
         let directory = PathBuf::from(format!("/proc/{pid}/fd"));
-        let listed = fs::read_dir(&directory)
-            .map_err(|error| Failure::io("listing", &directory, error))?;
+        let listed =
+            fs::read_dir(&directory).map_err(|error| Failure::io("listing", &directory, error))?;
         let links = listed.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
         Ok(links.filter(|path| *path != share && path.starts_with(&share)).collect())
     }
