@@ -40,6 +40,7 @@ impl Machine {
             .stderr(errors?);
         stage.env_clear().env("PATH", "/usr/bin:/bin").env("RUST_BACKTRACE", "1");
         stage.env(auxiliary::CELL_VARIABLE, auxiliary::CELL_TEXT);
+        stage.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let child = stage.spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed());
         if waitpid(pid, Some(WaitPidFlag::__WALL))? != WaitStatus::Stopped(pid, Signal::SIGSTOP) {
@@ -122,7 +123,10 @@ impl Machine {
                 let program = thread.program;
                 self.adopt(tid, program)?;
             }
-            WaitStatus::Stopped(_, signal) => thread.state = State::Computes(Some(signal)),
+            WaitStatus::Stopped(_, signal) => {
+                let is_counter = signal == Signal::SIGSEGV && thread.tracee.counts(self.now)?;
+                thread.state = State::Computes((!is_counter).then_some(signal));
+            }
             WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, ..) => {
                 thread.state = State::Ended;
                 let number = thread.program;

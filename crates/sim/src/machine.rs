@@ -37,6 +37,8 @@ pub(crate) struct Machine {
     pub(crate) net: Net,
     pub(crate) disk: Disk,
     pub(crate) trace: Trace,
+    /// Variables that programs find in their environment, beside those of every run.
+    pub(crate) variables: Vec<(String, String)>,
     pub(crate) programs: Vec<Program>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) entropy: Chance,
@@ -141,6 +143,7 @@ impl Machine {
             net: Net::new(name, Chance::new(seed, 1), weather)?,
             disk: Disk::new(Chance::new(seed, 5), wear),
             trace: Trace::new(lines),
+            variables: Vec::new(),
             programs: Vec::new(),
             threads: Vec::new(),
             entropy: Chance::new(seed, 2),

@@ -6,7 +6,7 @@ mod rests;
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -18,8 +18,10 @@ use crate::plan::{Plan, Work};
 pub(crate) struct Programs {
     /// `landfast`.
     pub(crate) landfast: PathBuf,
-    /// The directory of `model` and `commit_stream`.
+    /// The directory of `model`, `rivals` and `commit_stream`.
     pub(crate) examples: PathBuf,
+    /// Variables of their environment.
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 /// What came of a run.
@@ -42,8 +44,9 @@ pub(crate) fn run(
     lines: Option<fs::File>,
 ) -> Result<Outcome, Failure> {
     let _ = fs::remove_dir_all(site);
-    let machine =
-        Machine::new(format!("landfast-sim-{}", std::process::id()), plan.conditions(), lines)?;
+    let name = format!("landfast-sim-{}", std::process::id());
+    let mut machine = Machine::new(name, plan.conditions(), lines)?;
+    machine.variables.clone_from(&programs.variables);
     let mut scenario = Scenario {
         plan,
         programs,
@@ -107,7 +110,8 @@ impl Scenario<'_> {
     fn start_server(&mut self) -> Result<bool, Failure> {
         let (config, control) = (self.site.join(CONFIG), self.site.join(CONTROL));
         let _ = fs::remove_file(&control);
-        let mut words: Vec<OsString> = vec![self.programs.landfast.clone().into(), "serve".into()];
+        let landfast = self.program(&self.programs.landfast, "landfast")?;
+        let mut words: Vec<OsString> = vec![landfast, "serve".into()];
         words.extend(["--listen", SMB, "--rdma-listen", RDMA, "--config"].map(OsString::from));
         words.extend([config.into(), "--control".into(), control.into()]);
         self.server = self.machine.start(&words, &self.output("server"), &self.site.join(LOG))?;
@@ -127,10 +131,18 @@ impl Scenario<'_> {
     }
 
     fn start_example(&mut self, name: &str, words: &[&str]) -> Result<ProgramNumber, Failure> {
-        let program = self.programs.examples.join(name);
+        let program = self.program(&self.programs.examples.join(name), name)?;
         let words: Vec<OsString> =
-            [program.into()].into_iter().chain(words.iter().map(OsString::from)).collect();
+            [program].into_iter().chain(words.iter().map(OsString::from)).collect();
         self.machine.start(&words, &self.output(name), &self.errors(name))
+    }
+
+    /// The name in the run's directory under which a program is started: where it was built shows in addresses.
+    fn program(&self, built: &Path, name: &str) -> Result<OsString, Failure> {
+        let link = self.site.join(format!("{name}.program"));
+        let _ = fs::remove_file(&link);
+        symlink(built, &link).map_err(|error| Failure::io("linking", &link, error))?;
+        Ok(link.into())
     }
 
     fn output(&self, name: &str) -> PathBuf {

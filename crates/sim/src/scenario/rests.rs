@@ -35,7 +35,8 @@ impl Scenario<'_> {
     fn status(&mut self) -> Result<Option<Vec<String>>, Failure> {
         let _ = fs::remove_file(self.output("status"));
         let control = self.site.join(CONTROL);
-        let mut words: Vec<OsString> = vec![self.programs.landfast.clone().into(), "status".into()];
+        let landfast = self.program(&self.programs.landfast, "landfast")?;
+        let mut words: Vec<OsString> = vec![landfast, "status".into()];
         words.extend(["--json".into(), "--control".into(), control.into()]);
         let output = self.output("status");
         let program = self.machine.start(&words, &output, &self.errors("status"))?;
