@@ -13,6 +13,7 @@ mod failure;
 mod flood;
 mod fuzz;
 mod guest;
+mod interleavings;
 mod interop;
 mod kill9;
 mod landfast;
@@ -80,6 +81,8 @@ enum Task {
     Sim(sim::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
     MutantsSim(sim::mutants::Options),
+    /// What threads share without a lock, under all orders in which they may run.
+    Interleavings(interleavings::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
@@ -168,6 +171,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Model(options) => model::run(options),
         Task::Sim(options) => sim::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
+        Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),

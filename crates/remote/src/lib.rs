@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod region;
+mod shared;
 
 pub use region::{
     AsyncRegion, Control, FallbackReason, Finished, Invitation, Mapping, Messages, Path, Piece,
