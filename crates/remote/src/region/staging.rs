@@ -34,7 +34,7 @@ impl Staging {
         // The pages are present before the first answer arrives: an engine never waits for a page.
         medium.prepare(0, STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
         let region = engine
-            .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
+            .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::READ_SINK)
             .map_err(|_| ChannelError::HostMemory)?;
         Ok(Self { medium, region, next: 0, used: 0 })
     }

@@ -161,8 +161,7 @@ impl Driver {
         let (count, len) = (limits.receive_credit_max, limits.receive_size_max);
         let medium = pmem::anonymous(u64::from(count) * u64::from(len))?;
         let range = 0..medium.len();
-        let region =
-            self.engine.register(self.qp, Arc::clone(&medium), range, Access::LOCAL_WRITE)?;
+        let region = self.engine.register(self.qp, Arc::clone(&medium), range, Access::RECEIVE)?;
         self.receives = Some(Receives { medium, region, len });
         for slot in 0..count {
             self.post_receive(u64::from(slot))?;
