@@ -8,7 +8,7 @@ use server::KeytabFileError;
 use server::users::UsersFileError;
 
 use crate::interrupt::Stop;
-use crate::{run_as, start_hints, words};
+use crate::{output, run_as, start_hints, words};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +174,7 @@ impl Failure {
 
     /// Wraps an error of the client.
     pub(crate) fn remote(action: &'static str, url: &SmbUrl) -> impl FnOnce(ClientError) -> Self {
-        let url = url.to_string();
+        let url = output::shown(&url.to_string()).into_owned();
         move |source| Self::RemoteFile { action, url, source: Box::new(source) }
     }
 
