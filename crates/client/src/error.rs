@@ -60,6 +60,23 @@ pub enum ClientError {
     /// The address cannot be used.
     #[error(transparent)]
     ConfigUrl(#[from] UrlError),
+    /// A request cannot carry so many bytes.
+    #[error("{len} bytes do not fit a request of this connection, which carries {max}")]
+    ConfigTooLong {
+        /// Bytes of the request.
+        len: usize,
+        /// The most that a request carries.
+        max: u32,
+    },
+    /// A listing takes more memory than allowed ([`crate::ConnectOptions::listing_bytes_max`]).
+    #[error("the server lists more than fits {bytes_max} bytes")]
+    PeerListing {
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// A listing goes on without names, or for longer than a call may take.
+    #[error("the server's listing does not end")]
+    PeerListingEndless,
     /// A name is too long for the protocol.
     #[error(transparent)]
     ConfigName(#[from] NameTooLong),

@@ -1,5 +1,6 @@
 //! The client's requirements for a connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use basics::Environment;
@@ -32,6 +33,9 @@ pub struct ConnectOptions {
     pub call_timeout: Duration,
     /// Most bytes of memory that the entries of one listing may take.
     pub listing_bytes_max: usize,
+    /// Further addresses at which the client may look for the push listener of the server, beside the address
+    /// of the SMB connection and those that the server announces over it.
+    pub push_addresses: Vec<IpAddr>,
     /// Where the client takes time and random numbers from, among them the salts and challenges of its
     /// proofs: outside tests this is the host.
     pub environment: Environment,
@@ -56,6 +60,7 @@ impl Default for ConnectOptions {
             answer_timeout: Duration::from_secs(60),
             call_timeout: Duration::from_secs(300),
             listing_bytes_max: 512 << 20,
+            push_addresses: Vec::new(),
             environment: Environment::host(),
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! Spec: MS-SMB2 §3.2.4.2.4, §3.2.5.5.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use smb::fsctl::NetworkInterface;
 use smb::negotiate::Dialect;
 use smb::{
     Command, ControlCode, FileId, IoctlRequest, IoctlResponse, Name, NtStatus, ShareFlags,
@@ -79,6 +81,42 @@ impl Tree {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<PendingResponse, ConnectionError> {
         self.connection.submit(self.request(command, payload), body).await
+    }
+
+    /// Most bytes of the answer to a query or control.
+    pub(crate) fn answer_max(&self) -> u32 {
+        let negotiated = self.connection.negotiated().transact_size_max();
+        negotiated.min(self.connection.receives_max())
+    }
+
+    /// Checks that a request can carry so many bytes.
+    pub(crate) fn check_len(&self, len: usize) -> Result<(), ClientError> {
+        let negotiated = self.connection.negotiated().transact_size_max();
+        let max = negotiated.min(self.connection.sends_max());
+        match u32::try_from(len).is_ok_and(|len| len <= max) {
+            true => Ok(()),
+            false => Err(ClientError::ConfigTooLong { len, max }),
+        }
+    }
+
+    /// The addresses that the server announces, in canonical form.
+    ///
+    /// # Errors
+    /// The server's status.
+    pub(crate) async fn announced(&self) -> Result<Vec<IpAddr>, ClientError> {
+        let request = IoctlRequest {
+            code: ControlCode::QUERY_NETWORK_INTERFACE_INFO,
+            file_id: NO_FILE,
+            input: &[],
+            input_response_max: 0,
+            output_response_max: INTERFACES_LEN_MAX.min(self.answer_max()),
+            is_fsctl: true,
+        };
+        let payload = usize::try_from(request.output_response_max).expect("u32 fits usize");
+        let response = self.call(Command::IOCTL, payload, |out| request.emit(out)).await?;
+        let output = response.parse(IoctlResponse::parse)?.output;
+        let list = response.parse(|_| NetworkInterface::parse_list(output))?;
+        Ok(list.into_iter().map(|interface| interface.address.to_canonical()).collect())
     }
 
     /// Closes a file as soon as there is a credit for it, without waiting.
@@ -178,4 +216,6 @@ impl Drop for Tree {
     }
 }
 
+/// As many interfaces as a list may have.
+const INTERFACES_LEN_MAX: u32 = 64 * 1024;
 const NO_FILE: FileId = FileId { persistent: u64::MAX, volatile: u64::MAX };

@@ -11,6 +11,6 @@
 mod region;
 
 pub use region::{
-    AsyncRegion, Control, FallbackReason, Finished, Invitation, Mapping, Messages, Path, Piece,
-    Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, Ticket, Ways,
+    AsyncRegion, Control, FallbackReason, Finished, Invitation, Listener, Mapping, Messages, Path,
+    Piece, Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, Ticket, Ways,
 };

@@ -31,6 +31,7 @@ mod tests;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ pub(crate) use security::SessionSecurity;
 
 use crate::error::{ClientError, ConnectionError};
 use crate::transport::direct::Pool;
-use crate::transport::{FrameSender, OutFrame, Transport};
+use crate::transport::{FrameLimits, FrameSender, OutFrame, Transport};
 
 /// An established connection. It closes when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -73,6 +74,9 @@ pub(crate) struct Shared {
     /// Requests that wait for credits, and no caller for them.
     later: Mutex<VecDeque<Detached>>,
     call_timeout: Duration,
+    limits: FrameLimits,
+    /// The addresses of the server, in canonical form.
+    addresses: Vec<IpAddr>,
     environment: Environment,
 }
 
@@ -146,10 +150,11 @@ enum Protection {
 }
 
 impl Connection {
-    /// Starts the receiving task.
+    /// Starts the receiving task. `addresses`: those that are the server's own.
     pub(crate) fn start(
         transport: Transport,
         patience: Patience,
+        addresses: Vec<IpAddr>,
         environment: Environment,
     ) -> Self {
         let shared = Arc::new(Shared {
@@ -162,6 +167,8 @@ impl Connection {
             pool: transport.pool,
             later: Mutex::default(),
             call_timeout: patience.call,
+            limits: transport.limits,
+            addresses: addresses.into_iter().map(|address| address.to_canonical()).collect(),
             environment,
         });
         let receiving = tokio::spawn(receive::run(Arc::clone(&shared), transport.receiver));
@@ -174,6 +181,26 @@ impl Connection {
     /// The outcome of the negotiation.
     pub(crate) fn negotiated(&self) -> &Negotiated {
         self.shared.negotiated.get().expect("a client negotiates before it hands itself out")
+    }
+
+    /// The addresses of the server, in canonical form.
+    pub(crate) fn server_addresses(&self) -> &[IpAddr] {
+        &self.shared.addresses
+    }
+
+    /// Most bytes of data that one message to the server carries, whatever was negotiated.
+    pub(crate) fn sends_max(&self) -> u32 {
+        data_max(self.shared.limits.send)
+    }
+
+    /// Most bytes of data that one message of the server carries, whatever was negotiated.
+    pub(crate) fn receives_max(&self) -> u32 {
+        data_max(self.shared.limits.receive)
+    }
+
+    /// How long a call may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.shared.call_timeout
     }
 
     /// Memory the server can reach by RDMA.
@@ -457,6 +484,10 @@ impl Drop for Closer {
         self.shared.fail(ConnectionError::Closed);
         self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
     }
+}
+
+fn data_max(frame: usize) -> u32 {
+    u32::try_from(frame.saturating_sub(FIXED_PARTS)).unwrap_or(u32::MAX)
 }
 
 /// The process id that Windows clients send; servers only echo it.

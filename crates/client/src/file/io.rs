@@ -42,7 +42,8 @@ impl File {
     /// # Errors
     /// The server's status.
     pub async fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, ClientError> {
-        let size = self.io_size(self.tree.connection().negotiated().read_size_max());
+        let connection = self.tree.connection();
+        let size = self.io_size(connection.negotiated().read_size_max(), connection.receives_max());
         let mut chunks = out.chunks_mut(size);
         let mut next = chunks.next();
         let mut window = VecDeque::new();
@@ -113,7 +114,8 @@ impl File {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<(), ClientError> {
-        let size = self.io_size(self.tree.connection().negotiated().write_size_max());
+        let connection = self.tree.connection();
+        let size = self.io_size(connection.negotiated().write_size_max(), connection.sends_max());
         let mut chunks = data.chunks(size);
         let mut next = chunks.next();
         let mut window = VecDeque::new();
@@ -141,8 +143,9 @@ impl File {
         connection.pool().filter(|pool| allowed && pool.is_of_use() && !self.tree.is_encrypted())
     }
 
-    fn io_size(&self, max: u32) -> usize {
-        let max = self.pool().map_or(max, |pool| max.min(pool.io_size_max()));
+    /// Bytes of one request, at most `max`, and at most `message_max` in a message.
+    fn io_size(&self, max: u32, message_max: u32) -> usize {
+        let max = max.min(self.pool().map_or(message_max, |pool| pool.io_size_max()));
         as_usize(self.tree.connection().io_size(max))
     }
 

@@ -125,6 +125,7 @@ impl File {
         additional: SecurityInformation,
         len_max: u32,
     ) -> Result<Vec<u8>, ClientError> {
+        let len_max = len_max.min(self.tree.answer_max());
         let request = QueryInfoRequest {
             info_type,
             class,
@@ -155,16 +156,18 @@ impl File {
         additional: SecurityInformation,
         buffer: &[u8],
     ) -> Result<(), ClientError> {
+        self.tree.check_len(buffer.len())?;
         let request = SetInfoRequest { info_type, class, additional, file_id: self.id, buffer };
         let response =
             self.tree.call(Command::SET_INFO, buffer.len(), |out| request.emit(out)).await?;
         response.parse(SetInfoResponse::parse).map(drop)
     }
 
-    /// Sends a file-system control and returns its output. A caller that stops waiting cancels it.
+    /// Sends a file-system control and returns its output, of which the server sends as much as one answer
+    /// holds. A caller that stops waiting cancels it.
     ///
     /// # Errors
-    /// The server's status.
+    /// The server's status; [`ClientError::ConfigTooLong`] for an input that no message holds.
     pub async fn ioctl(
         &self,
         code: ControlCode,
@@ -191,6 +194,8 @@ impl File {
         output_len_max: u32,
         for_ever: bool,
     ) -> Result<Vec<u8>, ClientError> {
+        self.tree.check_len(input.len())?;
+        let output_len_max = output_len_max.min(self.tree.answer_max());
         let request = IoctlRequest {
             code,
             file_id: self.id,

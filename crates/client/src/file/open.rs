@@ -137,6 +137,7 @@ impl File {
         options: &OpenOptions,
     ) -> Result<Self, ClientError> {
         let name = if options.posix { posix_path(path)? } else { share_path(path)? };
+        tree.check_len(options.security.as_ref().map_or(0, Vec::len))?;
         let dialect = tree.connection().negotiated().dialect;
         let mut contexts = Vec::new();
         let mut lease: Option<Lease> = None;

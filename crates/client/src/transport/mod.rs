@@ -10,6 +10,7 @@
 pub mod direct;
 mod tcp;
 
+use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ impl FrameLimits {
 }
 
 /// Takes frames, from any task, in the order of the calls.
-pub trait FrameSender: fmt::Debug + Send + Sync {
+pub trait FrameSender: Any + fmt::Debug + Send + Sync {
     /// Sends a frame or queues it.
     ///
     /// # Errors

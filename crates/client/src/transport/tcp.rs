@@ -269,4 +269,31 @@ mod tests {
         let end = tokio::time::timeout(Duration::from_secs(10), peer.read_u8()).await;
         assert_eq!(end.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
+
+    #[tokio::test]
+    async fn a_connection_that_is_given_up_holds_neither_queue_nor_socket() {
+        // The peer takes nothing, so the writer task waits for it.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut transport = connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let shared = {
+            let queued = || OutFrame::new(0, |out| out.resize(8 << 20, 1));
+            (0..4).for_each(|_| transport.sender.send(queued()).unwrap());
+            let sender: &dyn std::any::Any = &*transport.sender;
+            Arc::downgrade(&sender.downcast_ref::<Sender>().unwrap().0)
+        };
+        let ends = async {
+            transport.sender.close();
+            let end = std::future::poll_fn(|cx| transport.receiver.poll_receive(cx, 1)).await;
+            assert_eq!(end.unwrap_err(), ConnectionError::Closed);
+            assert!(shared.upgrade().unwrap().lock().frames.is_empty());
+            drop(transport);
+            while shared.strong_count() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let mut rest = Vec::new();
+            peer.read_to_end(&mut rest).await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(10), ends).await.unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::channel::{Channel, ChannelError, READ_MAX};
-use super::control::{Invitation, Messages};
+use super::control::{Invitation, Listener, Messages};
 use super::journal::Sequence;
 use super::path::{FallbackReason, Path};
 use super::staging::Slot;
@@ -279,15 +279,15 @@ impl<M: Messages> RemoteRegion<M> {
         let deadline = self.now() + self.settings.answer_timeout.min(DIAL_TIMEOUT);
         let mut outcome = Err(ChannelError::PeerIncapable);
         let ways = self.ways.to(invitation);
-        for (left, (provider, address)) in (1..=ways.len()).rev().zip(ways) {
+        for (left, (provider, listener)) in (1..=ways.len()).rev().zip(ways) {
             let patience = share_of(deadline.saturating_duration_since(self.now()), left);
-            let token = &invitation.private_data;
+            let Listener { address, private_data } = listener;
             outcome = Channel::dial(
                 &**provider,
                 &self.settings,
                 &self.environment,
-                address,
-                token,
+                *address,
+                private_data,
                 patience,
             );
             match &outcome {

@@ -53,7 +53,7 @@ use basics::Environment;
 
 pub use self::asynchronous::AsyncRegion;
 use self::channel::{Channel, ChannelError, READ_MAX};
-pub use self::control::{Control, Invitation, Mapping, Messages, Piece};
+pub use self::control::{Control, Invitation, Listener, Mapping, Messages, Piece};
 pub use self::error::RegionError;
 use self::journal::{Journal, Sequence};
 pub use self::path::{FallbackReason, Path};

@@ -1,11 +1,10 @@
 //! How a server may be reached: the providers of this end, and what each of them dials.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rdma::{Provider, ProviderChoice};
 
-use super::control::Invitation;
+use super::control::{Invitation, Listener};
 use super::settings::RegionSettings;
 
 /// The providers that a region may use.
@@ -27,9 +26,12 @@ impl Ways {
 
     /// What to dial by what, the best first. A name that this host does not have is refused at once, so
     /// that trying it costs a client of another host nothing.
-    pub(super) fn to(&self, invitation: &Invitation) -> Vec<(&Arc<dyn Provider>, SocketAddr)> {
-        let same_host = self.same_host.iter().zip(invitation.same_host);
-        let network = invitation.addresses.iter().map(|address| (&self.provider, *address));
+    pub(super) fn to<'a>(
+        &'a self,
+        invitation: &'a Invitation,
+    ) -> Vec<(&'a Arc<dyn Provider>, &'a Listener)> {
+        let same_host = self.same_host.iter().zip(&invitation.same_host);
+        let network = invitation.listeners.iter().map(|listener| (&self.provider, listener));
         same_host.chain(network).collect()
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use pmem::DurabilityClass;
 use rdma::{PeerOperations, Rkey};
-use remote::{Control, FallbackReason, Invitation, Mapping, Messages, Piece, Recall};
+use remote::{Control, FallbackReason, Invitation, Listener, Mapping, Messages, Piece, Recall};
 use thiserror::Error;
 
 /// The messages of this control side.
@@ -109,9 +109,11 @@ impl Control<Plain> for PlainControl {
         let answer = self.must(INVITE, 0..0, &[]).map_err(|error| Plain::reason(&error))?;
         let (token, address) = answer.split_at(8);
         Ok(Invitation {
-            addresses: vec![std::str::from_utf8(address).unwrap().parse().unwrap()],
+            listeners: vec![Listener {
+                address: std::str::from_utf8(address).unwrap().parse().unwrap(),
+                private_data: token.to_vec(),
+            }],
             same_host: None,
-            private_data: token.to_vec(),
             class: DurabilityClass::Pmem,
             is_emulated: false,
         })

@@ -13,7 +13,7 @@ use rdma::{
     Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, Placement, PollPolicy,
     Provider, QpConfig, QpId, ShmProvider, SoftProvider, WorkRequest,
 };
-use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
+use smb::push::{PushAccept, PushConnect, PushConnectionId, PushProof};
 use smb::{Guid, NtStatus};
 use tree::CommonNames;
 
@@ -50,8 +50,8 @@ impl Gate for TestGate {
         connection: PushConnection,
     ) -> Result<Vec<u8>, Vec<u8>> {
         let request = PushConnect::parse(private_data).unwrap();
-        assert_ne!(request.token, PushToken::new(CURSED), "a bug of the gate's");
-        if request.token != PushToken::new(TOKEN) {
+        assert_ne!(request.proof, PushProof::new(CURSED), "a bug of the gate's");
+        if request.proof != PushProof::new(TOKEN) {
             return Err(answer(NtStatus::ACCESS_DENIED, 0));
         }
         self.admitted.lock().unwrap().push(connection);
@@ -168,7 +168,7 @@ impl Fixture {
 
 fn request(token: [u8; 32]) -> Vec<u8> {
     let mut out = Vec::new();
-    PushConnect { token: PushToken::new(token) }.emit(&mut out);
+    PushConnect { proof: PushProof::new(token) }.emit(&mut out);
     out
 }
 

@@ -47,13 +47,13 @@ impl Push {
         let id = PushConnectionId(self.next_id());
         let mut tables = self.lock();
         let now = self.clock.now();
-        let bearer = tables.tokens.bearer(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
+        let bearer = tables.tokens.bearer(&asked.proof, now).ok_or(NtStatus::ACCESS_DENIED)?;
         // Checked before the token is spent: the token stays valid for another attempt.
         if !tables.places.may_take(&bearer.holder) {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let Bearer { session_id, holder } =
-            tables.tokens.spend(&asked.token, now).ok_or(NtStatus::ACCESS_DENIED)?;
+            tables.tokens.spend(&asked.proof, now).ok_or(NtStatus::ACCESS_DENIED)?;
         tables.add_connection(id, PushPeer { session_id, holder, engine });
         debug!(connection = id.0, session = session_id, "push connection accepted");
         Ok(id)
@@ -74,15 +74,18 @@ pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::time::{Duration, Instant};
 
     use basics::Clock;
-    use smb::push::PushToken;
+    use smb::push::{PushAddress, PushToken};
 
     use super::*;
     use crate::config::PushPolicy;
     use crate::state::Identity;
 
+    const HERE: PushAddress =
+        PushAddress::Network(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
     const ENGINE: EngineConnection = EngineConnection(1);
 
     fn push(connections_max: u32) -> (Push, Vec<u8>) {
@@ -91,9 +94,9 @@ mod tests {
         let now = Instant::now();
         let expires = now + Duration::from_secs(30);
         let bearer = Bearer { session_id: 7, holder: Identity::user("user") };
-        let token = push.lock().tokens.issue([3; 32], bearer, now, expires).unwrap();
+        let token = push.lock().tokens.issue([3; 32], &[HERE], bearer, now, expires).unwrap();
         let mut request = Vec::new();
-        PushConnect { token }.emit(&mut request);
+        PushConnect { proof: token.proof(HERE) }.emit(&mut request);
         (push, request)
     }
 
@@ -114,7 +117,7 @@ mod tests {
     fn wrong_tokens_and_garbage_get_the_documented_statuses() {
         let (push, request) = push(8);
         let mut wrong = Vec::new();
-        PushConnect { token: PushToken::new([4; 32]) }.emit(&mut wrong);
+        PushConnect { proof: PushToken::new([4; 32]).proof(HERE) }.emit(&mut wrong);
         assert_eq!(status(push.admit(&wrong, ENGINE)), NtStatus::ACCESS_DENIED);
         assert_eq!(status(push.admit(&request[..20], ENGINE)), NtStatus::INVALID_PARAMETER);
         assert_eq!(status(push.admit(&[], ENGINE)), NtStatus::INVALID_PARAMETER);
@@ -128,7 +131,8 @@ mod tests {
     fn a_full_server_does_not_spend_the_token() {
         let (push, request) = push(0);
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::INSUFFICIENT_RESOURCES);
-        assert!(push.lock().tokens.spend(&PushToken::new([3; 32]), Instant::now()).is_some());
+        let proof = PushToken::new([3; 32]).proof(HERE);
+        assert!(push.lock().tokens.spend(&proof, Instant::now()).is_some());
     }
 
     #[test]
@@ -139,9 +143,10 @@ mod tests {
             let now = Instant::now();
             let bearer = Bearer { session_id: 7, holder: Identity::user(name) };
             let expires = now + Duration::from_secs(30);
-            let token = push.lock().tokens.issue([number; 32], bearer, now, expires).unwrap();
+            let token =
+                push.lock().tokens.issue([number; 32], &[HERE], bearer, now, expires).unwrap();
             let mut request = Vec::new();
-            PushConnect { token }.emit(&mut request);
+            PushConnect { proof: token.proof(HERE) }.emit(&mut request);
             push.admit(&request, EngineConnection(number.into())).is_ok()
         };
         assert_eq!((0..8).filter(|number| dial(*number, "user")).count(), 4);

@@ -1,12 +1,12 @@
 //! One-time tokens that bind a push connection to the session and open they were issued for.
 //!
-//! A token is 32 random bytes, valid once and for a short time. A lookup compares with every token,
-//! each in constant time, so that its time does not reveal how close a guess was; at [`TOKENS_MAX`]
-//! a lookup takes some ten microseconds.
+//! A token is 32 random bytes, valid once and for a short time. A peer shows a proof of it, made for one of the
+//! addresses of the grant. A lookup compares with the proofs of every token, each in constant time, so that its time
+//! does not reveal how close a guess was; at [`TOKENS_MAX`] a lookup takes some ten microseconds.
 
 use std::time::Instant;
 
-use smb::push::{PushToken, TOKEN_LEN};
+use smb::push::{PushAddress, PushProof, PushToken, TOKEN_LEN};
 
 use crate::state::Identity;
 
@@ -19,7 +19,8 @@ pub(super) struct Bearer {
 
 #[derive(Debug)]
 struct Issued {
-    token: PushToken,
+    /// One for each address of the grant.
+    proofs: Vec<PushProof>,
     bearer: Bearer,
     expires: Instant,
 }
@@ -36,6 +37,7 @@ impl TokenTable {
     pub(super) fn issue(
         &mut self,
         bytes: [u8; TOKEN_LEN],
+        places: &[PushAddress],
         bearer: Bearer,
         now: Instant,
         expires: Instant,
@@ -51,29 +53,32 @@ impl TokenTable {
             return None;
         }
         let token = PushToken::new(bytes);
-        self.issued.push(Issued { token: token.clone(), bearer, expires });
+        let proofs = places.iter().map(|place| token.proof(*place)).collect();
+        self.issued.push(Issued { proofs, bearer, expires });
         Some(token)
     }
 
-    /// The bearer of a token, while the token is valid.
-    pub(super) fn bearer(&self, token: &PushToken, now: Instant) -> Option<&Bearer> {
-        let one = &self.issued[self.find(token)?];
+    /// The bearer of a token by a proof, while the token is valid.
+    pub(super) fn bearer(&self, proof: &PushProof, now: Instant) -> Option<&Bearer> {
+        let one = &self.issued[self.find(proof)?];
         (one.expires > now).then_some(&one.bearer)
     }
 
-    /// Spends a token.
-    pub(super) fn spend(&mut self, token: &PushToken, now: Instant) -> Option<Bearer> {
-        let index = self.find(token)?;
+    /// Spends a token, for all its addresses.
+    pub(super) fn spend(&mut self, proof: &PushProof, now: Instant) -> Option<Bearer> {
+        let index = self.find(proof)?;
         let one = self.issued.swap_remove(index);
         (one.expires > now).then_some(one.bearer)
     }
 
-    fn find(&self, token: &PushToken) -> Option<usize> {
+    fn find(&self, proof: &PushProof) -> Option<usize> {
         let mut found = None;
         for (index, one) in self.issued.iter().enumerate() {
-            // No early end of the loop: see the module.
-            if one.token == *token {
-                found = Some(index);
+            // No early end of the loops: see the module.
+            for known in &one.proofs {
+                if known == proof {
+                    found = Some(index);
+                }
             }
         }
         found
@@ -92,6 +97,7 @@ const TOKENS_PER_SESSION_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
     use super::*;
@@ -100,27 +106,47 @@ mod tests {
         Bearer { session_id, holder: Identity::user(name) }
     }
 
+    const HERE: PushAddress = at(1);
+    const THERE: PushAddress = at(2);
+
+    const fn at(port: u16) -> PushAddress {
+        let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        PushAddress::Network(SocketAddr::new(ip, port))
+    }
+
     const LIFETIME: Duration = Duration::from_secs(30);
 
     #[test]
     fn a_token_is_good_once() {
         let now = Instant::now();
         let mut table = TokenTable::default();
-        let token = table.issue([1; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
-        assert_eq!(table.spend(&PushToken::new([2; 32]), now), None);
-        assert_eq!(table.spend(&token, now), Some(bearer(7, "user")));
-        assert_eq!(table.spend(&token, now), None);
+        let places = [HERE, THERE];
+        let token = table.issue([1; 32], &places, bearer(7, "user"), now, now + LIFETIME).unwrap();
+        assert_eq!(table.spend(&PushToken::new([2; 32]).proof(HERE), now), None);
+        assert_eq!(table.spend(&token.proof(THERE), now), Some(bearer(7, "user")));
+        assert_eq!(table.spend(&token.proof(HERE), now), None);
+    }
+
+    #[test]
+    fn a_token_opens_no_connection_for_an_address_outside_its_grant() {
+        let now = Instant::now();
+        let mut table = TokenTable::default();
+        let token = table.issue([1; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        assert_eq!(table.spend(&token.proof(THERE), now), None);
+        let elsewhere = PushAddress::SameHost("[::1]:1".parse().unwrap());
+        assert_eq!(table.spend(&token.proof(elsewhere), now), None);
+        assert_eq!(table.spend(&token.proof(HERE), now), Some(bearer(7, "user")));
     }
 
     #[test]
     fn a_token_expires_and_goes_with_its_session() {
         let now = Instant::now();
         let mut table = TokenTable::default();
-        let token = table.issue([1; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
-        assert_eq!(table.spend(&token, now + LIFETIME), None);
-        let token = table.issue([2; 32], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        let token = table.issue([1; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).unwrap();
+        assert_eq!(table.spend(&token.proof(HERE), now + LIFETIME), None);
+        let token = table.issue([2; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).unwrap();
         table.revoke(7);
-        assert_eq!(table.spend(&token, now), None);
+        assert_eq!(table.spend(&token.proof(HERE), now), None);
     }
 
     #[test]
@@ -128,11 +154,15 @@ mod tests {
         let now = Instant::now();
         let mut table = TokenTable::default();
         for index in 0..64 {
-            assert!(table.issue([index; 32], bearer(7, "user"), now, now + LIFETIME).is_some());
+            assert!(
+                table.issue([index; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).is_some()
+            );
         }
-        assert!(table.issue([64; 32], bearer(7, "user"), now, now + LIFETIME).is_none());
+        assert!(table.issue([64; 32], &[HERE], bearer(7, "user"), now, now + LIFETIME).is_none());
         assert!(
-            table.issue([64; 32], bearer(7, "user"), now + LIFETIME, now + LIFETIME * 2).is_some()
+            table
+                .issue([64; 32], &[HERE], bearer(7, "user"), now + LIFETIME, now + LIFETIME * 2)
+                .is_some()
         );
     }
 
@@ -142,7 +172,7 @@ mod tests {
         let mut table = TokenTable::default();
         let mut issue = |session, name: &str| {
             let random = [0; 32];
-            table.issue(random, bearer(session, name), now, now + LIFETIME).is_some()
+            table.issue(random, &[HERE], bearer(session, name), now, now + LIFETIME).is_some()
         };
         let issued = (0..TOKENS_MAX as u64).filter(|count| issue(count / 64, "user")).count();
         assert_eq!(issued, TOKENS_MAX / 2);

@@ -84,7 +84,7 @@ fn connected_for(
     let (sender, receiver) = (Box::new(Outbound(outbound)), Box::new(Inbound(inbound)));
     let limits = FrameLimits::NONE;
     let transport = Transport { sender, receiver, pool: None, peer: None, limits };
-    let connection = Connection::start(transport, patience, Environment::host());
+    let connection = Connection::start(transport, patience, Vec::new(), Environment::host());
     let keys_here = (keys(Role::Client), connection.lane());
     let session = Arc::new(session(keys_here));
     connection.add_session(Arc::clone(&session));

@@ -18,7 +18,7 @@ use rdma::{
 use thiserror::Error;
 
 use super::{Cues, FallbackReason, Region};
-use crate::region::{Control, Invitation, Mapping, Piece, Recall, RegionSettings, Ways};
+use crate::region::{Control, Invitation, Listener, Mapping, Piece, Recall, RegionSettings, Ways};
 
 const FILE: u64 = 1 << 20;
 /// The part of the file that is mapped by default.
@@ -289,10 +289,10 @@ impl Control<Cues> for Fake {
     fn invite(&mut self) -> Result<Invitation, FallbackReason> {
         self.works().map_err(|_| FallbackReason::ControlLost)?;
         let class = DurabilityClass::Volatile;
-        let private_data = vec![1, 2, 3];
-        let addresses = self.0.addresses.lock().unwrap().clone();
-        let same_host = *self.0.same_host.lock().unwrap();
-        Ok(Invitation { addresses, same_host, private_data, class, is_emulated: true })
+        let to = |address: &SocketAddr| Listener { address: *address, private_data: vec![1, 2, 3] };
+        let listeners = self.0.addresses.lock().unwrap().iter().map(to).collect();
+        let same_host = self.0.same_host.lock().unwrap().as_ref().map(to);
+        Ok(Invitation { listeners, same_host, class, is_emulated: true })
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {

@@ -160,7 +160,8 @@ impl Rig {
             _ => None,
         });
         let mut hello = Vec::new();
-        PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
+        let grant = grant.expect("push is granted");
+        PushConnect { proof: grant.token.proof(grant.places()[0]) }.emit(&mut hello);
         let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
         let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
         Ok(Opened { id: response.file_id, connection })
