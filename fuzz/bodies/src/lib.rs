@@ -18,6 +18,7 @@ mod server;
 mod smb;
 mod smbdirect;
 
+pub use client::hostile;
 pub use input::Input;
 
 /// What a target does with one input.
@@ -25,6 +26,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder in `fuzz/corpus`.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("client_hostile", hostile::target),
     ("client_url", client::url),
     ("iwarp_ddp", iwarp::headers::ddp),
     ("iwarp_fpdu", iwarp::start::fpdu),
