@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use basics::{Environment, Random, RandomError};
 use pmem::DurabilityClass;
 use rdma::{
-    EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider, SoftProvider,
+    Engine, EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider,
+    SoftProvider,
 };
 use serde::{Deserialize, Serialize};
 use smb::Guid;
@@ -22,17 +23,18 @@ use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 use crate::config::{ServerConfig, Users};
 use crate::descriptors;
-use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine, PushBridge};
+use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine};
 use crate::exports;
 use crate::limits::DESCRIPTORS_MIN;
 use crate::memory;
 use crate::panics::keep_going;
 use crate::push::registrar::Registrar;
-use crate::push::{self, Push};
+use crate::push::{self, Push, PushBridge};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
 use crate::state::{Resource as Held, durable, persistent};
+use crate::transport::direct::Direct;
 use crate::transport::tcp;
 
 /// The file server.
@@ -204,7 +206,15 @@ fn open_engine(
             None
         }
     };
-    let options = EngineOptions { listen, same_host, provider, engine, threads };
+    let options = EngineOptions {
+        listen,
+        same_host,
+        provider,
+        engine,
+        threads,
+        runtime: tokio::runtime::Handle::current(),
+        stop_grace: config.limits.shutdown_grace,
+    };
     OpenEngine::open(options).map_err(failed)
 }
 
@@ -233,7 +243,10 @@ fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, Sta
     let bridge = Arc::new(PushBridge::new(core, handle, reaches_files));
     core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address, same_host);
     let gate: Arc<dyn Gate> = bridge;
-    let threads = engine.run(core, &gate).map_err(StartError::HostThread)?;
+    // Connections that are no push connections are SMB Direct.
+    let direct =
+        |engine: &dyn Engine| Direct::new(Arc::clone(core), engine.waker(), engine.inline_max());
+    let threads = engine.run(&gate, direct).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
     Ok(threads)
 }

@@ -8,7 +8,7 @@ use rdma::{Access, Handover, MemoryRegion, Rkey};
 use tokio::sync::oneshot;
 
 use super::handle::{HandleError, PushConnection};
-use crate::transport::direct::Request;
+use super::request::Request;
 
 /// One command. A reply is dropped if its caller no longer waits.
 #[derive(Debug)]

@@ -1,28 +1,34 @@
-//! The seam to `push/`, which decides about push connections.
+//! The seam to the program that decides about push connections.
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
 
 use super::handle::PushConnection;
+use super::request::Request;
 
-/// Private data for an accepted peer: a `smb::push::PushAccept`.
-pub(super) type Admitted = Vec<u8>;
-/// Private data for a refused peer: a `smb::push::PushAccept` with the reason.
-pub(super) type Refused = Vec<u8>;
+/// The answer of a [`Gate`] to a connection request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// The peer gets a push connection, and this private data with the answer.
+    Admit(Vec<u8>),
+    /// The peer gets no connection, and this private data with the rejection.
+    Refuse(Vec<u8>),
+    /// The peer asks for no push connection: the [`super::Handler`] of the thread decides.
+    NotPush,
+}
 
-/// Decides which peers get a push connection. Called on the engine thread: must not wait, and
-/// must not call back into the engine except through [`super::Handle`] from another task.
+/// Decides which peers get a push connection. Called on the engine threads: must not wait, and
+/// must not call back into an engine except through [`super::Handle`] from another task.
 pub(crate) trait Gate: Debug + Send + Sync {
-    /// Decides about a peer that asks for a push connection with complete private data of our
-    /// version, by its token. `connection` is the name of the connection if it is admitted.
-    fn admit(
-        &self,
-        private_data: &[u8],
-        peer: SocketAddr,
-        connection: PushConnection,
-    ) -> Result<Admitted, Refused>;
+    /// Decides about a peer that asks for a connection, by the token in its private data.
+    /// `connection` is the name of the connection if the peer is admitted.
+    fn admit(&self, request: &Request, connection: PushConnection) -> Verdict;
 
     /// An admitted connection has ended, or was never established. No operation of its peer touches
     /// registered memory any more, and all its regions are gone.
     fn gone(&self, connection: PushConnection);
+
+    /// The private data of a rejection, for an admitted peer whose connection the engine has no room for.
+    fn no_room(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }

@@ -10,7 +10,6 @@
 //!
 //! A connection stays with its thread for good, and its name identifies the thread: number `c` is
 //! served by thread `c % n`.
-//! served by thread `c % n`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

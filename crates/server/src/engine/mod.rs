@@ -5,11 +5,11 @@
 //!   --------------------                       -------------
 //!   Handle::register, deregister, disconnect   Turn: commands -> poll -> events -> posts
 //!      | bounded queue, Waker                     |            |
-//!      +----------------------------------------->|            +--> Gate::admit, gone   (push)
-//!      <------------ oneshot replies -------------+            +--> transport::direct (SMB Direct)
+//!      +----------------------------------------->|            +--> Gate::admit, gone   (push connections)
+//!      <------------ oneshot replies -------------+            +--> Handler             (all others)
 //! ```
 //!
-//! Rules of these threads, for all code that runs on them ([`Gate`], `transport::direct`):
+//! Rules of these threads, for all code that runs on them ([`Gate`], [`Handler`]):
 //!
 //! - it never waits: not for a lock held over work, not for a device, not for a peer. It sleeps
 //!   only in the engine's own `wait`;
@@ -17,16 +17,13 @@
 //!   cause no event, so no code here runs for them and nothing is allocated;
 //! - every queue into it is bounded by a named constant, and a full queue makes the sender wait.
 //!
-//! There may be several such threads, each with an engine of its own; they share only the server.
+//! There may be several such threads, each with an engine of its own; they share only gate and program.
 //! The first thread listens, and `lanes` chooses the thread that serves a connection.
-//!
-//! Connection requests whose private data is a push token go to the [`Gate`]; all others are
-//! SMB Direct.
 
-mod bridge;
 mod command;
 mod gate;
 mod handle;
+mod handler;
 mod lanes;
 mod owners;
 mod push_side;
@@ -37,6 +34,8 @@ mod thread;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bridge::PushBridge;
-pub(crate) use gate::Gate;
+pub(crate) use gate::{Gate, Verdict};
+pub(crate) use handle::{Handle, HandleError, PushConnection};
+pub(crate) use handler::{Handler, PushOnly};
+pub(crate) use request::Request;
 pub(crate) use start::{EngineOptions, EngineThreads, OpenEngine};

@@ -4,16 +4,17 @@
 //! may not know yet: a request that comes in the same poll as an end may be accepted before the end
 //! is handled.
 
+use basics::Key;
 use rdma::QpId;
 
 use super::handle::PushConnection;
-use crate::transport::direct::DirectId;
 
 /// The owner of a queue pair's events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Owner {
     Push(PushConnection),
-    Direct(DirectId),
+    /// The handler, with its key of the connection.
+    Handler(Key),
 }
 
 /// The owners of all queue pairs of one engine.

@@ -6,17 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use basics::Clock;
 use rdma::{Engine, EngineConfig, EngineError, Provider, ShmProvider, Waker};
 use tokio::sync::mpsc;
 
 use super::command::{COMMANDS_MAX, Command};
 use super::gate::Gate;
 use super::handle::Handle;
+use super::handler::Handler;
 use super::lanes::{Carrier, Lane, Lanes};
 use super::thread::Thread;
-use crate::service::Core;
-use crate::transport::direct::Direct;
 
 /// The options of the engine threads.
 #[derive(Clone, Debug)]
@@ -31,6 +32,10 @@ pub(crate) struct EngineOptions {
     pub(crate) engine: EngineConfig,
     /// How many threads, each with an engine; at least one.
     pub(crate) threads: usize,
+    /// The runtime in whose context gate and handlers are called.
+    pub(crate) runtime: tokio::runtime::Handle,
+    /// How long [`EngineThreads::stop`] waits for operations inside a file.
+    pub(crate) stop_grace: Duration,
 }
 
 /// Engines that listen and are not served yet: their [`Handle`] can be given to the future [`Gate`]
@@ -41,12 +46,17 @@ pub(crate) struct OpenEngine {
     handle: Handle,
     same_host: Option<SocketAddr>,
     reaches_files: bool,
+    clock: Clock,
+    runtime: tokio::runtime::Handle,
+    stop_grace: Duration,
 }
 
 impl OpenEngine {
     /// Opens the engines; the first one listens for all.
     pub(crate) fn open(options: EngineOptions) -> Result<Self, EngineError> {
-        let EngineOptions { listen, same_host, provider, engine: config, threads } = options;
+        let EngineOptions { listen, same_host, provider, engine: config, threads, .. } = options;
+        let (runtime, stop_grace) = (options.runtime, options.stop_grace);
+        let clock = config.environment.clock.clone();
         let reaches_files = !provider.is_device();
         let mut first = provider.open_engine(config.clone())?;
         let address = first.listen(listen)?;
@@ -71,7 +81,7 @@ impl OpenEngine {
             served.push((engine, commands));
         }
         let handle = Handle::new(Lanes::new(lanes), address);
-        Ok(Self { engines: served, handle, same_host, reaches_files })
+        Ok(Self { engines: served, handle, same_host, reaches_files, clock, runtime, stop_grace })
     }
 
     /// Whether media that are not memory can be registered.
@@ -89,23 +99,28 @@ impl OpenEngine {
         self.same_host
     }
 
-    /// Starts the threads.
-    pub(crate) fn run(self, core: &Arc<Core>, gate: &Arc<dyn Gate>) -> io::Result<EngineThreads> {
-        let Self { engines, handle, .. } = self;
-        let (stop, grace) = (Arc::new(AtomicBool::new(false)), core.limits.shutdown_grace);
+    /// Starts the threads. `handler` makes the handler of each from its engine.
+    pub(crate) fn run<H: Handler>(
+        self,
+        gate: &Arc<dyn Gate>,
+        mut handler: impl FnMut(&dyn Engine) -> H,
+    ) -> io::Result<EngineThreads> {
+        let Self { engines, handle, clock, runtime, stop_grace, .. } = self;
+        let stop = Arc::new(AtomicBool::new(false));
         let mut threads = EngineThreads { stop, threads: Vec::new() };
         for (index, (engine, commands)) in engines.into_iter().enumerate() {
             let waker = engine.waker();
-            let direct = Direct::new(Arc::clone(core), waker.clone(), engine.inline_max());
+            let served = (handler(&*engine), clock.clone());
             let place = (handle.lanes().clone(), index);
             let (stop, gate) = (Arc::clone(&threads.stop), Arc::clone(gate));
-            let work = Thread::new((engine, commands), place, stop, gate, direct);
+            let work = Thread::new((engine, commands), place, stop, gate, served);
             let name = match index {
                 0 => "landfast-engine".to_owned(),
                 _ => format!("engine-{index}"),
             };
-            let thread = std::thread::Builder::new().name(name);
-            threads.threads.push((waker, thread.spawn(move || work.run(grace))?));
+            let (thread, runtime) = (std::thread::Builder::new().name(name), runtime.clone());
+            let run = move || work.run(stop_grace, &runtime);
+            threads.threads.push((waker, thread.spawn(run)?));
         }
         Ok(threads)
     }

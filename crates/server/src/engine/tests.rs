@@ -17,13 +17,15 @@ use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
 use smb::{Guid, NtStatus};
 use tree::CommonNames;
 
-use super::gate::Gate;
-use super::handle::{Handle, HandleError, PushConnection};
-use super::{EngineOptions, EngineThreads, OpenEngine};
+use super::{
+    EngineOptions, EngineThreads, Gate, Handle, HandleError, OpenEngine, PushConnection, Request,
+    Verdict,
+};
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
-use crate::push::Push;
+use crate::push::{Push, Wanted, refusal, wanted};
 use crate::service::{Core, CoreParts};
+use crate::transport::direct::Direct;
 
 const TOKEN: [u8; 32] = [7; 32];
 /// The token at which the gate panics.
@@ -43,19 +45,19 @@ fn answer(status: NtStatus, id: u64) -> Vec<u8> {
 }
 
 impl Gate for TestGate {
-    fn admit(
-        &self,
-        private_data: &[u8],
-        _peer: SocketAddr,
-        connection: PushConnection,
-    ) -> Result<Vec<u8>, Vec<u8>> {
-        let request = PushConnect::parse(private_data).unwrap();
+    fn admit(&self, request: &Request, connection: PushConnection) -> Verdict {
+        match wanted(&request.private_data, request.is_same_host) {
+            Wanted::SmbDirect => return Verdict::NotPush,
+            Wanted::Refuse(status) => return Verdict::Refuse(refusal(status)),
+            Wanted::Push => {}
+        }
+        let request = PushConnect::parse(&request.private_data).unwrap();
         assert_ne!(request.token, PushToken::new(CURSED), "a bug of the gate's");
         if request.token != PushToken::new(TOKEN) {
-            return Err(answer(NtStatus::ACCESS_DENIED, 0));
+            return Verdict::Refuse(answer(NtStatus::ACCESS_DENIED, 0));
         }
         self.admitted.lock().unwrap().push(connection);
-        Ok(answer(NtStatus::SUCCESS, connection.0))
+        Verdict::Admit(answer(NtStatus::SUCCESS, connection.0))
     }
 
     fn gone(&self, connection: PushConnection) {
@@ -111,13 +113,18 @@ impl Fixture {
             provider: Arc::new(SoftProvider),
             engine: config.clone(),
             threads,
+            runtime: runtime.handle().clone(),
+            stop_grace: limits.shutdown_grace,
         };
         let open = OpenEngine::open(options).unwrap();
         let (handle, same_host) = (open.handle().clone(), open.same_host());
         let gate = Arc::new(TestGate::default());
         let asked = Arc::clone(&gate) as Arc<dyn Gate>;
         let core = core(&runtime, limits);
-        let thread = open.run(&core, &asked).unwrap();
+        let direct = |engine: &dyn Engine| {
+            Direct::new(Arc::clone(&core), engine.waker(), engine.inline_max())
+        };
+        let thread = open.run(&asked, direct).unwrap();
         let client = SoftProvider.open_engine(config).unwrap();
         let (thread, events) = (Some(thread), Vec::new());
         Self { core, runtime, gate, handle, same_host, thread, client, events }

@@ -15,21 +15,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use basics::Clock;
-use rdma::{ConnectionId, DisconnectReason, Engine, Event, QpConfig, QpId};
+use rdma::{DisconnectReason, Engine, Event, QpConfig, QpId};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::command::{COMMANDS_PER_TURN, Command};
-use super::gate::Gate;
-use super::lanes::Lanes;
+use super::gate::{Gate, Verdict};
+use super::handle::PushConnection;
+use super::handler::Handler;
+use super::lanes::{Carrier, Lanes};
 use super::owners::{Owner, Owners};
 use super::push_side::PushSide;
-use super::request::{self, Wanted};
-use crate::transport::direct::{Direct, Request};
+use super::request::Request;
 
 /// The state of the thread.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct Thread<H> {
     engine: Box<dyn Engine>,
     commands: mpsc::Receiver<Command>,
     /// The queues to all threads, and the index of this one.
@@ -38,20 +39,20 @@ pub(super) struct Thread {
     stop: Arc<AtomicBool>,
     gate: Arc<dyn Gate>,
     push: PushSide,
-    direct: Direct,
+    handler: H,
     clock: Clock,
     owners: Owners,
     events: Vec<Event>,
     stopping: bool,
 }
 
-impl Thread {
+impl<H: Handler> Thread<H> {
     pub(super) fn new(
         (engine, commands): (Box<dyn Engine>, mpsc::Receiver<Command>),
         (lanes, index): (Lanes, usize),
         stop: Arc<AtomicBool>,
         gate: Arc<dyn Gate>,
-        direct: Direct,
+        (handler, clock): (H, Clock),
     ) -> Self {
         Self {
             engine,
@@ -61,8 +62,8 @@ impl Thread {
             index,
             stop,
             gate,
-            clock: direct.core().environment.clock.clone(),
-            direct,
+            handler,
+            clock,
             owners: Owners::default(),
             events: Vec::with_capacity(EVENTS_START),
             stopping: false,
@@ -75,9 +76,8 @@ impl Thread {
     ///
     /// A bug that panics ends this thread and its connections: all of these have ended when this returns,
     /// and no caller waits for them. Other threads go on.
-    pub(super) fn run(mut self, grace: Duration) -> usize {
+    pub(super) fn run(mut self, grace: Duration, runtime: &tokio::runtime::Handle) -> usize {
         // For work that needs a thread which may block.
-        let runtime = self.direct.core().runtime.clone();
         let _inside = runtime.enter();
         let worked = catch_unwind(AssertUnwindSafe(|| self.work(grace)));
         worked.unwrap_or_else(|_| {
@@ -87,9 +87,8 @@ impl Thread {
     }
 
     fn abandon(self) {
-        let Self { engine, commands, gate, push, direct, owners, lanes, index, .. } = self;
-        let core = Arc::clone(direct.core());
-        core.note_panic("an engine thread, which takes no more connections");
+        let Self { engine, commands, gate, push, handler, owners, lanes, index, .. } = self;
+        handler.note_panic();
         // The closed queue answers commands sent from here on.
         drop(commands);
         // The sockets first: from here on no operation of a peer begins.
@@ -98,13 +97,13 @@ impl Thread {
         for connection in push.into_connections() {
             gate.gone(connection);
         }
-        direct.abandon();
+        handler.abandon();
     }
 
     fn work(&mut self, grace: Duration) -> usize {
         while !self.stop.load(Ordering::Acquire) {
             if !self.turn() {
-                let patience = self.direct.patience(self.clock.now());
+                let patience = self.handler.patience(self.clock.now());
                 self.engine.wait(patience);
             }
         }
@@ -112,7 +111,7 @@ impl Thread {
         // The closed queue answers commands sent from here on.
         self.commands.close();
         self.push.disconnect_all(&mut *self.engine);
-        self.direct.disconnect_all(&mut *self.engine);
+        self.handler.disconnect_all(&mut *self.engine);
         let end = self.clock.now() + grace;
         while !self.owners.is_empty() {
             let now = self.clock.now();
@@ -137,9 +136,7 @@ impl Thread {
             self.handle(event, now);
         }
         self.events = events;
-        worked |= self.direct.answer_calls();
-        worked |= self.direct.check_deadlines(&mut *self.engine, now);
-        worked |= self.direct.flush(&mut *self.engine, now);
+        worked |= self.handler.turn(&mut *self.engine, now);
         worked
     }
 
@@ -162,18 +159,19 @@ impl Thread {
     fn handle(&mut self, event: Event, now: Instant) {
         match event {
             Event::ConnectRequest { id, peer, local, private_data } => {
-                self.heard(Request { id, peer, local, private_data });
+                let is_same_host = self.lanes.get(self.index).carrier == Carrier::SameHost;
+                self.heard(Request { id, peer, local, private_data, is_same_host });
             }
             Event::Completion(completion) => match self.owners.of(completion.qp) {
-                Some(Owner::Direct(direct)) => {
-                    self.direct.completed(&mut *self.engine, direct, &completion, now);
+                Some(Owner::Handler(key)) => {
+                    self.handler.completed(&mut *self.engine, key, &completion, now);
                 }
                 // This side posts nothing on a push connection.
                 Some(Owner::Push(_)) | None => {}
             },
             Event::Established { qp, .. } => match self.owners.of(qp) {
-                Some(Owner::Direct(direct)) => {
-                    self.direct.established(&mut *self.engine, direct, now)
+                Some(Owner::Handler(key)) => {
+                    self.handler.established(&mut *self.engine, key, now);
                 }
                 Some(Owner::Push(connection)) => debug!(%connection, "established"),
                 None => {}
@@ -212,54 +210,43 @@ impl Thread {
             self.engine.reject(request.id, &[]);
             return false;
         }
-        let carrier = self.lanes.get(self.index).carrier;
-        match request::wanted(&request.private_data, carrier) {
-            Wanted::SmbDirect => {
-                let accepted = self.direct.accept(&mut *self.engine, &request, self.clock.now());
-                if let Some((qp, direct)) = accepted {
-                    self.owners.insert(qp, Owner::Direct(direct));
+        let connection = self.push.next_name();
+        match self.gate.admit(&request, connection) {
+            Verdict::Admit(answer) => self.accept_push(&request, connection, &answer),
+            Verdict::Refuse(answer) => {
+                info!(peer = %request.peer, "push connection refused");
+                self.engine.reject(request.id, &answer);
+                false
+            }
+            Verdict::NotPush => {
+                let now = self.clock.now();
+                let accepted = self.handler.accept(&mut *self.engine, &request, now);
+                if let Some((qp, key)) = accepted {
+                    self.owners.insert(qp, Owner::Handler(key));
                 }
                 accepted.is_some()
             }
-            Wanted::Push => self.push_requested(&request),
-            Wanted::Refuse(status) => {
-                info!(peer = %request.peer, %status, "push connection refused");
-                self.engine.reject(request.id, &request::refusal(status));
-                false
-            }
         }
     }
 
-    fn push_requested(&mut self, request: &Request) -> bool {
-        let Request { id, peer, private_data, .. } = request;
-        let connection = self.push.next_name();
-        match self.gate.admit(private_data, *peer, connection) {
-            Ok(answer) => {
-                if let Some(qp) = self.accept_push(*id, &answer) {
-                    debug!(%peer, %connection, "admitted");
-                    self.push.add(connection, qp);
-                    self.owners.insert(qp, Owner::Push(connection));
-                    true
-                } else {
-                    self.gate.gone(connection);
-                    false
-                }
+    fn accept_push(
+        &mut self,
+        request: &Request,
+        connection: PushConnection,
+        answer: &[u8],
+    ) -> bool {
+        match self.engine.accept(request.id, PUSH_QP, answer) {
+            Ok(qp) => {
+                debug!(peer = %request.peer, %connection, "admitted");
+                self.push.add(connection, qp);
+                self.owners.insert(qp, Owner::Push(connection));
+                true
             }
-            Err(answer) => {
-                info!(%peer, "push connection refused");
-                self.engine.reject(*id, &answer);
-                false
-            }
-        }
-    }
-
-    fn accept_push(&mut self, id: ConnectionId, answer: &[u8]) -> Option<QpId> {
-        match self.engine.accept(id, PUSH_QP, answer) {
-            Ok(qp) => Some(qp),
             Err(error) => {
                 warn!(%error, "push connection not accepted");
-                self.engine.reject(id, &request::refusal(smb::NtStatus::INSUFFICIENT_RESOURCES));
-                None
+                self.engine.reject(request.id, &self.gate.no_room());
+                self.gate.gone(connection);
+                false
             }
         }
     }
@@ -276,7 +263,7 @@ impl Thread {
                 self.gate.gone(connection);
                 self.push.gone(connection, qp);
             }
-            Some(Owner::Direct(direct)) => self.direct.disconnected(direct, reason),
+            Some(Owner::Handler(key)) => self.handler.disconnected(key, reason),
             None => {}
         }
     }

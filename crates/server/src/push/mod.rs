@@ -7,7 +7,8 @@
 //!                                                                       and only then continue
 //! ```
 //!
-//! * [`offer`]: the create context; * [`token`]: one-time tokens; * `gate`: push connections;
+//! * [`offer`]: the create context; * [`token`]: one-time tokens; * [`gate`]: push connections;
+//! * [`wanted`], [`bridge`]: the seam to the engine threads, which also serve SMB Direct;
 //! * [`map`]: MAP; * [`mapped`]: UNMAP, COMMIT, QUERY;
 //! * [`recall`]: taking regions back, and telling the client;
 //! * [`region`]: the life of one registration; * [`registrar`]: the seam to the engine threads;
@@ -19,7 +20,8 @@
 //!
 //! Spec: docs/push-mode.md.
 
-pub(crate) mod gate;
+mod bridge;
+mod gate;
 mod map;
 mod mapped;
 mod offer;
@@ -30,6 +32,7 @@ mod regions;
 pub(crate) mod registrar;
 mod sweep;
 mod token;
+mod wanted;
 mod witness;
 
 use std::collections::HashMap;
@@ -47,6 +50,7 @@ use crate::config::PushPolicy;
 use crate::state::fair_share::FairShare;
 use crate::state::{Identity, Open};
 
+pub(crate) use bridge::PushBridge;
 pub(crate) use map::control;
 pub(crate) use mapped::persist_unseen;
 pub(crate) use offer::offer;
@@ -54,6 +58,8 @@ pub(crate) use open::OpenPush;
 pub(crate) use recall::{closing, end_of_lease, end_of_open, ended_with, recall, stop};
 pub(crate) use region::Region;
 pub(crate) use sweep::sweep;
+#[cfg(test)]
+pub(crate) use wanted::{Wanted, refusal, wanted};
 pub(crate) use witness::{forget_times, settle_times};
 
 /// The state of push mode that connections share.

@@ -1,23 +1,22 @@
-//! Joins the engine thread to push mode: the calls of each side to the other.
+//! Joins the engine threads to push mode: the calls of each side to the other.
 //!
 //! Push names a connection by [`EngineConnection`], the engine by [`PushConnection`]; both are the
 //! same number, and this file is the only place that knows both.
 //!
 //! The server owns push, push holds the bridge, so the bridge holds the server weakly.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use pmem::Medium;
 use rdma::{Access, MemoryRegion, Rkey};
 use smb::NtStatus;
+use tracing::info;
 
-use super::gate::{Admitted, Gate, Refused};
-use super::handle::{Handle, HandleError, PushConnection};
-use super::request::refusal;
-use crate::push::gate;
-use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
+use super::gate;
+use super::registrar::{EngineConnection, Later, NotRegistered, Registrar};
+use super::wanted::{Wanted, refusal, wanted};
+use crate::engine::{Gate, Handle, HandleError, PushConnection, Request, Verdict};
 use crate::service::Core;
 
 /// See the module.
@@ -38,20 +37,33 @@ impl PushBridge {
 }
 
 impl Gate for PushBridge {
-    fn admit(
-        &self,
-        private_data: &[u8],
-        _peer: SocketAddr,
-        PushConnection(number): PushConnection,
-    ) -> Result<Admitted, Refused> {
-        let core = self.core.upgrade().ok_or_else(|| refusal(NtStatus::SERVER_UNAVAILABLE))?;
-        core.push.admit(private_data, EngineConnection(number))
+    fn admit(&self, request: &Request, PushConnection(number): PushConnection) -> Verdict {
+        match wanted(&request.private_data, request.is_same_host) {
+            Wanted::SmbDirect => Verdict::NotPush,
+            Wanted::Refuse(status) => {
+                info!(peer = %request.peer, %status, "push connection refused");
+                Verdict::Refuse(refusal(status))
+            }
+            Wanted::Push => {
+                let Some(core) = self.core.upgrade() else {
+                    return Verdict::Refuse(refusal(NtStatus::SERVER_UNAVAILABLE));
+                };
+                match core.push.admit(&request.private_data, EngineConnection(number)) {
+                    Ok(answer) => Verdict::Admit(answer),
+                    Err(answer) => Verdict::Refuse(answer),
+                }
+            }
+        }
     }
 
     fn gone(&self, PushConnection(number): PushConnection) {
         if let Some(core) = self.core.upgrade() {
             gate::gone(&core, EngineConnection(number));
         }
+    }
+
+    fn no_room(&self) -> Vec<u8> {
+        refusal(NtStatus::INSUFFICIENT_RESOURCES)
     }
 }
 
