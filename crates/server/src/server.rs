@@ -12,6 +12,7 @@ use rdma::{
     Engine, EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider,
     SoftProvider,
 };
+use remote::host::{Gate, Host, HostOptions, OpenHost};
 use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
@@ -23,7 +24,6 @@ use tree::{CommonNames, Share, ShareConfig, ShareOpenError};
 
 use crate::config::{ServerConfig, Users};
 use crate::descriptors;
-use crate::engine::{EngineOptions, EngineThreads, Gate, OpenEngine};
 use crate::exports;
 use crate::limits::DESCRIPTORS_MIN;
 use crate::memory;
@@ -181,7 +181,7 @@ fn open_engine(
     listen: SocketAddr,
     config: &ServerConfig,
     environment: &Environment,
-) -> Result<OpenEngine, StartError> {
+) -> Result<OpenHost, StartError> {
     let failed = |source| StartError::ConfigRdmaListen { address: listen, source };
     let provider: Arc<dyn Provider> = match (&config.rdma_capture, config.rdma_provider) {
         (Some(path), ProviderChoice::Soft) => captured(SoftProvider, path)?,
@@ -206,7 +206,7 @@ fn open_engine(
             None
         }
     };
-    let options = EngineOptions {
+    let options = HostOptions {
         listen,
         same_host,
         provider,
@@ -215,7 +215,7 @@ fn open_engine(
         runtime: tokio::runtime::Handle::current(),
         stop_grace: config.limits.shutdown_grace,
     };
-    OpenEngine::open(options).map_err(failed)
+    OpenHost::open(options).map_err(failed)
 }
 
 // Nobody else can have taken a random name, and only this host has it: a client that finds it has found this server.
@@ -236,7 +236,7 @@ fn captured(
     Ok(Arc::new(captured.map_err(failed)?))
 }
 
-fn run_engine(engine: OpenEngine, core: &Arc<Core>) -> Result<EngineThreads, StartError> {
+fn run_engine(engine: OpenHost, core: &Arc<Core>) -> Result<Host, StartError> {
     let (handle, reaches_files) = (engine.handle().clone(), engine.reaches_files());
     let address = handle.address();
     let same_host = engine.same_host();
@@ -258,7 +258,7 @@ pub struct Running {
     tcp_address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: Option<JoinHandle<()>>,
-    engine: Option<EngineThreads>,
+    engine: Option<Host>,
     /// The file that records RDMA connections.
     capture: Option<PathBuf>,
 }

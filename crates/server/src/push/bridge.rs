@@ -10,13 +10,13 @@ use std::sync::{Arc, Weak};
 
 use pmem::Medium;
 use rdma::{Access, MemoryRegion, Rkey};
+use remote::host::{Gate, HostError, HostHandle, PushConnection, Request, Verdict};
 use smb::NtStatus;
 use tracing::info;
 
 use super::gate;
 use super::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use super::wanted::{Wanted, refusal, wanted};
-use crate::engine::{Gate, Handle, HandleError, PushConnection, Request, Verdict};
 use crate::service::Core;
 
 /// See the module.
@@ -24,13 +24,13 @@ use crate::service::Core;
 pub(crate) struct PushBridge {
     core: Weak<Core>,
     runtime: tokio::runtime::Handle,
-    handle: Handle,
+    handle: HostHandle,
     reaches_files: bool,
 }
 
 impl PushBridge {
     /// The bridge between a server and its engine threads.
-    pub(crate) fn new(core: &Arc<Core>, handle: Handle, reaches_files: bool) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, handle: HostHandle, reaches_files: bool) -> Self {
         let runtime = core.runtime.clone();
         Self { core: Arc::downgrade(core), runtime, handle, reaches_files }
     }
@@ -102,9 +102,9 @@ impl Registrar for PushBridge {
     }
 }
 
-fn not_registered(error: &HandleError) -> NotRegistered {
+fn not_registered(error: &HostError) -> NotRegistered {
     match error {
-        HandleError::Refused(refused) if refused.is_for_good() => NotRegistered::Unreachable,
+        HostError::Refused(refused) if refused.is_for_good() => NotRegistered::Unreachable,
         _ => NotRegistered::Resources,
     }
 }
@@ -117,10 +117,10 @@ mod tests {
 
     #[test]
     fn memory_that_no_device_reaches_is_not_reported_as_a_shortage() {
-        let unreachable = HandleError::Refused(RegisterError::MediumNotMemory);
+        let unreachable = HostError::Refused(RegisterError::MediumNotMemory);
         assert_eq!(not_registered(&unreachable), NotRegistered::Unreachable);
-        let full = HandleError::Refused(RegisterError::RegionsExhausted { max: 1 });
+        let full = HostError::Refused(RegisterError::RegionsExhausted { max: 1 });
         assert_eq!(not_registered(&full), NotRegistered::Resources);
-        assert_eq!(not_registered(&HandleError::PeerGone), NotRegistered::Resources);
+        assert_eq!(not_registered(&HostError::PeerGone), NotRegistered::Resources);
     }
 }

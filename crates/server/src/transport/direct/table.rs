@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use basics::{Key, Table};
 use rdma::{DisconnectReason, Engine, QpConfig, QpId, Waker, WcOpcode, WorkCompletion};
+use remote::host::{Handler, Request};
 use smbdirect::{Acceptor, Config};
 use tracing::{debug, info, warn};
 
@@ -19,7 +20,6 @@ use super::receives::{SLOT_LEN, SLOTS};
 use super::remote::{Answers, Buffers};
 use super::staging::Budget;
 use crate::dispatch::{Connection, LONG};
-use crate::engine::{Handler, Request};
 use crate::service::Core;
 use crate::state::Link;
 use crate::transport::admission::Admission;

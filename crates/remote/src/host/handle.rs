@@ -15,7 +15,7 @@ use super::lanes::Lanes;
 
 /// One admitted push connection. The number never names another connection later.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct PushConnection(pub(crate) u64);
+pub struct PushConnection(pub u64);
 
 impl fmt::Display for PushConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,12 +25,12 @@ impl fmt::Display for PushConnection {
 
 /// Sends commands to the engine threads. Clones are cheap, and may outlive the threads.
 #[derive(Clone, Debug)]
-pub(crate) struct Handle {
+pub struct HostHandle {
     lanes: Lanes,
     address: SocketAddr,
 }
 
-impl Handle {
+impl HostHandle {
     pub(super) fn new(lanes: Lanes, address: SocketAddr) -> Self {
         Self { lanes, address }
     }
@@ -41,25 +41,25 @@ impl Handle {
     }
 
     /// The address where the engine listens, with its real port.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Lets the peer of `connection` use a range of `medium`. Constant time for any length.
     ///
     /// Dropping the returned future before it is done removes the registration.
-    pub(crate) async fn register(
+    pub async fn register(
         &self,
         connection: PushConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         access: Access,
-    ) -> Result<MemoryRegion, HandleError> {
+    ) -> Result<MemoryRegion, HostError> {
         let (reply, answer) = oneshot::channel();
         let mut registration = Registration { handle: self, connection, answer };
         self.ask(connection, Command::Register { connection, medium, range, access, reply })
             .await?;
-        (&mut registration.answer).await.map_err(|_| HandleError::EngineStopped)?
+        (&mut registration.answer).await.map_err(|_| HostError::EngineStopped)?
     }
 
     /// Ends a region, and returns when no operation of the peer touches it any more. From the
@@ -67,27 +67,27 @@ impl Handle {
     /// connection that is gone already is no error.
     ///
     /// Dropping the future does not cancel a command that was queued.
-    pub(crate) async fn deregister(
+    pub async fn deregister(
         &self,
         connection: PushConnection,
         rkey: Rkey,
-    ) -> Result<(), HandleError> {
+    ) -> Result<(), HostError> {
         let (reply, answer) = oneshot::channel();
         self.ask(connection, Command::Deregister { connection, rkey, reply }).await?;
-        answer.await.map_err(|_| HandleError::EngineStopped)
+        answer.await.map_err(|_| HostError::EngineStopped)
     }
 
     /// Ends a connection, and returns when it is gone with all its regions ([`super::Gate::gone`]
     /// was called before). A connection that is gone already is no error.
-    pub(crate) async fn disconnect(&self, connection: PushConnection) -> Result<(), HandleError> {
+    pub async fn disconnect(&self, connection: PushConnection) -> Result<(), HostError> {
         let (reply, answer) = oneshot::channel();
         self.ask(connection, Command::Disconnect { connection, reply }).await?;
-        answer.await.map_err(|_| HandleError::EngineStopped)
+        answer.await.map_err(|_| HostError::EngineStopped)
     }
 
-    async fn ask(&self, connection: PushConnection, command: Command) -> Result<(), HandleError> {
+    async fn ask(&self, connection: PushConnection, command: Command) -> Result<(), HostError> {
         let lane = self.lanes.of(connection);
-        lane.commands.send(command).await.map_err(|_| HandleError::EngineStopped)?;
+        lane.commands.send(command).await.map_err(|_| HostError::EngineStopped)?;
         lane.waker.wake();
         Ok(())
     }
@@ -96,9 +96,9 @@ impl Handle {
 /// A registration whose answer has not been taken; it is undone if the waiting future is dropped.
 #[derive(Debug)]
 struct Registration<'a> {
-    handle: &'a Handle,
+    handle: &'a HostHandle,
     connection: PushConnection,
-    answer: oneshot::Receiver<Result<MemoryRegion, HandleError>>,
+    answer: oneshot::Receiver<Result<MemoryRegion, HostError>>,
 }
 
 impl Drop for Registration<'_> {
@@ -119,7 +119,7 @@ impl Drop for Registration<'_> {
 /// Why an engine thread did not carry out a command.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
-pub(crate) enum HandleError {
+pub enum HostError {
     /// The connection has ended.
     #[error("the push connection has ended")]
     PeerGone,

@@ -7,7 +7,7 @@ use super::request::Request;
 
 /// The answer of a [`Gate`] to a connection request.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The peer gets a push connection, and this private data with the answer.
     Admit(Vec<u8>),
     /// The peer gets no connection, and this private data with the rejection.
@@ -17,8 +17,8 @@ pub(crate) enum Verdict {
 }
 
 /// Decides which peers get a push connection. Called on the engine threads: must not wait, and
-/// must not call back into an engine except through [`super::Handle`] from another task.
-pub(crate) trait Gate: Debug + Send + Sync {
+/// must not call back into an engine except through [`super::HostHandle`] from another task.
+pub trait Gate: Debug + Send + Sync {
     /// Decides about a peer that asks for a connection, by the token in its private data.
     /// `connection` is the name of the connection if the peer is admitted.
     fn admit(&self, request: &Request, connection: PushConnection) -> Verdict;

@@ -7,25 +7,25 @@ use pmem::Medium;
 use rdma::{Access, Handover, MemoryRegion, Rkey};
 use tokio::sync::oneshot;
 
-use super::handle::{HandleError, PushConnection};
+use super::handle::{HostError, PushConnection};
 use super::request::Request;
 
 /// One command. A reply is dropped if its caller no longer waits.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// See [`super::Handle::register`].
+    /// See [`super::HostHandle::register`].
     Register {
         connection: PushConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         access: Access,
-        reply: oneshot::Sender<Result<MemoryRegion, HandleError>>,
+        reply: oneshot::Sender<Result<MemoryRegion, HostError>>,
     },
-    /// See [`super::Handle::deregister`].
+    /// See [`super::HostHandle::deregister`].
     Deregister { connection: PushConnection, rkey: Rkey, reply: oneshot::Sender<()> },
     /// A connection request that another thread received and this thread serves.
     TakeOver { handover: Handover, request: Request },
-    /// See [`super::Handle::disconnect`].
+    /// See [`super::HostHandle::disconnect`].
     Disconnect { connection: PushConnection, reply: oneshot::Sender<()> },
 }
 

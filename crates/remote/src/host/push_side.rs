@@ -9,7 +9,7 @@ use rdma::{Deregistration, Engine, QpId, RegisterError, Rkey};
 use tokio::sync::oneshot;
 
 use super::command::Command;
-use super::handle::{HandleError, PushConnection};
+use super::handle::{HostError, PushConnection};
 
 /// See the module.
 #[derive(Debug)]
@@ -57,13 +57,13 @@ impl PushSide {
         match command {
             Command::Register { connection, medium, range, access, reply } => {
                 let Some(&qp) = self.connections.get(&connection) else {
-                    let _ = reply.send(Err(HandleError::PeerGone));
+                    let _ = reply.send(Err(HostError::PeerGone));
                     return;
                 };
                 let outcome = engine.register(qp, medium, range, access);
                 let outcome = outcome.map_err(|error| match error {
-                    RegisterError::UnknownQp(_) => HandleError::PeerGone,
-                    other => HandleError::Refused(other),
+                    RegisterError::UnknownQp(_) => HostError::PeerGone,
+                    other => HostError::Refused(other),
                 });
                 if let Err(Ok(unheard)) = reply.send(outcome) {
                     // No caller knows the region, so none uses it: it is gone at once.

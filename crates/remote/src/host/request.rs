@@ -6,15 +6,15 @@ use rdma::ConnectionId;
 
 /// A request that waits for an answer.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub struct Request {
     /// The name of the request at the engine of this thread.
-    pub(crate) id: ConnectionId,
+    pub id: ConnectionId,
     /// The peer's address.
-    pub(crate) peer: SocketAddr,
+    pub peer: SocketAddr,
     /// The address that the peer dialled.
-    pub(crate) local: SocketAddr,
+    pub local: SocketAddr,
     /// The private data of the request.
-    pub(crate) private_data: Vec<u8>,
+    pub private_data: Vec<u8>,
     /// The request came through memory that only processes of this host share.
-    pub(crate) is_same_host: bool,
+    pub is_same_host: bool,
 }

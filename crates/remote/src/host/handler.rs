@@ -12,7 +12,7 @@ use rdma::{DisconnectReason, Engine, QpId, WorkCompletion};
 use super::request::Request;
 
 /// Serves the connections of one engine that are no push connections.
-pub(crate) trait Handler: Debug + Send + 'static {
+pub trait Handler: Debug + Send + 'static {
     /// Answers a connection request; returns the queue pair, and the handler's key of the connection for
     /// the calls below. `None`: the handler has rejected the request.
     fn accept(
@@ -59,7 +59,7 @@ pub(crate) trait Handler: Debug + Send + 'static {
 
 /// The handler of a program that has push connections only: all other peers are rejected.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PushOnly;
+pub struct PushOnly;
 
 impl Handler for PushOnly {
     fn accept(

@@ -14,36 +14,36 @@ use tokio::sync::mpsc;
 
 use super::command::{COMMANDS_MAX, Command};
 use super::gate::Gate;
-use super::handle::Handle;
+use super::handle::HostHandle;
 use super::handler::Handler;
 use super::lanes::{Carrier, Lane, Lanes};
 use super::thread::Thread;
 
 /// The options of the engine threads.
 #[derive(Clone, Debug)]
-pub(crate) struct EngineOptions {
+pub struct HostOptions {
     /// The address for peers; port 0 chooses one.
-    pub(crate) listen: SocketAddr,
+    pub listen: SocketAddr,
     /// The name under which processes of this host find one engine more, through shared memory.
-    pub(crate) same_host: Option<SocketAddr>,
+    pub same_host: Option<SocketAddr>,
     /// The RDMA provider of this machine; may be wrapped (tracer, faults, pcap).
-    pub(crate) provider: Arc<dyn Provider>,
+    pub provider: Arc<dyn Provider>,
     /// Polling, and the bounds of what peers can make each engine spend.
-    pub(crate) engine: EngineConfig,
+    pub engine: EngineConfig,
     /// How many threads, each with an engine; at least one.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// The runtime in whose context gate and handlers are called.
-    pub(crate) runtime: tokio::runtime::Handle,
-    /// How long [`EngineThreads::stop`] waits for operations inside a file.
-    pub(crate) stop_grace: Duration,
+    pub runtime: tokio::runtime::Handle,
+    /// How long [`Host::stop`] waits for operations inside a file.
+    pub stop_grace: Duration,
 }
 
-/// Engines that listen and are not served yet: their [`Handle`] can be given to the future [`Gate`]
+/// Engines that listen and are not served yet: their [`HostHandle`] can be given to the future [`Gate`]
 /// before the first request is handled.
 #[derive(Debug)]
-pub(crate) struct OpenEngine {
+pub struct OpenHost {
     engines: Vec<(Box<dyn Engine>, mpsc::Receiver<Command>)>,
-    handle: Handle,
+    handle: HostHandle,
     same_host: Option<SocketAddr>,
     reaches_files: bool,
     clock: Clock,
@@ -51,10 +51,10 @@ pub(crate) struct OpenEngine {
     stop_grace: Duration,
 }
 
-impl OpenEngine {
+impl OpenHost {
     /// Opens the engines; the first one listens for all.
-    pub(crate) fn open(options: EngineOptions) -> Result<Self, EngineError> {
-        let EngineOptions { listen, same_host, provider, engine: config, threads, .. } = options;
+    pub fn open(options: HostOptions) -> Result<Self, EngineError> {
+        let HostOptions { listen, same_host, provider, engine: config, threads, .. } = options;
         let (runtime, stop_grace) = (options.runtime, options.stop_grace);
         let clock = config.environment.clock.clone();
         let reaches_files = !provider.is_device();
@@ -80,34 +80,34 @@ impl OpenEngine {
             lanes.push(Lane::new(sender, engine.waker(), carrier));
             served.push((engine, commands));
         }
-        let handle = Handle::new(Lanes::new(lanes), address);
+        let handle = HostHandle::new(Lanes::new(lanes), address);
         Ok(Self { engines: served, handle, same_host, reaches_files, clock, runtime, stop_grace })
     }
 
     /// Whether media that are not memory can be registered.
-    pub(crate) fn reaches_files(&self) -> bool {
+    pub fn reaches_files(&self) -> bool {
         self.reaches_files
     }
 
     /// The handle of the control side.
-    pub(crate) fn handle(&self) -> &Handle {
+    pub fn handle(&self) -> &HostHandle {
         &self.handle
     }
 
     /// The name under which processes of this host find an engine, with its real port.
-    pub(crate) fn same_host(&self) -> Option<SocketAddr> {
+    pub fn same_host(&self) -> Option<SocketAddr> {
         self.same_host
     }
 
     /// Starts the threads. `handler` makes the handler of each from its engine.
-    pub(crate) fn run<H: Handler>(
+    pub fn run<H: Handler>(
         self,
         gate: &Arc<dyn Gate>,
         mut handler: impl FnMut(&dyn Engine) -> H,
-    ) -> io::Result<EngineThreads> {
+    ) -> io::Result<Host> {
         let Self { engines, handle, clock, runtime, stop_grace, .. } = self;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = EngineThreads { stop, threads: Vec::new() };
+        let mut threads = Host { stop, threads: Vec::new() };
         for (index, (engine, commands)) in engines.into_iter().enumerate() {
             let waker = engine.waker();
             let served = (handler(&*engine), clock.clone());
@@ -127,16 +127,16 @@ impl OpenEngine {
 }
 
 /// Running engine threads. They stop when dropped.
-pub(crate) struct EngineThreads {
+pub struct Host {
     stop: Arc<AtomicBool>,
     threads: Vec<(Waker, JoinHandle<usize>)>,
 }
 
-impl EngineThreads {
+impl Host {
     /// Ends every connection, then the threads, and waits for them within the shutdown limit.
     /// Returns how many connections have an operation inside a file that had not returned by then:
     /// no other operation of theirs begins, but that one may still take effect.
-    pub(crate) fn stop(mut self) -> usize {
+    pub fn stop(mut self) -> usize {
         self.end()
     }
 
@@ -153,14 +153,14 @@ impl EngineThreads {
     }
 }
 
-impl Drop for EngineThreads {
+impl Drop for Host {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl fmt::Debug for EngineThreads {
+impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineThreads").finish_non_exhaustive()
+        f.debug_struct("Host").finish_non_exhaustive()
     }
 }

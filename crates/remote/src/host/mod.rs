@@ -1,12 +1,12 @@
 //! The engine threads: each owns an RDMA engine, and handles all its events.
 //!
 //! ```text
-//!   control side (tokio)                       engine thread
-//!   --------------------                       -------------
-//!   Handle::register, deregister, disconnect   Turn: commands -> poll -> events -> posts
-//!      | bounded queue, Waker                     |            |
-//!      +----------------------------------------->|            +--> Gate::admit, gone   (push connections)
-//!      <------------ oneshot replies -------------+            +--> Handler             (all others)
+//!   control side (tokio)                          engine thread
+//!   --------------------                          -------------
+//!   HostHandle::register, deregister, disconnect  turn: commands -> poll -> events -> posts
+//!      | bounded queue, Waker                        |            |
+//!      +-------------------------------------------->|            +--> Gate::admit, gone   (push connections)
+//!      <------------ oneshot replies ----------------+            +--> Handler             (all others)
 //! ```
 //!
 //! Rules of these threads, for all code that runs on them ([`Gate`], [`Handler`]):
@@ -31,11 +31,8 @@ mod request;
 mod start;
 mod thread;
 
-#[cfg(test)]
-mod tests;
-
-pub(crate) use gate::{Gate, Verdict};
-pub(crate) use handle::{Handle, HandleError, PushConnection};
-pub(crate) use handler::{Handler, PushOnly};
-pub(crate) use request::Request;
-pub(crate) use start::{EngineOptions, EngineThreads, OpenEngine};
+pub use gate::{Gate, Verdict};
+pub use handle::{HostError, HostHandle, PushConnection};
+pub use handler::{Handler, PushOnly};
+pub use request::Request;
+pub use start::{Host, HostOptions, OpenHost};

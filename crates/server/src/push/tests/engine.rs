@@ -1,4 +1,4 @@
-//! The engine thread with real sockets: a client engine in the test, and a gate whose answers the
+//! The engine threads with real sockets: a client engine in the test, and a gate whose answers the
 //! test chooses.
 
 use std::net::SocketAddr;
@@ -13,14 +13,13 @@ use rdma::{
     Access, ConnectFailure, Engine, EngineConfig, Event, Operation, Payload, Placement, PollPolicy,
     Provider, QpConfig, QpId, ShmProvider, SoftProvider, WorkRequest,
 };
+use remote::host::{
+    Gate, Host, HostError, HostHandle, HostOptions, OpenHost, PushConnection, Request, Verdict,
+};
 use smb::push::{PushAccept, PushConnect, PushConnectionId, PushToken};
 use smb::{Guid, NtStatus};
 use tree::CommonNames;
 
-use super::{
-    EngineOptions, EngineThreads, Gate, Handle, HandleError, OpenEngine, PushConnection, Request,
-    Verdict,
-};
 use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::limits::Limits;
 use crate::push::{Push, Wanted, refusal, wanted};
@@ -87,9 +86,9 @@ struct Fixture {
     core: Arc<Core>,
     runtime: tokio::runtime::Runtime,
     gate: Arc<TestGate>,
-    handle: Handle,
+    handle: HostHandle,
     same_host: Option<SocketAddr>,
-    thread: Option<EngineThreads>,
+    thread: Option<Host>,
     client: Box<dyn Engine>,
     events: Vec<Event>,
 }
@@ -107,7 +106,7 @@ impl Fixture {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let config = EngineConfig { polling: PollPolicy::Block, ..EngineConfig::default() };
-        let options = EngineOptions {
+        let options = HostOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
             same_host,
             provider: Arc::new(SoftProvider),
@@ -116,7 +115,7 @@ impl Fixture {
             runtime: runtime.handle().clone(),
             stop_grace: limits.shutdown_grace,
         };
-        let open = OpenEngine::open(options).unwrap();
+        let open = OpenHost::open(options).unwrap();
         let (handle, same_host) = (open.handle().clone(), open.same_host());
         let gate = Arc::new(TestGate::default());
         let asked = Arc::clone(&gate) as Arc<dyn Gate>;
@@ -271,7 +270,7 @@ fn disconnect_returns_when_the_connection_is_gone_for_good() {
     fixture.runtime.block_on(handle.disconnect(connection)).unwrap();
     assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
     let late = handle.register(connection, memory(), 0..4096, Access::REMOTE_READ);
-    assert_eq!(fixture.runtime.block_on(late).unwrap_err(), HandleError::PeerGone);
+    assert_eq!(fixture.runtime.block_on(late).unwrap_err(), HostError::PeerGone);
     fixture.runtime.block_on(handle.disconnect(connection)).unwrap();
     fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
 }
@@ -315,7 +314,7 @@ fn stopping_ends_every_connection_and_answers_waiting_callers() {
     assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
     assert_eq!(Arc::strong_count(&medium), 1, "nothing refers to the region any more");
     let late = fixture.handle.disconnect(connection);
-    assert_eq!(fixture.runtime.block_on(late), Err(HandleError::EngineStopped));
+    assert_eq!(fixture.runtime.block_on(late), Err(HostError::EngineStopped));
     fixture.until(|event| matches!(event, Event::Disconnected { .. }).then_some(()));
 }
 
@@ -380,7 +379,7 @@ fn an_engine_thread_that_panics_ends_its_connections_and_is_counted() {
         matches!(event, Event::Disconnected { qp, .. } if *qp == served).then_some(())
     });
     let asked = fixture.handle.disconnect(connection);
-    assert_eq!(fixture.runtime.block_on(asked), Err(HandleError::EngineStopped));
+    assert_eq!(fixture.runtime.block_on(asked), Err(HostError::EngineStopped));
     assert_eq!(fixture.thread.take().unwrap().stop(), 0);
     assert_eq!(*fixture.gate.gone.lock().unwrap(), [connection]);
     assert_eq!(Arc::strong_count(&medium), 1, "nothing refers to the region any more");
