@@ -28,8 +28,7 @@ use crate::exports;
 use crate::limits::DESCRIPTORS_MIN;
 use crate::memory;
 use crate::panics::keep_going;
-use crate::push::registrar::Registrar;
-use crate::push::{self, Push, PushBridge};
+use crate::push::{self, Push, PushGate};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
@@ -237,12 +236,10 @@ fn captured(
 }
 
 fn run_engine(engine: OpenHost, core: &Arc<Core>) -> Result<Host, StartError> {
-    let (handle, reaches_files) = (engine.handle().clone(), engine.reaches_files());
-    let address = handle.address();
-    let same_host = engine.same_host();
-    let bridge = Arc::new(PushBridge::new(core, handle, reaches_files));
-    core.push.attach(Arc::clone(&bridge) as Arc<dyn Registrar>, address, same_host);
-    let gate: Arc<dyn Gate> = bridge;
+    let handle = engine.handle();
+    let (address, same_host) = (handle.address(), handle.same_host());
+    core.push.attach(Arc::new(handle.clone()), address, same_host);
+    let gate: Arc<dyn Gate> = Arc::new(PushGate::new(core));
     // Connections that are no push connections are SMB Direct.
     let direct =
         |engine: &dyn Engine| Direct::new(Arc::clone(core), engine.waker(), engine.inline_max());

@@ -17,6 +17,19 @@ use super::lanes::Lanes;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PushConnection(pub u64);
 
+impl PushConnection {
+    /// The number as bytes, little-endian: what a gate may tell the peer.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_le_bytes()
+    }
+
+    /// The connection that [`PushConnection::to_bytes`] made `bytes` of. Any number names a connection, though
+    /// perhaps one that is gone.
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(u64::from_le_bytes(bytes))
+    }
+}
+
 impl fmt::Display for PushConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "push connection {}", self.0)
@@ -27,12 +40,21 @@ impl fmt::Display for PushConnection {
 #[derive(Clone, Debug)]
 pub struct HostHandle {
     lanes: Lanes,
-    address: SocketAddr,
+    facts: Facts,
+}
+
+/// What is known of the engines once they listen.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) address: SocketAddr,
+    pub(super) same_host: Option<SocketAddr>,
+    pub(super) reaches_files: bool,
+    pub(super) runtime: tokio::runtime::Handle,
 }
 
 impl HostHandle {
-    pub(super) fn new(lanes: Lanes, address: SocketAddr) -> Self {
-        Self { lanes, address }
+    pub(super) fn new(lanes: Lanes, facts: Facts) -> Self {
+        Self { lanes, facts }
     }
 
     /// The queues to the threads.
@@ -42,7 +64,23 @@ impl HostHandle {
 
     /// The address where the engine listens, with its real port.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.facts.address
+    }
+
+    /// The name under which processes of this host find an engine through shared memory, with its real port.
+    pub fn same_host(&self) -> Option<SocketAddr> {
+        self.facts.same_host
+    }
+
+    /// Whether media that are not memory of this process can be registered: an RDMA device reaches only
+    /// memory.
+    pub fn reaches_files(&self) -> bool {
+        self.facts.reaches_files
+    }
+
+    /// The runtime in whose context gate and handlers are called.
+    pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.facts.runtime
     }
 
     /// Lets the peer of `connection` use a range of `medium`. Constant time for any length.
@@ -129,4 +167,23 @@ pub enum HostError {
     /// The thread has stopped, and the engine with all its connections and regions is gone.
     #[error("the engine has stopped")]
     EngineStopped,
+}
+
+impl HostError {
+    /// Whether no attempt can succeed: the provider never registers such memory.
+    pub fn is_for_good(&self) -> bool {
+        matches!(self, Self::Refused(refused) if refused.is_for_good())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_no_device_reaches_is_not_reported_as_a_shortage() {
+        assert!(HostError::Refused(RegisterError::MediumNotMemory).is_for_good());
+        assert!(!HostError::Refused(RegisterError::RegionsExhausted { max: 1 }).is_for_good());
+        assert!(!HostError::PeerGone.is_for_good());
+    }
 }

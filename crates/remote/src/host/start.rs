@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::command::{COMMANDS_MAX, Command};
 use super::gate::Gate;
-use super::handle::HostHandle;
+use super::handle::{Facts, HostHandle};
 use super::handler::Handler;
 use super::lanes::{Carrier, Lane, Lanes};
 use super::thread::Thread;
@@ -44,10 +44,7 @@ pub struct HostOptions {
 pub struct OpenHost {
     engines: Vec<(Box<dyn Engine>, mpsc::Receiver<Command>)>,
     handle: HostHandle,
-    same_host: Option<SocketAddr>,
-    reaches_files: bool,
     clock: Clock,
-    runtime: tokio::runtime::Handle,
     stop_grace: Duration,
 }
 
@@ -80,23 +77,14 @@ impl OpenHost {
             lanes.push(Lane::new(sender, engine.waker(), carrier));
             served.push((engine, commands));
         }
-        let handle = HostHandle::new(Lanes::new(lanes), address);
-        Ok(Self { engines: served, handle, same_host, reaches_files, clock, runtime, stop_grace })
-    }
-
-    /// Whether media that are not memory can be registered.
-    pub fn reaches_files(&self) -> bool {
-        self.reaches_files
+        let facts = Facts { address, same_host, reaches_files, runtime };
+        let handle = HostHandle::new(Lanes::new(lanes), facts);
+        Ok(Self { engines: served, handle, clock, stop_grace })
     }
 
     /// The handle of the control side.
     pub fn handle(&self) -> &HostHandle {
         &self.handle
-    }
-
-    /// The name under which processes of this host find an engine, with its real port.
-    pub fn same_host(&self) -> Option<SocketAddr> {
-        self.same_host
     }
 
     /// Starts the threads. `handler` makes the handler of each from its engine.
@@ -105,7 +93,7 @@ impl OpenHost {
         gate: &Arc<dyn Gate>,
         mut handler: impl FnMut(&dyn Engine) -> H,
     ) -> io::Result<Host> {
-        let Self { engines, handle, clock, runtime, stop_grace, .. } = self;
+        let Self { engines, handle, clock, stop_grace } = self;
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Host { stop, threads: Vec::new() };
         for (index, (engine, commands)) in engines.into_iter().enumerate() {
@@ -118,7 +106,8 @@ impl OpenHost {
                 0 => "landfast-engine".to_owned(),
                 _ => format!("engine-{index}"),
             };
-            let (thread, runtime) = (std::thread::Builder::new().name(name), runtime.clone());
+            let (thread, runtime) =
+                (std::thread::Builder::new().name(name), handle.runtime().clone());
             let run = move || work.run(stop_grace, &runtime);
             threads.threads.push((waker, thread.spawn(run)?));
         }

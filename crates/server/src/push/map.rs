@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
+use remote::host::PushConnection;
 use smb::push::{
     Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
     PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
 };
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 use tree::{InlineIo, Share, ShareError};
 
 use super::OpenPush;
@@ -21,7 +22,6 @@ use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
 use super::recall::{self, WRITES, finish};
 use super::region::{Region, RegionParts};
-use super::registrar::{EngineConnection, NotRegistered};
 use super::witness::Media;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
@@ -149,7 +149,7 @@ async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
     Ok(())
 }
 
-fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtStatus> {
+fn connection(call: &Call, id: PushConnectionId) -> Result<PushConnection, NtStatus> {
     let tables = call.link.core.push.lock();
     let peer = tables.connections.get(&id);
     let peer = peer.filter(|peer| peer.session_id == call.session().id);
@@ -223,7 +223,7 @@ fn enter(
     open: &Arc<Open>,
     push: &Arc<OpenPush>,
     asked: &MapRequest,
-    engine: EngineConnection,
+    engine: PushConnection,
     (medium, place): (Arc<dyn Medium>, Option<Hold>),
 ) -> Result<Option<Arc<Region>>, NtStatus> {
     let core = &call.link.core;
@@ -278,7 +278,7 @@ async fn register(
     call: &Call,
     region: &Arc<Region>,
     asked: &MapRequest,
-    engine: EngineConnection,
+    engine: PushConnection,
     commits: bool,
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
@@ -293,10 +293,11 @@ async fn register(
         let memory = match registrar.register(engine, medium, range, access).await {
             Ok(memory) => memory,
             Err(why) => {
+                info!(error = %why, "region not registered");
                 finish(&core, &region, false).await;
-                return Err(match why {
-                    NotRegistered::Resources => NtStatus::INSUFFICIENT_RESOURCES,
-                    NotRegistered::Unreachable => NtStatus::NOT_SUPPORTED,
+                return Err(match why.is_for_good() {
+                    false => NtStatus::INSUFFICIENT_RESOURCES,
+                    true => NtStatus::NOT_SUPPORTED,
                 });
             }
         };

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use pmem::{DurabilityClass, Medium, MediumError};
 use rdma::{MemoryRegion, Rkey};
+use remote::host::PushConnection;
 use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, RegistrationId, Rights};
 use tokio::sync::Notify;
 use tree::{Entry, SharePath};
 
 use super::open::OpenPush;
-use super::registrar::EngineConnection;
 use super::witness::{Media, Witness};
 use crate::state::lease::Owner;
 use crate::state::node::Node;
@@ -46,7 +46,7 @@ pub(crate) struct Region {
     pub(super) length: u64,
     pub(super) rights: Rights,
     pub(super) connection_id: PushConnectionId,
-    pub(super) connection: EngineConnection,
+    pub(super) connection: PushConnection,
     pub(super) medium: Arc<dyn Medium>,
     /// Notes whether bytes came whose time is not recorded.
     pub(super) witness: Option<Arc<Witness>>,
@@ -95,7 +95,7 @@ pub(super) struct RegionParts {
     pub(super) length: u64,
     pub(super) rights: Rights,
     pub(super) connection_id: PushConnectionId,
-    pub(super) connection: EngineConnection,
+    pub(super) connection: PushConnection,
     pub(super) media: Media,
     /// The account of the medium's descriptor.
     pub(super) place: Option<Hold>,

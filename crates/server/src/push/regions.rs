@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use remote::host::PushConnection;
 use smb::push::RegistrationId;
 
 use super::Region;
-use super::registrar::EngineConnection;
 use crate::state::fair_share::FairShare;
 use crate::state::{Identity, OpenSerial};
 
@@ -62,10 +62,7 @@ impl Regions {
     }
 
     /// The regions of a connection.
-    pub(super) fn of_connection(
-        &self,
-        EngineConnection(name): EngineConnection,
-    ) -> Vec<Arc<Region>> {
+    pub(super) fn of_connection(&self, PushConnection(name): PushConnection) -> Vec<Arc<Region>> {
         self.named(&self.of_connections, name)
     }
 

@@ -116,7 +116,7 @@ impl Fixture {
             stop_grace: limits.shutdown_grace,
         };
         let open = OpenHost::open(options).unwrap();
-        let (handle, same_host) = (open.handle().clone(), open.same_host());
+        let (handle, same_host) = (open.handle().clone(), open.handle().same_host());
         let gate = Arc::new(TestGate::default());
         let asked = Arc::clone(&gate) as Arc<dyn Gate>;
         let core = core(&runtime, limits);
