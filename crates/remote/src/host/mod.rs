@@ -31,6 +31,8 @@ mod registrar;
 mod request;
 mod start;
 mod thread;
+mod token_gate;
+mod tokens;
 
 pub use gate::{Gate, Verdict};
 pub use handle::{HostError, HostHandle, PushConnection};
@@ -38,3 +40,5 @@ pub use handler::{Handler, PushOnly};
 pub use registrar::{Later, Registrar};
 pub use request::Request;
 pub use start::{Host, HostOptions, OpenHost};
+pub use token_gate::{Token, TokenError, TokenGate};
+pub use tokens::TokenTable;
