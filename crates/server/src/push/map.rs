@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
-use remote::host::PushConnection;
+use remote::host::{NotRegistered, PushConnection};
 use smb::push::{
     Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
     PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
@@ -96,7 +96,7 @@ async fn map(
     // A request that changes the size from here on finds the region and waits for it; an earlier
     // one may have truncated the range.
     if let Err(status) = check_range(open, &asked) {
-        finish(&call.link.core, &region, false).await;
+        finish(&call.link.core, &region).await;
         return Err(status);
     }
     // A rename from here on finds the region, and syncs the new name; a rename since the name was made durable
@@ -106,14 +106,14 @@ async fn map(
         let persist = move || flush::persist_name(&renamed);
         let persisted = call.blocking(InlineIo::CachedReads, persist).await;
         if let Err(status) = persisted.and_then(|persisted| persisted) {
-            finish(&call.link.core, &region, false).await;
+            finish(&call.link.core, &region).await;
             return Err(status);
         }
     }
     let class = open.entry.class();
-    let memory = register(call, &region, &asked, engine, can_commit(share, class)).await?;
+    let memory = register(call, &region, &asked, can_commit(share, class)).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
-    let medium = &region.medium;
+    let medium = region.medium();
     let emulated = medium.is_emulated();
     let granularity = u32::try_from(medium.store_granularity().bytes()).unwrap_or(u32::MAX);
     let response = MapResponse {
@@ -227,6 +227,7 @@ fn enter(
     (medium, place): (Arc<dyn Medium>, Option<Hold>),
 ) -> Result<Option<Arc<Region>>, NtStatus> {
     let core = &call.link.core;
+    let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
     let region = Arc::new(Region::new(RegionParts {
         owner: open.owner,
         open_serial: open.serial,
@@ -239,6 +240,7 @@ fn enter(
         rights: asked.rights,
         connection_id: asked.push_connection_id,
         connection: engine,
+        registrar,
         media: Media::new(medium),
         place,
         node: Arc::clone(&open.node),
@@ -278,35 +280,24 @@ async fn register(
     call: &Call,
     region: &Arc<Region>,
     asked: &MapRequest,
-    engine: PushConnection,
     commits: bool,
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
-    let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
-    let range = asked.file_offset..asked.file_offset + asked.length;
     let access = access(asked.rights, commits);
     let region = Arc::clone(region);
     let runtime = core.runtime.clone();
     // A task of its own: a registered region must be entered even if the caller no longer waits.
     let task = runtime.spawn(async move {
-        let medium = Arc::clone(&region.medium);
-        let memory = match registrar.register(engine, medium, range, access).await {
-            Ok(memory) => memory,
-            Err(why) => {
-                info!(error = %why, "region not registered");
-                finish(&core, &region, false).await;
-                return Err(match why.is_for_good() {
-                    false => NtStatus::INSUFFICIENT_RESOURCES,
-                    true => NtStatus::NOT_SUPPORTED,
-                });
-            }
-        };
-        if !region.set_registered(&memory) {
-            registrar.deregister(engine, memory.rkey).await;
-            finish(&core, &region, false).await;
-            return Err(NtStatus::OPLOCK_NOT_GRANTED);
+        let registered = region.registration.register(access).await;
+        if let Err(error) = &registered {
+            info!(%error, "region not registered");
+            finish(&core, &region).await;
         }
-        Ok(memory)
+        registered.map_err(|why| match why {
+            NotRegistered::Host(error) if error.is_for_good() => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Recalled => NtStatus::OPLOCK_NOT_GRANTED,
+            _ => NtStatus::INSUFFICIENT_RESOURCES,
+        })
     });
     task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
 }

@@ -36,7 +36,7 @@ impl Regions {
 
     pub(super) fn insert(&mut self, region: Arc<Region>) {
         self.places.take(&region.holder);
-        self.of_connections.insert((region.connection.0, region.id));
+        self.of_connections.insert((region.connection().0, region.id));
         self.of_opens.insert((region.open_serial.0, region.id));
         self.by_id.insert(region.id, region);
     }
@@ -44,7 +44,7 @@ impl Regions {
     pub(super) fn remove(&mut self, id: &RegistrationId) {
         let Some(region) = self.by_id.remove(id) else { return };
         self.places.give_back(&region.holder);
-        self.of_connections.remove(&(region.connection.0, region.id));
+        self.of_connections.remove(&(region.connection().0, region.id));
         self.of_opens.remove(&(region.open_serial.0, region.id));
     }
 
