@@ -12,7 +12,7 @@ use rdma::{
     Engine, EngineConfig, EngineError, Pcap, PcapError, Provider, ProviderChoice, ShmProvider,
     SoftProvider,
 };
-use remote::host::{Gate, Host, HostOptions, OpenHost};
+use remote::host::{Host, HostOptions, OpenHost};
 use serde::{Deserialize, Serialize};
 use smb::Guid;
 use thiserror::Error;
@@ -239,11 +239,11 @@ fn run_engine(engine: OpenHost, core: &Arc<Core>) -> Result<Host, StartError> {
     let handle = engine.handle();
     let (address, same_host) = (handle.address(), handle.same_host());
     core.push.attach(Arc::new(handle.clone()), address, same_host);
-    let gate: Arc<dyn Gate> = Arc::new(PushGate::new(core));
+    let gate = Arc::new(PushGate::new(core));
     // Connections that are no push connections are SMB Direct.
     let direct =
         |engine: &dyn Engine| Direct::new(Arc::clone(core), engine.waker(), engine.inline_max());
-    let threads = engine.run(&gate, direct).map_err(StartError::HostThread)?;
+    let threads = engine.run(gate, direct).map_err(StartError::HostThread)?;
     info!(%address, "serving SMB Direct and push mode over RDMA");
     Ok(threads)
 }

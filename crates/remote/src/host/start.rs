@@ -90,7 +90,7 @@ impl OpenHost {
     /// Starts the threads. `handler` makes the handler of each from its engine.
     pub fn run<H: Handler>(
         self,
-        gate: &Arc<dyn Gate>,
+        gate: Arc<dyn Gate>,
         mut handler: impl FnMut(&dyn Engine) -> H,
     ) -> io::Result<Host> {
         let Self { engines, handle, clock, stop_grace } = self;
@@ -100,7 +100,7 @@ impl OpenHost {
             let waker = engine.waker();
             let served = (handler(&*engine), clock.clone());
             let place = (handle.lanes().clone(), index);
-            let (stop, gate) = (Arc::clone(&threads.stop), Arc::clone(gate));
+            let (stop, gate) = (Arc::clone(&threads.stop), Arc::clone(&gate));
             let work = Thread::new((engine, commands), place, stop, gate, served);
             let name = match index {
                 0 => "landfast-engine".to_owned(),

@@ -160,3 +160,87 @@ pub enum TokenError {
 
 /// Nobody guesses 256 random bits.
 const TOKEN_LEN: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use basics::{Clock, ManualClock};
+    use rdma::ConnectionId;
+
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(30);
+
+    fn shown(private_data: &[u8]) -> Request {
+        let address = "127.0.0.1:1".parse().unwrap();
+        Request {
+            id: ConnectionId { index: 0, generation: 0 },
+            peer: address,
+            local: address,
+            private_data: private_data.to_vec(),
+            is_same_host: false,
+        }
+    }
+
+    fn is_admitted(gate: &TokenGate<u8>, private_data: &[u8], number: u64) -> bool {
+        let verdict = gate.admit(&shown(private_data), PushConnection(number));
+        match verdict {
+            Verdict::Admit(answer) => {
+                assert_eq!(PushConnection::from_bytes(answer.try_into().unwrap()).0, number);
+                true
+            }
+            Verdict::Refuse(answer) => {
+                assert_eq!(answer, [0; 0], "a stranger learns nothing");
+                false
+            }
+            Verdict::NotPush => panic!("every peer asks for a push connection"),
+        }
+    }
+
+    #[test]
+    fn a_token_admits_its_bearer_once() {
+        let gate = TokenGate::new(&Environment::host(), LIFETIME, 8);
+        let token = gate.issue(7).unwrap();
+        assert!(!is_admitted(&gate, &[0; 32], 1));
+        assert!(!is_admitted(&gate, &[], 1));
+        assert!(is_admitted(&gate, token.expose(), 1));
+        assert!(!is_admitted(&gate, token.expose(), 2));
+        assert_eq!(
+            (gate.bearer(PushConnection(1)), gate.bearer(PushConnection(2))),
+            (Some(7), None)
+        );
+        gate.gone(PushConnection(1));
+        assert_eq!(gate.bearer(PushConnection(1)), None);
+    }
+
+    #[test]
+    fn an_expired_or_void_token_admits_nobody() {
+        let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+        let given = Clock::given(Arc::clone(&clock) as _);
+        let environment = Environment { clock: given, ..Environment::host() };
+        let gate = TokenGate::new(&environment, LIFETIME, 8);
+        let (expired, void) = (gate.issue(1).unwrap(), gate.issue(2).unwrap());
+        gate.void(|bearer| *bearer == 2);
+        assert!(!is_admitted(&gate, void.expose(), 1));
+        clock.advance(LIFETIME);
+        assert!(!is_admitted(&gate, expired.expose(), 1));
+        let fresh = gate.issue(1).unwrap();
+        assert!(is_admitted(&gate, fresh.expose(), 1));
+    }
+
+    #[test]
+    fn a_full_gate_spends_no_token_and_issues_no_more() {
+        let gate = TokenGate::new(&Environment::host(), LIFETIME, 2);
+        let tokens = [gate.issue(1).unwrap(), gate.issue(1).unwrap()];
+        assert!(matches!(gate.issue(1), Err(TokenError::Outstanding { max: 2 })));
+        for (number, token) in (1..).zip(&tokens) {
+            assert!(is_admitted(&gate, token.expose(), number));
+        }
+        let waiting = gate.issue(1).unwrap();
+        assert!(!is_admitted(&gate, waiting.expose(), 3));
+        gate.gone(PushConnection(1));
+        assert!(is_admitted(&gate, waiting.expose(), 3));
+    }
+}

@@ -123,7 +123,7 @@ impl Fixture {
         let direct = |engine: &dyn Engine| {
             Direct::new(Arc::clone(&core), engine.waker(), engine.inline_max())
         };
-        let thread = open.run(&asked, direct).unwrap();
+        let thread = open.run(asked, direct).unwrap();
         let client = SoftProvider.open_engine(config).unwrap();
         let (thread, events) = (Some(thread), Vec::new());
         Self { core, runtime, gate, handle, same_host, thread, client, events }

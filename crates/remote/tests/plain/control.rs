@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use pmem::DurabilityClass;
 use rdma::{PeerOperations, Rkey};
+use remote::host::{PushConnection, Token};
 use remote::{Control, FallbackReason, Invitation, Mapping, Messages, Piece, Recall};
 use thiserror::Error;
 
@@ -93,7 +94,12 @@ impl PlainControl {
     }
 
     /// A request whose refusal is a failure.
-    fn must(&mut self, what: u8, range: Range<u64>, bytes: &[u8]) -> Result<Vec<u8>, PlainError> {
+    pub(crate) fn must(
+        &mut self,
+        what: u8,
+        range: Range<u64>,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, PlainError> {
         let answer = self.ask(what, range.start, range.end - range.start, bytes)?;
         if answer.is_so { Ok(answer.bytes) } else { Err(PlainError::Refused) }
     }
@@ -107,7 +113,7 @@ struct Answer {
 impl Control<Plain> for PlainControl {
     fn invite(&mut self) -> Result<Invitation, FallbackReason<Plain>> {
         let answer = self.must(INVITE, 0..0, &[]).map_err(|error| Plain::reason(&error))?;
-        let (token, address) = answer.split_at(8);
+        let (token, address) = answer.split_at(Token::LEN);
         Ok(Invitation {
             addresses: vec![std::str::from_utf8(address).unwrap().parse().unwrap()],
             same_host: None,
@@ -118,7 +124,7 @@ impl Control<Plain> for PlainControl {
     }
 
     fn connection(&self, reply: &[u8]) -> Option<u64> {
-        reply.try_into().ok().map(u64::from_le_bytes)
+        reply.try_into().ok().map(|bytes| PushConnection::from_bytes(bytes).0)
     }
 
     fn map(&mut self, connection: u64, recall: &Arc<Recall>) -> Result<Mapping, PlainError> {

@@ -1,12 +1,7 @@
 //! One log over the memory of this machine and over that of another, whose control side is not SMB.
 
-#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, reason = "this file is all tests")]
-
-mod control;
-mod log;
-mod server;
-
 use std::sync::Arc;
+use std::time::Duration;
 
 use basics::Environment;
 use pmem::crash::{AckLog, Budget, CrashState, Recorder, Violation, check};
@@ -14,11 +9,11 @@ use pmem::{LocalMemory, Medium, Memory, OpenOptions};
 use rdma::PollPolicy;
 use remote::{FallbackReason, Path, RegionError, RegionSettings, RemoteRegion, Ways};
 
-use self::control::{Plain, PlainControl};
-use self::log::{Care, LEN, RECORD, RECORDS, append, recover};
-use self::server::Server;
+use crate::control::{Plain, PlainControl};
+use crate::log::{self, Care, LEN, RECORD, RECORDS, append, recover};
+use crate::server::Server;
 
-fn region(server: &Server) -> RemoteRegion<Plain> {
+pub(crate) fn region(server: &Server) -> RemoteRegion<Plain> {
     let settings = RegionSettings { polling: PollPolicy::Block, ..RegionSettings::default() };
     let control = PlainControl::connect(server.address(), 0..LEN);
     RemoteRegion::open(
@@ -31,13 +26,13 @@ fn region(server: &Server) -> RemoteRegion<Plain> {
 }
 
 /// A region that is mapped.
-fn mapped(server: &Server) -> RemoteRegion<Plain> {
+pub(crate) fn mapped(server: &Server) -> RemoteRegion<Plain> {
     let region = region(server);
     assert!(matches!(region.path(), Path::Push { .. }), "{}", region.path());
     region
 }
 
-fn in_memory() -> Arc<dyn Medium> {
+pub(crate) fn in_memory() -> Arc<dyn Medium> {
     let medium = pmem::anonymous_with(LEN, OpenOptions { emulate_persistence: true }).unwrap();
     medium.prepare(0, LEN).unwrap();
     medium
@@ -111,7 +106,7 @@ fn a_recalled_region_goes_on_by_messages_that_are_not_smb() {
     let server = Server::start(Arc::clone(&medium));
     let mut region = mapped(&server);
     append(&mut region, 1, Care::Careful).unwrap();
-    server.recall();
+    let recalled = server.recall(Duration::from_secs(60));
     // The recall comes by another connection: until it is there, records take the push connection.
     let mut number = 1;
     while matches!(region.path(), Path::Push { .. }) {
@@ -120,6 +115,7 @@ fn a_recalled_region_goes_on_by_messages_that_are_not_smb() {
     }
     assert_eq!(*region.path(), Path::Messages { reason: FallbackReason::Recalled });
     append(&mut region, number + 1, Care::Careful).unwrap();
+    assert!(server.wait(recalled), "given back, not revoked");
     let mut local = LocalMemory::new(medium, 0..LEN).unwrap();
     assert_eq!(recover(&mut local).unwrap(), number + 1);
 }
