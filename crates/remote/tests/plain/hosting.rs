@@ -120,7 +120,7 @@ fn a_write_after_the_revocation_meets_an_invalid_stag() {
     let writer = std::thread::spawn(move || {
         let failed = (0_u64..).find_map(|number| {
             let at = number % (LEN / RECORD) * RECORD;
-            let outcome = region.write_commit(at, &[1; RECORD as usize]);
+            let outcome = region.write_commit(at, &[1; 64]);
             let _ = began.send(());
             outcome.err()
         });
@@ -129,7 +129,8 @@ fn a_write_after_the_revocation_meets_an_invalid_stag() {
     begun.recv().unwrap();
     server.take_away();
     // From here on the bytes are those of the next owner.
-    let (next, mut found) = ([2; LEN as usize], [0; LEN as usize]);
+    let next = vec![2; usize::try_from(LEN).unwrap()];
+    let mut found = vec![0; next.len()];
     medium.place(0, &next).unwrap();
     let (region, failed) = writer.join().unwrap();
     assert!(matches!(failed, RegionError::Broken), "{failed}");
