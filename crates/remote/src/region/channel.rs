@@ -16,10 +16,10 @@ use rdma::{
 };
 
 use super::control::Mapping;
-use super::journal::Sequence;
 use super::settings::RegionSettings;
 use super::silence::Silence;
 use super::staging::{Slot, Staging};
+use super::unconfirmed::Sequence;
 
 /// An established push connection with its region.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //!  ^ head: leaves when everything before it is durable    ^ tail
 //! ```
 //!
-//! The bytes stay in the journal until a commit that covers them was acknowledged, whatever happens
+//! The bytes stay in the ring until a commit that covers them was acknowledged, whatever happens
 //! to the push connection, so that they can be written again by messages. A durable write also stays
 //! while an older write is not durable: it marks the bytes of the older write that are replaced for
 //! good and must never be written again. Otherwise replaying a write that did arrive is harmless:
@@ -23,14 +23,14 @@ pub(crate) struct Sequence(pub(crate) u64);
 
 /// The ring and its index.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct Unconfirmed {
     ring: Box<[u8]>,
     /// Position of the next byte, counted over all bytes ever written.
     tail: u64,
     entries: VecDeque<Entry>,
 }
 
-/// One write in the journal.
+/// One write in the ring.
 #[derive(Clone, Debug)]
 struct Entry {
     sequence: Sequence,
@@ -41,8 +41,8 @@ struct Entry {
     is_durable: bool,
 }
 
-impl Journal {
-    /// An empty journal for at most `capacity` bytes in at most `entries_max` writes.
+impl Unconfirmed {
+    /// No writes yet, and room for at most `capacity` bytes in at most `entries_max` writes.
     pub(crate) fn new(capacity: usize, entries_max: usize) -> Self {
         let ring = vec![0; capacity].into_boxed_slice();
         Self { ring, tail: 0, entries: VecDeque::with_capacity(entries_max) }
@@ -56,14 +56,14 @@ impl Journal {
             && used.saturating_add(wide(len)) <= wide(self.ring.len())
     }
 
-    /// The longest write that fits an empty journal, in bytes.
+    /// The longest write that fits the empty ring, in bytes.
     pub(crate) fn write_max(&self) -> usize {
         self.ring.len()
     }
 
-    /// Adds a write. The caller has asked [`Journal::has_room`].
+    /// Adds a write. The caller has asked [`Unconfirmed::has_room`].
     pub(crate) fn push(&mut self, sequence: Sequence, offset: u64, bytes: &[u8]) {
-        debug_assert!(self.has_room(bytes.len()), "a write is journalled where it fits");
+        debug_assert!(self.has_room(bytes.len()), "a write is kept where it fits");
         let start = self.tail;
         let position = self.position(start);
         let first = bytes.len().min(self.ring.len() - position);
@@ -87,7 +87,7 @@ impl Journal {
         }
     }
 
-    /// The file range that covers every write in the journal, if there is one.
+    /// The file range that covers every unconfirmed write, if there is one.
     pub(crate) fn span(&self) -> Option<Range<u64>> {
         let kept = || self.entries.iter().filter(|entry| !entry.is_durable);
         let start = kept().map(|entry| entry.range.start).min()?;
@@ -126,7 +126,7 @@ impl Journal {
     }
 
     /// The ranges of bytes that are not known to be durable, in order.
-    pub(crate) fn unconfirmed(&self) -> Vec<Range<u64>> {
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
         let left = self.replay(&[]).into_iter();
         let ranges = left
             .map(|(_, start, [first, rest])| start..start + wide(first.len()) + wide(rest.len()));
@@ -136,13 +136,13 @@ impl Journal {
     /// Part of a write, in one or two pieces.
     fn bytes(&self, entry: &Entry, range: Range<u64>) -> [&[u8]; 2] {
         let len = usize::try_from(range.end - range.start)
-            .expect("a journalled write fits the ring, whose length is a usize");
+            .expect("a kept write fits the ring, whose length is a usize");
         let position = self.position(entry.start + (range.start - entry.range.start));
         let first = len.min(self.ring.len() - position);
         [&self.ring[position..position + first], &self.ring[..len - first]]
     }
 
-    /// Empties the journal: everything is durable.
+    /// Empties the ring: everything is durable.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
@@ -185,79 +185,79 @@ mod tests {
 
     use super::*;
 
-    fn contents(journal: &Journal) -> Vec<(u64, Vec<u8>)> {
-        let writes = journal.replay(&[]).into_iter();
+    fn contents(unconfirmed: &Unconfirmed) -> Vec<(u64, Vec<u8>)> {
+        let writes = unconfirmed.replay(&[]).into_iter();
         writes.map(|(_, offset, pieces)| (offset, pieces.concat())).collect()
     }
 
     #[test]
     fn a_replay_writes_no_older_bytes_over_newer_durable_ones() {
-        let mut journal = Journal::new(64, 8);
-        journal.push(Sequence(1), 0, b"11111");
-        journal.push(Sequence(2), 1, b"2");
-        journal.committed(Sequence(3), &(1..2));
-        assert_eq!(contents(&journal), [(0, b"1".to_vec()), (2, b"111".to_vec())]);
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"11111");
+        unconfirmed.push(Sequence(2), 1, b"2");
+        unconfirmed.committed(Sequence(3), &(1..2));
+        assert_eq!(contents(&unconfirmed), [(0, b"1".to_vec()), (2, b"111".to_vec())]);
     }
 
     #[test]
     fn a_commit_within_two_writes_is_never_undone_by_a_replay() {
-        let mut journal = Journal::new(64, 8);
-        journal.push(Sequence(1), 0, b"1111");
-        journal.push(Sequence(2), 0, b"2222");
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"1111");
+        unconfirmed.push(Sequence(2), 0, b"2222");
         // The commit covers neither write as a whole, yet it acknowledged the newer bytes.
-        journal.committed(Sequence(3), &(1..3));
-        assert_eq!(contents(&journal), [(0, b"2222".to_vec())]);
+        unconfirmed.committed(Sequence(3), &(1..3));
+        assert_eq!(contents(&unconfirmed), [(0, b"2222".to_vec())]);
     }
 
     #[test]
     fn a_replay_writes_bytes_before_the_unanswered_operation_that_reads_them() {
-        let mut journal = Journal::new(64, 8);
-        journal.push(Sequence(1), 0, b"1111");
-        journal.push(Sequence(3), 0, b"3333");
-        let writes = journal.replay(&[Sequence(2)]);
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"1111");
+        unconfirmed.push(Sequence(3), 0, b"3333");
+        let writes = unconfirmed.replay(&[Sequence(2)]);
         let writes: Vec<_> = writes.iter().map(|(sequence, ..)| sequence.0).collect();
         assert_eq!(writes, [1, 3]);
     }
 
     #[test]
     fn a_commit_frees_only_what_it_covers_and_was_posted_before_it() {
-        let mut journal = Journal::new(64, 8);
-        journal.push(Sequence(1), 0, b"aaaa");
-        journal.push(Sequence(2), 100, b"bbbb");
-        journal.push(Sequence(4), 0, b"cccc");
-        journal.committed(Sequence(3), &(0..50));
-        assert_eq!(contents(&journal), [(100, b"bbbb".to_vec()), (0, b"cccc".to_vec())]);
-        assert_eq!(journal.span(), Some(0..104));
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"aaaa");
+        unconfirmed.push(Sequence(2), 100, b"bbbb");
+        unconfirmed.push(Sequence(4), 0, b"cccc");
+        unconfirmed.committed(Sequence(3), &(0..50));
+        assert_eq!(contents(&unconfirmed), [(100, b"bbbb".to_vec()), (0, b"cccc".to_vec())]);
+        assert_eq!(unconfirmed.span(), Some(0..104));
     }
 
     #[test]
     fn unconfirmed_ranges_are_named_in_order_and_once() {
-        let mut journal = Journal::new(64, 8);
-        journal.push(Sequence(1), 20, b"aaaa");
-        journal.push(Sequence(2), 0, b"bbbbbbbb");
-        journal.push(Sequence(3), 6, b"cccc");
-        journal.push(Sequence(4), 21, b"dd");
-        journal.committed(Sequence(5), &(21..23));
-        assert_eq!(journal.unconfirmed(), [0..10, 20..21, 23..24]);
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 20, b"aaaa");
+        unconfirmed.push(Sequence(2), 0, b"bbbbbbbb");
+        unconfirmed.push(Sequence(3), 6, b"cccc");
+        unconfirmed.push(Sequence(4), 21, b"dd");
+        unconfirmed.committed(Sequence(5), &(21..23));
+        assert_eq!(unconfirmed.ranges(), [0..10, 20..21, 23..24]);
     }
 
     #[test]
     fn a_partly_covered_write_is_kept() {
-        let mut journal = Journal::new(64, 8);
-        journal.push(Sequence(1), 10, b"aaaa");
-        journal.committed(Sequence(2), &(0..13));
-        assert_eq!(contents(&journal).len(), 1);
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 10, b"aaaa");
+        unconfirmed.committed(Sequence(2), &(0..13));
+        assert_eq!(contents(&unconfirmed).len(), 1);
     }
 
     #[test]
     fn a_durable_write_behind_an_older_one_keeps_its_room() {
-        let mut journal = Journal::new(8, 8);
-        journal.push(Sequence(1), 0, b"aaaa");
-        journal.push(Sequence(2), 10, b"bbbb");
-        journal.committed(Sequence(3), &(10..14));
-        assert!(!journal.has_room(1), "the ring is freed from its head");
-        journal.committed(Sequence(4), &(0..4));
-        assert!(journal.has_room(8));
+        let mut unconfirmed = Unconfirmed::new(8, 8);
+        unconfirmed.push(Sequence(1), 0, b"aaaa");
+        unconfirmed.push(Sequence(2), 10, b"bbbb");
+        unconfirmed.committed(Sequence(3), &(10..14));
+        assert!(!unconfirmed.has_room(1), "the ring is freed from its head");
+        unconfirmed.committed(Sequence(4), &(0..4));
+        assert!(unconfirmed.has_room(8));
     }
 
     proptest! {
@@ -265,21 +265,21 @@ mod tests {
         fn a_replay_writes_only_newest_bytes_and_all_that_may_be_lost(
             operations in prop::collection::vec((0_usize..40, 1_usize..12, any::<bool>()), 1..40),
         ) {
-            let mut journal = Journal::new(1000, 64);
+            let mut unconfirmed = Unconfirmed::new(1000, 64);
             let (mut newest, mut durable) = ([0_u8; 64], [0_u8; 64]);
             for (sequence, (offset, len, commits)) in (1_u64..).zip(operations) {
                 let (start, end) = (wide(offset), wide(offset + len));
                 if commits {
-                    journal.committed(Sequence(sequence), &(start..end));
+                    unconfirmed.committed(Sequence(sequence), &(start..end));
                     durable[offset..offset + len].copy_from_slice(&newest[offset..offset + len]);
                 } else {
                     let byte = u8::try_from(sequence).unwrap();
-                    journal.push(Sequence(sequence), start, &vec![byte; len]);
+                    unconfirmed.push(Sequence(sequence), start, &vec![byte; len]);
                     newest[offset..offset + len].fill(byte);
                 }
             }
             // The worst that a lost connection can leave: only the acknowledged bytes.
-            for (_, offset, pieces) in journal.replay(&[]) {
+            for (_, offset, pieces) in unconfirmed.replay(&[]) {
                 let (at, bytes) = (usize::try_from(offset).unwrap(), pieces.concat());
                 prop_assert_eq!(&bytes[..], &newest[at..at + bytes.len()]);
                 durable[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -291,24 +291,24 @@ mod tests {
         fn the_ring_keeps_what_a_plain_list_keeps(
             operations in prop::collection::vec((0_u64..64, 1_usize..24, any::<u8>(), any::<bool>()), 1..200),
         ) {
-            let mut journal = Journal::new(100, 16);
+            let mut unconfirmed = Unconfirmed::new(100, 16);
             let mut model: Vec<(u64, u64, Vec<u8>)> = Vec::new();
             for (sequence, (offset, len, byte, commits)) in (0_u64..).zip(operations) {
                 let end = offset + u64::try_from(len).unwrap();
-                if commits || !journal.has_room(len) {
-                    journal.committed(Sequence(sequence), &(offset..end));
+                if commits || !unconfirmed.has_room(len) {
+                    unconfirmed.committed(Sequence(sequence), &(offset..end));
                     model.retain(|(_, at, bytes)| {
                         !(offset <= *at && *at + u64::try_from(bytes.len()).unwrap() <= end)
                     });
                 } else {
                     let bytes = vec![byte; len];
-                    journal.push(Sequence(sequence), offset, &bytes);
+                    unconfirmed.push(Sequence(sequence), offset, &bytes);
                     model.push((sequence, offset, bytes));
                 }
-                let kept = journal.entries.iter().filter(|entry| !entry.is_durable);
+                let kept = unconfirmed.entries.iter().filter(|entry| !entry.is_durable);
                 let kept: Vec<_> = kept
                     .map(|entry| {
-                        let bytes = journal.bytes(entry, entry.range.clone()).concat();
+                        let bytes = unconfirmed.bytes(entry, entry.range.clone()).concat();
                         (entry.sequence.0, entry.range.start, bytes)
                     })
                     .collect();
