@@ -16,5 +16,6 @@ mod region;
 
 pub use region::{
     AsyncRegion, Control, FallbackReason, Finished, Invitation, Mapping, Messages, Path, Piece,
-    Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, Ticket, Ways,
+    Recall, RegionConfigError, RegionError, RegionSettings, RemoteRegion, SharedEngine, Ticket,
+    Ways,
 };

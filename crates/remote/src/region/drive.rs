@@ -300,6 +300,11 @@ impl<M: Messages> RemoteRegion<M> {
         outcome
     }
 
+    /// How long a thread may wait for this region without harm to its answer timeout; `None`: it waits for no answer.
+    pub(super) fn look_every(&self) -> Option<Duration> {
+        self.channel.as_ref().map(Channel::look_every)
+    }
+
     fn now(&self) -> Instant {
         self.environment.clock.now()
     }

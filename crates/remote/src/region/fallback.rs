@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use tracing::debug;
 
-use super::channel::Channel;
 use super::path::{FallbackReason, Path};
 #[cfg(test)]
 use super::planted::Planted;
@@ -37,9 +36,8 @@ impl<M: Messages> RemoteRegion<M> {
     /// answers an unmapping only then, and nothing can overtake later requests by messages.
     fn leave(&mut self, reason: FallbackReason<M>) -> Outcome<(), M> {
         while self.empty_oldest_slot_of_finished() {}
-        if let Some(channel) = self.channel.take() {
-            Channel::close(channel);
-        }
+        // The server learns of the end at once.
+        self.channel = None;
         debug!(%reason, "leaves push mode");
         self.path = Path::Messages { reason };
         self.map_later();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use rdma::{PollPolicy, ProviderChoice};
 use thiserror::Error;
 
+use super::engine::SharedEngine;
+
 /// The settings of one region.
 #[derive(Clone, Debug)]
 pub struct RegionSettings {
@@ -27,6 +29,9 @@ pub struct RegionSettings {
     /// [`RegionSettings::ANSWER_TIMEOUT_MAX`]. Only time in which the owner polls for answers
     /// counts.
     pub answer_timeout: Duration,
+    /// An engine that the region shares with others; `None`: each push connection has an engine of its own.
+    /// With a shared engine, its provider and its polling apply in place of those above.
+    pub shared: Option<SharedEngine>,
 }
 
 impl RegionSettings {
@@ -71,6 +76,7 @@ impl Default for RegionSettings {
             same_host: true,
             polling: PollPolicy::Adaptive,
             answer_timeout: Duration::from_secs(30),
+            shared: None,
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use pmem::Medium;
-use rdma::{Access, Engine, LocalSlice, MemoryRegion, QpId};
+use rdma::{Access, LocalSlice, MemoryRegion};
 
 use super::channel::ChannelError;
+use super::engine::Attachment;
 
 /// A piece of staging memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,12 +30,12 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    pub(super) fn register(engine: &mut dyn Engine, qp: QpId) -> Result<Self, ChannelError> {
+    pub(super) fn register(engine: &mut Attachment) -> Result<Self, ChannelError> {
         let medium = pmem::anonymous(STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
         // The pages are present before the first answer arrives: an engine never waits for a page.
         medium.prepare(0, STAGING_BYTES).map_err(|_| ChannelError::HostMemory)?;
         let region = engine
-            .register(qp, Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
+            .register(Arc::clone(&medium), 0..STAGING_BYTES, Access::LOCAL_WRITE)
             .map_err(|_| ChannelError::HostMemory)?;
         Ok(Self { medium, region, next: 0, used: 0 })
     }
