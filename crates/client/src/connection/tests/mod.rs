@@ -15,10 +15,12 @@ use smb::{
 };
 use tokio::sync::mpsc;
 
-use super::{Connection, PendingResponse, Request, SessionSecurity};
+mod given_up;
+
+use super::{Connection, Patience, PendingResponse, Request, SessionSecurity};
 use crate::error::ConnectionError;
 use crate::options::ConnectOptions;
-use crate::transport::{FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
+use crate::transport::{FrameLimits, FrameReceiver, FrameSender, InFrame, OutFrame, Transport};
 use crate::tree::Tree;
 
 const SESSION: SessionId = SessionId(7);
@@ -67,13 +69,21 @@ fn connected(patience: Duration, encrypt: bool) -> (Connection, Arc<SessionSecur
 }
 
 fn connected_as(
-    patience: Duration,
+    silence: Duration,
+    session: impl FnOnce((SessionKeys, LaneId)) -> SessionSecurity,
+) -> (Connection, Arc<SessionSecurity>, Server) {
+    connected_for(Patience { silence, call: PATIENCE }, session)
+}
+
+fn connected_for(
+    patience: Patience,
     session: impl FnOnce((SessionKeys, LaneId)) -> SessionSecurity,
 ) -> (Connection, Arc<SessionSecurity>, Server) {
     let (outbound, requests) = mpsc::unbounded_channel();
     let (answers, inbound) = mpsc::unbounded_channel();
     let (sender, receiver) = (Box::new(Outbound(outbound)), Box::new(Inbound(inbound)));
-    let transport = Transport { sender, receiver, pool: None };
+    let limits = FrameLimits::NONE;
+    let transport = Transport { sender, receiver, pool: None, peer: None, limits };
     let connection = Connection::start(transport, patience, Environment::host());
     let keys_here = (keys(Role::Client), connection.lane());
     let session = Arc::new(session(keys_here));
