@@ -110,7 +110,7 @@ async fn map(
         }
     }
     let class = open.entry.class();
-    let memory = register(call, &region, &asked, can_commit(share, class)).await?;
+    let memory = register(call, &region, &asked, (class, can_commit(share, class))).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
     let medium = region.medium();
     let emulated = medium.is_emulated();
@@ -208,8 +208,7 @@ fn not_mapped(failure: MapFailure) -> NtStatus {
 // The class was promised for the file system as a whole; a single file may be kept off DAX. Such a file is not mapped, rather than mapped under a
 // wrong class.
 fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
-    use DurabilityClass::{Pmem, Storage, Volatile};
-    if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
+    if !found.keeps(promised) {
         warn!(%promised, %found, "a file of a weaker durability class than its file system is not mapped");
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -280,7 +279,7 @@ async fn register(
     call: &Call,
     region: &Arc<Region>,
     asked: &MapRequest,
-    commits: bool,
+    (class, commits): (DurabilityClass, bool),
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
     let access = access(asked.rights, commits);
@@ -288,13 +287,14 @@ async fn register(
     let runtime = core.runtime.clone();
     // A task of its own: a registered region must be entered even if the caller no longer waits.
     let task = runtime.spawn(async move {
-        let registered = region.registration.register(access).await;
+        let registered = region.registration.register(access, class).await;
         if let Err(error) = &registered {
             info!(%error, "region not registered");
             finish(&core, &region).await;
         }
         registered.map_err(|why| match why {
             NotRegistered::Host(error) if error.is_for_good() => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Class { .. } => NtStatus::NOT_SUPPORTED,
             NotRegistered::Recalled => NtStatus::OPLOCK_NOT_GRANTED,
             _ => NtStatus::INSUFFICIENT_RESOURCES,
         })
