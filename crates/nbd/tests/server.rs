@@ -137,7 +137,7 @@ mod tests {
         let export = Export::new("disk", "", memory()).unwrap();
         let exports = Exports::new(vec![export]).unwrap();
         let again = Server::new(exports, None).unwrap().listen(&[Address::Unix(path)]);
-        assert!(again.is_err());
+        again.unwrap_err();
         drop(handle);
     }
 }

@@ -8,7 +8,7 @@ use pmem::{OpenOptions, anonymous_with};
 use crate::flog_entry::{FlogEntry, GroupBytes, Halves};
 use crate::info::{INFO_LEN, Info};
 use crate::map_entry::MapEntry;
-use crate::{Access, Volume, check, repair};
+use crate::{Access, Format, LayoutVersion, Volume, check, create, repair};
 
 /// An info block: what parses, emitted, parses to the same.
 pub fn info(bytes: &[u8]) {
@@ -36,13 +36,16 @@ pub fn entries(bytes: &[u8]) {
     }
 }
 
-/// A whole image: it opens or is refused, every sector is read or refused, and a repair leaves a volume that is whole.
-pub fn image(bytes: &[u8]) {
-    let Ok(len) = u64::try_from(bytes.len().min(IMAGE_MAX)) else { return };
-    let options = OpenOptions { emulate_persistence: true };
-    let Ok(medium) = anonymous_with(len.max(1), options) else { return };
-    if medium.place(0, &bytes[..bytes.len().min(IMAGE_MAX)]).is_err() {
-        return;
+/// A small volume with some bytes changed, each by three bytes of the input: its place, and its new value. The volume
+/// opens or is refused, every sector is read or refused, and a repair leaves a volume that is whole.
+pub fn damaged(bytes: &[u8]) {
+    let Ok(medium) = anonymous_with(LEN, OpenOptions { emulate_persistence: true }) else { return };
+    let format = Format { lanes: 3, version: LayoutVersion::V2_0, ..Format::linux(512, [1; 16]) };
+    create(&medium, format).expect("memory takes a volume");
+    use_all(&Volume::open(Arc::clone(&medium), Access::ReadWrite).expect("a new volume opens"));
+    for change in bytes.as_chunks::<3>().0 {
+        let at = u64::from(u16::from_le_bytes([change[0], change[1]])) % LEN;
+        medium.place(at, &change[2..]).expect("memory takes a byte");
     }
     let _ = check(&medium);
     if let Ok(volume) = Volume::open(Arc::clone(&medium), Access::ReadWrite) {
@@ -68,5 +71,5 @@ fn use_all(volume: &Volume) {
     }
 }
 
-/// Bytes of an image that are looked at.
-const IMAGE_MAX: usize = 64 << 10;
+/// Bytes of the volume: six pages, of which each part has one or two.
+const LEN: u64 = 6 * 4096;
