@@ -33,6 +33,8 @@ pub(crate) struct Place {
     pub(crate) password: String,
     /// Whether files on the share can have streams.
     pub(crate) streams: bool,
+    /// Whether the disk may be full at times.
+    pub(crate) full: bool,
     /// The start of the run.
     pub(crate) began: Instant,
 }

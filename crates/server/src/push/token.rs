@@ -1,11 +1,9 @@
-//! One-time tokens that bind a push connection to the session and open they were issued for.
-//!
-//! A token is 32 random bytes, valid once and for a short time. A peer shows a proof of it, made for one of the
-//! addresses of the grant. A lookup compares with the proofs of every token, each in constant time, so that its time
-//! does not reveal how close a guess was; at [`TOKENS_MAX`] a lookup takes some ten microseconds.
+//! One-time tokens that bind a push connection to the session and open they were issued for: 32 random bytes
+//! each, shared fairly between users. A peer shows a proof of a token, made for one of the addresses of its grant.
 
 use std::time::Instant;
 
+use remote::host;
 use smb::push::{PushAddress, PushProof, PushToken, TOKEN_LEN};
 
 use crate::state::Identity;
@@ -17,18 +15,14 @@ pub(super) struct Bearer {
     pub(super) holder: Identity,
 }
 
+/// The tokens that may still be used, shared fairly between users.
 #[derive(Debug)]
-struct Issued {
-    /// One for each address of the grant.
-    proofs: Vec<PushProof>,
-    bearer: Bearer,
-    expires: Instant,
-}
+pub(super) struct TokenTable(host::TokenTable<PushProof, Bearer>);
 
-/// The tokens that may still be used.
-#[derive(Debug, Default)]
-pub(super) struct TokenTable {
-    issued: Vec<Issued>,
+impl Default for TokenTable {
+    fn default() -> Self {
+        Self(host::TokenTable::new(TOKENS_MAX))
+    }
 }
 
 impl TokenTable {
@@ -42,51 +36,33 @@ impl TokenTable {
         now: Instant,
         expires: Instant,
     ) -> Option<PushToken> {
-        self.issued.retain(|one| one.expires > now);
-        let count = |is_one: fn(&Bearer, &Bearer) -> bool| {
-            self.issued.iter().filter(|one| is_one(&one.bearer, &bearer)).count()
-        };
-        let of_user = count(|one, other| one.holder == other.holder);
-        if of_user >= TOKENS_MAX.saturating_sub(self.issued.len())
-            || count(|one, other| one == other) >= TOKENS_PER_SESSION_MAX
-        {
+        let (mut all, mut of_user, mut of_session) = (0, 0, 0);
+        for other in self.0.bearers(now) {
+            all += 1;
+            of_user += usize::from(other.holder == bearer.holder);
+            of_session += usize::from(*other == bearer);
+        }
+        if of_user >= TOKENS_MAX.saturating_sub(all) || of_session >= TOKENS_PER_SESSION_MAX {
             return None;
         }
         let token = PushToken::new(bytes);
         let proofs = places.iter().map(|place| token.proof(*place)).collect();
-        self.issued.push(Issued { proofs, bearer, expires });
-        Some(token)
+        self.0.issue(proofs, bearer, now, expires).then_some(token)
     }
 
     /// The bearer of a token by a proof, while the token is valid.
     pub(super) fn bearer(&self, proof: &PushProof, now: Instant) -> Option<&Bearer> {
-        let one = &self.issued[self.find(proof)?];
-        (one.expires > now).then_some(&one.bearer)
+        self.0.bearer(proof, now)
     }
 
     /// Spends a token, for all its addresses.
     pub(super) fn spend(&mut self, proof: &PushProof, now: Instant) -> Option<Bearer> {
-        let index = self.find(proof)?;
-        let one = self.issued.swap_remove(index);
-        (one.expires > now).then_some(one.bearer)
-    }
-
-    fn find(&self, proof: &PushProof) -> Option<usize> {
-        let mut found = None;
-        for (index, one) in self.issued.iter().enumerate() {
-            // No early end of the loops: see the module.
-            for known in &one.proofs {
-                if known == proof {
-                    found = Some(index);
-                }
-            }
-        }
-        found
+        self.0.spend(proof, now)
     }
 
     /// Removes the tokens of a session that ended.
     pub(super) fn revoke(&mut self, session_id: u64) {
-        self.issued.retain(|one| one.bearer.session_id != session_id);
+        self.0.revoke(|bearer| bearer.session_id == session_id);
     }
 }
 
