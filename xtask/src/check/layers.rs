@@ -6,6 +6,7 @@
 //! 2  rdma  (basics, pmem, iwarp)
 //! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
 //! 4  server   client  (basics, pmem, rdma, smb, smbdirect; server: tree; client: remote)
+//! 5  log   (basics, pmem, remote)
 //! 6  cli   (all)
 //!    sim   (basics; it runs the programs of the others)
 //! ```
@@ -100,7 +101,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
@@ -131,6 +132,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "landfast-smbdirect",
         ],
     ),
+    ("landfast-log", &["landfast-basics", "landfast-pmem", "landfast-remote"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     // It runs programs as they are built, and knows nothing of what is in them.
@@ -148,6 +150,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-tree",
     "landfast-server",
     "landfast-client",
+    "landfast-log",
 ];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];
