@@ -63,7 +63,7 @@ fn label_for(stores: &[Box<dyn Store>], options: &CreateOptions) -> Result<Label
         key_check: key_check.map(|seal| seal.check()),
         capacity,
         start: Lsn::FIRST,
-        start_generation: Generation(0),
+        opened: Lsn::FIRST,
         unit: unit_of(stores),
         set_epoch: 1,
         in_sync: MemberSet::of(&(0..given).collect::<Vec<_>>()),

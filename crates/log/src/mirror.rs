@@ -87,9 +87,8 @@ impl Mirror {
 
     /// The planted fault of a trim without labels.
     #[cfg(test)]
-    pub(crate) fn forget_to_label(&mut self, start: Lsn, generation: crate::lsn::Generation) {
+    pub(crate) fn forget_to_label(&mut self, start: Lsn) {
         self.label.start = start;
-        self.label.start_generation = generation;
     }
 
     /// Takes a member in that has every record up to `durable`.

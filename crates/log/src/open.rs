@@ -63,10 +63,7 @@ pub(crate) fn open(stores: Vec<Box<dyn Store>>, options: &OpenOptions) -> Result
             return;
         }
         label.generation = Generation(label.generation.0 + 1);
-        #[cfg(test)]
-        if Planted::OpensUnrecorded.is_here() {
-            return;
-        }
+        label.opened = tail;
         if label.in_sync != MemberSet::of(&here) {
             label.in_sync = MemberSet::of(&here);
             label.set_epoch += 1;
@@ -160,11 +157,11 @@ fn common_label(candidates: &[Candidate]) -> Result<Label, LogError> {
     let newest = newest.ok_or(LogError::NoLog { cause: LabelError::NoLabel })?;
     let in_sync = || labels().filter(|label| newest.in_sync.contains(usize::from(label.member)));
     let start = in_sync().max_by_key(|label| label.start).unwrap_or(newest);
-    let generation = labels().map(|label| label.generation).max().unwrap_or(newest.generation);
+    let latest = in_sync().max_by_key(|label| label.generation).unwrap_or(newest);
     Ok(Label {
         start: start.start,
-        start_generation: start.start_generation,
-        generation,
+        generation: latest.generation,
+        opened: latest.opened,
         ..newest.clone()
     })
 }

@@ -11,12 +11,10 @@ pub(crate) enum Planted {
     SkipsCommit,
     /// A batch counts as durable once the first member has committed it.
     AcknowledgesBeforeMembers,
-    /// A record of an older generation may follow one of a newer.
+    /// A record of an older generation counts although the log ended before it when the newest began.
     AcceptsOldGeneration,
     /// A log that is opened gets no new generation on its labels.
     ReusesGeneration,
-    /// A log that is opened without some of its members does not say on its labels that they are out.
-    OpensUnrecorded,
     /// Room is used again before the label that frees it is durable.
     FreesBeforeLabel,
     /// A member that is behind is taken in without the records that it lacks.

@@ -4,9 +4,10 @@
 //!   start                      tail
 //!     | record | record | record | torn | record of the same batch | records of older laps ...
 //! ```
-//! A record is the next one if its header names this address, its checksum is right, its generation is no older than
-//! the one before and no newer than the label's. What lies behind the tail was never acknowledged, unless a later
-//! record says that the log was durable beyond the tail: then a durable record is damaged.
+//! A record is the next one if its header names this address, its checksum is right, and its generation is that of the
+//! label or, before the place where that generation began, an older one. What lies behind the tail was never
+//! acknowledged, unless the label or a later record says that the log was durable beyond the tail: then a durable
+//! record is damaged.
 
 use crate::format::{ALIGNMENT, HEADER_LEN, Header, Kind, Label};
 use crate::lsn::{Generation, Lsn};
@@ -20,18 +21,14 @@ pub(crate) struct Found {
     pub(crate) tail: Lsn,
     /// What a record says was durable: at most the tail, unless a record is damaged.
     pub(crate) durable: Lsn,
-    /// The generation of the last record.
-    pub(crate) generation: Generation,
 }
 
 /// Finds the tail of a member, and looks behind it for what must have been there.
 pub(crate) fn scan(store: &mut dyn Store, label: &Label) -> Result<Found, StoreError> {
     let mut reader = Reader::new(label, label.start);
-    let mut found =
-        Found { tail: label.start, durable: label.start, generation: label.start_generation };
+    let mut found = Found { tail: label.start, durable: label.start.max(label.opened) };
     while let Some(header) = reader.next(store)? {
         found.durable = found.durable.max(header.durable);
-        found.generation = header.generation;
     }
     found.tail = reader.at();
     found.durable = found.durable.max(durable_behind(store, label, found.tail)?);
@@ -60,7 +57,6 @@ pub(crate) struct Reader {
     label: Label,
     ring: Ring,
     at: Lsn,
-    generation: Generation,
     window: Window,
     /// The payload of the last record that did not fit the window.
     payload: Vec<u8>,
@@ -71,8 +67,7 @@ impl Reader {
     pub(crate) fn new(label: &Label, from: Lsn) -> Self {
         let ring = Ring { capacity: label.capacity };
         let window = Window::default();
-        let (label, generation) = (label.clone(), label.start_generation);
-        Self { label, ring, at: from, generation, window, payload: Vec::new() }
+        Self { label: label.clone(), ring, at: from, window, payload: Vec::new() }
     }
 
     /// Behind the last record.
@@ -85,19 +80,22 @@ impl Reader {
         let Some((header, crc)) = self.header(store, self.at)? else { return Ok(None) };
         let room = self.ring.until_end(self.at);
         let left = self.label.start.plus(self.label.capacity).since(self.at);
-        #[cfg(test)]
-        if crate::planted::Planted::AcceptsOldGeneration.is_here() {
-            self.generation = header.generation;
-        }
-        let follows = header.generation >= self.generation
-            && header.generation <= self.label.generation
-            && header.extent() <= room.min(left);
+        let follows = self.may_be_here(header.generation) && header.extent() <= room.min(left);
         if !follows || !self.holds(store, &header, crc)? {
             return Ok(None);
         }
         self.at = self.at.plus(header.extent());
-        self.generation = header.generation;
         Ok(Some(header))
+    }
+
+    /// Whether a record of this generation can be the next one.
+    fn may_be_here(&self, generation: Generation) -> bool {
+        #[cfg(test)]
+        if crate::planted::Planted::AcceptsOldGeneration.is_here() {
+            return true;
+        }
+        let newest = self.label.generation;
+        generation == newest || self.at < self.label.opened && generation < newest
     }
 
     /// The payload of the last record, as stored.

@@ -192,25 +192,19 @@ impl TailLog {
         if upto == start {
             return Ok(());
         }
-        let start_generation = match () {
-            () if upto == durable => mirror.label().generation,
-            () if upto < start || upto > durable => return Err(LogError::NoRecord { lsn: upto }),
-            () => {
-                let header = mirror.header_at(upto)?.ok_or(LogError::NoRecord { lsn: upto })?;
-                header.generation
-            }
-        };
+        let is_kept = upto == durable
+            || (start..durable).contains(&upto) && mirror.header_at(upto)?.is_some();
+        if !is_kept {
+            return Err(LogError::NoRecord { lsn: upto });
+        }
         #[cfg(test)]
         if crate::planted::Planted::FreesBeforeLabel.is_here() {
-            mirror.forget_to_label(upto, start_generation);
+            mirror.forget_to_label(upto);
             drop(mirror);
             lock(&self.staging).keep_from(upto);
             return Ok(());
         }
-        let outcome = mirror.put_labels(|label| {
-            label.start = upto;
-            label.start_generation = start_generation;
-        });
+        let outcome = mirror.put_labels(|label| label.start = upto);
         drop(mirror);
         self.or_break(outcome)?;
         lock(&self.staging).keep_from(upto);

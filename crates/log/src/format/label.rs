@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   0 "LFTAILOG" 8 | version 4 | crc 4 | id 16 | sequence 8 | generation 4 | flags 4 | capacity 8 |
-//!  56 start lsn 8 | start generation 4 | unit 4 | set epoch 8 | in sync 4 | members 1 | member 1 | least 1 | 0 |
-//!  88 key check 16 | reserved 24
+//!  56 start lsn 8 | opened lsn 8 | set epoch 8 | in sync 4 | unit 4 | members 1 | member 1 | least 1 | 0 |
+//!  92 key check 16 | reserved 20
 //! ```
 //! Little-endian, 128 bytes. The label with sequence `n` lies in slot `n % 2`; of two sound labels the one with the
 //! greater sequence is in force. The store that changes a label is the one that makes its checksum right.
@@ -30,16 +30,16 @@ struct Wire {
     flags: U32,
     capacity: U64,
     start: U64,
-    start_generation: U32,
-    unit: U32,
+    opened: U64,
     set_epoch: U64,
     in_sync: U32,
+    unit: U32,
     members: u8,
     member: u8,
     least_in_sync: u8,
     padding: u8,
     key_check: [u8; 16],
-    reserved: [u8; 24],
+    reserved: [u8; 20],
 }
 
 const _: () = assert!(size_of::<Wire>() == LABEL_LEN);
@@ -69,8 +69,9 @@ pub(crate) struct Label {
     pub(crate) capacity: u64,
     /// The oldest record that is kept.
     pub(crate) start: Lsn,
-    /// No record from there on is of an older generation.
-    pub(crate) start_generation: Generation,
+    /// Where the log ended when this generation began: what lies before is durable, and records of other generations
+    /// that lie behind were not in the log then and never will be.
+    pub(crate) opened: Lsn,
     /// Commits end at multiples of this many bytes.
     pub(crate) unit: u32,
     /// Grows with each change of the set of members in sync.
@@ -109,7 +110,7 @@ impl Label {
             key_check: (wire.flags.get() & SEALED != 0).then_some(wire.key_check),
             capacity: wire.capacity.get(),
             start: Lsn(wire.start.get()),
-            start_generation: Generation(wire.start_generation.get()),
+            opened: Lsn(wire.opened.get()),
             unit: wire.unit.get(),
             set_epoch: wire.set_epoch.get(),
             in_sync: MemberSet::from_bits(wire.in_sync.get()),
@@ -132,7 +133,8 @@ impl Label {
             && self.capacity.is_multiple_of(CAPACITY_MIN)
             && self.start.0 <= u64::MAX / 4
             && self.start.0.is_multiple_of(ALIGNMENT)
-            && self.start_generation <= self.generation
+            && self.opened.0 <= u64::MAX / 4
+            && self.opened.0.is_multiple_of(ALIGNMENT)
             && (1..=MEMBERS_MAX).contains(&usize::from(self.members))
             && self.member < self.members
             && (1..=self.members).contains(&self.least_in_sync)
@@ -152,7 +154,7 @@ impl Label {
             flags: (if self.key_check.is_some() { SEALED } else { 0 }).into(),
             capacity: self.capacity.into(),
             start: self.start.0.into(),
-            start_generation: self.start_generation.0.into(),
+            opened: self.opened.0.into(),
             unit: self.unit.into(),
             set_epoch: self.set_epoch.into(),
             in_sync: self.in_sync.bits().into(),
@@ -161,7 +163,7 @@ impl Label {
             least_in_sync: self.least_in_sync,
             padding: 0,
             key_check: self.key_check.unwrap_or_default(),
-            reserved: [0; 24],
+            reserved: [0; 20],
         };
         wire.crc = checksum(wire).into();
         zerocopy::transmute!(wire)
@@ -212,7 +214,7 @@ mod tests {
             key_check: None,
             capacity: 8192,
             start: Lsn(64),
-            start_generation: Generation(1),
+            opened: Lsn(128),
             unit: 64,
             set_epoch: 1,
             in_sync: MemberSet::of(&[0, 1]),
@@ -247,7 +249,7 @@ mod tests {
             Label { capacity: 4096 + 64, ..label() },
             Label { unit: 48, ..label() },
             Label { start: Lsn(1), ..label() },
-            Label { start_generation: Generation(3), ..label() },
+            Label { opened: Lsn(1), ..label() },
             Label { member: 2, ..label() },
             Label { least_in_sync: 3, ..label() },
             Label { in_sync: MemberSet::of(&[2]), ..label() },
