@@ -15,7 +15,7 @@ use smb::{Command, Empty, Name};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::connection::{Connection, Negotiated, Request, negotiate};
+use crate::connection::{Connection, Negotiated, Patience, Request, negotiate};
 use crate::error::{ClientError, ConnectionError};
 use crate::file::{File, FileStat, OpenOptions};
 use crate::options::{ConnectOptions, Protection};
@@ -60,8 +60,8 @@ impl Client {
         share: &str,
         options: &ConnectOptions,
     ) -> Result<Self, ClientError> {
-        let connection =
-            Connection::start(transport, options.answer_timeout, options.environment.clone());
+        let patience = Patience { silence: options.answer_timeout, call: options.call_timeout };
+        let connection = Connection::start(transport, patience, options.environment.clone());
         negotiate(&connection, options, host).await?;
         let session = session::set_up(&connection, initiator, options).await?;
         let encrypt = options.encryption == Protection::Required;

@@ -73,7 +73,9 @@ fn finish(
         if options.signing == Protection::Required {
             return Err(ClientError::ConfigSigning);
         }
-        return Ok(Arc::new(SessionSecurity::without_keys(id)));
+        let session = Arc::new(SessionSecurity::without_keys(id));
+        connection.add_session(Arc::clone(&session));
+        return Ok(session);
     }
     if !answer.token.is_empty() {
         initiator.step(Some(answer.token))?;

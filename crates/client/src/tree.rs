@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use smb::negotiate::Dialect;
 use smb::{
-    Command, ControlCode, Empty, FileId, IoctlRequest, IoctlResponse, Name, NtStatus, ShareFlags,
+    Command, ControlCode, FileId, IoctlRequest, IoctlResponse, Name, NtStatus, ShareFlags,
     TreeConnectRequest, TreeConnectResponse, TreeId,
 };
 
 use crate::connection::validate_input;
-use crate::connection::{Connection, Half, PendingResponse, Request, Response, SessionSecurity};
+use crate::connection::{
+    Connection, Half, Leftover, PendingResponse, Request, Response, SessionSecurity,
+};
 use crate::error::{ClientError, ConnectionError};
 
 /// A share that the client has entered. The client leaves it when the last clone is dropped.
@@ -79,13 +81,24 @@ impl Tree {
         self.connection.submit(self.request(command, payload), body).await
     }
 
-    /// As [`Tree::submit`], if there are credits for it at once.
-    pub(crate) fn try_submit(
+    /// Closes a file as soon as there is a credit for it, without waiting.
+    pub(crate) fn close_file(&self, file_id: FileId) {
+        self.connection.close_file(self.session.id(), self.id, self.encrypt, file_id);
+    }
+
+    /// What is left to do when the caller of a CREATE has stopped waiting.
+    pub(crate) fn unwanted_file(&self) -> Leftover {
+        Leftover::File { tree: self.id, encrypt: self.encrypt }
+    }
+
+    /// Sends a control whose answer may take for ever.
+    pub(crate) async fn submit_for_ever(
         &self,
-        command: Command,
+        payload: usize,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<PendingResponse> {
-        self.connection.try_submit(self.request(command, 0), body)
+    ) -> Result<PendingResponse, ConnectionError> {
+        let request = Request { for_ever: true, ..self.request(Command::IOCTL, payload) };
+        self.connection.submit(request, body).await
     }
 
     /// Sends a request and waits for its answer, which must report success.
@@ -161,7 +174,7 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         // Best effort: the connection mostly ends right after, and the tree with it.
-        let _ = self.try_submit(Command::TREE_DISCONNECT, |out| Empty.emit(out));
+        self.connection.leave_tree(self.session.id(), self.id, self.encrypt);
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Wear {
     pub(crate) error_one_in: u64,
     /// Nanoseconds that the slowest flush takes.
     pub(crate) slowest: u64,
+    /// A request for room of so many finds the disk full, and so do all of the time behind it; 0 for none.
+    pub(crate) full_one_in: u64,
 }
 
 /// What is written and not flushed.
@@ -25,6 +27,7 @@ pub(crate) struct Disk {
     files: BTreeMap<u64, Unflushed>,
     chance: Chance,
     pub(crate) wear: Wear,
+    full_until: u64,
 }
 
 #[derive(Debug)]
@@ -48,13 +51,25 @@ struct Write {
 pub(crate) struct Flush {
     inode: u64,
     covers: u64,
-    pub(crate) fails: bool,
+    pub(crate) failure: Option<i32>,
     pub(crate) takes: u64,
 }
 
 impl Disk {
     pub(crate) fn new(chance: Chance, wear: Wear) -> Self {
-        Self { files: BTreeMap::new(), chance, wear }
+        Self { files: BTreeMap::new(), chance, wear, full_until: 0 }
+    }
+
+    /// Whether somebody who needs room now gets none.
+    pub(crate) fn is_full(&mut self, now: u64) -> bool {
+        let one_in = self.wear.full_one_in;
+        if one_in == 0 {
+            return false;
+        }
+        if now >= self.full_until && self.chance.happens(1, one_in) {
+            self.full_until = now + self.chance.skewed(1, FULL_MAX);
+        }
+        now < self.full_until
     }
 
     /// A write is about to happen.
@@ -85,13 +100,16 @@ impl Disk {
     }
 
     /// A flush begins.
-    pub(crate) fn begins_flush(&self, inode: u64) -> Flush {
+    pub(crate) fn begins_flush(&mut self, now: u64, inode: u64) -> Flush {
         let covers =
             self.files.get(&inode).map_or(0, |file| file.flushed + file.writes.len() as u64);
-        let Wear { error_one_in, slowest } = self.wear;
-        let fails = self.chance.happens(u64::from(error_one_in > 0), error_one_in.max(1));
+        let Wear { error_one_in, slowest, .. } = self.wear;
+        let fails = error_one_in > 0 && self.chance.happens(1, error_one_in);
+        // File systems choose the place of a block when they flush it, and a full disk has none.
+        let error = if now < self.full_until { libc::ENOSPC } else { libc::EIO };
+        let failure = fails.then_some(error);
         let takes = self.chance.skewed(20_000, slowest.max(20_000));
-        Flush { inode, covers, fails, takes }
+        Flush { inode, covers, failure, takes }
     }
 
     /// A flush has ended well: what was written before it began is durable.
@@ -130,6 +148,9 @@ impl Disk {
         Ok(())
     }
 }
+
+/// The longest that a disk stays full.
+const FULL_MAX: u64 = 500_000_000;
 
 /// What a disk writes whole.
 const SECTOR: u64 = 512;

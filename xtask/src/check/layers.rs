@@ -5,7 +5,7 @@
 //! 1  pmem   iwarp   smbdirect
 //! 2  rdma  (basics, pmem, iwarp)
 //! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
-//! 4  server   client  (basics, pmem, rdma, smb, smbdirect; server: tree; client: remote)
+//! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
 //! 5  log   (basics, pmem, remote)
 //! 6  cli   (all)
 //!    sim   (basics; it runs the programs of the others)
@@ -116,6 +116,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "landfast-basics",
             "landfast-pmem",
             "landfast-rdma",
+            "landfast-remote",
             "landfast-smb",
             "landfast-smbdirect",
             "landfast-tree",

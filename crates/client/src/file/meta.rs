@@ -161,8 +161,7 @@ impl File {
         response.parse(SetInfoResponse::parse).map(drop)
     }
 
-    /// Sends a file-system control and returns its output. Its answer may take for ever; a caller
-    /// that stops waiting cancels it.
+    /// Sends a file-system control and returns its output. A caller that stops waiting cancels it.
     ///
     /// # Errors
     /// The server's status.
@@ -171,6 +170,26 @@ impl File {
         code: ControlCode,
         input: &[u8],
         output_len_max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        self.control(code, input, output_len_max, false).await
+    }
+
+    /// As [`File::ioctl`], of a control whose answer may take for ever.
+    pub(crate) async fn ioctl_for_ever(
+        &self,
+        code: ControlCode,
+        input: &[u8],
+        output_len_max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        self.control(code, input, output_len_max, true).await
+    }
+
+    async fn control(
+        &self,
+        code: ControlCode,
+        input: &[u8],
+        output_len_max: u32,
+        for_ever: bool,
     ) -> Result<Vec<u8>, ClientError> {
         let request = IoctlRequest {
             code,
@@ -182,8 +201,11 @@ impl File {
         };
         let output = usize::try_from(output_len_max).expect("u32 fits usize");
         let payload = input.len().max(output);
-        let pending = self.tree.submit(Command::IOCTL, payload, |out| request.emit(out)).await?;
-        let response = pending.or_cancel(self.tree.session()).await?.success()?;
+        let pending = match for_ever {
+            true => self.tree.submit_for_ever(payload, |out| request.emit(out)).await?,
+            false => self.tree.submit(Command::IOCTL, payload, |out| request.emit(out)).await?,
+        };
+        let response = pending.await?.success()?;
         Ok(response.parse(IoctlResponse::parse)?.output.to_vec())
     }
 }

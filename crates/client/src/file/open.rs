@@ -169,7 +169,8 @@ impl File {
             name,
             contexts,
         };
-        let response = tree.call(Command::CREATE, 0, |out| request.emit(out)).await?;
+        let pending = tree.submit(Command::CREATE, 0, |out| request.emit(out)).await?;
+        let response = pending.leaving(tree.unwanted_file()).await?.success()?;
         let answer = response.parse(CreateResponse::parse)?;
         let mut file = Self {
             id: answer.file_id,

@@ -384,7 +384,7 @@ async fn wait_recall(mapper: &File) -> Result<RecallResponse, ClientError> {
     let mut input = Vec::new();
     RecallRequest.emit(&mut input);
     let code = ControlCode::WAIT_REGION_RECALL;
-    let output = mapper.ioctl(code, &input, RECALL_OUTPUT_MAX).await?;
+    let output = mapper.ioctl_for_ever(code, &input, RECALL_OUTPUT_MAX).await?;
     RecallResponse::parse(&output).map_err(malformed)
 }
 

@@ -20,6 +20,12 @@ pub struct Ways {
 impl Ways {
     /// The ways that the settings allow.
     pub fn of(settings: &RegionSettings) -> Self {
+        if let Some(shared) = &settings.shared {
+            let provider = Arc::clone(shared.provider());
+            let reaches_names = shared.choice() == ProviderChoice::Shm;
+            let same_host = reaches_names.then(|| Arc::clone(&provider));
+            return Self { provider, same_host };
+        }
         let is_allowed = settings.same_host && settings.provider == ProviderChoice::Soft;
         let same_host = is_allowed.then(|| ProviderChoice::Shm.provider());
         Self { provider: settings.provider.provider(), same_host }

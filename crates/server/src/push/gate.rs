@@ -2,16 +2,60 @@
 //!
 //! Spec: docs/push-mode.md, "Push connection".
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use remote::host::{Gate, PushConnection, Request, Verdict};
 use smb::push::{PushAccept, PushConnect, PushConnectionId};
 use smb::{NtStatus, ParseError};
 use tracing::{debug, info};
 
-use super::registrar::EngineConnection;
 use super::token::Bearer;
+use super::wanted::{Wanted, refusal, wanted};
 use super::{Push, PushPeer, recall};
 use crate::service::Core;
+
+/// What the engine threads ask about connections. The server owns push, push holds the handle of the threads, and
+/// these hold the gate: so the gate holds the server weakly.
+#[derive(Debug)]
+pub(crate) struct PushGate(Weak<Core>);
+
+impl PushGate {
+    /// The gate of a server.
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        Self(Arc::downgrade(core))
+    }
+}
+
+impl Gate for PushGate {
+    fn admit(&self, request: &Request, connection: PushConnection) -> Verdict {
+        match wanted(&request.private_data, request.is_same_host) {
+            Wanted::SmbDirect => Verdict::NotPush,
+            Wanted::Refuse(status) => {
+                info!(peer = %request.peer, %status, "push connection refused");
+                Verdict::Refuse(refusal(status))
+            }
+            Wanted::Push => {
+                let Some(core) = self.0.upgrade() else {
+                    return Verdict::Refuse(refusal(NtStatus::SERVER_UNAVAILABLE));
+                };
+                match core.push.admit(&request.private_data, connection) {
+                    Ok(answer) => Verdict::Admit(answer),
+                    Err(answer) => Verdict::Refuse(answer),
+                }
+            }
+        }
+    }
+
+    fn gone(&self, connection: PushConnection) {
+        if let Some(core) = self.0.upgrade() {
+            gone(&core, connection);
+        }
+    }
+
+    fn no_room(&self) -> Vec<u8> {
+        refusal(NtStatus::INSUFFICIENT_RESOURCES)
+    }
+}
 
 impl Push {
     /// Checks the private data of a connection request; returns the private data of the accept or
@@ -19,7 +63,7 @@ impl Push {
     pub(crate) fn admit(
         &self,
         private_data: &[u8],
-        engine: EngineConnection,
+        engine: PushConnection,
     ) -> Result<Vec<u8>, Vec<u8>> {
         let answer = self.check(private_data, engine);
         let mut bytes = Vec::with_capacity(PushAccept::LEN);
@@ -38,7 +82,7 @@ impl Push {
     fn check(
         &self,
         private_data: &[u8],
-        engine: EngineConnection,
+        engine: PushConnection,
     ) -> Result<PushConnectionId, NtStatus> {
         let asked = PushConnect::parse(private_data).map_err(|error| match error {
             ParseError::PeerPushVersion(_) => NtStatus::REVISION_MISMATCH,
@@ -61,7 +105,7 @@ impl Push {
 }
 
 /// Handles the end of a push connection whose regions the engine no longer touches.
-pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
+fn gone(core: &Arc<Core>, engine: PushConnection) {
     let regions = {
         let mut tables = core.push.lock();
         tables.remove_connection(engine);
@@ -83,7 +127,7 @@ mod tests {
     use crate::config::PushPolicy;
     use crate::state::Identity;
 
-    const ENGINE: EngineConnection = EngineConnection(1);
+    const ENGINE: PushConnection = PushConnection(1);
 
     fn push(connections_max: u32) -> (Push, Vec<u8>) {
         let policy = PushPolicy { connections_max, ..PushPolicy::default() };
@@ -142,12 +186,12 @@ mod tests {
             let token = push.lock().tokens.issue([number; 32], bearer, now, expires).unwrap();
             let mut request = Vec::new();
             PushConnect { token }.emit(&mut request);
-            push.admit(&request, EngineConnection(number.into())).is_ok()
+            push.admit(&request, PushConnection(number.into())).is_ok()
         };
         assert_eq!((0..8).filter(|number| dial(*number, "user")).count(), 4);
         assert_eq!((8..16).filter(|number| dial(*number, "other")).count(), 2);
-        push.lock().remove_connection(EngineConnection(0));
-        push.lock().remove_connection(EngineConnection(1));
+        push.lock().remove_connection(PushConnection(0));
+        push.lock().remove_connection(PushConnection(1));
         assert!(dial(16, "user"));
     }
 }

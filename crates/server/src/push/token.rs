@@ -1,11 +1,9 @@
-//! One-time tokens that bind a push connection to the session and open they were issued for.
-//!
-//! A token is 32 random bytes, valid once and for a short time. A lookup compares with every token,
-//! each in constant time, so that its time does not reveal how close a guess was; at [`TOKENS_MAX`]
-//! a lookup takes some ten microseconds.
+//! One-time tokens that bind a push connection to the session and open they were issued for: 32 random bytes
+//! each, shared fairly between users.
 
 use std::time::Instant;
 
+use remote::host;
 use smb::push::{PushToken, TOKEN_LEN};
 
 use crate::state::Identity;
@@ -17,17 +15,14 @@ pub(super) struct Bearer {
     pub(super) holder: Identity,
 }
 
+/// The tokens that may still be used, shared fairly between users.
 #[derive(Debug)]
-struct Issued {
-    token: PushToken,
-    bearer: Bearer,
-    expires: Instant,
-}
+pub(super) struct TokenTable(host::TokenTable<PushToken, Bearer>);
 
-/// The tokens that may still be used.
-#[derive(Debug, Default)]
-pub(super) struct TokenTable {
-    issued: Vec<Issued>,
+impl Default for TokenTable {
+    fn default() -> Self {
+        Self(host::TokenTable::new(TOKENS_MAX))
+    }
 }
 
 impl TokenTable {
@@ -40,48 +35,32 @@ impl TokenTable {
         now: Instant,
         expires: Instant,
     ) -> Option<PushToken> {
-        self.issued.retain(|one| one.expires > now);
-        let count = |is_one: fn(&Bearer, &Bearer) -> bool| {
-            self.issued.iter().filter(|one| is_one(&one.bearer, &bearer)).count()
-        };
-        let of_user = count(|one, other| one.holder == other.holder);
-        if of_user >= TOKENS_MAX.saturating_sub(self.issued.len())
-            || count(|one, other| one == other) >= TOKENS_PER_SESSION_MAX
-        {
+        let (mut all, mut of_user, mut of_session) = (0, 0, 0);
+        for other in self.0.bearers(now) {
+            all += 1;
+            of_user += usize::from(other.holder == bearer.holder);
+            of_session += usize::from(*other == bearer);
+        }
+        if of_user >= TOKENS_MAX.saturating_sub(all) || of_session >= TOKENS_PER_SESSION_MAX {
             return None;
         }
         let token = PushToken::new(bytes);
-        self.issued.push(Issued { token: token.clone(), bearer, expires });
-        Some(token)
+        self.0.issue(token.clone(), bearer, now, expires).then_some(token)
     }
 
     /// The bearer of a token, while the token is valid.
     pub(super) fn bearer(&self, token: &PushToken, now: Instant) -> Option<&Bearer> {
-        let one = &self.issued[self.find(token)?];
-        (one.expires > now).then_some(&one.bearer)
+        self.0.bearer(token, now)
     }
 
     /// Spends a token.
     pub(super) fn spend(&mut self, token: &PushToken, now: Instant) -> Option<Bearer> {
-        let index = self.find(token)?;
-        let one = self.issued.swap_remove(index);
-        (one.expires > now).then_some(one.bearer)
-    }
-
-    fn find(&self, token: &PushToken) -> Option<usize> {
-        let mut found = None;
-        for (index, one) in self.issued.iter().enumerate() {
-            // No early end of the loop: see the module.
-            if one.token == *token {
-                found = Some(index);
-            }
-        }
-        found
+        self.0.spend(token, now)
     }
 
     /// Removes the tokens of a session that ended.
     pub(super) fn revoke(&mut self, session_id: u64) {
-        self.issued.retain(|one| one.bearer.session_id != session_id);
+        self.0.revoke(|bearer| bearer.session_id == session_id);
     }
 }
 

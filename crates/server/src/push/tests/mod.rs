@@ -15,6 +15,7 @@ macro_rules! assert_waits {
 
 mod device;
 mod durable;
+mod engine;
 pub(crate) mod rig;
 
 use crate::access::MayAdd;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use remote::host::{HostError, Later, PushConnection, Registrar};
 use rustix::fs::{CWD, FileType, Mode};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
@@ -35,7 +36,6 @@ use crate::config::{PushPolicy, SigningPolicy, Users};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
 use crate::push::Push;
-use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 use crate::state::link::Agreed;
 use crate::state::session::SessionParts;
@@ -161,7 +161,7 @@ impl Rig {
         });
         let mut hello = Vec::new();
         PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
-        let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
+        let accepted = self.core.push.admit(&hello, PushConnection(u64::from(key))).unwrap();
         let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
         Ok(Opened { id: response.file_id, connection })
     }
@@ -397,11 +397,11 @@ impl Registrar for TestEngine {
 
     fn register(
         &self,
-        _: EngineConnection,
+        _: PushConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         _: Access,
-    ) -> Later<Result<MemoryRegion, NotRegistered>> {
+    ) -> Later<Result<MemoryRegion, HostError>> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
@@ -417,7 +417,7 @@ impl Registrar for TestEngine {
         Box::pin(async move { Ok(memory) })
     }
 
-    fn deregister(&self, _: EngineConnection, rkey: Rkey) -> Later<()> {
+    fn deregister(&self, _: PushConnection, rkey: Rkey) -> Later<()> {
         self.registered.lock().unwrap().remove(&rkey);
         let mut drain = self.drain.subscribe();
         Box::pin(async move {
@@ -425,7 +425,7 @@ impl Registrar for TestEngine {
         })
     }
 
-    fn disconnect(&self, _: EngineConnection) {}
+    fn disconnect(&self, _: PushConnection) {}
 }
 
 /// Drops lease breaks and interim answers.
