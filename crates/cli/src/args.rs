@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Passwd(Passwd),
     /// Remove streams whose file a local program has removed; the share may be served meanwhile
     Sweep(Sweep),
+    /// Disks whose sectors are never torn: make, check, serve over NBD
+    Volume(crate::volume::args::Volume),
     /// Print a shell completion script
     Completions(Completions),
     /// Write the man pages into a directory
@@ -70,6 +72,7 @@ impl Command {
             | Self::Demo(_)
             | Self::Floor(_)
             | Self::Sweep(_)
+            | Self::Volume(_)
             | Self::Completions(_) => true,
         }
     }

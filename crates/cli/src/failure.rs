@@ -8,6 +8,7 @@ use server::KeytabFileError;
 use server::users::UsersFileError;
 
 use crate::interrupt::Stop;
+use crate::volume::{NbdFailure, VolumeFailure};
 use crate::{run_as, start_hints, words};
 
 /// A failed command.
@@ -90,6 +91,12 @@ pub(crate) enum Failure {
         "the file lies in memory that a power failure erases (tmpfs): its server refuses commits"
     )]
     NotDurable,
+    /// A volume cannot be made, opened, checked or served.
+    #[error("{action} {}: {source}", path.display())]
+    Volume { action: &'static str, path: PathBuf, source: VolumeFailure },
+    /// Volumes cannot be offered over NBD.
+    #[error(transparent)]
+    Nbd(#[from] NbdFailure),
     /// The server cannot run as the named user.
     #[error("run_as: {0}")]
     RunAs(&'static str),
@@ -137,6 +144,7 @@ impl Failure {
             Self::ControlForbidden(_) => Some(
                 "a server of another user may run there: ask as that user or as root (sudo landfast status)",
             ),
+            Self::Volume { source, .. } => source.hint(),
             Self::NotDurable => Some(
                 "start the server with --emulate-persistence to measure without durability, or put the share on a \
                  disk; reads alone (-w 0) need neither",

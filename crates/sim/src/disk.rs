@@ -2,6 +2,8 @@
 //!
 //! Files are on a file system in memory. Each write's bytes, and those that it replaces, are kept until a flush that
 //! began after it has ended. A power failure takes all of them back and gives some of them again, sector by sector.
+//!
+//! A flush that fails has lost what it covers, and no later one finds it: kernels take such pages for written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,13 +35,16 @@ pub(crate) struct Disk {
 #[derive(Debug)]
 struct Unflushed {
     file: File,
-    // Writes since the run began that are flushed, and those after them.
-    flushed: u64,
+    // How many were made, and those that are not flushed.
+    made: u64,
     writes: Vec<Write>,
 }
 
 #[derive(Debug)]
 struct Write {
+    number: u64,
+    // A flush that covered it has failed.
+    is_lost: bool,
     offset: u64,
     // Shorter than `after` where the file ended.
     before: Vec<u8>,
@@ -92,17 +97,18 @@ impl Disk {
         let unflushed = match self.files.entry(inode) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(Unflushed { file: file.try_clone()?, flushed: 0, writes: Vec::new() })
+                entry.insert(Unflushed { file: file.try_clone()?, made: 0, writes: Vec::new() })
             }
         };
-        unflushed.writes.push(Write { offset, before, after });
+        unflushed.made += 1;
+        let number = unflushed.made;
+        unflushed.writes.push(Write { number, is_lost: false, offset, before, after });
         Ok(())
     }
 
     /// A flush begins.
     pub(crate) fn begins_flush(&mut self, now: u64, inode: u64) -> Flush {
-        let covers =
-            self.files.get(&inode).map_or(0, |file| file.flushed + file.writes.len() as u64);
+        let covers = self.files.get(&inode).map_or(0, |file| file.made);
         let Wear { error_one_in, slowest, .. } = self.wear;
         let fails = error_one_in > 0 && self.chance.happens(1, error_one_in);
         // File systems choose the place of a block when they flush it, and a full disk has none.
@@ -112,13 +118,29 @@ impl Disk {
         Flush { inode, covers, failure, takes }
     }
 
-    /// A flush has ended well: what was written before it began is durable.
+    /// A flush has ended. Where it went well, what was written before it began is durable.
     pub(crate) fn ends_flush(&mut self, flush: &Flush) {
-        if let Some(file) = self.files.get_mut(&flush.inode) {
-            let durable = usize::try_from(flush.covers.saturating_sub(file.flushed)).unwrap_or(0);
-            file.writes.drain(..durable.min(file.writes.len()));
-            file.flushed = file.flushed.max(flush.covers);
+        let Some(file) = self.files.get_mut(&flush.inode) else { return };
+        let is_covered = |write: &Write| write.number <= flush.covers;
+        if flush.failure.is_some() {
+            file.writes.iter_mut().filter(|write| is_covered(write)).for_each(|write| {
+                write.is_lost = true;
+            });
+            return;
         }
+        let durable: Vec<_> = file
+            .writes
+            .extract_if(.., |write| is_covered(write) && !write.is_lost)
+            .map(|write| (write.number, write.range()))
+            .collect();
+        // What was lost and is written again is there: the later bytes are.
+        file.writes.retain(|write| {
+            let (start, end) = write.range();
+            let is_replaced = |(number, (from, to)): &(u64, (u64, u64))| {
+                *number > write.number && *from < end && start < *to
+            };
+            !durable.iter().any(is_replaced)
+        });
     }
 
     /// The power fails: of what is not flushed, any sectors survive.
@@ -146,6 +168,13 @@ impl Disk {
             }
         }
         Ok(())
+    }
+}
+
+impl Write {
+    // Its first byte, and the one behind its last.
+    fn range(&self) -> (u64, u64) {
+        (self.offset, self.offset + self.after.len() as u64)
     }
 }
 

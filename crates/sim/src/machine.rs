@@ -248,9 +248,7 @@ impl Machine {
             if let State::Waits(wait) = &thread.state
                 && wait.deadline.is_some_and(|deadline| deadline <= self.now)
             {
-                if let Until::Flushed(flush) = &wait.until
-                    && flush.failure.is_none()
-                {
+                if let Until::Flushed(flush) = &wait.until {
                     self.disk.ends_flush(flush);
                 }
                 thread.tracee.end(&wait.call, wait.late)?;

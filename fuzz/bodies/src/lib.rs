@@ -13,10 +13,12 @@
 mod client;
 mod input;
 mod iwarp;
+mod nbd;
 mod rdma;
 mod server;
 mod smb;
 mod smbdirect;
+mod volume;
 
 pub use input::Input;
 
@@ -34,6 +36,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_rdmap", iwarp::headers::rdmap),
     ("iwarp_start_frame", iwarp::start::start_frame),
     ("iwarp_stream", iwarp::stream::stream),
+    ("nbd_handshake", nbd::handshake),
+    ("nbd_session", nbd::session),
     ("rdma_shm", rdma::shm::shm),
     ("server_connection", server::connection::connection),
     ("server_first_look", server::direct::first_look),
@@ -66,6 +70,9 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("smbdirect_handshake", smbdirect::handshake::handshake),
     ("smbdirect_negotiate_request", smbdirect::messages::negotiate_request),
     ("smbdirect_negotiate_response", smbdirect::messages::negotiate_response),
+    ("volume_damaged", volume::damaged),
+    ("volume_entries", volume::entries),
+    ("volume_info", volume::info),
 ];
 
 /// The body of the target called `name`.

@@ -7,6 +7,7 @@
 //! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
 //! 5  log   (basics, pmem, remote)
+//! 5  block  (pmem)   volume   nbd  (block; volume: pmem)
 //! 6  cli   (all)
 //!    sim   (basics; it runs the programs of the others)
 //! ```
@@ -101,7 +102,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
@@ -134,6 +135,9 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         ],
     ),
     ("landfast-log", &["landfast-basics", "landfast-pmem", "landfast-remote"]),
+    ("landfast-block", &["landfast-pmem"]),
+    ("landfast-volume", &["landfast-pmem", "landfast-block"]),
+    ("landfast-nbd", &["landfast-block"]),
     ("landfast", LIBRARIES),
     ("landfast-fuzz-bodies", LIBRARIES),
     // It runs programs as they are built, and knows nothing of what is in them.
@@ -152,6 +156,9 @@ const LIBRARIES: &[&str] = &[
     "landfast-server",
     "landfast-client",
     "landfast-log",
+    "landfast-block",
+    "landfast-volume",
+    "landfast-nbd",
 ];
 /// Crates that take bytes and time and give bytes and deadlines.
 const SANS_IO: [&str; 3] = ["landfast-iwarp", "landfast-smbdirect", "landfast-smb"];

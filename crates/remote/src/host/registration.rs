@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pmem::{Medium, MediumError};
+use pmem::{DurabilityClass, Medium, MediumError};
 use rdma::{Access, MemoryRegion, Rkey};
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -101,13 +101,23 @@ impl<R: Copy + Send + 'static> Registration<R> {
         Self { registrar, connection, medium, range, life: Mutex::new(life), ended: Notify::new() }
     }
 
-    /// Lets the peer use the range. After an error the caller ends the registration by [`Registration::set_ended`].
+    /// Lets the peer use the range by the operations of `access`; its commits are worth at least `promised`. After an error
+    /// the caller ends the registration by [`Registration::set_ended`].
     ///
     /// Dropping the future may leave the range registered until its connection ends: run it as a task of its own.
     ///
     /// # Errors
-    /// The engine refused, the connection is gone, or the registration was recalled meanwhile.
-    pub async fn register(&self, access: Access) -> Result<MemoryRegion, NotRegistered> {
+    /// The medium has a weaker class than was promised, the engine refused, the connection is gone, or the registration
+    /// was recalled meanwhile.
+    pub async fn register(
+        &self,
+        access: Access,
+        promised: DurabilityClass,
+    ) -> Result<MemoryRegion, NotRegistered> {
+        let found = self.medium.class();
+        if !found.keeps(promised) {
+            return Err(NotRegistered::Class { promised, found });
+        }
         let (medium, range) = (Arc::clone(&self.medium), self.range.clone());
         let memory = self.registrar.register(self.connection, medium, range, access).await?;
         if !self.set_registered(&memory) {
@@ -319,6 +329,14 @@ pub enum NotRegistered {
     /// The engine, or the connection.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// A commit would be worth less than was promised.
+    #[error("the medium has class {found}, and {promised} was promised")]
+    Class {
+        /// What the peer was told.
+        promised: DurabilityClass,
+        /// What the medium has.
+        found: DurabilityClass,
+    },
     /// The range was recalled before the peer could use it.
     #[error("the range was recalled while it was registered")]
     Recalled,

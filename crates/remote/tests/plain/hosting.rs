@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use pmem::{AtomicOp, DurabilityClass, Medium, MediumError, Memory, StoreGranularity};
 use rdma::{
-    ConnectFailure, DisconnectReason, EngineConfig, Event, PollPolicy, Provider, QpConfig,
+    Access, ConnectFailure, DisconnectReason, EngineConfig, Event, PollPolicy, Provider, QpConfig,
     SoftProvider, TerminateCode,
 };
-use remote::host::Stage;
+use remote::host::{NotRegistered, Stage};
 use remote::{Control, FallbackReason, Path, RegionError};
 
 use crate::control::{MAP, PlainControl};
@@ -51,6 +51,17 @@ fn a_connection_without_a_good_token_is_refused() {
     }
     assert!(dial(&server, token.expose()).is_ok(), "none of them has spent it");
     assert_eq!(dial(&server, token.expose()), refused, "and it is good once");
+}
+
+#[test]
+fn a_medium_is_not_registered_under_a_better_class_than_it_has() {
+    let server = Server::start(in_memory());
+    let region = mapped(&server);
+    let hosted = server.region();
+    let again = hosted.register(Access::PUSH, DurabilityClass::Storage);
+    let (promised, found) = (DurabilityClass::Storage, DurabilityClass::Volatile);
+    assert_eq!(server.block_on(again), Err(NotRegistered::Class { promised, found }));
+    drop(region);
 }
 
 #[test]

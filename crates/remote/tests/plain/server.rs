@@ -124,6 +124,11 @@ impl Server {
         })
     }
 
+    /// Waits for what the server does.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
     /// Waits for a task of the server.
     pub(crate) fn wait<T>(&self, task: JoinHandle<T>) -> T {
         self.runtime.block_on(task).unwrap()
@@ -242,7 +247,8 @@ impl Shared {
         let registrar = Arc::new(self.handle.clone());
         let medium = Arc::clone(&self.medium);
         let region = Arc::new(Registration::new(registrar, connection, medium, range));
-        let memory = self.runtime.block_on(region.register(Access::PUSH)).ok()?;
+        let memory =
+            self.runtime.block_on(region.register(Access::PUSH, self.medium.class())).ok()?;
         *self.region.lock().unwrap() = Some(region);
         self.is_whole.store(true, Ordering::SeqCst);
         let (rkey, address) = (memory.rkey.0, memory.remote_addr_base);

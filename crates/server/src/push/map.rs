@@ -2,7 +2,6 @@
 //!
 //! Spec: docs/push-mode.md, "MAP_REMOTE_REGION".
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
@@ -15,7 +14,7 @@ use smb::push::{
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, info, warn};
-use tree::{InlineIo, Share, ShareError};
+use tree::{InlineIo, MapFailure, MapRefusal, Share, ShareError};
 
 use super::OpenPush;
 use super::mapped::{commit, query, unmap};
@@ -111,7 +110,7 @@ async fn map(
         }
     }
     let class = open.entry.class();
-    let memory = register(call, &region, &asked, can_commit(share, class)).await?;
+    let memory = register(call, &region, &asked, (class, can_commit(share, class))).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
     let medium = region.medium();
     let emulated = medium.is_emulated();
@@ -178,11 +177,8 @@ async fn medium(
                 other => status_of(other),
             })?;
         }
-        let medium = match open.entry.device() {
-            // The device stays mapped as long as its share exists.
-            Some(device) => Arc::clone(device.medium()),
-            None => map_file(&open, offset..offset + length, options)?,
-        };
+        let bytes = open.entry.body().or_status()?.mappable().map_err(never_mapped)?;
+        let medium = bytes.map(offset..offset + length, options).map_err(not_mapped)?;
         check_class(promised, medium.class())?;
         if commits {
             // One-sided commits make bytes durable and do not sync names.
@@ -193,23 +189,26 @@ async fn medium(
     call.blocking(InlineIo::CachedReads, work).await?
 }
 
-fn map_file(
-    open: &Open,
-    reserved: Range<u64>,
-    options: OpenOptions,
-) -> Result<Arc<dyn Medium>, NtStatus> {
-    let file = open.entry.duplicate().or_status()?;
-    pmem::map_reserved(&file, reserved, options).map_err(|error| {
-        warn!(%error, "a file cannot be mapped");
-        NtStatus::INSUFFICIENT_RESOURCES
-    })
+/// The status of a MAP of bytes that are read and written by messages only.
+fn never_mapped(refusal: MapRefusal) -> NtStatus {
+    debug!(%refusal, "a file is never mapped");
+    NtStatus::NOT_SUPPORTED
+}
+
+fn not_mapped(failure: MapFailure) -> NtStatus {
+    match failure {
+        MapFailure::Handle(error) => status_of(error),
+        MapFailure::Map(error) => {
+            warn!(%error, "a file cannot be mapped");
+            NtStatus::INSUFFICIENT_RESOURCES
+        }
+    }
 }
 
 // The class was promised for the file system as a whole; a single file may be kept off DAX. Such a file is not mapped, rather than mapped under a
 // wrong class.
 fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
-    use DurabilityClass::{Pmem, Storage, Volatile};
-    if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
+    if !found.keeps(promised) {
         warn!(%promised, %found, "a file of a weaker durability class than its file system is not mapped");
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -280,7 +279,7 @@ async fn register(
     call: &Call,
     region: &Arc<Region>,
     asked: &MapRequest,
-    commits: bool,
+    (class, commits): (DurabilityClass, bool),
 ) -> Result<MemoryRegion, NtStatus> {
     let core = Arc::clone(&call.link.core);
     let access = access(asked.rights, commits);
@@ -288,13 +287,14 @@ async fn register(
     let runtime = core.runtime.clone();
     // A task of its own: a registered region must be entered even if the caller no longer waits.
     let task = runtime.spawn(async move {
-        let registered = region.registration.register(access).await;
+        let registered = region.registration.register(access, class).await;
         if let Err(error) = &registered {
             info!(%error, "region not registered");
             finish(&core, &region).await;
         }
         registered.map_err(|why| match why {
             NotRegistered::Host(error) if error.is_for_good() => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Class { .. } => NtStatus::NOT_SUPPORTED,
             NotRegistered::Recalled => NtStatus::OPLOCK_NOT_GRANTED,
             _ => NtStatus::INSUFFICIENT_RESOURCES,
         })

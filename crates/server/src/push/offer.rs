@@ -63,6 +63,11 @@ fn grant(
     if caching != RWH {
         return Err(Refusal::LEASE_REQUIRED);
     }
+    // The bytes may be of a kind that is read and written by messages only.
+    let mappable = open.entry.body().map(|body| body.mappable().is_ok());
+    if mappable != Ok(true) {
+        return Err(Refusal::SHARE_NOT_CAPABLE);
+    }
     // An RDMA device reaches only memory, and a file that is written by system calls has none.
     let reaches_files = push.registrar().is_some_and(|registrar| registrar.reaches_files());
     let class = open.entry.class();

@@ -17,6 +17,7 @@ mod device;
 mod durable;
 mod engine;
 pub(crate) mod rig;
+mod volume;
 
 use crate::access::MayAdd;
 use std::fs::FileTimes;

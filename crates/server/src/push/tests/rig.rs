@@ -29,7 +29,7 @@ use smb::{
     MessageId, Name, NtStatus, Route, SessionId, SetInfoRequest, TreeId,
 };
 use tokio::sync::watch;
-use tree::{CommonNames, Share, ShareConfig};
+use tree::{Body, CommonNames, Share, ShareConfig};
 
 use crate::access;
 use crate::config::{PushPolicy, SigningPolicy, Users};
@@ -96,9 +96,16 @@ impl Rig {
 
     /// A share in memory, with a node `device` that stands for a medium.
     pub(crate) fn with_device(medium: Arc<dyn Medium>) -> Self {
-        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), |share| {
-            share.stand_in(0, medium);
-        });
+        Self::with_node(|share| share.stand_in(0, medium))
+    }
+
+    /// The same with any body.
+    pub(crate) fn with_body(body: Arc<dyn Body>) -> Self {
+        Self::with_node(|share| share.show(0, body))
+    }
+
+    fn with_node(show: impl FnOnce(&mut Share)) -> Self {
+        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), show);
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -182,7 +189,7 @@ impl Rig {
         self.ask(Command::CLOSE, |out| request.emit(out)).await.unwrap();
     }
 
-    async fn create(
+    pub(crate) async fn create(
         &self,
         name: &str,
         key: u8,

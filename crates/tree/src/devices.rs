@@ -1,264 +1,99 @@
-//! Devices of persistent memory (devdax) that a share shows as files.
+//! Nodes in a share that stand for bytes elsewhere: devices that a share shows as files.
 //!
 //! ```text
 //!  the operator lists /dev/dax0.0            and gives it a name: mknod SHARE/log c 251 0
 //!          | opened and mapped once,                  | found by a client
 //!          v when the share opens                     v
-//!   Device { number, medium } <---------------- of a number that is listed? else a special file
-//!   Device { number, medium } <---------------- is its number listed? else a special file
+//!   251:0 -> its body <------------------------ is its number listed? else a special file
+//! ```
 //!
 //! A node in the share is only a name: it is never opened, so no node that a user makes there leads
-//! to a device that the operator did not list. devdax has neither read(2) nor write(2): bytes are
-//! read and written through the device's medium, and written bytes are durable when the write
-//! returns.
+//! to a device that the operator did not list.
 //!
 //! Such a file always has the length of its device. Clients cannot empty, remove or rename it, and
 //! it has no streams, extended attributes or holes, because a device node can hold none.
-//!
-//! Spec: Linux Documentation/ABI/testing/sysfs-bus-dax.
 
-use std::fs::File;
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use pmem::{DurabilityClass, MapError, Medium, MediumError, OpenOptions};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
-use rustix::io::Errno;
-use thiserror::Error;
-use tracing::info;
 
-use super::attributes::proc_name;
+use super::body::{Body, Device, DeviceError};
 use super::error::ShareError;
 
-/// The devices that one share may show.
-#[derive(Debug, Default)]
-pub(super) struct Devices(Vec<Arc<Device>>);
+/// The bodies that one share may show, by the numbers of the nodes that stand for them.
+#[derive(Default)]
+pub(super) struct Devices(Vec<(u64, Arc<dyn Body>)>);
 
 impl Devices {
     /// Opens and maps each device; the error names the first that cannot be served.
     pub(super) fn open(paths: &[PathBuf], read_only: bool) -> Result<Self, (PathBuf, DeviceError)> {
         let open = |path: &PathBuf| match Device::open(path, read_only) {
-            Ok(device) => Ok(Arc::new(device)),
+            Ok((number, device)) => Ok((number, Arc::new(device) as Arc<dyn Body>)),
             Err(error) => Err((path.clone(), error)),
         };
         paths.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The device of a node; any other special file is refused.
-    pub(super) fn behind(&self, node: impl AsFd) -> Result<Arc<Device>, ShareError> {
+    /// The body of a node; any other special file is refused.
+    pub(super) fn behind(&self, node: impl AsFd) -> Result<Arc<dyn Body>, ShareError> {
         let stat = rustix::fs::statx(node, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
-        self.of_number(rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor))
-            .filter(|_| is_device(stat.stx_mode.into()))
-            .ok_or(ShareError::SpecialFile)
+        let is_device = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::CharacterDevice;
+        let number = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+        let listed = self.0.iter().find(|(of, _)| is_device && *of == number);
+        listed.map(|(_, body)| Arc::clone(body)).ok_or(ShareError::SpecialFile)
     }
 
-    /// An entry of an open directory and its device, not following a symbolic link.
+    /// An entry of an open directory and its body, not following a symbolic link.
     pub(super) fn behind_at(
         &self,
         directory: impl AsFd,
         name: &str,
-    ) -> Result<(OwnedFd, Arc<Device>), ShareError> {
+    ) -> Result<(OwnedFd, Arc<dyn Body>), ShareError> {
         if self.0.is_empty() {
             return Err(ShareError::SpecialFile);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let node = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-        let device = self.behind(&node)?;
-        Ok((node, device))
+        let body = self.behind(&node)?;
+        Ok((node, body))
     }
 
-    fn of_number(&self, number: u64) -> Option<Arc<Device>> {
-        self.0.iter().find(|device| device.number == number).cloned()
+    /// A body under the number of any device.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn showing(number: u64, body: Arc<dyn Body>) -> Self {
+        Self(vec![(number, body)])
     }
 
     /// A medium under the number of any device.
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn standing_in(number: u64, medium: Arc<dyn Medium>) -> Self {
-        Self(vec![Arc::new(Device { number, medium })])
+    pub(super) fn standing_in(number: u64, medium: Arc<dyn pmem::Medium>) -> Self {
+        Self::showing(number, Arc::new(Device::of(medium)))
     }
 }
 
-/// A whole device, mapped.
-#[derive(Debug)]
-pub struct Device {
-    /// Major and minor, as `st_rdev` has them.
-    number: u64,
-    medium: Arc<dyn Medium>,
-}
-
-impl Device {
-    fn open(path: &Path, read_only: bool) -> Result<Self, DeviceError> {
-        let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = rustix::fs::fstat(&found)?;
-        // Before the device is opened: opening some devices has side effects.
-        if !is_device(stat.st_mode) {
-            return Err(DeviceError::ConfigNotDax);
-        }
-        let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::from(rustix::fs::open(proc_name(&found), flags, Mode::empty())?);
-        let medium = pmem::length(&file)
-            .and_then(|len| pmem::map_file(&file, len, OpenOptions::default()))
-            .map_err(|error| match error {
-                MapError::ConfigNotMappable => DeviceError::ConfigNotDax,
-                other => DeviceError::MediaMap(other),
-            })?;
-        let (bytes, class) = (medium.len(), medium.class());
-        info!(path = %path.display(), bytes, %class, "a device may be shown as a file");
-        Ok(Self { number: stat.st_rdev, medium })
-    }
-
-    /// The length of the device in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.medium.len()
-    }
-
-    /// The durability class of a write to the device.
-    pub(super) fn class(&self) -> DurabilityClass {
-        self.medium.class()
-    }
-
-    /// The medium of the device, for regions.
-    pub fn medium(&self) -> &Arc<dyn Medium> {
-        &self.medium
-    }
-
-    /// Appends `len` bytes without waiting. A short count means the end of the device. After an
-    /// error nothing is appended.
-    pub(super) fn try_read_at(
-        &self,
-        out: &mut Vec<u8>,
-        len: usize,
-        offset: u64,
-    ) -> Result<usize, ShareError> {
-        self.append(out, len, offset, |at, room| self.medium.try_read(at, room))
-    }
-
-    /// [`Device::try_read_at`] that may wait.
-    pub(super) fn read_at(
-        &self,
-        out: &mut Vec<u8>,
-        len: usize,
-        offset: u64,
-    ) -> Result<usize, ShareError> {
-        self.append(out, len, offset, |at, room| self.medium.read(at, room))
-    }
-
-    fn append(
-        &self,
-        out: &mut Vec<u8>,
-        len: usize,
-        offset: u64,
-        read: impl FnOnce(u64, &mut [u8]) -> Result<(), MediumError>,
-    ) -> Result<usize, ShareError> {
-        let (start, len) = (out.len(), self.within(len, offset));
-        out.resize(start + len, 0);
-        let read = read(offset.min(self.len()), &mut out[start..]);
-        read.inspect_err(|_| out.truncate(start)).map_err(of_medium)?;
-        Ok(len)
-    }
-
-    /// Writes without waiting, all bytes or none.
-    ///
-    /// # Durability
-    ///
-    /// As [`Device::write_at_durably`].
-    pub(super) fn try_write_at_durably(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        let len = self.check_room(bytes.len(), offset)?;
-        self.medium.try_place(offset, bytes).map_err(of_medium)?;
-        self.persist_range(offset, len)
-    }
-
-    /// Writes all of `bytes`, or nothing if they do not fit; may wait.
-    ///
-    /// # Durability
-    ///
-    /// After `Ok` the bytes survive a crash; before that each aligned word of 8 bytes may or may
-    /// not survive.
-    pub(super) fn write_at_durably(&self, bytes: &[u8], offset: u64) -> Result<(), ShareError> {
-        let len = self.check_room(bytes.len(), offset)?;
-        self.medium.place(offset, bytes).map_err(of_medium)?;
-        self.persist_range(offset, len)
-    }
-
-    /// Every write has made its own bytes durable; a flush only reports memory that has failed.
-    ///
-    /// # Durability
-    ///
-    /// After `Ok`, every write that returned before this call survives a crash.
-    pub fn persist(&self) -> Result<(), ShareError> {
-        self.persist_range(0, self.len())
-    }
-
-    fn persist_range(&self, offset: u64, len: u64) -> Result<(), ShareError> {
-        match self.medium.persist(offset, len) {
-            // Memory that stands for a device in tests.
-            Err(MediumError::VolatileRefused) => Ok(()),
-            other => other.map_err(of_medium),
-        }
-    }
-
-    // The part of a range that lies on the device.
-    fn within(&self, len: usize, offset: u64) -> usize {
-        let left = self.len().saturating_sub(offset);
-        usize::try_from(left).map_or(len, |left| left.min(len))
-    }
-
-    fn check_room(&self, len: usize, offset: u64) -> Result<u64, ShareError> {
-        let wide = u64::try_from(len).map_err(|_| ShareError::TooLarge)?;
-        let end = offset.checked_add(wide);
-        // A device does not grow.
-        if end.is_none_or(|end| end > self.len()) { Err(ShareError::DiskFull) } else { Ok(wide) }
-    }
-}
-
-/// Why a device cannot be served.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// The path is a file, a disk, or another character device.
-    #[error("it is no character device of persistent memory (devdax)")]
-    ConfigNotDax,
-    /// The device cannot be opened, or does not exist.
-    #[error("it cannot be opened: {0}")]
-    ConfigOpen(Errno),
-    /// The device cannot be mapped.
-    #[error("it cannot be mapped: {0}")]
-    MediaMap(MapError),
-}
-
-impl From<Errno> for DeviceError {
-    fn from(errno: Errno) -> Self {
-        Self::ConfigOpen(errno)
-    }
-}
-
-fn is_device(mode: u32) -> bool {
-    FileType::from_raw_mode(mode) == FileType::CharacterDevice
-}
-
-fn of_medium(error: MediumError) -> ShareError {
-    match error {
-        MediumError::WouldBlock => ShareError::WouldBlock,
-        MediumError::ReadOnly => ShareError::ConfigReadOnly,
-        MediumError::OutOfBounds { .. } | MediumError::Misaligned { .. } => ShareError::PeerInvalid,
-        MediumError::MediaIo(errno) => ShareError::MediaIo(Errno::from_raw_os_error(errno)),
-        MediumError::Truncated | MediumError::Poisoned | MediumError::VolatileRefused => {
-            ShareError::MediaIo(Errno::IO)
-        }
+impl fmt::Debug for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.iter().map(|(number, body)| (number, body))).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::path::Path;
+
     use crate::rights::given::{MayAdd, MayRemove, MaySet, MayWrite};
     use pmem::crash::{AckLog, Budget, CrashState, Recorder, check};
+    use pmem::{CommitGroup, DurabilityClass, Medium};
     use rustix::fs::CWD;
+    use rustix::io::Errno;
 
     use super::super::{
-        BasicChange, DosAttributes, Entry, Enumeration, Looks, Next, OpenMode, Pattern, Reach,
-        Replace, Share, ShareConfig, ShareOpenError, SharePath, Span, StreamName, Writing,
+        BasicChange, DosAttributes, Entry, Enumeration, Flushes, Looks, Next, OpenMode, Pattern,
+        Reach, Replace, Share, ShareConfig, ShareOpenError, SharePath, Span, StreamName, Writing,
     };
     use super::*;
 
@@ -278,6 +113,15 @@ mod tests {
         let recorder = Arc::new(Recorder::pmem(usize::try_from(LEN).unwrap()));
         share.devices = Devices::standing_in(number, Arc::clone(&recorder) as Arc<dyn Medium>);
         (dir, share, recorder)
+    }
+
+    /// Flushes of what is no file of the kernel's.
+    struct NoGroup;
+
+    impl Flushes for NoGroup {
+        fn group_of(&self, _file: BorrowedFd<'_>) -> Result<&CommitGroup, ShareError> {
+            panic!("a device is flushed by itself");
+        }
     }
 
     fn path(text: &str) -> SharePath {
@@ -404,7 +248,7 @@ mod tests {
             state.acknowledged.iter().find(is_lost).map_or(Ok(()), |lost| Err(format!("{lost:?}")))
         };
         check(&recorder.log(), &acks, Budget { states_per_point: 200, seed: 1 }, holds).unwrap();
-        entry.device().unwrap().persist().unwrap();
+        entry.persist(&NoGroup).unwrap();
     }
 
     #[test]
