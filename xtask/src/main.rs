@@ -21,6 +21,9 @@ mod latency;
 mod lookup;
 mod machine;
 mod model;
+mod mutants;
+mod nbd_bench;
+mod nbd_server;
 mod peer;
 mod placement;
 mod polling;
@@ -79,6 +82,8 @@ enum Task {
     Model(model::Options),
     /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
     Sim(sim::Options),
+    /// Changes of single places, each of which a test of its crate must find (cargo-mutants).
+    Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
     MutantsSim(sim::mutants::Options),
     /// What threads share without a lock, under all orders in which they may run.
@@ -87,6 +92,8 @@ enum Task {
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
     Smbtorture(torture::Options),
+    /// The NBD server next to nbdkit's memory plugin, interleaved.
+    NbdBench(nbd_bench::Options),
     /// Who may do what, cell by cell, against a table typed from the specifications.
     Rights(rights::Options),
     /// Names in a directory of 100,000, found ignoring case.
@@ -124,6 +131,8 @@ enum Interop {
     },
     /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
     Kerberos,
+    /// libnbd's, QEMU's and fio's NBD clients against volumes of each kind, TLS and SIGKILL included.
+    Nbd,
     /// The tests of pike-smb2, each with a time limit.
     Pike {
         /// Whose server.
@@ -158,6 +167,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Python { against }) => interop::python::run(*against),
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
+        Task::Interop(Interop::Nbd) => interop::nbd::run(),
         Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
@@ -170,9 +180,11 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
         Task::Sim(options) => sim::run(options),
+        Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
+        Task::NbdBench(options) => nbd_bench::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),

@@ -390,7 +390,7 @@ fn unload(header: &Header, frame: &[u8], slots: Slots) -> Result<Vec<u8>, Lost> 
         pdu.truncate(Header::LEN);
         ReadResponse { data: &data, data_remaining: 0 }.emit(&mut pdu);
     }
-    slots.give_back();
+    drop(slots);
     Ok(pdu)
 }
 

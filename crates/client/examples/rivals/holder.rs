@@ -40,7 +40,7 @@ impl<'a> Holder<'a> {
             ..OpenOptions::read_write().with_push(push)
         };
         let settings = RegionSettings {
-            journal_bytes: 64 * 1024,
+            unconfirmed_bytes: 64 * 1024,
             outstanding_max: OUTSTANDING + 2,
             same_host: false,
             ..RegionSettings::default()
