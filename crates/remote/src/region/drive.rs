@@ -6,7 +6,7 @@ use super::channel::{Channel, ChannelError, READ_MAX};
 use super::control::{Invitation, Listener, Messages};
 use super::path::{FallbackReason, Path};
 use super::staging::Slot;
-use super::unconfirmed::Sequence;
+use super::unconfirmed::{Order, Sequence};
 use super::{
     Kind, MAP_COST, MAP_PAUSE_MAX, MAP_PAUSE_MIN, Outcome, Pending, RegionError, RemoteRegion,
     Ticket, wide,
@@ -44,6 +44,7 @@ impl<M: Messages> RemoteRegion<M> {
         &mut self,
         offset: u64,
         bytes: &[u8],
+        order: Order,
         post: impl FnOnce(&mut Channel) -> Result<(), ChannelError>,
     ) -> Outcome<(), M> {
         if self.channel.is_some() && !self.unconfirmed.has_room(bytes.len()) {
@@ -55,7 +56,7 @@ impl<M: Messages> RemoteRegion<M> {
             return self.write_by_message(offset, bytes);
         };
         // The copy comes first: if posting ends the channel, the replay includes the write.
-        self.unconfirmed.push(sequence, offset, bytes);
+        self.unconfirmed.push(sequence, offset, bytes, order);
         match post(channel) {
             Ok(()) => Ok(()),
             Err(error) => self.retire(error.into()),

@@ -20,7 +20,8 @@
 //! was promised the region: while the lease is ours, unbroken since the mapping ([`Control::may_replay`]). Once
 //! it was given away or may have been, nothing is written again; what was not confirmed is lost,
 //! the region is broken and [`RemoteRegion::lost`] names the bytes. Bytes that a newer write replaced
-//! are not written again: the newer one may be durable, and must not be undone even for a moment. An operation reports success only
+//! are not written again, with or without an operation between the two: the newer one may be durable and
+//! published, and must not be undone even for a moment. An operation between them sees the newer bytes. An operation reports success only
 //! after its own way (the Flush Response, or the answer to a message) confirmed it. A Flush Response says
 //! nothing of bytes that went by messages, so these are flushed before the region is mapped again.
 //!
@@ -62,7 +63,7 @@ pub use self::path::{FallbackReason, Path};
 pub use self::recall::Recall;
 pub use self::settings::{RegionConfigError, RegionSettings};
 use self::staging::Slot;
-use self::unconfirmed::{Sequence, Unconfirmed};
+use self::unconfirmed::{Order, Sequence, Unconfirmed};
 pub use self::ways::Ways;
 
 /// A mapped region. Offsets count from the region's beginning.
@@ -212,7 +213,7 @@ impl<M: Messages> RemoteRegion<M> {
         self.begin(offset, wide(bytes.len()))?;
         let mut offset = offset;
         for piece in bytes.chunks(self.unconfirmed.write_max()) {
-            self.record(offset, piece, |channel| channel.write(offset, piece))?;
+            self.record(offset, piece, Order::Free, |channel| channel.write(offset, piece))?;
             offset += wide(piece.len());
         }
         Ok(())
@@ -276,7 +277,7 @@ impl<M: Messages> RemoteRegion<M> {
         }
         self.begin(offset, 8)?;
         self.await_commits_before_a_store()?;
-        self.record(offset, &value.to_le_bytes(), |channel| {
+        self.record(offset, &value.to_le_bytes(), Order::BehindCommits, |channel| {
             if channel.has_atomic_write() {
                 channel.atomic_write(offset, value)
             } else {
@@ -303,7 +304,7 @@ impl<M: Messages> RemoteRegion<M> {
             return Err(RegionError::TooLong { len: bytes.len(), max });
         }
         self.begin(offset, wide(bytes.len()))?;
-        self.record(offset, bytes, |channel| channel.write(offset, bytes))?;
+        self.record(offset, bytes, Order::Free, |channel| channel.write(offset, bytes))?;
         self.submit_commit(offset, wide(bytes.len()))
     }
 

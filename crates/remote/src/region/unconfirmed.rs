@@ -21,6 +21,15 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Sequence(pub(crate) u64);
 
+/// What a write may overtake.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Order {
+    /// Anything: the peer orders no placement behind earlier commits (RFC 5040 §5.5).
+    Free,
+    /// No commit before it.
+    BehindCommits,
+}
+
 /// The ring and its index.
 #[derive(Debug)]
 pub(crate) struct Unconfirmed {
@@ -38,6 +47,7 @@ struct Entry {
     range: Range<u64>,
     /// Position of its first byte in the ring, counted over all bytes ever written.
     start: u64,
+    order: Order,
     is_durable: bool,
 }
 
@@ -62,7 +72,7 @@ impl Unconfirmed {
     }
 
     /// Adds a write. The caller has asked [`Unconfirmed::has_room`].
-    pub(crate) fn push(&mut self, sequence: Sequence, offset: u64, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, sequence: Sequence, offset: u64, bytes: &[u8], order: Order) {
         debug_assert!(self.has_room(bytes.len()), "a write is kept where it fits");
         let start = self.tail;
         let position = self.position(start);
@@ -71,7 +81,7 @@ impl Unconfirmed {
         self.ring[..bytes.len() - first].copy_from_slice(&bytes[first..]);
         self.tail += wide(bytes.len());
         let range = offset..offset + wide(bytes.len());
-        self.entries.push_back(Entry { sequence, range, start, is_durable: false });
+        self.entries.push_back(Entry { sequence, range, start, order, is_durable: false });
     }
 
     /// Handles the acknowledgement of a commit of `range` that was posted at `sequence`.
@@ -98,24 +108,32 @@ impl Unconfirmed {
     /// The writes to carry out again, oldest first: sequence, file offset, and the bytes in one or
     /// two pieces. `unanswered` are the operations without an outcome, in order.
     ///
-    /// Every byte is written once, with the newest value it has before the next unanswered
-    /// operation. Writing the older value first and then the newer would have the same end, but in
-    /// between it would undo a newer write that a commit had already acknowledged: a failure of the
-    /// server at that moment would break that commit. A durable write is not written again, and the
-    /// older writes that it replaced stay replaced.
+    /// A byte is written with the newest value that it may have there, never with one that a newer write
+    /// replaced: the peer may have carried the newer one out, made it durable and published it, and a failure
+    /// of the peer would then find the older. Only what is ordered behind commits is not written ahead of
+    /// them. A durable write is not written again, and the older writes that it replaced stay replaced.
     pub(crate) fn replay(&self, unanswered: &[Sequence]) -> Vec<(Sequence, u64, [&[u8]; 2])> {
         let mut writes = Vec::new();
-        for (index, entry) in self.entries.iter().enumerate() {
-            if entry.is_durable {
-                continue;
-            }
+        for (index, entry) in self.entries.iter().enumerate().filter(|(_, one)| !one.is_durable) {
             let barrier = unanswered.iter().find(|operation| **operation > entry.sequence);
+            let newer = || self.entries.range(index + 1..).rev();
+            let is_there = |later: &&Entry| {
+                later.is_durable || barrier.is_none_or(|barrier| later.sequence < *barrier)
+            };
+            // Replaced for good, or by what comes before anything can look at it.
             let mut left = vec![entry.range.clone()];
-            for later in self.entries.range(index + 1..) {
-                if later.is_durable || barrier.is_none_or(|barrier| later.sequence < *barrier) {
-                    left =
-                        left.into_iter().flat_map(|range| without(range, &later.range)).collect();
+            for later in newer().filter(is_there) {
+                left = left.into_iter().flat_map(|range| without(range, &later.range)).collect();
+            }
+            for later in newer().filter(|later| !is_there(later) && later.order == Order::Free) {
+                for range in &left {
+                    let start = range.start.max(later.range.start);
+                    let end = range.end.min(later.range.end);
+                    if start < end {
+                        writes.push((entry.sequence, start, self.bytes(later, start..end)));
+                    }
                 }
+                left = left.into_iter().flat_map(|range| without(range, &later.range)).collect();
             }
             writes.extend(left.into_iter().map(|range| {
                 let start = range.start;
@@ -193,8 +211,8 @@ mod tests {
     #[test]
     fn a_replay_writes_no_older_bytes_over_newer_durable_ones() {
         let mut unconfirmed = Unconfirmed::new(64, 8);
-        unconfirmed.push(Sequence(1), 0, b"11111");
-        unconfirmed.push(Sequence(2), 1, b"2");
+        unconfirmed.push(Sequence(1), 0, b"11111", Order::Free);
+        unconfirmed.push(Sequence(2), 1, b"2", Order::Free);
         unconfirmed.committed(Sequence(3), &(1..2));
         assert_eq!(contents(&unconfirmed), [(0, b"1".to_vec()), (2, b"111".to_vec())]);
     }
@@ -202,8 +220,8 @@ mod tests {
     #[test]
     fn a_commit_within_two_writes_is_never_undone_by_a_replay() {
         let mut unconfirmed = Unconfirmed::new(64, 8);
-        unconfirmed.push(Sequence(1), 0, b"1111");
-        unconfirmed.push(Sequence(2), 0, b"2222");
+        unconfirmed.push(Sequence(1), 0, b"1111", Order::Free);
+        unconfirmed.push(Sequence(2), 0, b"2222", Order::Free);
         // The commit covers neither write as a whole, yet it acknowledged the newer bytes.
         unconfirmed.committed(Sequence(3), &(1..3));
         assert_eq!(contents(&unconfirmed), [(0, b"2222".to_vec())]);
@@ -212,19 +230,47 @@ mod tests {
     #[test]
     fn a_replay_writes_bytes_before_the_unanswered_operation_that_reads_them() {
         let mut unconfirmed = Unconfirmed::new(64, 8);
-        unconfirmed.push(Sequence(1), 0, b"1111");
-        unconfirmed.push(Sequence(3), 0, b"3333");
+        unconfirmed.push(Sequence(1), 0, b"1111", Order::Free);
+        unconfirmed.push(Sequence(3), 0, b"3333", Order::Free);
         let writes = unconfirmed.replay(&[Sequence(2)]);
         let writes: Vec<_> = writes.iter().map(|(sequence, ..)| sequence.0).collect();
         assert_eq!(writes, [1, 3]);
     }
 
     #[test]
+    fn a_replay_undoes_no_write_that_may_have_been_published() {
+        // The peer may have carried out all of it: the record, its commit, and the pointer to it.
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 0, b"older", Order::Free);
+        unconfirmed.push(Sequence(3), 0, b"newer", Order::Free);
+        unconfirmed.push(Sequence(5), 8, b"pointer!", Order::BehindCommits);
+        let writes = unconfirmed.replay(&[Sequence(2), Sequence(4), Sequence(6)]);
+        let writes =
+            writes.into_iter().map(|(sequence, at, pieces)| (sequence.0, at, pieces.concat()));
+        let expected: [(u64, u64, &[u8]); 3] =
+            [(1, 0, b"newer"), (3, 0, b"newer"), (5, 8, b"pointer!")];
+        assert_eq!(
+            writes.collect::<Vec<_>>(),
+            expected.map(|(one, at, is)| (one, at, is.to_vec()))
+        );
+    }
+
+    #[test]
+    fn a_replay_brings_no_pointer_ahead_of_the_commit_that_it_waits_for() {
+        let mut unconfirmed = Unconfirmed::new(64, 8);
+        unconfirmed.push(Sequence(1), 8, b"pointer1", Order::BehindCommits);
+        unconfirmed.push(Sequence(3), 8, b"pointer2", Order::BehindCommits);
+        let writes = unconfirmed.replay(&[Sequence(2), Sequence(4)]);
+        let writes: Vec<_> = writes.into_iter().map(|(_, _, pieces)| pieces.concat()).collect();
+        assert_eq!(writes, [b"pointer1", b"pointer2"]);
+    }
+
+    #[test]
     fn a_commit_frees_only_what_it_covers_and_was_posted_before_it() {
         let mut unconfirmed = Unconfirmed::new(64, 8);
-        unconfirmed.push(Sequence(1), 0, b"aaaa");
-        unconfirmed.push(Sequence(2), 100, b"bbbb");
-        unconfirmed.push(Sequence(4), 0, b"cccc");
+        unconfirmed.push(Sequence(1), 0, b"aaaa", Order::Free);
+        unconfirmed.push(Sequence(2), 100, b"bbbb", Order::Free);
+        unconfirmed.push(Sequence(4), 0, b"cccc", Order::Free);
         unconfirmed.committed(Sequence(3), &(0..50));
         assert_eq!(contents(&unconfirmed), [(100, b"bbbb".to_vec()), (0, b"cccc".to_vec())]);
         assert_eq!(unconfirmed.span(), Some(0..104));
@@ -233,10 +279,10 @@ mod tests {
     #[test]
     fn unconfirmed_ranges_are_named_in_order_and_once() {
         let mut unconfirmed = Unconfirmed::new(64, 8);
-        unconfirmed.push(Sequence(1), 20, b"aaaa");
-        unconfirmed.push(Sequence(2), 0, b"bbbbbbbb");
-        unconfirmed.push(Sequence(3), 6, b"cccc");
-        unconfirmed.push(Sequence(4), 21, b"dd");
+        unconfirmed.push(Sequence(1), 20, b"aaaa", Order::Free);
+        unconfirmed.push(Sequence(2), 0, b"bbbbbbbb", Order::Free);
+        unconfirmed.push(Sequence(3), 6, b"cccc", Order::Free);
+        unconfirmed.push(Sequence(4), 21, b"dd", Order::Free);
         unconfirmed.committed(Sequence(5), &(21..23));
         assert_eq!(unconfirmed.ranges(), [0..10, 20..21, 23..24]);
     }
@@ -244,7 +290,7 @@ mod tests {
     #[test]
     fn a_partly_covered_write_is_kept() {
         let mut unconfirmed = Unconfirmed::new(64, 8);
-        unconfirmed.push(Sequence(1), 10, b"aaaa");
+        unconfirmed.push(Sequence(1), 10, b"aaaa", Order::Free);
         unconfirmed.committed(Sequence(2), &(0..13));
         assert_eq!(contents(&unconfirmed).len(), 1);
     }
@@ -252,8 +298,8 @@ mod tests {
     #[test]
     fn a_durable_write_behind_an_older_one_keeps_its_room() {
         let mut unconfirmed = Unconfirmed::new(8, 8);
-        unconfirmed.push(Sequence(1), 0, b"aaaa");
-        unconfirmed.push(Sequence(2), 10, b"bbbb");
+        unconfirmed.push(Sequence(1), 0, b"aaaa", Order::Free);
+        unconfirmed.push(Sequence(2), 10, b"bbbb", Order::Free);
         unconfirmed.committed(Sequence(3), &(10..14));
         assert!(!unconfirmed.has_room(1), "the ring is freed from its head");
         unconfirmed.committed(Sequence(4), &(0..4));
@@ -274,7 +320,7 @@ mod tests {
                     durable[offset..offset + len].copy_from_slice(&newest[offset..offset + len]);
                 } else {
                     let byte = u8::try_from(sequence).unwrap();
-                    unconfirmed.push(Sequence(sequence), start, &vec![byte; len]);
+                    unconfirmed.push(Sequence(sequence), start, &vec![byte; len], Order::Free);
                     newest[offset..offset + len].fill(byte);
                 }
             }
@@ -302,7 +348,7 @@ mod tests {
                     });
                 } else {
                     let bytes = vec![byte; len];
-                    unconfirmed.push(Sequence(sequence), offset, &bytes);
+                    unconfirmed.push(Sequence(sequence), offset, &bytes, Order::Free);
                     model.push((sequence, offset, bytes));
                 }
                 let kept = unconfirmed.entries.iter().filter(|entry| !entry.is_durable);

@@ -107,7 +107,9 @@ fn lose_the_connection(peer: &Arc<Peer>, expected: &str) {
     let mut out = [0; 150];
     region.finish(&mut []).unwrap();
     region.finish(&mut out).unwrap();
-    assert_eq!((out[0], out[49], out[50], out[149]), (1, 1, 2, 2));
+    // RFC 5040 §5.5: a read may see a write that was posted after it, here too.
+    assert!(matches!(out[0], 1 | 3), "{}", out[0]);
+    assert_eq!((out[49], out[50], out[149]), (1, 2, 2));
     region.commit(0, 150).unwrap();
     assert_eq!(peer.bytes(0, 10), [3; 10]);
     assert_eq!(peer.bytes(50, 100), [2; 100]);
