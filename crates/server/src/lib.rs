@@ -22,6 +22,7 @@
 
 mod access;
 mod config;
+mod connections;
 mod descriptors;
 mod dispatch;
 mod engine;
@@ -30,6 +31,7 @@ mod exports;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod host;
+mod identity;
 mod kerberos;
 mod limits;
 mod memory;
@@ -41,7 +43,9 @@ mod server;
 mod service;
 mod state;
 mod status;
+mod time;
 mod transport;
+mod upkeep;
 pub mod users;
 
 pub use config::{Announced, AnnouncedError, PushPolicy, ServerConfig, SigningPolicy, Users};

@@ -14,23 +14,27 @@ use tree::{InlineIo, Reach, Share, ShareError};
 use super::frame::{self, Terms};
 use super::write::Prepared;
 use super::{asked, flush};
+use crate::access::Tree;
+use crate::connections::kept::releases;
+use crate::connections::{Channel, Kept, Link, Pending, Session};
 use crate::limits::{COMPOUND_ANSWER_MAX, WAITING_KEPT_MAX};
-use crate::push::{self, Region};
+use crate::push::{self, Push, Region};
+use crate::service::Core;
 use crate::state::caching::Intent;
 use crate::state::changes::Changing;
 use crate::state::holder::BreaksWait;
-use crate::state::kept::releases;
 use crate::state::lease::Owner;
 use crate::state::locks::{LockRange, LockTable};
 use crate::state::node::Node;
 use crate::state::open::{Ended, UnderWay};
 use crate::state::sequence::{Claim, Stale};
-use crate::state::{Channel, Hold, Kept, Link, Open, Pending, Resource, Room, Session, Tree};
+use crate::state::{Hold, Open, Resource, Room};
 use crate::status::OrStatus as _;
 
 /// Who asks, and with what protection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
+    pub(crate) core: &'a Arc<Core>,
     pub(crate) link: &'a Arc<Link>,
     pub(crate) header: &'a Header,
     pub(crate) channel: &'a Arc<Channel>,
@@ -73,7 +77,7 @@ impl Asker<'_> {
             return Err(NtStatus::NETWORK_NAME_DELETED);
         }
         self.check_protection(&open.tree)?;
-        open.set_used(&self.link.core);
+        open.set_used(&self.core.files.creates);
         Ok(open)
     }
 
@@ -168,6 +172,7 @@ pub(crate) enum Lasting {
 /// A request with everything it needs to outlive the read loop.
 #[derive(Debug)]
 pub(crate) struct Call {
+    pub(crate) core: Arc<Core>,
     pub(crate) link: Arc<Link>,
     pub(crate) header: Header,
     pub(crate) channel: Arc<Channel>,
@@ -192,6 +197,7 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
+            core: &self.core,
             link: &self.link,
             header: &self.header,
             channel: &self.channel,
@@ -245,14 +251,14 @@ impl Call {
             return Ok(work());
         }
         let turn = self.turn().await;
-        let task = self.link.core.runtime.spawn_blocking(move || {
+        let task = self.core.runtime.spawn_blocking(move || {
             let _turn = turn;
             work()
         });
         // The only failure is a panic in `work`, or the runtime going down.
         task.await.map_err(|ended| {
             if ended.is_panic() {
-                self.link.core.note_panic("a request's work on a file");
+                self.core.note_panic("a request's work on a file");
             }
             NtStatus::UNSUCCESSFUL
         })
@@ -440,6 +446,11 @@ impl Call {
         self.wait(node.yield_caching(owner, intent)).await
     }
 
+    /// Push mode.
+    pub(crate) fn push(&self) -> &Arc<Push> {
+        &self.core.push
+    }
+
     /// Takes back the regions of a file that `wanted` picks; see [`push::recall`].
     pub(crate) async fn recall(
         &self,
@@ -447,7 +458,7 @@ impl Call {
         reason: RecallReason,
         wanted: impl Fn(&Region) -> bool,
     ) -> Result<(), NtStatus> {
-        self.wait(push::recall(&self.link.core, node, reason, wanted)).await
+        self.wait(push::recall(&self.core.push, node, reason, wanted)).await
     }
 
     // Tells the client that the answer will take its time. MS-SMB2 §3.3.4.2.

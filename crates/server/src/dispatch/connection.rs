@@ -38,12 +38,13 @@ use super::frame::{self, FrameError};
 use super::job::{Element, Job};
 use super::proof::{Proof, Proven, Unproven, relate};
 use super::{Now, answer_now, negotiate, session_setup};
+use crate::connections::logon::Logon;
+use crate::connections::window::WindowError;
+use crate::connections::{Channel, Frame, Link, ReservedId, Session};
 use crate::limits::AUTHENTICATIONS_MAX;
-use crate::service::ReservedId;
-use crate::state::logon::Logon;
+use crate::service::Core;
+use crate::state::Room;
 use crate::state::reads::Rest;
-use crate::state::window::WindowError;
-use crate::state::{Channel, Frame, Link, Room, Session};
 
 /// How far NEGOTIATE has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,6 +76,7 @@ pub(crate) enum Purpose {
 /// One peer, owned by its transport.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    pub(crate) core: Arc<Core>,
     pub(crate) link: Arc<Link>,
     pub(crate) stage: Stage,
     pub(crate) preauth: PreauthHash,
@@ -89,8 +91,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, link: Arc<Link>) -> Self {
         Self {
+            core,
             link,
             stage: Stage::Fresh,
             preauth: PreauthHash::new(),
@@ -104,8 +107,8 @@ impl Connection {
     }
 
     /// For a transport that asks for [`Connection::take_rest`] after each frame.
-    pub(crate) fn streaming(link: Arc<Link>) -> Self {
-        Self { streams: true, ..Self::new(link) }
+    pub(crate) fn streaming(core: Arc<Core>, link: Arc<Link>) -> Self {
+        Self { streams: true, ..Self::new(core, link) }
     }
 
     /// Whether no further authentication may be under way.
@@ -215,12 +218,12 @@ impl Connection {
             return Err(Violation::PeerNotNegotiated);
         }
         if let Some(first) = elements.first() {
-            let link = Arc::clone(&self.link);
+            let (core, link) = (Arc::clone(&self.core), Arc::clone(&self.link));
             let command = first.header.command;
             let whose = elements.iter().find_map(Element::channel);
             let whose = whose.map(|channel| &channel.session.account);
             let frame = frame.keep(&link, whose, command, elements.len());
-            self.room = Job { link, frame, elements, sealed: proof.sealed }.start(out);
+            self.room = Job { core, link, frame, elements, sealed: proof.sealed }.start(out);
         }
         Ok(())
     }
@@ -254,6 +257,7 @@ impl Connection {
         let is_sealed = proof.sealed.is_some();
         if let Ok(Some(channel)) = &admitted {
             let asker = Asker {
+                core: &self.core,
                 link: &self.link,
                 header: &header,
                 channel,
@@ -291,11 +295,11 @@ impl Connection {
         let range = start..whole.min(longest);
         frame.cut(range.end);
         let element = Element { header, range, admitted, turn, prepared };
-        let link = Arc::clone(&self.link);
+        let (core, link) = (Arc::clone(&self.core), Arc::clone(&self.link));
         let whose = element.channel().map(|channel| &channel.session.account);
         let frame = frame.keep(&link, whose, header.command, 1);
         let elements = vec![element];
-        self.room = Job { link, frame, elements, sealed: proof.sealed }.start(out);
+        self.room = Job { core, link, frame, elements, sealed: proof.sealed }.start(out);
         Ok(())
     }
 
@@ -388,14 +392,14 @@ impl Connection {
 
 /// The peer of a connection is gone: everything it had ends. Blocks while the files of its sessions are
 /// closed.
-pub(crate) fn end_of_connection(link: &Arc<Link>) {
+pub(crate) fn end_of_connection(core: &Core, link: &Arc<Link>) {
     link.cancel_all();
-    link.core.clients.remove(link);
+    link.delist();
     for channel in link.take_channels() {
         // A bug met at the end of one session must not keep the others alive.
-        let ended = catch_unwind(AssertUnwindSafe(|| end_channel(link, &channel.session)));
+        let ended = catch_unwind(AssertUnwindSafe(|| end_channel(core, link, &channel.session)));
         if ended.is_err() {
-            link.core.note_panic("the end of a session");
+            core.note_panic("the end of a session");
         }
     }
     if link.was_asked() {
@@ -405,9 +409,9 @@ pub(crate) fn end_of_connection(link: &Arc<Link>) {
 
 // MS-SMB2 §3.3.7.1: a session lives as long as one of its channels, and what it was asked to give
 // back over this one it is asked again over another.
-fn end_channel(link: &Arc<Link>, session: &Session) {
+fn end_channel(core: &Core, link: &Arc<Link>, session: &Session) {
     if session.leave(link) {
-        link.core.end_session(session.id);
+        core.end_session(session.id);
         return;
     }
     let mut asked = HashSet::new();
@@ -423,8 +427,7 @@ fn end_channel(link: &Arc<Link>, session: &Session) {
 fn repeat_lease_breaks(gone: &Link) {
     let Some(agreed) = gone.agreed.get() else { return };
     let mut asked = HashSet::new();
-    for session in gone.core.clients.of(agreed.client_guid).iter().flat_map(|link| link.sessions())
-    {
+    for session in gone.of_client(agreed.client_guid).iter().flat_map(|link| link.sessions()) {
         for open in session.all_opens() {
             if asked.insert((Arc::as_ptr(&open.node), open.owner)) {
                 open.node.repeat_break(open.owner);

@@ -20,7 +20,7 @@ use smb::framing;
 use smb::{Header, HeaderFlags, Route, SessionId};
 
 use super::call::Asker;
-use crate::state::{Channel, Link};
+use crate::connections::{Channel, Link};
 
 /// Outcome of a command: the status of a response whose body was appended, or of one without.
 pub(crate) type Outcome = Result<NtStatus, NtStatus>;

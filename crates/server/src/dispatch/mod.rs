@@ -15,6 +15,7 @@ pub(crate) mod session_setup;
 
 mod asked;
 mod binding;
+mod break_notice;
 mod change_notify;
 mod close;
 mod create;
@@ -22,11 +23,13 @@ mod extended;
 pub(crate) mod flush;
 mod interfaces;
 mod ioctl;
+mod levels;
 mod lock;
 mod logoff;
 mod pipe;
 mod posix;
 mod proof;
+mod push;
 mod query_directory;
 mod query_info;
 mod read;
@@ -44,10 +47,12 @@ use smb::crypto::Turn;
 
 use self::call::{Asker, Call};
 use self::frame::{FrameError, Outcome, Terms};
+use crate::connections::Channel;
+use crate::connections::work::Working;
 use crate::limits::ANSWER_UNCOUNTED_MAX;
+use crate::service::Core;
+use crate::state::Room;
 use crate::state::reads::Rest;
-use crate::state::work::Working;
-use crate::state::{Channel, Link, Room};
 
 pub(crate) use self::connection::{
     Authentication, Connection, Purpose, Stage, Violation, end_of_connection,
@@ -93,7 +98,7 @@ pub(crate) fn answer_now(
     let work = begin_work(header, asker.channel);
     let attempt = match header.command {
         _ if work.is_err() => Some(Err(NtStatus::USER_SESSION_DELETED)),
-        _ if is_expired(header, asker.channel, asker.link) => {
+        _ if is_expired(header, asker.channel, asker.core) => {
             Some(Err(NtStatus::NETWORK_SESSION_EXPIRED))
         }
         Command::READ => read::now(asker, pdu, out, &mut rest),
@@ -120,7 +125,7 @@ pub(crate) fn answer_now(
 
 /// Answers a request that may take its time.
 pub(crate) async fn dispatch(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
-    if is_expired(&call.header, &call.channel, &call.link) {
+    if is_expired(&call.header, &call.channel, &call.core) {
         return Err(NtStatus::NETWORK_SESSION_EXPIRED);
     }
     if is_of_a_tree(call.header.command) {
@@ -184,9 +189,9 @@ fn begin_work(header: &Header, channel: &Channel) -> Result<Option<Working>, NtS
 }
 
 // MS-SMB2 §3.3.5.2.9: whose ticket has ended may still give back what it has.
-fn is_expired(header: &Header, channel: &Channel, link: &Link) -> bool {
+fn is_expired(header: &Header, channel: &Channel, core: &Core) -> bool {
     let goes_on = [Command::LOGOFF, Command::CLOSE, Command::LOCK, Command::ECHO];
-    !goes_on.contains(&header.command) && channel.session.is_expired(&link.core.environment.clock)
+    !goes_on.contains(&header.command) && channel.session.is_expired(&core.environment.clock)
 }
 
 fn echo(pdu: &[u8], out: &mut Vec<u8>) -> Outcome {

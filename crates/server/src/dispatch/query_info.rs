@@ -55,7 +55,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     }
     let knows_posix = call.link.agreed.get().is_some_and(|agreed| agreed.posix);
     let open = call.open(file_id)?;
-    let server = call.link.core.guid;
+    let server = call.core.identity.guid;
     let is_known = kind == InfoType::FILE && is_known_of_open_files(FileInfoClass(class));
     let is_at_hand = is_known && open.is_at_hand();
     let inline = if is_at_hand { InlineIo::Everything } else { open.entry.inline_io() };

@@ -193,7 +193,7 @@ async fn remote(call: &Call, plan: Plan, descriptors: &[u8], out: &mut Vec<u8>) 
 }
 
 fn plan(asker: Asker<'_>, request: &ReadRequest<'_>, open: Arc<Open>) -> Result<Plan, NtStatus> {
-    if request.length > asker.link.core.limits.io_size_max {
+    if request.length > asker.core.connections.limits.io_size_max {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     asker.check_charge(request.length)?;

@@ -14,10 +14,11 @@ use super::call::{Asker, Call};
 use super::frame::Outcome;
 use super::malformed;
 use crate::access;
+use crate::connections::Link;
 use crate::limits::IO_INLINE_MAX;
+use crate::state::Open;
 use crate::state::locks::{LockRange, LockTable};
 use crate::state::open::{Ended, UnderWay};
-use crate::state::{Link, Open};
 use crate::status::OrStatus as _;
 
 /// A WRITE that may go ahead.
@@ -192,7 +193,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
                 let _allowed = allowed;
                 open.change_blocking(place)
             };
-            let turn = writes.take(&call.link.core.runtime, work);
+            let turn = writes.take(&call.core.runtime, work);
             if len >= LONG {
                 // Where both share a core the worker goes first: the data is in its cache, and what is
                 // read next would drive it out.
@@ -220,7 +221,7 @@ fn plan(asker: Asker<'_>, request: &WriteRequest<'_>, open: Arc<Open>) -> Result
     let is_remote = request.channel != Channel::NONE;
     let inline_len = u32::try_from(request.data.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let len = if is_remote { request.remaining_bytes } else { inline_len };
-    if len > asker.link.core.limits.io_size_max {
+    if len > asker.core.connections.limits.io_size_max {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     asker.check_channel(request.channel)?;

@@ -50,7 +50,7 @@ impl Gate for PushBridge {
 
     fn gone(&self, PushConnection(number): PushConnection) {
         if let Some(core) = self.core.upgrade() {
-            gate::gone(&core, EngineConnection(number));
+            gate::gone(&core.push, EngineConnection(number));
         }
     }
 }

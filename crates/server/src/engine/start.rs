@@ -92,7 +92,8 @@ impl OpenEngine {
     /// Starts the threads.
     pub(crate) fn run(self, core: &Arc<Core>, gate: &Arc<dyn Gate>) -> io::Result<EngineThreads> {
         let Self { engines, handle, .. } = self;
-        let (stop, grace) = (Arc::new(AtomicBool::new(false)), core.limits.shutdown_grace);
+        let (stop, grace) =
+            (Arc::new(AtomicBool::new(false)), core.connections.limits.shutdown_grace);
         let mut threads = EngineThreads { stop, threads: Vec::new() };
         for (index, (engine, commands)) in engines.into_iter().enumerate() {
             let waker = engine.waker();

@@ -11,7 +11,6 @@ use tracing::{debug, info};
 use super::registrar::EngineConnection;
 use super::token::Bearer;
 use super::{Push, PushPeer, recall};
-use crate::service::Core;
 
 impl Push {
     /// Checks the private data of a connection request; returns the private data of the accept or
@@ -61,14 +60,14 @@ impl Push {
 }
 
 /// Handles the end of a push connection whose regions the engine no longer touches.
-pub(crate) fn gone(core: &Arc<Core>, engine: EngineConnection) {
+pub(crate) fn gone(push: &Arc<Push>, engine: EngineConnection) {
     let regions = {
-        let mut tables = core.push.lock();
+        let mut tables = push.lock();
         tables.remove_connection(engine);
         tables.regions.of_connection(engine)
     };
     for region in regions {
-        recall::end_in_background(core, region);
+        recall::end_in_background(push, region);
     }
 }
 
@@ -78,16 +77,17 @@ mod tests {
 
     use basics::Clock;
     use smb::push::PushToken;
+    use tokio::runtime::Handle;
 
     use super::*;
+    use crate::access::Identity;
     use crate::config::PushPolicy;
-    use crate::state::Identity;
 
     const ENGINE: EngineConnection = EngineConnection(1);
 
     fn push(connections_max: u32) -> (Push, Vec<u8>) {
         let policy = PushPolicy { connections_max, ..PushPolicy::default() };
-        let push = Push::new(policy, Clock::host());
+        let push = Push::new(policy, Clock::host(), Handle::current());
         let now = Instant::now();
         let expires = now + Duration::from_secs(30);
         let bearer = Bearer { session_id: 7, holder: Identity::user("user") };
@@ -102,16 +102,16 @@ mod tests {
         PushAccept::parse(&bytes).unwrap().status
     }
 
-    #[test]
-    fn a_token_opens_one_connection() {
+    #[tokio::test]
+    async fn a_token_opens_one_connection() {
         let (push, request) = push(8);
         push.admit(&request, ENGINE).unwrap();
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::ACCESS_DENIED);
         assert_eq!(push.counts(), (0, 1));
     }
 
-    #[test]
-    fn wrong_tokens_and_garbage_get_the_documented_statuses() {
+    #[tokio::test]
+    async fn wrong_tokens_and_garbage_get_the_documented_statuses() {
         let (push, request) = push(8);
         let mut wrong = Vec::new();
         PushConnect { token: PushToken::new([4; 32]) }.emit(&mut wrong);
@@ -124,17 +124,17 @@ mod tests {
         push.admit(&request, ENGINE).expect("none of them spent the token");
     }
 
-    #[test]
-    fn a_full_server_does_not_spend_the_token() {
+    #[tokio::test]
+    async fn a_full_server_does_not_spend_the_token() {
         let (push, request) = push(0);
         assert_eq!(status(push.admit(&request, ENGINE)), NtStatus::INSUFFICIENT_RESOURCES);
         assert!(push.lock().tokens.spend(&PushToken::new([3; 32]), Instant::now()).is_some());
     }
 
-    #[test]
-    fn a_user_with_its_maximum_of_connections_leaves_some_to_others() {
+    #[tokio::test]
+    async fn a_user_with_its_maximum_of_connections_leaves_some_to_others() {
         let policy = PushPolicy { connections_max: 8, ..PushPolicy::default() };
-        let push = Push::new(policy, Clock::host());
+        let push = Push::new(policy, Clock::host(), Handle::current());
         let dial = |number: u8, name: &str| {
             let now = Instant::now();
             let bearer = Bearer { session_id: 7, holder: Identity::user(name) };

@@ -15,6 +15,7 @@
 //!                               +-------+
 //! ```
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,34 +26,36 @@ use smb::push::{Generation, PushConnectionId, RecallReason, RegionState, Registr
 use tokio::sync::Notify;
 use tree::{Entry, SharePath};
 
-use super::open::OpenPush;
 use super::registrar::EngineConnection;
 use super::witness::{Media, Witness};
+use crate::access::Identity;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
-use crate::state::{Hold, Identity, OpenSerial};
+use crate::state::obstacle::Obstacle;
+use crate::state::open_push::OpenPush;
+use crate::state::{Hold, OpenSerial};
 
 /// One registration.
 pub(crate) struct Region {
     pub(crate) owner: Owner,
     pub(crate) open_serial: OpenSerial,
     pub(crate) end: u64,
-    pub(super) id: RegistrationId,
-    pub(super) generation: Generation,
+    pub(crate) id: RegistrationId,
+    pub(crate) generation: Generation,
     pub(crate) session_id: u64,
     /// The user whose share of the regions it counts against.
-    pub(super) holder: Identity,
-    pub(super) file_offset: u64,
-    pub(super) length: u64,
-    pub(super) rights: Rights,
-    pub(super) connection_id: PushConnectionId,
-    pub(super) connection: EngineConnection,
-    pub(super) medium: Arc<dyn Medium>,
+    pub(crate) holder: Identity,
+    pub(crate) file_offset: u64,
+    pub(crate) length: u64,
+    pub(crate) rights: Rights,
+    pub(crate) connection_id: PushConnectionId,
+    pub(crate) connection: EngineConnection,
+    pub(crate) medium: Arc<dyn Medium>,
     /// Notes whether bytes came whose time is not recorded.
-    pub(super) witness: Option<Arc<Witness>>,
-    pub(super) node: Arc<Node>,
-    pub(super) entry: Arc<Entry>,
-    pub(super) open: Arc<OpenPush>,
+    pub(crate) witness: Option<Arc<Witness>>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) open: Arc<OpenPush>,
     _place: Option<Hold>,
     life: Mutex<Life>,
     /// Notified when the region, or the last commit on it, has ended.
@@ -84,24 +87,24 @@ enum Stage {
 }
 
 /// The unchanging parts of a registration.
-pub(super) struct RegionParts {
-    pub(super) owner: Owner,
-    pub(super) open_serial: OpenSerial,
-    pub(super) id: RegistrationId,
-    pub(super) generation: Generation,
-    pub(super) session_id: u64,
-    pub(super) holder: Identity,
-    pub(super) file_offset: u64,
-    pub(super) length: u64,
-    pub(super) rights: Rights,
-    pub(super) connection_id: PushConnectionId,
-    pub(super) connection: EngineConnection,
-    pub(super) media: Media,
+pub(crate) struct RegionParts {
+    pub(crate) owner: Owner,
+    pub(crate) open_serial: OpenSerial,
+    pub(crate) id: RegistrationId,
+    pub(crate) generation: Generation,
+    pub(crate) session_id: u64,
+    pub(crate) holder: Identity,
+    pub(crate) file_offset: u64,
+    pub(crate) length: u64,
+    pub(crate) rights: Rights,
+    pub(crate) connection_id: PushConnectionId,
+    pub(crate) connection: EngineConnection,
+    pub(crate) media: Media,
     /// The account of the medium's descriptor.
-    pub(super) place: Option<Hold>,
-    pub(super) node: Arc<Node>,
-    pub(super) entry: Arc<Entry>,
-    pub(super) open: Arc<OpenPush>,
+    pub(crate) place: Option<Hold>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) open: Arc<OpenPush>,
 }
 
 /// A region in the form of a report.
@@ -120,7 +123,7 @@ pub(crate) struct RegionView {
 
 /// The next step for a caller that ends a registration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     /// Deregister, then call [`Region::set_ended`].
     Deregister(Rkey),
     /// Another caller is ending it; wait for [`Region::wait_ended`].
@@ -129,8 +132,22 @@ pub(super) enum Ending {
     Over,
 }
 
+impl Obstacle for Region {
+    fn owner(&self) -> Owner {
+        self.owner
+    }
+}
+
 impl Region {
-    pub(super) fn new(parts: RegionParts) -> Self {
+    /// The regions that are mapped of a file.
+    pub(crate) fn all_of(node: &Node) -> Vec<Arc<Self>> {
+        let state = node.lock();
+        // Without regions, which is nearly always so, this allocates nothing.
+        let any = state.obstacles().map(|one| Arc::clone(one) as Arc<dyn Any + Send + Sync>);
+        any.filter_map(|one| one.downcast().ok()).collect()
+    }
+
+    pub(crate) fn new(parts: RegionParts) -> Self {
         let life = Life {
             stage: Stage::Registering,
             rkey: None,
@@ -168,7 +185,7 @@ impl Region {
 
     /// Records the registration by the engine. False: the region was recalled meanwhile and has to
     /// be ended.
-    pub(super) fn set_registered(&self, memory: &MemoryRegion) -> bool {
+    pub(crate) fn set_registered(&self, memory: &MemoryRegion) -> bool {
         let mut life = self.lock();
         life.rkey = Some(memory.rkey);
         life.unseen = memory.unseen;
@@ -181,7 +198,7 @@ impl Region {
 
     /// Recalls the region with the deadline `now + grace`. Returns the time when it will be
     /// revoked.
-    pub(super) fn recall(&self, reason: RecallReason, now: Instant, grace: Duration) -> Instant {
+    pub(crate) fn recall(&self, reason: RecallReason, now: Instant, grace: Duration) -> Instant {
         let mut life = self.lock();
         // After a second recall the earlier deadline counts.
         let deadline = life.deadline.map_or(now + grace, |earlier| earlier.min(now + grace));
@@ -202,12 +219,12 @@ impl Region {
     }
 
     /// Whether the region is recalled, or has ended.
-    pub(super) fn is_recalled(&self) -> bool {
+    pub(crate) fn is_recalled(&self) -> bool {
         !matches!(self.lock().stage, Stage::Registering | Stage::Active)
     }
 
     /// Starts the end. `revoked`: against the client's will, so that a trace stays.
-    pub(super) fn begin_end(&self, revoked: bool) -> Ending {
+    pub(crate) fn begin_end(&self, revoked: bool) -> Ending {
         let mut life = self.lock();
         match (life.stage, life.rkey) {
             (Stage::Ended, _) => Ending::Over,
@@ -226,7 +243,7 @@ impl Region {
 
     /// Begins a commit by control, unless the region may not be used any more. The region does not
     /// end before the commit has.
-    pub(super) fn begin_commit(self: &Arc<Self>) -> Option<Committing> {
+    pub(crate) fn begin_commit(self: &Arc<Self>) -> Option<Committing> {
         let mut life = self.lock();
         if !matches!(life.stage, Stage::Active | Stage::Recalling) {
             return None;
@@ -237,12 +254,12 @@ impl Region {
     }
 
     /// Returns once no commit by control is in progress. After the start of the end none begins.
-    pub(super) async fn wait_committed(&self) {
+    pub(crate) async fn wait_committed(&self) {
         self.wait_until(|life| life.commits == 0).await;
     }
 
     /// Whether the client's bytes may have been placed without a call of the medium.
-    pub(super) fn is_unseen(&self) -> bool {
+    pub(crate) fn is_unseen(&self) -> bool {
         self.lock().unseen
     }
 
@@ -251,7 +268,7 @@ impl Region {
     /// # Durability
     ///
     /// As [`Medium::persist`], whether the engine or a device has placed the bytes.
-    pub(super) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
+    pub(crate) fn persist(&self, file_offset: u64, length: u64) -> Result<(), MediumError> {
         if !self.is_unseen() {
             return self.medium.persist(file_offset, length);
         }
@@ -262,7 +279,7 @@ impl Region {
 
     /// Called when the region ends: a later SMB2 FLUSH no longer finds the bytes that a device has placed
     /// in it, so they are made durable now; if that fails no FLUSH of the file succeeds any more. Blocks.
-    pub(super) fn persist_placed(&self) {
+    pub(crate) fn persist_placed(&self) {
         match self.persist(self.file_offset, self.length) {
             Ok(()) | Err(MediumError::VolatileRefused) => {}
             Err(error) => {
@@ -273,7 +290,7 @@ impl Region {
     }
 
     /// Records that no operation touches the region any more.
-    pub(super) fn set_ended(&self) {
+    pub(crate) fn set_ended(&self) {
         self.lock().stage = Stage::Ended;
         self.ended.notify_waiters();
     }
@@ -288,7 +305,7 @@ impl Region {
     }
 
     /// State and reason in the form of QUERY.
-    pub(super) fn shown(&self) -> (RegionState, RecallReason) {
+    pub(crate) fn shown(&self) -> (RegionState, RecallReason) {
         let life = self.lock();
         let state = match life.stage {
             Stage::Registering | Stage::Active => RegionState::ACTIVE,
@@ -320,7 +337,7 @@ impl Region {
     }
 
     /// A recall that is not reported yet: reason and time left. Each recall is reported once.
-    pub(super) fn take_report(&self, now: Instant) -> Option<(RecallReason, Duration)> {
+    pub(crate) fn take_report(&self, now: Instant) -> Option<(RecallReason, Duration)> {
         let mut life = self.lock();
         if life.reported || life.reason == RecallReason::NONE {
             return None;
@@ -339,7 +356,7 @@ impl Region {
 }
 
 /// A commit by control in progress.
-pub(super) struct Committing(Arc<Region>);
+pub(crate) struct Committing(Arc<Region>);
 
 impl Drop for Committing {
     fn drop(&mut self) {

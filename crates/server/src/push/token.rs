@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use smb::push::{PushToken, TOKEN_LEN};
 
-use crate::state::Identity;
+use crate::access::Identity;
 
 /// The open and the user that a token stands for.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,8 +1,8 @@
 //! Opens that outlive their connection: how they become orphans, come back, or are given up.
 //!
 //! The table and its diagram are in [`super::orphans`]; here it meets nodes, sessions and the
-//! clock. Lock order: a node, then this table, which is a leaf. Files are closed by one task,
-//! [`scavenge`], since that may block; whoever wants an orphan gone says so and waits for the
+//! clock. Lock order: a node, then this table, which is a leaf. Files are closed by one task
+//! (`upkeep/scavenge.rs`), since that may block; whoever wants an orphan gone says so and waits for the
 //! node to change, as for any holder of a lease.
 //!
 //! A reconnect that is early waits for its own open alone: however many arrive, each wakes who asked for it.
@@ -10,19 +10,19 @@
 //! Spec: MS-SMB2 §3.3.7.1, §3.3.2.2, §3.3.4.6, §3.3.4.7.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use basics::Clock;
 use tokio::sync::Notify;
 
 use super::caching::Caching;
+use super::files::Files;
 use super::locks::OpenSerial;
 use super::open::Open;
 use super::orphans::OrphanTable;
-use super::persistent;
+use crate::config::Users;
 use crate::limits::{DURABLE_TIMEOUT, ORPHANS_MAX, ORPHANS_PER_USER_MAX};
-use crate::service::Core;
 
 /// All orphans of a server.
 #[derive(Debug)]
@@ -122,13 +122,13 @@ impl Orphans {
     }
 
     /// Keeps an open whose session has ended, if it may be kept; otherwise the caller closes it.
-    pub(crate) fn adopt(&self, core: &Arc<Core>, open: &Arc<Open>) -> bool {
+    pub(crate) fn adopt(&self, files: &Files, users: &Users, open: &Arc<Open>) -> bool {
         let Some(durable) = open.durable() else { return false };
         // docs/push-mode.md, "Recall": registrations end with the connection.
-        crate::push::closing(core, open);
+        files.observer.closing(open);
         // Nobody comes back who may not log on, nor to more than is granted now.
         let user = open.origin.user.clone();
-        if !core.is_welcome(&user) || !core.is_welcome_in(&user, &open.tree) {
+        if !user.is_welcome_to(users) || !files.is_welcome_in(&user, &open.tree) {
             return false;
         }
         let mut node = open.node.lock();
@@ -221,6 +221,11 @@ impl Orphans {
         orphans
     }
 
+    /// Returns once there may be something [to close](Self::take_due).
+    pub(crate) async fn changed(&self) {
+        self.wake.notified().await;
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<Open>> {
         self.lock().table.values().cloned().collect()
@@ -230,8 +235,8 @@ impl Orphans {
         self.lock().table.len()
     }
 
-    // Those to be closed now, and when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<Arc<Open>>, Option<Instant>) {
+    /// Those to be closed now, and when to look again.
+    pub(crate) fn take_due(&self, now: Instant) -> (Vec<Arc<Open>>, Option<Instant>) {
         let mut state = self.lock();
         let doomed = std::mem::take(&mut state.doomed);
         let mut due: Vec<_> =
@@ -245,53 +250,15 @@ impl Orphans {
     }
 }
 
-/// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
-/// back, as long as the server lives.
-pub(crate) async fn scavenge(core: Weak<Core>, orphans: Arc<Orphans>) {
-    let mut retry_at = orphans.clock.now() + LOOK_AGAIN;
-    loop {
-        let now = orphans.clock.now();
-        let (due, next) = orphans.take_due(now);
-        {
-            let Some(core) = core.upgrade() else { return };
-            if retry_at <= now {
-                retry_at = now + LOOK_AGAIN;
-                restore_left_over(&core);
-            }
-            if !due.is_empty() {
-                let runtime = core.runtime.clone();
-                // Not waited for: a slow device keeps nobody else's file open.
-                drop(runtime.spawn_blocking(move || close_all(&core, due)));
-            }
-        }
-        let at = next.map_or(retry_at, |next| next.min(retry_at));
-        tokio::select! {
-            () = orphans.wake.notified() => {}
-            () = tokio::time::sleep_until(at.into()) => {}
-        }
-    }
-}
-
-// Not waited for, as above.
-fn restore_left_over(core: &Arc<Core>) {
-    for share in core.shares().iter().filter(|share| !share.left_over().is_empty()) {
-        let (core_too, share) = (Arc::clone(core), Arc::clone(share));
-        drop(core.runtime.spawn_blocking(move || persistent::restore_later(&core_too, &share)));
-    }
-}
-
 /// Closes orphans. May block.
-pub(crate) fn close_all(core: &Arc<Core>, orphans: Vec<Arc<Open>>) {
+pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>) {
     for open in orphans {
         tracing::debug!(serial = open.serial.0, "a durable open is given up");
-        if let Err(error) = open.close(core) {
+        if let Err(error) = open.close(files) {
             tracing::warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
         }
     }
 }
-
-// Also how long the task outlives its server.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -26,17 +26,18 @@ use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
 use super::locks::{LockRange, LockTable, OpenSerial};
 use super::making::Makings;
+use super::obstacle::Obstacle;
 use super::open::Open;
 use super::reads::ExclusiveLocks;
 use super::routed::Routed;
-use super::session::Identity;
 use super::sharing::Sharing;
 use super::stream_hold::StreamHold;
 use super::taking::{Seen, Takings};
-use super::tree::Tree;
 use super::turns::Turns;
 use super::wished::Wished;
+use crate::access::Identity;
 use crate::access::MayRemove;
+use crate::access::Tree;
 
 /// One open as its node sees it.
 #[derive(Debug)]
@@ -126,8 +127,8 @@ pub(crate) struct NodeState {
     pub(crate) resizing: usize,
     /// Changes of the file's bytes under way.
     pub(crate) changes: Changes,
-    /// Regions mapped for push; whoever changes the file's shape ends them first.
-    pub(crate) regions: Vec<Arc<crate::push::Region>>,
+    /// Claims of other modules on the file's bytes; whoever changes the file's shape ends them first.
+    obstacles: Vec<Arc<dyn Obstacle>>,
 }
 
 impl NodeState {
@@ -158,7 +159,25 @@ impl NodeState {
 
     /// Whether bytes change, or may, that `owner` would cache.
     pub(crate) fn is_changed_by_others(&self, owner: Owner) -> bool {
-        self.changes.are_of_another(owner) || self.regions.iter().any(|one| one.owner != owner)
+        self.changes.are_of_another(owner) || self.obstacles.iter().any(|one| one.owner() != owner)
+    }
+
+    /// What stands in the way of operations beside the opens.
+    pub(crate) fn obstacles(&self) -> impl Iterator<Item = &Arc<dyn Obstacle>> {
+        self.obstacles.iter()
+    }
+
+    /// Whether anything does.
+    pub(crate) fn is_obstructed(&self) -> bool {
+        !self.obstacles.is_empty()
+    }
+
+    pub(crate) fn add_obstacle(&mut self, obstacle: Arc<dyn Obstacle>) {
+        self.obstacles.push(obstacle);
+    }
+
+    pub(crate) fn remove_obstacle(&mut self, obstacle: &dyn Obstacle) {
+        self.obstacles.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), obstacle));
     }
 
     /// The trees of the opens of this user that hold the lease.
@@ -252,7 +271,7 @@ impl Node {
             streams: Vec::new(),
             resizing: 0,
             changes: Changes::default(),
-            regions: Vec::new(),
+            obstacles: Vec::new(),
         };
         Self {
             key,

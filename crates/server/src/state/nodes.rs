@@ -167,7 +167,7 @@ impl Nodes {
         let below = self.open_below(share, directory).into_iter();
         below
             .filter_map(|named| named.open.upgrade())
-            .any(|open| open.is_write_through() || !open.node.lock().regions.is_empty())
+            .any(|open| open.is_write_through() || open.node.lock().is_obstructed())
     }
 
     /// Gives what is open below a directory the name it has now.

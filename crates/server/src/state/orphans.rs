@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use super::locks::OpenSerial;
-use super::session::Identity;
+use crate::access::Identity;
 
 /// Orphans by their persistent id. `T` is an open.
 #[derive(Debug)]

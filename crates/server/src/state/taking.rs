@@ -207,7 +207,7 @@ impl Node {
         if state.removing || state.opens.iter().any(|open| Some(open.serial) != but) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        if !state.regions.is_empty() {
+        if state.is_obstructed() {
             return Err(NtStatus::USER_MAPPED_FILE);
         }
         Ok(state.begin_claim(node))

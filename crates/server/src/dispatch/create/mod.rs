@@ -65,7 +65,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
     let directory = open.entry.is_directory();
     debug!(path = path.to_wire(), ?action, directory, ?durable, "opened");
     if let Some(durable) = durable {
-        open.set_durable(&call.link.core, durable);
+        open.set_durable(&call.core.files.durable_opens, durable);
         // Closed while it was being noted, by who did not know of the note.
         if durable.persistent && open.node.lock().record(open.serial).is_none() {
             let open = Arc::clone(&open);

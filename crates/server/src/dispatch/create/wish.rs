@@ -14,13 +14,15 @@ use smb::push::PushRequest;
 use tree::{DosAttributes, ExtendedAttribute, SEPARATORS, SharePath, StreamPart};
 
 use crate::access::{Grant, MayAdd, MaySet};
-use crate::dispatch::{extended, malformed, oplock_break, posix};
+use crate::access::{Identity, Tree};
+use crate::connections::Agreed;
+use crate::dispatch::{extended, levels, malformed, posix};
 use crate::limits::EA_NAMES_INLINE_MAX;
+use crate::state::OpenSerial;
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
 use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
-use crate::state::{Agreed, Identity, OpenSerial, Tree};
 use crate::status::OrStatus as _;
 
 /// A checked CREATE.
@@ -89,7 +91,7 @@ impl Caching {
     pub(super) fn wanted(self) -> Option<(Bits, Flavor, u16)> {
         match self {
             Self::Nothing => None,
-            Self::Oplock(level) => Some((oplock_break::from_level(level), Flavor::Oplock, 0)),
+            Self::Oplock(level) => Some((levels::from_level(level), Flavor::Oplock, 0)),
             Self::Lease { state, version: LeaseVersion::V1, .. } => {
                 Some((state, Flavor::LeaseV1, 0))
             }

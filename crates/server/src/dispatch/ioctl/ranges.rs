@@ -170,7 +170,7 @@ async fn change(
     let resizing: Resizing = open.node.begin_resize();
     let is_reached = |region: &Region| region.end > start;
     let is_own = |region: &Region| region.open_serial == open.serial;
-    if open.node.lock().regions.iter().any(|region| is_reached(region) && is_own(region)) {
+    if Region::all_of(&open.node).iter().any(|region| is_reached(region) && is_own(region)) {
         return Err(NtStatus::USER_MAPPED_FILE);
     }
     call.recall(&open.node, RecallReason::TRUNCATION, is_reached).await?;

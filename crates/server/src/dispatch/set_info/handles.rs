@@ -40,13 +40,13 @@ pub(super) async fn yield_below(
     by: Owner,
 ) -> Result<bool, NtStatus> {
     // Everything that is open is looked at.
-    let (core, below) = (Arc::clone(&call.link.core), Arc::clone(target));
-    let ask = move || below.begin_breaks_below(&core, by);
+    let (files, below) = (Arc::clone(&call.core.files), Arc::clone(target));
+    let ask = move || below.begin_breaks_below(&files, by);
     for node in call.blocking(InlineIo::CachedReads, ask).await? {
         call.yield_caching(&node, by, Intent::Unlink).await?;
     }
-    let (core, below) = (Arc::clone(&call.link.core), Arc::clone(target));
-    call.blocking(InlineIo::CachedReads, move || below.is_open_below(&core)).await
+    let (files, below) = (Arc::clone(&call.core.files), Arc::clone(target));
+    call.blocking(InlineIo::CachedReads, move || below.is_open_below(&files)).await
 }
 
 /// Asks for the handles of the streams; the streams of which an answer is owed.

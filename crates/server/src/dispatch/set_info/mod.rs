@@ -26,7 +26,6 @@ use super::{extended, malformed, posix};
 use crate::access::deletion::Doomed;
 use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;
-use crate::service::Core;
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::locks::LockRange;
@@ -201,7 +200,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
     // recalled. docs/push-mode.md, "Recall".
     let is_cut = |region: &Region| region.end > size;
     let is_own = |region: &Region| region.open_serial == open.serial;
-    if open.node.lock().regions.iter().any(|region| is_cut(region) && is_own(region)) {
+    if Region::all_of(&open.node).iter().any(|region| is_cut(region) && is_own(region)) {
         return Err(NtStatus::USER_MAPPED_FILE);
     }
     call.recall(&open.node, RecallReason::TRUNCATION, is_cut).await?;
@@ -226,7 +225,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
     if delete {
         // Its directory is looked for by name.
         let inline = share.inline_by_name(&[&open.path()]);
-        let (named, core) = (Arc::clone(open), Arc::clone(&call.link.core));
+        let (named, files) = (Arc::clone(open), Arc::clone(&call.core.files));
         // `None`: whoever renames it would have to be waited for.
         let check = move |may_wait: bool| -> Option<Result<(), NtStatus>> {
             let now = |state: &NodeState| Some((Arc::clone(&share), state.path_of(named.serial)?));
@@ -235,7 +234,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
                 false => named.node.try_hold_name(now)?,
             };
             let Some((path, _held)) = held else { return Some(Err(NtStatus::FILE_CLOSED)) };
-            Some(may_go(&core, &share, &named, &path, leave))
+            Some(may_go(&files.shares(), &share, &named, &path, leave))
         };
         let checked = match inline {
             InlineIo::Everything => check(false),
@@ -270,7 +269,7 @@ async fn set_disposition(call: &Call, open: &Arc<Open>, delete: bool) -> Result<
 
 // Whether a file may go by the name that it has, and keeps meanwhile.
 fn may_go(
-    core: &Core,
+    shares: &[Arc<Share>],
     share: &Arc<Share>,
     open: &Open,
     path: &SharePath,
@@ -284,7 +283,7 @@ fn may_go(
         is_device: entry.device().is_some(),
         is_stream: entry.is_stream(),
     };
-    doomed.check(core, share, leave)?;
+    doomed.check(shares, share, leave)?;
     if entry.is_directory() && !share.is_empty_directory(entry).or_status()? {
         return Err(NtStatus::DIRECTORY_NOT_EMPTY);
     }

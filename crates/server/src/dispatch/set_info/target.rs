@@ -16,9 +16,9 @@ use super::Call;
 use super::given::NameToGive;
 use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
-use crate::service::Core;
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::files::Files;
 use crate::state::lease::Owner;
 use crate::state::making::{MadeBefore, Making, Sighting};
 use crate::state::node::{Node, OpenRecord};
@@ -95,13 +95,13 @@ impl Target {
     }
 
     // What is left over first: once it is brought back it is open.
-    pub(super) fn is_open_below(&self, core: &Core) -> bool {
-        core.is_left_over_below(&self.share, &self.from)
-            || core.nodes.is_open_below(&self.share, &self.from)
+    pub(super) fn is_open_below(&self, files: &Files) -> bool {
+        files.is_left_over_below(&self.share, &self.from)
+            || files.nodes.is_open_below(&self.share, &self.from)
     }
 
-    pub(super) fn begin_breaks_below(&self, core: &Core, by: Owner) -> Vec<Arc<Node>> {
-        core.nodes.begin_breaks_below(by, &self.share, &self.from)
+    pub(super) fn begin_breaks_below(&self, files: &Files, by: Owner) -> Vec<Arc<Node>> {
+        files.nodes.begin_breaks_below(by, &self.share, &self.from)
     }
 
     // Says whether the file is mapped for push.
@@ -115,7 +115,7 @@ impl Target {
                 record.path = path.meant(record.path.naming());
             }
         }
-        !state.regions.is_empty()
+        state.is_obstructed()
     }
 
     // MS-FSA §2.1.5.15.11: a name is added through an open of the directory that shares reading and
@@ -129,7 +129,7 @@ impl Target {
         let looked_in = Arc::clone(&share);
         let look = move |reach| looked_in.locate_within(&directory, reach);
         let located = call.looking_up(&share, look).await?;
-        let node = located.found.and_then(|found| call.link.core.nodes.existing(found.key));
+        let node = located.found.and_then(|found| call.core.files.nodes.existing(found.key));
         let Some(node) = node else { return Ok(()) };
         let adds = Kinds { read: false, write: true, delete: false };
         let shares = Kinds { read: true, write: true, delete: false };
@@ -151,10 +151,10 @@ impl Target {
     ) -> Result<Cleared, NtStatus> {
         for _ in 0..ATTEMPTS_MAX {
             let (share, wanted) = (Arc::clone(&self.share), self.wanted.clone());
-            let before = call.link.core.nodes.makings.before(&folded(wanted.leaf()));
+            let before = call.core.files.nodes.makings.before(&folded(wanted.leaf()));
             let inherits = adds == Adds::Renamed && !open.entry.is_directory();
             let looked_in = Arc::clone(&share);
-            let makings = Arc::clone(&call.link.core.nodes.makings);
+            let makings = Arc::clone(&call.core.files.nodes.makings);
             let look = move |reach| -> Result<Look, ShareError> {
                 let share = &looked_in;
                 let located = share.locate_within(&wanted, reach)?;
@@ -202,16 +202,16 @@ impl Target {
                 return Err(NtStatus::OBJECT_NAME_COLLISION);
             }
             // rename(2): an empty directory makes room for a directory, and the kernel sees to it.
-            let is_top = || call.link.core.shares().iter().any(|top| top.root_key() == found.key);
+            let is_top = || call.core.files.shares().iter().any(|top| top.root_key() == found.key);
             if (found.is_directory && (!is_posix || is_top())) || (read_only && !ignores) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // A persistent open of it that could not be brought back yet keeps its file.
-            if call.link.core.is_left_over(&self.share, found.key) {
+            if call.core.files.is_left_over(&self.share, found.key) {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             // Also of what nobody has open: it stays so.
-            let victim = call.link.core.nodes.node(found.key);
+            let victim = call.core.files.nodes.node(found.key);
             if let Some(claimed) = evict(call, open, &victim).await? {
                 let claimed = Some(claimed);
                 let to = located.path;

@@ -20,7 +20,7 @@ async fn a_lost_connection_ends_the_registrations_of_a_durable_open() {
     rig.map(open, 0, PAGE).await.unwrap();
     assert_eq!(rig.registered(), 1);
     rig.reconnect();
-    assert_eq!(rig.core.orphans.len(), 1, "the open waits for its client");
+    assert_eq!(rig.core.files.orphans.len(), 1, "the open waits for its client");
     settle().await;
     assert_eq!(rig.registered(), 0);
     assert_eq!(rig.core.push.counts().0, 0);

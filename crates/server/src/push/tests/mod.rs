@@ -31,10 +31,11 @@ use smb::{Command, ControlCode, FileTime, LeaseBreakAck, Name, NtStatus, create}
 use tree::{DosAttributes, SharePath};
 
 use self::rig::{LEN, Opened, Rig};
-use super::sweep::recall_expired;
+use super::Region;
 use crate::state::caching::Intent;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
+use crate::upkeep::recall_expired;
 
 const PAGE: u64 = 4096;
 
@@ -53,12 +54,12 @@ async fn wait(rig: &Rig, open: Opened, room: u32) -> Result<Vec<RegistrationId>,
 }
 
 fn node(rig: &Rig, open: Opened) -> Arc<Node> {
-    let session = rig.core.session(7).unwrap();
+    let session = rig.core.sessions.get(7).unwrap();
     Arc::clone(&session.open(open.id.persistent, open.id.volatile).unwrap().node)
 }
 
 async fn recall(rig: &Rig, open: Opened) {
-    crate::push::recall(&rig.core, &node(rig, open), RecallReason::REMAP, |_| true).await;
+    crate::push::recall(&rig.core.push, &node(rig, open), RecallReason::REMAP, |_| true).await;
 }
 
 /// Runs every task that can run.
@@ -190,7 +191,7 @@ async fn a_returned_lease_ends_the_regions_mapped_under_it() {
     rig.engine.release();
     answered.await.unwrap();
     assert_eq!(rig.core.push.counts().0, 0);
-    assert!(node.lock().regions.is_empty());
+    assert!(!node.lock().is_obstructed());
     assert_eq!(unmap(&rig, open, &mapped).await, Err(NtStatus::NOT_FOUND));
     assert_eq!(rig.map(open, 0, PAGE).await.err(), Some(NtStatus::OPLOCK_NOT_GRANTED));
 }
@@ -260,7 +261,7 @@ async fn a_recall_after_unmap_or_close_asks_no_client() {
     rig.close(open.id).await;
     assert_eq!(waiting.await, Err(NtStatus::FILE_CLOSED));
     assert_eq!((rig.registered(), rig.core.push.counts().0), (0, 0));
-    crate::push::recall(&rig.core, &node, RecallReason::REMAP, |_| true).await;
+    crate::push::recall(&rig.core.push, &node, RecallReason::REMAP, |_| true).await;
 }
 
 #[tokio::test]
@@ -285,7 +286,7 @@ async fn a_region_is_revoked_after_its_operations_have_ended() {
     let rig = Rig::with_grace(Duration::ZERO);
     let open = rig.open("f", 1).await;
     let mapped = rig.map(open, 0, PAGE).await.unwrap();
-    let region = node(&rig, open).lock().regions[0].clone();
+    let region = Region::all_of(&node(&rig, open)).remove(0);
     // A commit by control, and an operation on the engine.
     let committing = region.begin_commit().unwrap();
     rig.engine.hold();
@@ -308,7 +309,7 @@ async fn the_grace_ends_although_the_asking_request_gave_up() {
     let rig = Rig::with_grace(Duration::from_millis(1));
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
-    let region = node(&rig, open).lock().regions[0].clone();
+    let region = Region::all_of(&node(&rig, open)).remove(0);
     let mut recall = Box::pin(recall(&rig, open));
     assert_waits!(recall);
     drop(recall);
@@ -321,7 +322,7 @@ async fn regions_of_a_session_with_an_expired_ticket_are_recalled() {
     let rig = Rig::with_grace(Duration::from_millis(1));
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
-    let session = rig.core.session(7).unwrap();
+    let session = rig.core.sessions.get(7).unwrap();
     session.set_expiry(Some(FileTime(u64::MAX - 1)));
     recall_expired(Arc::clone(&rig.core)).await;
     assert_eq!(rig.registered(), 1, "there is time left");
@@ -347,7 +348,7 @@ async fn a_server_that_stops_recalls_every_region_and_maps_none() {
     let rig = Rig::new();
     let (one, two) = (rig.open("one", 1).await, rig.open("two", 2).await);
     let mapped = [rig.map(one, 0, PAGE).await.unwrap(), rig.map(two, 0, PAGE).await.unwrap()];
-    let mut stopped = Box::pin(crate::push::stop(&rig.core, Duration::from_secs(3600)));
+    let mut stopped = Box::pin(crate::push::stop(&rig.core.push, Duration::from_secs(3600)));
     assert_waits!(stopped);
     for (open, mapped) in [one, two].into_iter().zip(&mapped) {
         let code = ControlCode::WAIT_REGION_RECALL;
@@ -370,7 +371,7 @@ async fn a_server_that_stops_waits_at_most_its_shutdown_grace() {
     rig.map(open, 0, PAGE).await.unwrap();
     let mut recall = Box::pin(recall(&rig, open));
     assert_waits!(recall);
-    crate::push::stop(&rig.core, Duration::from_millis(1)).await;
+    crate::push::stop(&rig.core.push, Duration::from_millis(1)).await;
     recall.await;
     assert_eq!(rig.registered(), 0);
     // Nor does it wait for a device that hangs.
@@ -378,13 +379,13 @@ async fn a_server_that_stops_waits_at_most_its_shutdown_grace() {
     let open = rig.open("f", 1).await;
     rig.map(open, 0, PAGE).await.unwrap();
     rig.engine.hold();
-    crate::push::stop(&rig.core, Duration::from_millis(1)).await;
+    crate::push::stop(&rig.core.push, Duration::from_millis(1)).await;
 }
 
 #[tokio::test]
 async fn a_mapped_file_keeps_its_name_through_a_crash() {
     let rig = Rig::on("/var/tmp", Duration::from_secs(3600));
-    let share = Arc::clone(&rig.core.shares()[0]);
+    let share = Arc::clone(&rig.core.files.shares()[0]);
     let file =
         share.create_file(MayAdd::TEST, &SharePath::parse("f").unwrap(), DosAttributes::default());
     file.unwrap().set_size(LEN).unwrap();

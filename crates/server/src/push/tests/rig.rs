@@ -27,20 +27,22 @@ use smb::{
     Command, ControlCode, FileId, Guid, Header, HeaderFlags, IoctlRequest, IoctlResponse,
     MessageId, Name, NtStatus, Route, SessionId, SetInfoRequest, TreeId,
 };
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tree::{CommonNames, Share, ShareConfig};
 
 use crate::access;
+use crate::access::Target;
+use crate::access::{Identity, Tree};
 use crate::config::{PushPolicy, SigningPolicy, Users};
+use crate::connections::link::Agreed;
+use crate::connections::session::SessionParts;
+use crate::connections::{Channel, Link, Outbox, Parcel, Session};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
 use crate::push::Push;
 use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
-use crate::state::link::Agreed;
-use crate::state::session::SessionParts;
-use crate::state::tree::Target;
-use crate::state::{Channel, Identity, Link, Outbox, Parcel, Session, Tree};
 
 /// The server, its engine and its client.
 pub(crate) struct Rig {
@@ -56,7 +58,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Imitates a client that has lost its connection and set up another session.
     pub(crate) fn reconnect(&mut self) {
-        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.shares()[0]));
+        let (old, share) = (self.channel.session.id, Arc::clone(&self.core.files.shares()[0]));
         let (channel, tree) = log_on(&self.core, old + 1, share);
         self.core.end_session(old);
         self.channel = channel;
@@ -65,7 +67,8 @@ impl Rig {
 
     /// Another session of the user, over no connection yet.
     pub(crate) fn log_on_beside(&self) -> Arc<Session> {
-        let (id, share) = (self.channel.session.id + 1_000, Arc::clone(&self.core.shares()[0]));
+        let (id, share) =
+            (self.channel.session.id + 1_000, Arc::clone(&self.core.files.shares()[0]));
         let (channel, _) = log_on(&self.core, id, share);
         Arc::clone(&channel.session)
     }
@@ -123,15 +126,24 @@ impl Rig {
             guid: Guid([1; 16]),
             tcp_address: None,
             announced: Vec::new(),
-            push: Push::new(PushPolicy { grace, ..PushPolicy::default() }, Clock::host()),
-            runtime: tokio::runtime::Handle::current(),
+            push: Push::new(
+                PushPolicy { grace, ..PushPolicy::default() },
+                Clock::host(),
+                Handle::current(),
+            ),
+            runtime: Handle::current(),
             first_serial: 1,
         }));
         let address = "127.0.0.1:5445".parse().unwrap();
         let engine = Arc::new(TestEngine::default());
         core.push.attach(Arc::clone(&engine) as Arc<dyn Registrar>, address, None);
-        let link =
-            Arc::new(Link::new(Arc::clone(&core), address, address, Box::new(Nowhere), None));
+        let link = Arc::new(Link::new(
+            Arc::clone(&core.connections),
+            address,
+            address,
+            Box::new(Nowhere),
+            None,
+        ));
         link.agreed.set(agreed()).unwrap();
         let (channel, tree) = log_on(&core, 7, share);
         Self { dir, core, engine, link, channel, tree, next_message: AtomicU64::new(1) }
@@ -295,6 +307,7 @@ impl Rig {
         body(&mut frame);
         let range = 0..frame.len();
         let mut call = Call {
+            core: Arc::clone(&self.core),
             link: Arc::clone(&self.link),
             header,
             channel: Arc::clone(&self.channel),
@@ -331,7 +344,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
     let session = Arc::new(Session::new(SessionParts {
         id,
         identity: Identity::user("user"),
-        account: core.accounts.of(&Identity::user("user")),
+        account: core.connections.accounts.of(&Identity::user("user")),
         place: None,
         agreed: agreed(),
         signing: Some(signing),
@@ -342,7 +355,7 @@ fn log_on(core: &Core, id: u64, share: Arc<Share>) -> (Arc<Channel>, Arc<Tree>) 
         since: core.now(),
     }));
     let tree = session.connect_tree(Target::Disk(share), access::Rights::ALL).unwrap();
-    assert!(core.add_session(Arc::clone(&session)));
+    assert!(core.sessions.add(Arc::clone(&session)));
     (Arc::new(Channel { session, signing: Some(of_channel) }), tree)
 }
 

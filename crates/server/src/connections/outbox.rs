@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use smb::NtStatus;
 
-use super::account::Room;
+use crate::state::account::Room;
 
 /// Where answers that are not given at once go. Frames carry their four-byte length prefix.
 pub(crate) trait Outbox: Debug + Send + Sync {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use smb::push::RecallReason;
 
-use super::recall;
+use crate::push::recall;
 use crate::service::Core;
 
 /// Runs for as long as the server exists.
@@ -34,14 +34,15 @@ pub(crate) async fn sweep(core: Weak<Core>) {
 
 /// Recalls the regions of sessions whose ticket has expired, each once. On return no operation
 /// touches them any more.
-pub(super) async fn recall_expired(core: Arc<Core>) {
+pub(crate) async fn recall_expired(core: Arc<Core>) {
     let mut regions = core.push.all_regions();
     regions.retain(|region| {
-        let session = core.session(region.session_id);
+        let session = core.sessions.get(region.session_id);
         let clock = &core.environment.clock;
         !region.is_recalled() && session.is_some_and(|session| session.is_expired(clock))
     });
-    recall::take_back(&core, regions, RecallReason::SESSION_EXPIRED, core.push.policy.grace).await;
+    let grace = core.push.policy().grace;
+    recall::take_back(&core.push, regions, RecallReason::SESSION_EXPIRED, grace).await;
 }
 
 const SWEEP_EVERY: Duration = Duration::from_secs(10);

@@ -13,14 +13,14 @@ use tracing::{debug, warn};
 use tree::Share;
 
 use super::map::REGION_LENGTH_MAX;
-use super::open::OpenPush;
-use super::recall::milliseconds;
-use super::token::Bearer;
 use crate::access::{self, Look};
+use crate::connections::Session;
 use crate::dispatch::PushWish;
 use crate::dispatch::call::Call;
+use crate::push::recall::milliseconds;
+use crate::state::Open;
 use crate::state::caching::Caching;
-use crate::state::{Open, Session};
+use crate::state::open_push::OpenPush;
 
 /// Answers the push context of a CREATE. A refusal never fails the CREATE.
 pub(crate) fn offer(
@@ -48,8 +48,8 @@ fn grant(
     asked: &PushRequest,
     caching: Caching,
 ) -> Result<PushGrant, Refusal> {
-    let push = &call.link.core.push;
-    if !push.policy.enabled {
+    let push = call.push();
+    if !push.policy().enabled {
         return Err(Refusal::DISABLED);
     }
     let listener = push.rdma_address().ok_or(Refusal::NO_LISTENER)?;
@@ -77,18 +77,12 @@ fn grant(
     }
     let rights = asked.rights & KNOWN_RIGHTS;
     let mut token = [0; 32];
-    if let Err(error) = call.link.core.environment.random.fill(&mut token) {
+    if let Err(error) = call.core.environment.random.fill(&mut token) {
         warn!(%error, "push refused: no random numbers");
         return Err(Refusal::RESOURCES);
     }
-    let now = call.link.core.now();
     let session = call.session();
-    let bearer = Bearer { session_id: session.id, holder: session.identity.clone() };
-    let expires = now + push.policy.token_lifetime;
-    let issued = {
-        let mut tables = push.lock();
-        if tables.stopping { None } else { tables.tokens.issue(token, bearer, now, expires) }
-    };
+    let issued = push.issue(token, session.id, session.identity.clone());
     let token = issued.ok_or(Refusal::RESOURCES)?;
     let _ = open.push.set(Arc::new(OpenPush::new(rights)));
     let address = match listener.ip().is_unspecified() {
@@ -99,12 +93,12 @@ fn grant(
         capabilities: capabilities(emulated),
         durability,
         store_granularity: granularity(class),
-        regions_max: push.policy.regions_per_open_max,
+        regions_max: push.policy().regions_per_open_max,
         region_length_max: REGION_LENGTH_MAX,
         rights,
-        token_lifetime_ms: milliseconds(push.policy.token_lifetime),
+        token_lifetime_ms: milliseconds(push.policy().token_lifetime),
         token,
-        recall_grace_ms: milliseconds(push.policy.grace),
+        recall_grace_ms: milliseconds(push.policy().grace),
         addresses: vec![address],
         // A client of another host would look for a name that only this one has.
         same_host: push.same_host().filter(|_| call.link.peer.ip() == call.link.local.ip()),

@@ -17,16 +17,17 @@ use tokio::sync::Notify;
 use smb::crypto::{Cipher, SigningAlgorithm};
 use smb::negotiate::{Capabilities, Dialect, SecurityMode};
 
-use super::account::{Account, Hold, Room};
+use super::Connections;
 use super::outbox::{Outbox, Parcel, RemoteMemory};
 use super::pending::Pending;
-use super::resource::Resource;
-use super::session::{Channel, Identity, Session};
+use super::session::{Channel, Session};
 use super::window::Window;
+use crate::access::Identity;
 use crate::limits::{
     DIRECT_TRANSACT_SIZE_MAX, REQUEST_COST, TRANSACT_SIZE_MAX, UNAUTHENTICATED_CREDITS_MAX,
 };
-use crate::service::Core;
+use crate::state::account::{Account, Hold, Room};
+use crate::state::resource::Resource;
 
 /// What NEGOTIATE settled.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl Agreed {
 /// One connection, shared by everyone who works for it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) core: Arc<Core>,
+    shared: Arc<Connections>,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) agreed: OnceLock<Agreed>,
@@ -95,17 +96,17 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(
-        core: Arc<Core>,
+        shared: Arc<Connections>,
         peer: SocketAddr,
         local: SocketAddr,
         outbox: Box<dyn Outbox>,
         remote_memory: Option<Arc<dyn RemoteMemory>>,
     ) -> Self {
-        let credits_max = core.limits.credits_max.min(UNAUTHENTICATED_CREDITS_MAX);
+        let credits_max = shared.limits.credits_max.min(UNAUTHENTICATED_CREDITS_MAX);
         let window = Mutex::new(Window::new(credits_max));
-        let made = core.now();
+        let made = shared.clock.now();
         Self {
-            core,
+            shared,
             peer,
             local,
             agreed: OnceLock::new(),
@@ -167,7 +168,7 @@ impl Link {
         if used_up.held_by_ending(what) > held {
             return true;
         }
-        let mut links = self.core.clients.all();
+        let mut links = self.shared.clients.all();
         links.retain(|link| link.holder().is_some_and(|holder| holder.is_of(used_up)));
         let count = |link: &Arc<Self>| link.account.held(what);
         let fullest = links.iter().max_by_key(|link| (count(link), link.is_cut()));
@@ -206,8 +207,8 @@ impl Link {
             let _turn = turn;
             work()
         };
-        let computed = self.core.runtime.spawn_blocking(work).await;
-        computed.inspect_err(|_| self.core.note_panic(what)).ok()
+        let computed = self.shared.runtime.spawn_blocking(work).await;
+        computed.inspect_err(|_| self.note_panic(what)).ok()
     }
 
     /// Who a request is counted for whose session is not known yet: a user if any has logged on, else guests.
@@ -299,7 +300,7 @@ impl Link {
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) {
         // A guest has as much under way as a stranger.
         if !channel.session.identity.is_guest() {
-            self.window().widen(self.core.limits.credits_max);
+            self.window().widen(self.shared.limits.credits_max);
         }
         let is_guest = channel.session.identity.is_guest();
         let holder = if is_guest { &self.guests } else { &self.user };
@@ -365,7 +366,7 @@ impl Link {
 
     /// Notes that something came, for those who ask how long nothing has.
     pub(crate) fn hear(&self) {
-        let since = self.core.now().saturating_duration_since(self.made).as_millis();
+        let since = self.shared.clock.now().saturating_duration_since(self.made).as_millis();
         self.heard_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
@@ -414,6 +415,31 @@ impl Link {
         if let Some(pending) = lock(&self.pending).values().find(matches) {
             pending.cancel();
         }
+    }
+
+    /// Counts a panic that was caught in work for the connection.
+    pub(crate) fn note_panic(&self, place: &'static str) {
+        self.shared.counters.note_panic(place);
+    }
+
+    /// Somebody has logged on over the connection: its client can be told of leases over it. The second call changes
+    /// nothing.
+    pub(crate) fn enlist(self: &Arc<Self>) {
+        if let Some(agreed) = self.agreed.get() {
+            self.shared.clients.add(agreed.client_guid, self);
+        }
+    }
+
+    /// The connection has ended.
+    pub(crate) fn delist(&self) {
+        if let Some(agreed) = self.agreed.get() {
+            self.shared.clients.remove(agreed.client_guid, self);
+        }
+    }
+
+    /// The connections of a client that [have a user](Self::enlist), the oldest first.
+    pub(crate) fn of_client(&self, client: [u8; 16]) -> Vec<Arc<Self>> {
+        self.shared.clients.of(client)
     }
 
     /// Whether the connection has ended.
@@ -487,17 +513,18 @@ mod tests {
         let stuck = Arc::new(Stuck::default());
         let address = rig.link().peer;
         let outbox = Box::new(Arc::clone(&stuck));
-        let link = Arc::new(Link::new(Arc::clone(&rig.core), address, address, outbox, None));
+        let link =
+            Arc::new(Link::new(Arc::clone(&rig.core.connections), address, address, outbox, None));
         link.user.set(Arc::clone(user)).unwrap();
         link.agreed.set(rig.link().agreed.get().unwrap().clone()).unwrap();
-        rig.core.clients.add(&link);
+        link.enlist();
         (link, stuck)
     }
 
     #[tokio::test]
     async fn a_connection_that_reads_is_told_where_others_of_its_user_read_nothing() {
         let rig = Rig::new();
-        let user = |name: &str| rig.core.accounts.of(&Identity::User(name.into()));
+        let user = |name: &str| rig.core.connections.accounts.of(&Identity::User(name.into()));
         let (reader, read) = stuck(&rig, &user("user"));
         let (beside, _) = stuck(&rig, &user("another"));
         let all = NOTICES_PER_USER_MAX / NOTICES_PER_CONNECTION_MAX;
@@ -528,7 +555,7 @@ mod tests {
     #[tokio::test]
     async fn connections_are_gone_through_once_for_each_that_has_to_end() {
         let rig = Rig::new();
-        let user = rig.core.accounts.of(&Identity::User("user".into()));
+        let user = rig.core.connections.accounts.of(&Identity::User("user".into()));
         let (reader, read) = stuck(&rig, &user);
         let all = NOTICES_PER_USER_MAX / NOTICES_PER_CONNECTION_MAX;
         let silent: Vec<_> = (0..all).map(|_| stuck(&rig, &user)).collect();
@@ -539,7 +566,7 @@ mod tests {
         reader.tell(Vec::new());
         let (first, stuck_first) = silent.iter().find(|(link, _)| link.is_cut()).unwrap();
         // Whoever went through the connections now would find another one.
-        rig.core.clients.remove(first);
+        first.delist();
         (0..10).for_each(|_| reader.tell(Vec::new()));
         assert_eq!((lock(&read.parcels).len(), ended()), (11, 1));
         // Nor does it help to tell the one that ends, or one that has as many, more.
@@ -556,7 +583,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_reads_no_breaks_ends_at_the_bound() {
         let rig = Rig::new();
-        let user = rig.core.accounts.of(&Identity::User("user".into()));
+        let user = rig.core.connections.accounts.of(&Identity::User("user".into()));
         let (link, stuck) = stuck(&rig, &user);
         let is_closed = || stuck.is_closed.load(Ordering::SeqCst);
         for round in 0..2 {

@@ -13,11 +13,10 @@ use smb::push::{
 use tree::InlineIo;
 
 use super::offer::{can_commit, durability};
-use super::recall::end;
-use super::region::Region;
 use crate::dispatch::call::Call;
+use crate::push::recall::end;
+use crate::push::region::Region;
 use crate::state::Open;
-use crate::state::node::Node;
 
 pub(super) async fn unmap(
     call: &Call,
@@ -25,9 +24,8 @@ pub(super) async fn unmap(
     asked: UnmapRequest,
 ) -> Result<Vec<u8>, NtStatus> {
     let region = find(call, open, asked.registration, asked.generation)?;
-    let core = &call.link.core;
-    end(core, &region, false).await;
-    core.push.lock().regions.remove(&region.id);
+    end(call.push(), &region, false).await;
+    call.push().forget(&region);
     Ok(Vec::new())
 }
 
@@ -75,15 +73,6 @@ pub(super) async fn commit(
     Ok(output)
 }
 
-/// Makes the bytes durable that devices have placed in the regions of a file. Blocks.
-pub(crate) fn persist_unseen(node: &Node) -> Result<(), MediumError> {
-    let regions = node.lock().regions.clone();
-    let unseen = regions.iter().filter(|region| region.is_unseen());
-    let outcome = unseen.map(|region| region.persist(region.file_offset, region.length));
-    // Volatile memory has nothing to make durable: SMB2 FLUSH succeeds on it.
-    outcome.filter(|outcome| *outcome != Err(MediumError::VolatileRefused)).collect()
-}
-
 pub(super) fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<Vec<u8>, NtStatus> {
     let QueryRequest = request;
     let durability = durability(open.entry.class());
@@ -101,7 +90,7 @@ pub(super) fn query(call: &Call, open: &Open, request: QueryRequest) -> Result<V
             push_connection_id: region.connection_id,
         }
     };
-    let found = call.link.core.push.regions_of(open);
+    let found = call.push().regions_of(open);
     let mut regions: Vec<_> = found.into_iter().map(entry).take(QUERY_ENTRIES_MAX).collect();
     regions.sort_by_key(|region| region.registration);
     let mut output = Vec::new();
@@ -115,8 +104,7 @@ fn find(
     id: RegistrationId,
     generation: Generation,
 ) -> Result<Arc<Region>, NtStatus> {
-    let tables = call.link.core.push.lock();
-    let region = tables.regions.get(&id).cloned().ok_or(NtStatus::NOT_FOUND)?;
+    let region = call.push().region(id).ok_or(NtStatus::NOT_FOUND)?;
     let matches = region.generation == generation
         && region.open_serial == open.serial
         && region.session_id == call.session().id;

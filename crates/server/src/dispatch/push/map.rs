@@ -16,17 +16,18 @@ use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, warn};
 use tree::{InlineIo, Share, ShareError};
 
-use super::OpenPush;
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
-use super::recall::{self, WRITES, finish};
-use super::region::{Region, RegionParts};
-use super::registrar::{EngineConnection, NotRegistered};
-use super::witness::Media;
+use super::wait::wait;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
 use crate::dispatch::flush;
-use crate::state::caching::Caching;
+use crate::push::mapping;
+use crate::push::recall::{WRITES, finish};
+use crate::push::region::{Region, RegionParts};
+use crate::push::registrar::EngineConnection;
+use crate::push::witness::Media;
+use crate::state::open_push::OpenPush;
 use crate::state::{Hold, Open};
 use crate::status::{OrStatus as _, status_of};
 
@@ -54,7 +55,7 @@ pub(crate) async fn control(
         }
         _ => {
             let request = RecallRequest::parse(input).map_err(refused)?;
-            recall::wait(call, open, request, output_max).await
+            wait(call, open, request, output_max).await
         }
     }
 }
@@ -65,8 +66,8 @@ async fn map(
     asked: MapRequest,
     output_max: u32,
 ) -> Result<Vec<u8>, NtStatus> {
-    let push = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
-    if !push.rights.contains(asked.rights) {
+    let granted = open.push.get().ok_or(NtStatus::NOT_SUPPORTED)?;
+    if !granted.rights.contains(asked.rights) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     // The operator may have required encryption since the grant; then the session is about to end.
@@ -89,14 +90,16 @@ async fn map(
         // The descriptor lasts as long as the region.
         let place = open.another_place().or_status()?;
         let medium = medium(call, open, share, &asked).await?;
-        if let Some(region) = enter(call, open, push, &asked, engine, (medium, place))? {
+        let region = new_region(call, open, granted, &asked, engine, (medium, place));
+        let region = Arc::new(region);
+        if mapping::enter(call.push(), open, &region)? {
             break region;
         }
     };
     // A request that changes the size from here on finds the region and waits for it; an earlier
     // one may have truncated the range.
     if let Err(status) = check_range(open, &asked) {
-        finish(&call.link.core, &region, false).await;
+        finish(call.push(), &region, false).await;
         return Err(status);
     }
     // A rename from here on finds the region, and syncs the new name; a rename since the name was made durable
@@ -106,12 +109,14 @@ async fn map(
         let persist = move || flush::persist_name(&renamed);
         let persisted = call.blocking(InlineIo::CachedReads, persist).await;
         if let Err(status) = persisted.and_then(|persisted| persisted) {
-            finish(&call.link.core, &region, false).await;
+            finish(call.push(), &region, false).await;
             return Err(status);
         }
     }
     let class = open.entry.class();
-    let memory = register(call, &region, &asked, engine, can_commit(share, class)).await?;
+    let memory =
+        mapping::register(call.push(), &region, access(asked.rights, can_commit(share, class)))
+            .await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
     let medium = &region.medium;
     let emulated = medium.is_emulated();
@@ -150,10 +155,7 @@ async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
 }
 
 fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtStatus> {
-    let tables = call.link.core.push.lock();
-    let peer = tables.connections.get(&id);
-    let peer = peer.filter(|peer| peer.session_id == call.session().id);
-    Ok(peer.ok_or(NtStatus::INVALID_HANDLE)?.engine)
+    call.push().connection(id, call.session().id).ok_or(NtStatus::INVALID_HANDLE)
 }
 
 // Clears set-ID bits, reserves the blocks and opens the file as a medium. The time hardly depends on the length, but
@@ -216,22 +218,20 @@ fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), 
     Ok(())
 }
 
-// From here on a request that wants to change the file finds the region in its node and waits for
-// it. `None`: such a request is about to change the file.
-fn enter(
+fn new_region(
     call: &Call,
-    open: &Arc<Open>,
-    push: &Arc<OpenPush>,
+    open: &Open,
+    granted: &Arc<OpenPush>,
     asked: &MapRequest,
     engine: EngineConnection,
     (medium, place): (Arc<dyn Medium>, Option<Hold>),
-) -> Result<Option<Arc<Region>>, NtStatus> {
-    let core = &call.link.core;
-    let region = Arc::new(Region::new(RegionParts {
+) -> Region {
+    let push = call.push();
+    Region::new(RegionParts {
         owner: open.owner,
         open_serial: open.serial,
-        id: RegistrationId(core.push.next_id()),
-        generation: Generation(core.push.next_id()),
+        id: RegistrationId(push.next_id()),
+        generation: Generation(push.next_id()),
         session_id: call.session().id,
         holder: call.session().identity.clone(),
         file_offset: asked.file_offset,
@@ -243,71 +243,8 @@ fn enter(
         place,
         node: Arc::clone(&open.node),
         entry: Arc::clone(&open.entry),
-        open: Arc::clone(push),
-    }));
-    let mut state = open.node.lock();
-    // The client holds the complete lease, and it is not being broken: no other client can be
-    // reading or writing the file.
-    if !state.leases.is_held_whole(open.owner, RWH) || !state.delete_pending.is_empty() {
-        return Err(NtStatus::OPLOCK_NOT_GRANTED);
-    }
-    if state.resizing > 0 {
-        return Ok(None);
-    }
-    let mut tables = core.push.lock();
-    if tables.stopping {
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
-    }
-    // A CLOSE that came in between has looked for its regions, under this lock, and not found this
-    // one; the lease may live on with another open of the same key.
-    if open.is_closed() {
-        return Err(NtStatus::FILE_CLOSED);
-    }
-    let limit = |max: u32| usize::try_from(max).unwrap_or(usize::MAX);
-    if tables.regions.count_of_open(open.serial) >= limit(core.push.policy.regions_per_open_max)
-        || !tables.regions.may_insert(&region.holder)
-    {
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
-    }
-    tables.regions.insert(Arc::clone(&region));
-    state.regions.push(Arc::clone(&region));
-    Ok(Some(region))
-}
-
-async fn register(
-    call: &Call,
-    region: &Arc<Region>,
-    asked: &MapRequest,
-    engine: EngineConnection,
-    commits: bool,
-) -> Result<MemoryRegion, NtStatus> {
-    let core = Arc::clone(&call.link.core);
-    let registrar = Arc::clone(core.push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
-    let range = asked.file_offset..asked.file_offset + asked.length;
-    let access = access(asked.rights, commits);
-    let region = Arc::clone(region);
-    let runtime = core.runtime.clone();
-    // A task of its own: a registered region must be entered even if the caller no longer waits.
-    let task = runtime.spawn(async move {
-        let medium = Arc::clone(&region.medium);
-        let memory = match registrar.register(engine, medium, range, access).await {
-            Ok(memory) => memory,
-            Err(why) => {
-                finish(&core, &region, false).await;
-                return Err(match why {
-                    NotRegistered::Resources => NtStatus::INSUFFICIENT_RESOURCES,
-                    NotRegistered::Unreachable => NtStatus::NOT_SUPPORTED,
-                });
-            }
-        };
-        if !region.set_registered(&memory) {
-            registrar.deregister(engine, memory.rkey).await;
-            finish(&core, &region, false).await;
-            return Err(NtStatus::OPLOCK_NOT_GRANTED);
-        }
-        Ok(memory)
-    });
-    task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
+        open: Arc::clone(granted),
+    })
 }
 
 /// The operations that this end of the connection answers on the region; emulation is decided by
@@ -350,7 +287,6 @@ fn refused(error: ParseError) -> NtStatus {
     error.status()
 }
 
-const RWH: Caching = Caching(7);
 /// The greatest length of one descriptor: a page below 4 GiB, so that pieces stay aligned.
 const DESCRIPTOR_LENGTH_MAX: u64 = (1 << 32) - 4096;
 /// The longest region: the greatest number of descriptors in an answer limits it.

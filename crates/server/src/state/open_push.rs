@@ -9,26 +9,26 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct OpenPush {
     /// Rights that regions of this open can have.
-    pub(super) rights: Rights,
+    pub(crate) rights: Rights,
     /// Notified when a region is recalled, a newer wait came, or the open ended.
-    pub(super) events: Notify,
+    pub(crate) events: Notify,
     wait: AtomicU64,
 }
 
 impl OpenPush {
-    pub(super) fn new(rights: Rights) -> Self {
+    pub(crate) fn new(rights: Rights) -> Self {
         Self { rights, events: Notify::new(), wait: AtomicU64::new(0) }
     }
 
     /// Starts a wait, which ends an earlier wait.
-    pub(super) fn begin_wait(&self) -> u64 {
+    pub(crate) fn begin_wait(&self) -> u64 {
         let ticket = self.wait.fetch_add(1, Ordering::AcqRel) + 1;
         self.events.notify_waiters();
         ticket
     }
 
     /// Whether no later wait has begun.
-    pub(super) fn is_latest(&self, ticket: u64) -> bool {
+    pub(crate) fn is_latest(&self, ticket: u64) -> bool {
         self.wait.load(Ordering::Acquire) == ticket
     }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smb::rpc::{Association, Interface};
 
-use super::locks::OpenSerial;
-use super::tree::Tree;
+use crate::access::Tree;
+use crate::state::locks::OpenSerial;
 
 /// One handle of one client on a service.
 #[derive(Debug)]

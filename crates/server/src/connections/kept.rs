@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smb::Command;
 use smb::frame_memory::InFrame;
 
-use super::account::{Account, Hold, Room};
 use super::link::Link;
-use super::resource::Resource;
 use crate::limits::{COMPOUND_REQUEST_COST, REQUEST_COST};
+use crate::state::account::{Account, Hold, Room};
+use crate::state::resource::Resource;
 
 /// A frame, in the read buffer of its transport or on its own.
 #[derive(Debug)]
@@ -193,15 +193,15 @@ pub(crate) fn releases(command: Command) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Identity;
     use crate::limits::{RELEASES_PER_CONNECTION_MAX, REQUESTS_PER_CONNECTION_MAX};
     use crate::push::tests::rig::Rig;
-    use crate::state::Identity;
 
     #[tokio::test]
     async fn where_there_is_no_room_so_many_requests_that_release_something_are_kept_and_no_more() {
         let rig = Rig::new();
         let link = rig.link();
-        let whose = rig.core.accounts.of(&Identity::User("user".into()));
+        let whose = rig.core.connections.accounts.of(&Identity::User("user".into()));
         let used_up = link.account.try_take(Resource::Requests, REQUESTS_PER_CONNECTION_MAX);
         let keep = |command| Frame::Borrowed(&mut [0; 64]).keep(link, Some(&whose), command, 1);
         let kept: Vec<_> = (0..RELEASES_PER_CONNECTION_MAX).map(|_| keep(Command::CLOSE)).collect();
@@ -220,7 +220,7 @@ mod tests {
     async fn each_request_of_a_compound_is_counted() {
         let rig = Rig::new();
         let link = rig.link();
-        let whose = rig.core.accounts.of(&Identity::User("user".into()));
+        let whose = rig.core.connections.accounts.of(&Identity::User("user".into()));
         let counted = |what| (link.account.held(what), whose.held(what));
         let cost = 4_000 * COMPOUND_REQUEST_COST;
         // A short one, and a long one that was counted as it came.

@@ -26,41 +26,23 @@ use basics::{Clock, Full, Key, Table};
 use smb::crypto::{ChannelSigner, OpeningKey, SealingKey, SessionSigner};
 use smb::{Command, FileTime};
 use tokio::sync::Notify;
+use tree::Share;
 
-use super::account::{Account, Hold};
 use super::link::{Agreed, Link};
-use super::open::Open;
 use super::pipe::Pipe;
-use super::tree::{Target, Tree};
 use super::work::{Work, Working};
+use crate::access::{Identity, Rights};
+use crate::access::{Target, Tree};
+use crate::identity::ServerIdentity;
 use crate::limits::{
     CHANNELS_PER_SESSION_MAX, OPENS_PER_SESSION_MAX, PIPES_PER_SESSION_MAX, TREES_PER_GUEST_MAX,
     TREES_PER_SESSION_MAX,
 };
-use crate::service::{Core, file_time};
-
-/// Who a session belongs to.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Identity {
-    /// Knows the password, or has shown a ticket: the name of the account, however the client wrote it
-    /// ([`Identity::user`]).
-    User(Arc<str>),
-    /// Has proved nothing, and comes from the machine that says it has this GUID: a guest, who may have said a
-    /// name or not. Where being the same user gives a right, guests of other machines have none.
-    Guest { client: [u8; 16] },
-}
-
-impl Identity {
-    /// The user whom a client calls so: neither realm nor case make another one.
-    pub(crate) fn user(name: &str) -> Self {
-        let name = name.split_once('@').map_or(name, |(name, _realm)| name);
-        Self::User(name.to_lowercase().into())
-    }
-
-    pub(crate) fn is_guest(&self) -> bool {
-        matches!(self, Self::Guest { .. })
-    }
-}
+use crate::state::account::{Account, Hold};
+use crate::state::files::Files;
+use crate::state::open::HoldsOpens;
+use crate::state::open::Open;
+use crate::time::file_time;
 
 /// One authenticated user on one server.
 #[derive(Debug)]
@@ -221,12 +203,15 @@ impl Session {
         self.signs.load(Ordering::Relaxed)
     }
 
+    /// The rights of its user in a share. `None`: the user may not enter.
+    pub(crate) fn rights_in(&self, share: &Share) -> Option<Rights> {
+        // A session whose client took its name back enters no further share.
+        let is_nobody = self.is_unnamed() && !self.identity.is_guest();
+        if is_nobody { None } else { Rights::of(share, &self.identity) }
+    }
+
     /// Enters a share.
-    pub(crate) fn connect_tree(
-        &self,
-        target: Target,
-        rights: crate::access::Rights,
-    ) -> Option<Arc<Tree>> {
+    pub(crate) fn connect_tree(&self, target: Target, rights: Rights) -> Option<Arc<Tree>> {
         let mut trees = self.trees();
         let max =
             if self.identity.is_guest() { TREES_PER_GUEST_MAX } else { TREES_PER_SESSION_MAX };
@@ -257,12 +242,12 @@ impl Session {
     }
 
     /// Leaves a share; what was opened through it closes. May block.
-    pub(crate) fn disconnect_tree(&self, core: &Arc<Core>, id: u32) -> bool {
+    pub(crate) fn disconnect_tree(&self, files: &Files, id: u32) -> bool {
         let Some(tree) = self.trees().remove(&id) else { return false };
         self.pipes().take_if(|pipe| pipe.tree.id == tree.id);
         let opens = self.opens().take_if(|open| open.tree.id == tree.id);
         for open in opens {
-            log_close(&open, open.close(core));
+            log_close(&open, open.close(files));
         }
         true
     }
@@ -315,9 +300,9 @@ impl Session {
     }
 
     /// Ends the session and everything in it. May block. The second call does nothing.
-    pub(crate) fn close(&self, core: &Arc<Core>) {
+    pub(crate) fn close(&self, files: &Files, identity: &ServerIdentity) {
         if let Some(left) = self.dissolve() {
-            left.close(core);
+            left.close(files, identity);
         }
     }
 
@@ -402,6 +387,24 @@ impl Session {
     }
 }
 
+impl HoldsOpens for Session {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn holds(&self, open: &Open) -> bool {
+        self.open(open.serial.0, open.volatile).is_some()
+    }
+
+    fn take(&self, open: &Open) -> bool {
+        self.remove_open(open.serial.0, open.volatile).is_some()
+    }
+}
+
 /// What a session that has ended had open, for who closes it.
 #[derive(Debug)]
 pub(crate) struct Left {
@@ -411,10 +414,11 @@ pub(crate) struct Left {
 
 impl Left {
     /// Durable opens wait for their client from now on; then the others are closed. May block.
-    pub(crate) fn close(self, core: &Arc<Core>) {
+    pub(crate) fn close(self, files: &Files, identity: &ServerIdentity) {
         let mut opens = self.opens;
-        opens.retain(|open| !core.orphans.adopt(core, open));
-        opens.iter().for_each(|open| log_close(open, open.close(core)));
+        let users = identity.users();
+        opens.retain(|open| !files.orphans.adopt(files, &users, open));
+        opens.iter().for_each(|open| log_close(open, open.close(files)));
     }
 }
 
