@@ -158,7 +158,7 @@ impl Machine {
     /// run.
     pub fn end(self, mut turn: impl FnMut()) {
         end_of_connection(&self.core, &self.connection.link);
-        crate::state::durable::close_all(&self.core.files, self.core.files.orphans.drain());
+        crate::state::closing::close_all(&self.core.files, self.core.files.orphans.drain());
         let deadline = Instant::now() + PATIENCE;
         loop {
             turn();

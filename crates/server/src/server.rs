@@ -33,7 +33,7 @@ use crate::push::{self, Push};
 use crate::reload::{self, ReloadError, Reloaded};
 use crate::report::Observer;
 use crate::service::{Core, CoreParts};
-use crate::state::{Resource as Held, durable};
+use crate::state::{Resource as Held, closing};
 use crate::transport::tcp;
 use crate::upkeep;
 
@@ -324,7 +324,7 @@ impl Running {
             left = tokio::task::spawn_blocking(|| engine.stop()).await.unwrap_or(0);
         }
         let core = Arc::clone(&self.core);
-        let close = move || durable::close_all(&core.files, core.files.orphans.drain());
+        let close = move || closing::close_all(&core.files, core.files.orphans.drain());
         let _ = tokio::task::spawn_blocking(close).await;
         if left > 0 {
             warn!(connections = left, "stopped, with operations inside files that do not end");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smb::rpc::{Association, Interface};
 
 use crate::access::Tree;
-use crate::state::locks::OpenSerial;
+use crate::state::serial::OpenSerial;
 
 /// One handle of one client on a service.
 #[derive(Debug)]

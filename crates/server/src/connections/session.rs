@@ -417,7 +417,7 @@ impl Left {
     pub(crate) fn close(self, files: &Files, identity: &ServerIdentity) {
         let mut opens = self.opens;
         let users = identity.users();
-        opens.retain(|open| !files.orphans.adopt(files, &users, open));
+        opens.retain(|open| !files.adopt(&users, open));
         opens.iter().for_each(|open| log_close(open, open.close(files)));
     }
 }

@@ -20,7 +20,8 @@ use crate::state::caching::Intent;
 use crate::state::changes::{Count, Kept};
 use crate::state::lock_sequence::Copy;
 use crate::state::lock_waiters::LockWaiter;
-use crate::state::locks::{LockRange, LockRefused};
+use crate::state::locks::LockRefused;
+use crate::state::range::LockRange;
 use crate::state::{Open, Resource};
 
 /// Takes or gives back ranges, all or none of those to be taken.

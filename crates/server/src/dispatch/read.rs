@@ -17,7 +17,7 @@ use crate::access::{self, Look};
 use crate::limits::IO_INLINE_MAX;
 use crate::state::Open;
 use crate::state::changes::Read;
-use crate::state::locks::LockRange;
+use crate::state::range::LockRange;
 use crate::state::reads::{Reading, Rest, Sight};
 use crate::status::OrStatus as _;
 

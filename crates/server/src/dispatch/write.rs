@@ -17,8 +17,9 @@ use crate::access;
 use crate::connections::Link;
 use crate::limits::IO_INLINE_MAX;
 use crate::state::Open;
-use crate::state::locks::{LockRange, LockTable};
+use crate::state::locks::LockTable;
 use crate::state::open::{Ended, UnderWay};
+use crate::state::range::LockRange;
 use crate::status::OrStatus as _;
 
 /// A WRITE that may go ahead.

@@ -2,11 +2,12 @@
 //!
 //! Spec: MS-FSA §2.1.5.4 (close), MS-SMB2 §3.3.4.17.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use smb::create::AccessMask;
-use tracing::warn;
+use tracing::{debug, warn};
 use tree::{InlineIo, Share, ShareError};
 
 use super::caching::Intent;
@@ -14,8 +15,8 @@ use super::files::Files;
 use super::leave::{Leaving, Left};
 use super::node::OpenRecord;
 use super::open::{CLOSED, HANDED_OVER, Open};
+use super::wish::Wished;
 use super::wish_notes;
-use super::wished::Wished;
 
 impl Open {
     /// Ends the open: its regions, locks, lease and share modes go, and the file itself if it was
@@ -159,6 +160,16 @@ pub(crate) enum Closing {
 pub(super) fn forget_note(share: &Share, serial: u64) {
     if let Some(Err(error)) = share.journal().map(|journal| journal.close(serial)) {
         warn!(serial, %error, "a closed open may come back after a crash");
+    }
+}
+
+/// Closes opens whose client does not come back. May block.
+pub(crate) fn close_all(files: &Files, orphans: Vec<Arc<Open>>) {
+    for open in orphans {
+        debug!(serial = open.serial.0, "a durable open is given up");
+        if let Err(error) = open.close(files) {
+            warn!(serial = open.serial.0, %error, "a file to be deleted on close stays");
+        }
     }
 }
 

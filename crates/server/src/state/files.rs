@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 
 use basics::Clock;
 use tokio::runtime::Handle;
+use tracing::warn;
 use tree::{Admission, CommonNames, FileKey, Share, SharePath};
 
+use super::caching::Caching;
 use super::creates::Creates;
 use super::durable::Orphans;
 use super::durable_opens::DurableOpens;
 use super::lease_keys::LeaseKeys;
-use super::locks::OpenSerial;
 use super::nodes::Nodes;
 use super::open::{CloseObserver, Open};
+use super::serial::OpenSerial;
 use crate::access::{Identity, Rights, Tree};
+use crate::config::Users;
 
 /// The files of the server.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl Files {
         Self {
             shares: RwLock::new(shares.into()),
             names,
-            nodes: Nodes::new(clock.clone(), break_timeout, Arc::clone(&orphans)),
+            nodes: Nodes::new(clock.clone(), break_timeout, orphans.given_up()),
             orphans,
             durable_opens: Arc::new(DurableOpens::new()),
             lease_keys: Arc::default(),
@@ -134,5 +137,35 @@ impl Files {
     /// Names the next open.
     pub(crate) fn next_serial(&self) -> OpenSerial {
         OpenSerial(self.next_serial.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Keeps a durable open whose session has ended, if it may be kept; otherwise the caller closes it.
+    pub(crate) fn adopt(&self, users: &Users, open: &Arc<Open>) -> bool {
+        let Some(durable) = open.durable() else { return false };
+        // docs/push-mode.md, "Recall": registrations end with the connection.
+        self.observer.closing(open);
+        // Nobody comes back who may not log on, nor to more than is granted now.
+        let user = &open.origin.user;
+        if !user.is_welcome_to(users) || !self.is_welcome_in(user, &open.tree) {
+            return false;
+        }
+        let mut node = open.node.lock();
+        // MS-SMB2 §3.3.7.1: only with cached handles that nobody asks back.
+        let kept = node.leases.is_held_with(open.owner, Caching::HANDLE);
+        if !kept && !durable.persistent {
+            return false;
+        }
+        open.set_orphan();
+        if !self.orphans.insert(open, durable) {
+            warn!(serial = open.serial.0, "a durable open is closed: there are too many");
+            return false;
+        }
+        if let Some(record) = node.record_mut(open.serial) {
+            record.holder = None;
+            record.orphan = Some(open.is_persistent());
+        }
+        drop(node);
+        self.orphans.note_arrival(open.serial);
+        true
     }
 }

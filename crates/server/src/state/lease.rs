@@ -22,7 +22,7 @@
 use std::time::{Duration, Instant};
 
 use super::caching::{Caching, Flavor, Intent};
-use super::locks::OpenSerial;
+use super::serial::OpenSerial;
 
 /// Who holds a lease: a client under a key of its choice, or one open alone.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -18,23 +18,25 @@ use tracing::error;
 use tree::{Entry, FileKey, Naming, Share, ShareError, SharePath};
 
 use super::account::Hold;
-use super::breaks::BreakWaiters;
-use super::changes::{Change, Changes, Changing, Kept};
-use super::durable::Orphans;
+use super::app_instance::AppInstance;
+use super::break_waiters::BreakWaiters;
+use super::changes::{Changes, Kept};
+use super::exclusive_locks::ExclusiveLocks;
+use super::given_up::GivenUp;
 use super::holder::Holder;
 use super::lease::{LeaseTable, Notice, Owner};
 use super::lease_keys::KeyClaim;
-use super::locks::{LockRange, LockTable, OpenSerial};
+use super::locks::LockTable;
 use super::making::Makings;
 use super::obstacle::Obstacle;
 use super::open::Open;
-use super::reads::ExclusiveLocks;
-use super::routed::Routed;
+use super::range::LockRange;
+use super::routed::{Routed, SideOpen};
+use super::serial::OpenSerial;
 use super::sharing::Sharing;
-use super::stream_hold::StreamHold;
 use super::taking::{Seen, Takings};
 use super::turns::Turns;
-use super::wished::Wished;
+use super::wish::Wished;
 use crate::access::Identity;
 use crate::access::MayRemove;
 use crate::access::Tree;
@@ -72,6 +74,12 @@ impl OpenRecord {
         self.sharing.uses.is_empty() && self.open.upgrade().is_none_or(|open| open.only_looks())
     }
 
+    // What a break of its owner's caching has to know of it.
+    fn side(&self) -> SideOpen<'_> {
+        let Self { serial, owner, orphan, .. } = *self;
+        SideOpen { serial, owner, orphan, holder: self.holder.as_ref() }
+    }
+
     /// What `share` calls it: several shares may show one directory. `None` where it lies outside of that.
     pub(crate) fn path_in(&self, share: &Share) -> Option<SharePath> {
         self.share.path_in(share, &self.path)
@@ -83,23 +91,14 @@ impl OpenRecord {
     }
 }
 
-/// An instance of a clustered application: it takes its files with it when it moves.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct AppInstance {
-    pub(crate) id: [u8; 16],
-    /// The machine it runs on.
-    pub(crate) client: [u8; 16],
-    /// As whom.
-    pub(crate) user: Identity,
-    /// A later one wins over an earlier one.
-    pub(crate) version: Option<(u64, u64)>,
-}
-
-impl AppInstance {
-    /// Whether `self` has moved here from where `other` is.
-    pub(crate) fn succeeds(&self, other: &Self) -> bool {
-        self.id == other.id && self.client != other.client && self.user == other.user
-    }
+/// An open stream, as the node of its file knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamHold {
+    pub(crate) serial: OpenSerial,
+    /// Whether others may open the file to delete it.
+    pub(crate) shares_delete: bool,
+    /// Of the stream; leads nowhere while the stream is made.
+    pub(super) stream: Weak<Node>,
 }
 
 /// Everything about one inode that opens share.
@@ -152,11 +151,6 @@ impl NodeState {
         Resizing(Arc::clone(node))
     }
 
-    /// Begins a change of bytes; what others may not keep beside it was broken under this lock.
-    pub(crate) fn begin_change(&mut self, node: &Arc<Node>, change: Change) -> Changing {
-        self.changes.begin(node, change)
-    }
-
     /// Whether bytes change, or may, that `owner` would cache.
     pub(crate) fn is_changed_by_others(&self, owner: Owner) -> bool {
         self.changes.are_of_another(owner) || self.obstacles.iter().any(|one| one.owner() != owner)
@@ -189,7 +183,7 @@ impl NodeState {
 
     /// Who is to be told of breaks.
     pub(crate) fn route(&self, notices: Vec<Notice<Holder>>) -> Routed {
-        Routed::new(&self.opens, notices)
+        Routed::new(self.opens.iter().map(OpenRecord::side), notices)
     }
 
     /// Takes away a name that is to go now, though the file stays open: the rules of POSIX, where all
@@ -232,7 +226,7 @@ pub(crate) struct Node {
     resized: Notify,
     /// Those of the state.
     pub(super) exclusive_locks: ExclusiveLocks,
-    orphans: Arc<Orphans>,
+    given_up: Arc<GivenUp>,
     // And the place of its descriptor.
     commit: OnceLock<(CommitGroup, Option<Hold>)>,
     gone: Arc<AtomicUsize>,
@@ -254,7 +248,7 @@ impl Node {
         key: FileKey,
         clock: Clock,
         break_timeout: Duration,
-        orphans: Arc<Orphans>,
+        given_up: Arc<GivenUp>,
         gone: Arc<AtomicUsize>,
         (takings, makings): (Arc<Takings>, Arc<Makings>),
     ) -> Self {
@@ -280,7 +274,7 @@ impl Node {
             state: Mutex::new(state),
             removed: Notify::new(),
             resized: Notify::new(),
-            orphans,
+            given_up,
             commit: OnceLock::new(),
             gone,
             takings,
@@ -380,7 +374,7 @@ impl Node {
 
     /// Tells holders, and has the opens closed of those that cannot be told.
     pub(crate) fn send(&self, routed: Routed) {
-        self.orphans.give_up(routed.given_up());
+        self.given_up.add(routed.given_up());
         routed.send();
     }
 

@@ -33,10 +33,11 @@ use super::creates::{CreateKey, Creates};
 use super::durable_opens::{DurableOpens, Listed};
 use super::lease::Owner;
 use super::lock_sequence::{LockCopies, LockSequences};
-use super::locks::{LockRange, OpenSerial};
 use super::node::Node;
 use super::open_push::OpenPush;
+use super::range::LockRange;
 use super::sequence::{Claim, Sequence, Stale, Ticket};
+use super::serial::OpenSerial;
 use crate::access::{Granted, Identity, Tree};
 
 /// One handle of one client on one file. It ends with [`Open::close`], once.

@@ -21,7 +21,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use super::locks::OpenSerial;
+use super::serial::OpenSerial;
 use crate::access::Identity;
 
 /// Orphans by their persistent id. `T` is an open.

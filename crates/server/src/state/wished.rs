@@ -21,46 +21,16 @@ use std::sync::Arc;
 
 use tree::{Share, SharePath};
 
-use super::locks::OpenSerial;
 use super::making::Claim;
 use super::node::{Node, NodeState, OpenRecord};
+use super::serial::OpenSerial;
+pub(crate) use super::wish::{Stays, Wished};
 use crate::access::MayRemove;
-
-/// A name that is to go.
-#[derive(Clone, Debug)]
-pub(crate) struct Wished {
-    /// Where it is.
-    pub(crate) share: Arc<Share>,
-    /// Its path there.
-    pub(crate) path: SharePath,
-    /// It was spoken by whoever was admitted to that.
-    pub(crate) leave: MayRemove,
-    /// The opens through which requests ask for it that are not answered yet: an open for each request.
-    asking: Vec<OpenSerial>,
-    /// Whoever is refused it does not take it back.
-    is_granted: bool,
-}
-
-/// Whether something stays.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Stays {
-    Yes,
-    /// Its deletion is wished for.
-    No,
-    /// It is being removed: what comes of that is known when [`Node::removed`] returns.
-    Unknown,
-}
 
 impl Wished {
     fn of(record: &OpenRecord, leave: MayRemove) -> Self {
         let (share, path) = (Arc::clone(&record.share), record.path.clone());
         Self { share, path, leave, asking: Vec::new(), is_granted: false }
-    }
-
-    // Whether a path may be this name. Shares that lie apart may be one directory mounted twice.
-    fn may_be(&self, share: &Share, path: &SharePath) -> bool {
-        let ours = share.path_in(&self.share, path);
-        ours.map_or_else(|| !share.overlaps(&self.share), |path| path == self.path)
     }
 }
 

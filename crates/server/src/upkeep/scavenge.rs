@@ -6,7 +6,8 @@ use std::time::Duration;
 use basics::Clock;
 
 use crate::service::Core;
-use crate::state::durable::{Orphans, close_all};
+use crate::state::closing::close_all;
+use crate::state::durable::Orphans;
 
 /// Closes orphans whose time is over or whose caching somebody asks for, and tries again what could not be brought
 /// back, as long as the server lives.

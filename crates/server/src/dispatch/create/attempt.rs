@@ -17,7 +17,7 @@ use super::wish::Wish;
 use super::{fresh, stream};
 use crate::access::deletion::Doomed;
 use crate::state::caching::Intent;
-use crate::state::durable;
+use crate::state::closing;
 use crate::state::files::Files;
 use crate::state::making::{Making, Sighting};
 use crate::state::node::Node;
@@ -209,7 +209,7 @@ fn evict(files: &Arc<Files>, node: &Node, wish: &Wish) -> Result<bool, NtStatus>
     for open in evicted {
         let orphan = files.orphans.claim(open.serial, |_| Ok::<_, NtStatus>(()));
         if open.wrest() || orphan.is_some() {
-            durable::close_all(files, vec![open]);
+            closing::close_all(files, vec![open]);
         }
     }
     Ok(is_any)

@@ -19,12 +19,14 @@ use tree::{FileKey, Share, SharePath};
 use super::attempt::Attempt;
 use super::wish::Wish;
 use crate::state::caching::Intent;
-use crate::state::changes::{Change, Changing};
+use crate::state::changes::Change;
+use crate::state::changing::Changing;
+use crate::state::claim::Claimed;
 use crate::state::files::Files;
-use crate::state::locks::LockRange;
 use crate::state::node::{Node, OpenRecord, Resizing};
+use crate::state::range::LockRange;
 use crate::state::sharing::Sharing;
-use crate::state::taking::{Claimed, Seen};
+use crate::state::taking::Seen;
 
 /// What entering an open in its node came to.
 pub(super) enum Entered {

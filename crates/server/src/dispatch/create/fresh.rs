@@ -22,7 +22,7 @@ use crate::state::files::Files;
 use crate::state::making::{Claim, MadeBefore, Makes, Spot};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::taking::Seen;
-use crate::state::wished::Stays;
+use crate::state::wish::Stays;
 use crate::status::{OrStatus as _, status_of};
 
 /// What was known before the name was looked up, and found missing.

@@ -18,9 +18,9 @@ use crate::state::Open;
 use crate::state::caching::{Caching, Intent};
 use crate::state::holder::{Courier, Holder};
 use crate::state::lease::{Granted, Owner};
-use crate::state::locks::OpenSerial;
 use crate::state::open::Durable;
 use crate::state::persistent;
+use crate::state::serial::OpenSerial;
 
 /// Grants what was asked for, as far as others leave it. `None`: nothing was asked for, or it is a directory.
 pub(super) fn grant(

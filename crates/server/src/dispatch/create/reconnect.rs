@@ -260,7 +260,7 @@ async fn attach(call: &mut Call, tree: &Arc<Tree>, old: Arc<Open>) -> Result<Arc
         if session.remove_open(open.serial.0, open.volatile).is_some() {
             let waits = kept && session.is_closed();
             let (files, users) = (&call.core.files, call.core.identity.users());
-            if !waits || !files.orphans.adopt(files, &users, &open) {
+            if !waits || !files.adopt(&users, &open) {
                 close(call, open).await;
             }
         }

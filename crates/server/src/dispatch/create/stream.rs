@@ -21,11 +21,11 @@ use super::wish::Wish;
 use crate::state::caching::Intent;
 use crate::state::files::Files;
 use crate::state::making::{Makes, Sighting, Spot};
+use crate::state::node::StreamHold;
 use crate::state::node::{Node, NodeState};
 use crate::state::sharing::Sharing;
-use crate::state::stream_hold::StreamHold;
 use crate::state::taking::Seen;
-use crate::state::wished::{Stays, Wished};
+use crate::state::wish::{Stays, Wished};
 use crate::status::{OrStatus as _, status_of};
 
 /// Tries once to open or create the stream `name` of what `path` names; `None`: there is none, and none is to be

@@ -21,9 +21,9 @@ use crate::access::MayRemove;
 use crate::push::tests::rig::Rig;
 use crate::state::caching::{Caching, Intent};
 use crate::state::lease::Owner;
-use crate::state::locks::OpenSerial;
 use crate::state::node::Node;
-use crate::state::stream_hold::StreamHold;
+use crate::state::node::StreamHold;
+use crate::state::serial::OpenSerial;
 
 const GUID: Guid = Guid([9; 16]);
 

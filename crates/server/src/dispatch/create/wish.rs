@@ -19,9 +19,9 @@ use crate::connections::Agreed;
 use crate::dispatch::{extended, levels, malformed, posix};
 use crate::limits::EA_NAMES_INLINE_MAX;
 use crate::state::OpenSerial;
+use crate::state::app_instance::AppInstance;
 use crate::state::caching::{Caching as Bits, Flavor};
 use crate::state::lease::Owner;
-use crate::state::node::AppInstance;
 use crate::state::sharing::{Kinds, Sharing};
 use crate::status::OrStatus as _;
 

@@ -16,7 +16,7 @@ use super::Call;
 use crate::access::{self, Look, Write};
 use crate::dispatch::malformed;
 use crate::state::Open;
-use crate::state::locks::LockRange;
+use crate::state::range::LockRange;
 use crate::status::OrStatus as _;
 
 /// Names an open as a source. The name means something in its own session only.

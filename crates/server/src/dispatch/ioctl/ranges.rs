@@ -19,9 +19,10 @@ use crate::dispatch::malformed;
 use crate::limits::TRIM_RANGES_INLINE_MAX;
 use crate::push::Region;
 use crate::state::Open;
-use crate::state::changes::Changing;
-use crate::state::locks::{Barrier, LockRange};
+use crate::state::changing::Changing;
+use crate::state::locks::Barrier;
 use crate::state::node::Resizing;
+use crate::state::range::LockRange;
 use crate::status::OrStatus as _;
 
 /// SET_SPARSE.

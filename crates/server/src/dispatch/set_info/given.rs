@@ -16,7 +16,7 @@ use crate::state::Open;
 use crate::state::files::Files;
 use crate::state::making::{MadeBefore, Making, Renames, Spot};
 use crate::state::node::Node;
-use crate::state::wished::Stays;
+use crate::state::wish::Stays;
 
 /// A name that is about to be given.
 pub(super) struct NameToGive {

@@ -28,8 +28,8 @@ use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;
 use crate::state::Open;
 use crate::state::caching::Intent;
-use crate::state::locks::LockRange;
 use crate::state::node::{NodeState, OpenRecord};
+use crate::state::range::LockRange;
 use crate::state::wish_notes;
 use crate::status::OrStatus as _;
 

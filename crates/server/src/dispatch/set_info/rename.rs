@@ -20,10 +20,11 @@ use crate::access::{self, Add, MayRemove, Remove};
 use crate::dispatch::flush;
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::claim::Claimed;
 use crate::state::files::Files;
 use crate::state::node::OpenRecord;
 use crate::state::nodes::Named;
-use crate::state::taking::{Claimed, MayRename};
+use crate::state::taking::MayRename;
 use crate::status::OrStatus as _;
 
 /// Gives an open file another name.

@@ -18,12 +18,12 @@ use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
 use crate::state::Open;
 use crate::state::caching::Intent;
+use crate::state::claim::Claimed;
 use crate::state::files::Files;
 use crate::state::lease::Owner;
 use crate::state::making::{MadeBefore, Making, Sighting};
 use crate::state::node::{Node, OpenRecord};
 use crate::state::sharing::{Kinds, Sharing};
-use crate::state::taking::Claimed;
 use crate::status::OrStatus as _;
 
 /// Where a name is to go.
