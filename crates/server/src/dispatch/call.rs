@@ -12,8 +12,8 @@ use smb::{AsyncId, Command, FileId, Header, HeaderFlags, NtStatus, Route};
 use tree::{InlineIo, Reach, Share, ShareError};
 
 use super::frame::{self, Terms};
-use super::write::Prepared;
-use super::{asked, flush};
+use super::prepared::Prepared;
+use super::{asked, persist};
 use crate::access::Tree;
 use crate::connections::kept::releases;
 use crate::connections::{Channel, Kept, Link, Pending, Session};
@@ -152,6 +152,11 @@ impl Asker<'_> {
         {
             memory.invalidate_by_answer(self.header.message_id.0, descriptors);
         }
+    }
+
+    /// Whether the answer will be signed or sealed: then all of it has to be there first.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.sealed || frame::is_signed(self.header, self.channel)
     }
 
     /// See [`asked::is_paid`].
@@ -368,7 +373,7 @@ impl Call {
             return self.changing(open, inline, work).await;
         }
         let changed = Arc::clone(open);
-        let work = move || (work(), flush::persist(&changed));
+        let work = move || (work(), persist::persist(&changed));
         let (outcome, persisted) = self.changing(open, InlineIo::CachedReads, work).await?;
         persisted.map(|()| outcome)
     }

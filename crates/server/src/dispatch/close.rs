@@ -11,8 +11,7 @@ use smb::{CloseAttributes, CloseRequest, CloseResponse};
 use tree::InlineIo;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::connections::session::log_close;
 
 /// Ends an open.

@@ -25,11 +25,12 @@ use smb::framing;
 use smb::{AsyncId, FileId, Header, HeaderFlags, Route, TreeId};
 use tracing::warn;
 
+use super::asked;
 use super::call::Call;
 use super::frame::{self, FrameError, Outcome, Terms};
+use super::prepared::Prepared;
+use super::router::{self, begin_work};
 use super::shift::Shift;
-use super::write::Prepared;
-use super::{asked, begin_work};
 use crate::connections::{Channel, Kept, Link, Parcel, Pending};
 use crate::limits::{ANSWER_UNCOUNTED_MAX, COMPOUND_ANSWER_MAX, IO_INLINE_MAX};
 use crate::panics::Owed;
@@ -301,7 +302,7 @@ impl Place<'_> {
             // Also of a request without a session: what is related to it is INVALID_PARAMETER.
             (_, Err(status)) | (Some(status), Ok(_)) => Err(status),
             _ if self.exceeds(out) => Err(NtStatus::INSUFFICIENT_RESOURCES),
-            (None, Ok(None)) => super::without_session(&header, &self.frame[range], out),
+            (None, Ok(None)) => router::without_session(&header, &self.frame[range], out),
             (None, Ok(Some(channel))) => {
                 let mut call = Call {
                     core: Arc::clone(self.core),
@@ -324,7 +325,7 @@ impl Place<'_> {
                 self.frame.set_made(out.len());
                 let room = self.take_room(&call.channel, &pending, self.needed(out.len())).await;
                 let outcome = match room.and_then(|()| begin_work(&header, &call.channel)) {
-                    Ok(_working) => super::dispatch(&mut call, out).await,
+                    Ok(_working) => router::dispatch(&mut call, out).await,
                     Err(status) => Err(status),
                 };
                 if is_last && out.len() > ANSWER_UNCOUNTED_MAX {

@@ -13,8 +13,7 @@ use tree::InlineIo;
 use tree::journal::{LockChange, LockNote};
 
 use super::call::{Call, Lasting};
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::access::{self, Look};
 use crate::state::caching::Intent;
 use crate::state::changes::{Count, Kept};

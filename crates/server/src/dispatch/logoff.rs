@@ -9,8 +9,7 @@ use smb::NtStatus;
 use tree::InlineIo;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 
 /// Ends a session and everything in it.
 pub(super) async fn handle(call: &Call, out: &mut Vec<u8>) -> Outcome {

@@ -14,8 +14,8 @@ use smb::smb1::Smb1Negotiate;
 use smb::{Header, MessageId};
 use tracing::debug;
 
+use super::connection::{Connection, Stage, Violation};
 use super::frame::{self, Terms};
-use super::{Connection, Stage, Violation};
 use crate::config::SigningPolicy;
 use crate::connections::{Agreed, Link};
 use crate::service::Core;

@@ -10,8 +10,8 @@ use smb::{BreakAck, LeaseBreakAck, OplockBreak};
 
 use super::call::Call;
 use super::frame::Outcome;
+use super::frame::malformed;
 use super::levels::{to_level, to_state};
-use super::malformed;
 use crate::state::caching::Caching;
 use crate::state::holder::Holder;
 use crate::state::lease::{AcknowledgeError, Notice, Owner};

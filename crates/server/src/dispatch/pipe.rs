@@ -22,8 +22,7 @@ use smb::{
 use tracing::debug;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::access::Identity;
 use crate::connections::Pipe;
 use crate::limits::TRANSACT_SIZE_MAX;

@@ -23,7 +23,7 @@ use tracing::debug;
 use tree::{Entry, InlineIo, Metadata, Naming, Share, ShareError, SharePath};
 
 use super::call::Call;
-use super::malformed;
+use super::frame::malformed;
 use crate::access::deletion::holds_a_share;
 use crate::access::{self, Set};
 use crate::limits::TRANSACT_SIZE_MAX;

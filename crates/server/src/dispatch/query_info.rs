@@ -16,8 +16,8 @@ use smb::{
 use tree::{InlineIo, Metadata, Share, short_name};
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{extended, malformed, posix};
+use super::frame::{Outcome, malformed};
+use super::{extended, posix};
 use crate::access::{self, Look};
 use crate::state::Open;
 use crate::status::OrStatus as _;

@@ -11,8 +11,8 @@ use smb::{ReadRequest, ReadResponse};
 use tree::{InlineIo, Remainder, ShareError};
 
 use super::call::{Asker, Call};
-use super::frame::{self, Outcome};
-use super::malformed;
+use super::frame::Outcome;
+use super::frame::malformed;
 use crate::access::{self, Look};
 use crate::limits::IO_INLINE_MAX;
 use crate::state::Open;
@@ -128,7 +128,7 @@ pub(super) async fn handle(call: &mut Call, out: &mut Vec<u8>) -> Outcome {
 
 // An answer whose length is known and whose bytes may follow piece by piece.
 fn begin(asker: Asker<'_>, plan: &Plan) -> Option<Remainder> {
-    if !asker.streams || plan.len < STREAM_MIN || frame::is_protected(asker) {
+    if !asker.streams || plan.len < STREAM_MIN || asker.is_protected() {
         return None;
     }
     let entry = &plan.open.entry;

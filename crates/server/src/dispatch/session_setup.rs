@@ -31,8 +31,8 @@ use smb::{SessionFlags, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
 use super::binding::{self, Refusal, Signatory};
+use super::connection::{Authentication, Connection, Purpose, Violation};
 use super::frame::{self, Terms};
-use super::{Authentication, Connection, Purpose, Violation};
 use crate::access::Identity;
 use crate::config::SigningPolicy;
 use crate::connections::session::SessionParts;

@@ -11,8 +11,7 @@ use tracing::debug;
 use tree::InlineIo;
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::malformed;
+use super::frame::{Outcome, malformed};
 use crate::access::Rights;
 use crate::access::Target;
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use smb::create::{CreateAction, CreateRequest};
 use smb::{HeaderFlags, NtStatus};
 
-use super::Extras;
 use super::durable::{Back, Durability};
+use super::extras::Extras;
 use super::wish::Wish;
 use crate::access::Tree;
 use crate::dispatch::call::Call;
-use crate::dispatch::malformed;
+use crate::dispatch::frame::malformed;
 use crate::state::creates::{Begun, CreateKey, Reservation};
 use crate::state::open::Origin;
 use crate::state::{Hold, Open, Resource};

@@ -6,61 +6,22 @@ use std::sync::Arc;
 
 use smb::NtStatus;
 use smb::create::{CreateAction, CreateDisposition};
-use smb::push::RecallReason;
 use tree::{
-    BasicChange, DosAttributes, Entry, FileKey, Found, Metadata, Reach, Share, ShareError,
-    SharePath, StreamPart, folded,
+    BasicChange, DosAttributes, Entry, Found, Metadata, Reach, Share, ShareError, SharePath,
+    StreamPart, folded,
 };
 
 use super::enter::{Entered, enter, new_record};
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
 use super::{fresh, stream};
 use crate::access::deletion::Doomed;
-use crate::state::caching::Intent;
 use crate::state::closing;
 use crate::state::files::Files;
-use crate::state::making::{Making, Sighting};
+use crate::state::making::Sighting;
 use crate::state::node::Node;
 use crate::state::taking::Seen;
 use crate::status::OrStatus as _;
-
-/// What an attempt came to.
-#[derive(Debug)]
-pub(super) enum Attempt {
-    Done(Box<Created>),
-    /// Somebody else created or removed the name meanwhile.
-    Again,
-    /// The file is being removed: what comes of that has to be known first.
-    Going(Arc<Node>),
-    /// Caching of others has to go first; they have been told.
-    Breaking {
-        node: Arc<Node>,
-        intent: Intent,
-    },
-    /// A directory above the name is being moved.
-    Moving(SharePath),
-    /// Somebody is just making the name, or what was found by it.
-    Making {
-        making: Arc<Making>,
-        found: Option<FileKey>,
-    },
-    /// The name may lead to what is mounted in the share, or to much work: to be tried again by who may wait.
-    Farther,
-    /// Push regions of others have to go first.
-    Mapped {
-        node: Arc<Node>,
-        reason: RecallReason,
-    },
-}
-
-/// An open file, entered in its node.
-#[derive(Debug)]
-pub(super) struct Created {
-    pub(super) entry: Entry,
-    pub(super) node: Arc<Node>,
-    pub(super) metadata: Metadata,
-    pub(super) action: CreateAction,
-}
 
 /// Tries once, no farther than `reach`. May block.
 pub(super) fn attempt(

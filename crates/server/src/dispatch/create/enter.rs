@@ -16,7 +16,7 @@ use smb::NtStatus;
 use smb::push::RecallReason;
 use tree::{FileKey, Share, SharePath};
 
-use super::attempt::Attempt;
+use super::outcome::Attempt;
 use super::wish::Wish;
 use crate::state::caching::Intent;
 use crate::state::changes::Change;

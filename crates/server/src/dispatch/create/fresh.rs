@@ -14,8 +14,8 @@ use tree::{
     DosAttributes, Entry, New, NewName, Remembered, Share, ShareError, SharePath, StreamPart,
 };
 
-use super::attempt::{Attempt, Created};
 use super::enter::new_record;
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
 use crate::access::{MayAdd, MaySet};
 use crate::state::files::Files;

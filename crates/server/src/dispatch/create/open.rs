@@ -12,12 +12,13 @@ use tracing::warn;
 use tree::{InlineIo, Metadata, Reach};
 
 use super::admit::{Admission, origin};
-use super::attempt::{self, Attempt, Created};
+use super::attempt;
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
 use crate::access::Tree;
 use crate::connections::session::log_close;
 use crate::dispatch::call::{Call, Lasting};
-use crate::dispatch::flush;
+use crate::dispatch::persist;
 use crate::push::Region;
 use crate::state::node::Node;
 use crate::state::open::{OpenParts, Origin};
@@ -40,8 +41,8 @@ pub(super) async fn open(
 /// What a CREATE has made of the file becomes durable, and its name. Blocks.
 pub(super) fn persist_opened(open: &Open) -> Result<(), NtStatus> {
     match open.origin.action {
-        CreateAction::OPENED => flush::persist_name(open),
-        _ => flush::persist(open),
+        CreateAction::OPENED => persist::persist_name(open),
+        _ => persist::persist(open),
     }
 }
 

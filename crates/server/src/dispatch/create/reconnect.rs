@@ -5,16 +5,14 @@
 
 use std::sync::Arc;
 
-use smb::create::{
-    CreateAction, CreateRequest, CreateRequestContext, CreateResponseContext, Lease, OplockLevel,
-};
+use smb::create::{CreateAction, CreateResponseContext, OplockLevel};
 use smb::{FileId, NtStatus};
 use tracing::{debug, info};
 use tree::{InlineIo, Naming, SharePath, StreamPart};
 
-use super::PushWish;
 use super::answer::{Facts, lease_context, respond};
 use super::durable::{Back, Durability};
+use super::extras::Extras;
 use super::grant::holder;
 use super::open::close;
 use crate::access::Identity;
@@ -29,40 +27,6 @@ use crate::state::lease::{Granted, Owner};
 use crate::state::open::NewPlace;
 use crate::state::{Open, OpenSerial};
 use crate::status::OrStatus as _;
-
-/// What of a request counts when nothing is opened.
-#[derive(Clone, Debug)]
-pub(super) struct Extras {
-    name: String,
-    oplock_level: OplockLevel,
-    lease: Option<Lease>,
-    wants_disk_id: bool,
-    push: Option<PushWish>,
-}
-
-impl Extras {
-    pub(super) fn of(request: &CreateRequest<'_>) -> Self {
-        let mut extras = Self {
-            name: request.name.to_string(),
-            oplock_level: request.oplock_level,
-            lease: None,
-            wants_disk_id: false,
-            push: None,
-        };
-        for context in &request.contexts {
-            match context {
-                CreateRequestContext::Lease(lease) => extras.lease = Some(*lease),
-                CreateRequestContext::QueryOnDiskId => extras.wants_disk_id = true,
-                CreateRequestContext::Push(asked) => extras.push = Some(PushWish::Asked(*asked)),
-                CreateRequestContext::PushUnknownVersion(_) => {
-                    extras.push = Some(PushWish::UnknownVersion);
-                }
-                _ => {}
-            }
-        }
-        extras
-    }
-}
 
 /// DHnC and DH2C: an open comes back to its client.
 pub(super) async fn take_back(

@@ -14,9 +14,9 @@ use tree::{
     StreamName,
 };
 
-use super::attempt::{Attempt, Created};
 use super::enter::{self, Entered};
 use super::fresh::{self, Fresh, Making};
+use super::outcome::{Attempt, Created};
 use super::wish::Wish;
 use crate::state::caching::Intent;
 use crate::state::files::Files;

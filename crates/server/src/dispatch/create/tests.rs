@@ -13,8 +13,9 @@ use smb::info::{FileAttributes, FileInfoClass, Rename, RenameFlags};
 use smb::{Command, FileId, Guid, Name, NtStatus};
 use tree::{Reach, SharePath};
 
-use super::attempt::{self, Attempt};
+use super::attempt;
 use super::enter::{self, Entered};
+use super::outcome::Attempt;
 use super::stream;
 use super::wish::Wish;
 use crate::access::MayRemove;

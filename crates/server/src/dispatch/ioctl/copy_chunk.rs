@@ -12,9 +12,9 @@ use smb::fsctl::{COPY_CHUNKS_MAX, CopyChunk, CopyChunkRequest, CopyChunkResponse
 use smb::{ControlCode, Field, NtStatus, ParseError};
 use tree::{COPY_MAX, InlineIo, ShareError};
 
-use super::Call;
 use crate::access::{self, Look, Write};
-use crate::dispatch::malformed;
+use crate::dispatch::call::Call;
+use crate::dispatch::frame::malformed;
 use crate::state::Open;
 use crate::state::range::LockRange;
 use crate::status::OrStatus as _;

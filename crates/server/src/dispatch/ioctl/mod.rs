@@ -11,8 +11,8 @@ use smb::{ControlCode, FileId, HeaderFlags, IoctlRequest, IoctlResponse, NtStatu
 use tracing::{debug, warn};
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{interfaces, malformed, negotiate, pipe, posix, push};
+use super::frame::{Outcome, malformed};
+use super::{interfaces, negotiate, pipe, posix, push};
 use crate::access::{self, Look, Set};
 use crate::state::Open;
 

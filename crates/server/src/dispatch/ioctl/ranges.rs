@@ -12,10 +12,10 @@ use smb::fsctl::{DuplicateExtents, FileLevelTrim, FileRange, SetSparse, ZeroData
 use smb::push::RecallReason;
 use tree::{Entry, InlineIo, ShareError, Span};
 
-use super::Call;
 use crate::access::operation::Operation;
 use crate::access::{self, Look, Set, Write};
-use crate::dispatch::malformed;
+use crate::dispatch::call::Call;
+use crate::dispatch::frame::malformed;
 use crate::limits::TRIM_RANGES_INLINE_MAX;
 use crate::push::Region;
 use crate::state::Open;

@@ -21,7 +21,7 @@ use super::offer::{can_commit, capabilities, durability, is_encryption_promised}
 use super::wait::wait;
 use crate::access::{self, Look};
 use crate::dispatch::call::{Call, Lasting};
-use crate::dispatch::flush;
+use crate::dispatch::persist;
 use crate::push::mapping;
 use crate::push::recall::{WRITES, finish};
 use crate::push::region::{Region, RegionParts};
@@ -106,7 +106,7 @@ async fn map(
     // found none.
     if asked.rights.contains(Rights::FLUSH) && !share.is_name_durable(&open.entry) {
         let renamed = Arc::clone(open);
-        let persist = move || flush::persist_name(&renamed);
+        let persist = move || persist::persist_name(&renamed);
         let persisted = call.blocking(InlineIo::CachedReads, persist).await;
         if let Err(status) = persisted.and_then(|persisted| persisted) {
             finish(call.push(), &region, false).await;
@@ -188,7 +188,7 @@ async fn medium(
         check_class(promised, medium.class())?;
         if commits {
             // One-sided commits make bytes durable and do not sync names.
-            flush::persist_name(&open)?;
+            persist::persist_name(&open)?;
         }
         Ok(medium)
     };

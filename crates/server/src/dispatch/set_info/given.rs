@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smb::NtStatus;
 use tree::{FileKey, Share, ShareError, SharePath};
 
-use super::Call;
+use crate::dispatch::call::Call;
 use crate::state::Open;
 use crate::state::files::Files;
 use crate::state::making::{MadeBefore, Making, Renames, Spot};

@@ -21,8 +21,8 @@ use tracing::warn;
 use tree::{BasicChange, DosAttributes, ExtendedAttribute, InlineIo, Naming, Share, SharePath};
 
 use super::call::Call;
-use super::frame::Outcome;
-use super::{extended, malformed, posix};
+use super::frame::{Outcome, malformed};
+use super::{extended, posix};
 use crate::access::deletion::Doomed;
 use crate::access::{self, Look, MayRemove, Remove, Set, Write};
 use crate::push::Region;

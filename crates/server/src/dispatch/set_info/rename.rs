@@ -9,19 +9,21 @@ use smb::NtStatus;
 use smb::info::Rename;
 use tracing::warn;
 use tree::journal::Journal;
-use tree::{Naming, Replace, ShareError, SharePath};
+use tree::{InlineIo, Naming, Replace, ShareError, SharePath};
 
 use super::given::NameToGive;
-use super::handles::{yield_below, yield_streams};
+use super::handles::yield_streams;
+use super::stream;
 use super::target::{ATTEMPTS_MAX, Adds, Cleared, Target};
-use super::{Call, stream};
 use crate::access::deletion::holds_a_share;
 use crate::access::{self, Add, MayRemove, Remove};
-use crate::dispatch::flush;
+use crate::dispatch::call::Call;
+use crate::dispatch::{flush, persist};
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::claim::Claimed;
 use crate::state::files::Files;
+use crate::state::lease::Owner;
 use crate::state::node::OpenRecord;
 use crate::state::nodes::Named;
 use crate::state::taking::MayRename;
@@ -168,7 +170,7 @@ impl Renaming {
             let (path, durable) = match moves {
                 Moves::Begin => {
                     let open = named.open.upgrade();
-                    let durable = open.map_or(Ok(()), |open| flush::persist_name(&open));
+                    let durable = open.map_or(Ok(()), |open| persist::persist_name(&open));
                     (named.moved(&self.target.share, &self.target.from, &self.to), durable)
                 }
                 Moves::End => (None, Ok(())),
@@ -240,4 +242,17 @@ pub(super) async fn link(call: &Call, open: &Arc<Open>, new: &Rename) -> Result<
         }
     }
     Err(NtStatus::ACCESS_DENIED)
+}
+
+/// Asks for the handles of what is below a directory that is about to be moved, and waits until they are given back or
+/// taken. Whether anything is open there then: a client uses it, or has opened it meanwhile.
+async fn yield_below(call: &Call, target: &Arc<Target>, by: Owner) -> Result<bool, NtStatus> {
+    // Everything that is open is looked at.
+    let (files, below) = (Arc::clone(&call.core.files), Arc::clone(target));
+    let ask = move || below.begin_breaks_below(&files, by);
+    for node in call.blocking(InlineIo::CachedReads, ask).await? {
+        call.yield_caching(&node, by, Intent::Unlink).await?;
+    }
+    let (files, below) = (Arc::clone(&call.core.files), Arc::clone(target));
+    call.blocking(InlineIo::CachedReads, move || below.is_open_below(&files)).await
 }

@@ -15,9 +15,9 @@ use smb::info::Rename;
 use smb::push::RecallReason;
 use tree::{DosAttributes, InlineIo, Replace, ShareError, StreamName, StreamPart};
 
-use super::Call;
 use super::target::{ATTEMPTS_MAX, evict, replacement};
 use crate::access::{MayRemove, Remove};
+use crate::dispatch::call::Call;
 use crate::dispatch::flush;
 use crate::state::Open;
 use crate::state::caching::Intent;

@@ -12,10 +12,10 @@ use tree::{
     folded,
 };
 
-use super::Call;
 use super::given::NameToGive;
 use super::handles::yield_streams;
 use crate::access::{self, MayRemove, Remove};
+use crate::dispatch::call::Call;
 use crate::state::Open;
 use crate::state::caching::Intent;
 use crate::state::claim::Claimed;
