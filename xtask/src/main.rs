@@ -20,6 +20,8 @@ mod latency;
 mod lookup;
 mod machine;
 mod model;
+mod nbd_bench;
+mod nbd_server;
 mod peer;
 mod placement;
 mod polling;
@@ -84,6 +86,8 @@ enum Task {
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
     Smbtorture(torture::Options),
+    /// The NBD server next to nbdkit's memory plugin, interleaved.
+    NbdBench(nbd_bench::Options),
     /// Who may do what, cell by cell, against a table typed from the specifications.
     Rights(rights::Options),
     /// Names in a directory of 100,000, found ignoring case.
@@ -121,6 +125,8 @@ enum Interop {
     },
     /// Log on by Kerberos ticket, with a KDC of Debian's, by smbclient, smbprotocol and impacket.
     Kerberos,
+    /// libnbd's, QEMU's and fio's NBD clients against volumes of each kind, TLS and SIGKILL included.
+    Nbd,
     /// The tests of pike-smb2, each with a time limit.
     Pike {
         /// Whose server.
@@ -155,6 +161,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Interop(Interop::Python { against }) => interop::python::run(*against),
         Task::Interop(Interop::Go { against }) => interop::go::run(*against),
         Task::Interop(Interop::Kerberos) => interop::kerberos::run(),
+        Task::Interop(Interop::Nbd) => interop::nbd::run(),
         Task::Interop(Interop::Pike { against }) => interop::pike::run(*against),
         Task::Interop(Interop::Tshark { read: None }) => interop::capture::run(),
         Task::Interop(Interop::Tshark { read: Some(path) }) => interop::capture::read(path),
@@ -169,6 +176,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Sim(options) => sim::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Smbtorture(options) => torture::run(options),
+        Task::NbdBench(options) => nbd_bench::run(options),
         Task::Rights(options) => rights::run(options),
         Task::Lookup(options) => lookup::run(options),
         Task::Clones => clones::run(),

@@ -169,7 +169,7 @@ const TESTS: &str = "tests";
 /// Longest the tests may run: six times what they take on two quiet cores.
 const TESTS_LIMIT: Duration = Duration::from_secs(1800);
 /// The steps, quickest answer first; those that measure come last, when nothing else runs.
-const STEPS: [SuiteStep; 23] = [
+const STEPS: [SuiteStep; 24] = [
     SuiteStep {
         name: DEPS,
         about: "programs and Python packages the tests start",
@@ -244,6 +244,13 @@ const STEPS: [SuiteStep; 23] = [
         name: "go",
         about: "go-smb2, signed and encrypted",
         run: || interop::go::run(Against::Landfast),
+        needed_by_all: false,
+        is_quick: false,
+    },
+    SuiteStep {
+        name: "nbd",
+        about: "nbdinfo, nbdcopy, qemu-img, qemu-io and fio against served volumes",
+        run: interop::nbd::run,
         needed_by_all: false,
         is_quick: false,
     },

@@ -10,8 +10,7 @@
 //! | `status` | the failures of a share, as clients are told them |
 //! | `service` | what all connections share; the lock order |
 //! | `dispatch` | one file per command: answered now, or later |
-//! | `engine` | the thread that owns the RDMA engine |
-//! | `push` | regions mapped for one-sided access: tokens, registrations, recall |
+//! | `push` | regions mapped for one-sided access: tokens, registrations, recall; the gate of the engine threads (`remote::host`) |
 //! | `exports` | opening shares: what can fail first, then what changes the disk |
 //! | `host` | what the machine says of its network |
 //! | `kerberos` | the keytab's file |
@@ -25,7 +24,6 @@ mod config;
 mod connections;
 mod descriptors;
 mod dispatch;
-mod engine;
 mod exports;
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]

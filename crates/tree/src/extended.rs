@@ -98,7 +98,7 @@ impl Entry {
         _leave: impl MaySet,
         list: &[ExtendedAttribute],
     ) -> Result<(), ShareError> {
-        if self.device().is_some() && !list.is_empty() {
+        if self.is_device() && !list.is_empty() {
             return Err(ShareError::EasUnsupported);
         }
         if list.is_empty() {

@@ -52,7 +52,7 @@ impl Share {
         replace: Option<Replace>,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         let target = self.parent_of(to)?;
         let _linking = self.check_copy_of_link(entry, &target)?;
         let _changing = self.changing(&target)?;

@@ -71,12 +71,12 @@ impl Entry {
     /// The inline work of moving the end of file to `size`: bytes that are cut off are freed page by page.
     pub fn inline_to_resize(&self, size: u64) -> InlineIo {
         let is_cut = self.data_size().map_or(true, |now| size < now);
-        self.inline_io().unless(is_cut && is_much(taken(self.as_fd())))
+        self.inline_io().unless(is_cut && is_much(self.occupied()))
     }
 
     /// The same for [`Entry::set_allocation`].
     pub fn inline_to_allocate(&self, allocation: u64) -> InlineIo {
-        self.inline_io().unless(is_much(allocation.max(taken(self.as_fd()))))
+        self.inline_io().unless(is_much(allocation.max(self.occupied())))
     }
 
     /// The same for setting extended attributes with so many bytes of names together.
@@ -111,14 +111,14 @@ impl Found {
     /// Whether emptying it is much work: of its bytes, its streams, its extended attributes.
     pub fn is_much_to_empty(&self) -> bool {
         let file = self.anchor.as_fd();
-        is_much(taken(file))
+        is_much(occupied(file))
             || extended::names_len(file) > EA_NAMES_INLINE_MAX
             || !matches!(Binding::of(file), Ok(None))
     }
 }
 
-// Bytes that a file occupies, those behind its end included.
-fn taken(file: BorrowedFd<'_>) -> u64 {
+/// Bytes that a file occupies, those behind its end included.
+pub(super) fn occupied(file: BorrowedFd<'_>) -> u64 {
     rustix::fs::fstat(file).map_or(u64::MAX, |stat| bytes_of(&stat))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * [`name`]: paths of peers; * [`lookup`], [`names`]: from path to inode, inside the share only;
 //! * [`creation`]: create; [`change`]: remove, rename, link; [`name_locks`]: one at a time; * [`posix`]: permissions, owners, symbolic links; * [`entry`]: an open file or directory;
-//! * [`device`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
+//! * [`body`]: what the bytes of a file are; [`devices`]: devices that are shown as files; * [`mounts`]: the file systems below a share;
 //! * [`remainder`]: files read while they are sent; * [`ranges`]: holes and copies; * [`streams`], [`stream_name`]: alternate data streams;
 //! * [`extended`]: extended attributes; * [`short`]: names of eight and three; * [`tunnel`]: what names meant that went; * [`directory`], [`pattern`]: enumeration; * [`metadata`], [`attributes`], [`volume`]: facts;
 //! * [`place`]: the place of the share; [`policy`]: the rights of users, which may be replaced while the share is
@@ -13,18 +13,17 @@
 //! Every function here may block unless its name starts with `try_`; callers are on the blocking
 //! pool. The confinement relies on the kernel (`openat2`), not on string checks.
 
-mod append;
 mod attributes;
 mod binding;
+mod body;
 mod change;
 mod creation;
-mod device;
+mod devices;
 mod directory;
 mod disk_clock;
 mod entry;
 mod error;
 mod extended;
-mod extents;
 mod forgetting;
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
@@ -55,7 +54,6 @@ mod removal;
 pub mod rights;
 mod set_id;
 mod short;
-mod space;
 mod stream_name;
 mod streams;
 mod sweep;
@@ -74,10 +72,10 @@ use thiserror::Error;
 use tracing::warn;
 
 pub use attributes::DosAttributes;
+pub use body::{Body, DeviceError, Flushes, MapFailure, MapRefusal, Mappable, Span};
 pub use change::Replace;
 pub use creation::{New, NewName};
-use device::Devices;
-pub use device::{Device, DeviceError};
+use devices::Devices;
 pub use directory::{Enumeration, Listed, Looks, Next};
 pub use entry::{BasicChange, Entry};
 pub use error::ShareError;
@@ -98,7 +96,7 @@ pub use pattern::folded;
 pub use pattern::{Matcher, Pattern};
 pub use policy::Admission;
 use policy::{Fixed, Policy};
-pub use ranges::{COPY_MAX, Span};
+pub use ranges::COPY_MAX;
 pub use remainder::Remainder;
 pub use rights::Writing;
 pub use set_id::withhold_set_id;
@@ -387,7 +385,7 @@ impl Share {
     /// The metadata of an object that [`Share::locate`] found, without opening it.
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
         match &found.device {
-            Some(device) => Metadata::of_device(&found.anchor, device.len()),
+            Some(device) => Metadata::of_device(&found.anchor, device.len()?),
             None => Metadata::of_anchor(&found.anchor, &found.stat),
         }
     }
@@ -398,10 +396,16 @@ impl Share {
         self.devices = Devices::standing_in(number, medium);
     }
 
+    /// Lets a body stand for the device of a number.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn show(&mut self, number: u64, body: Arc<dyn Body>) {
+        self.devices = Devices::showing(number, body);
+    }
+
     // The metadata of an entry of an open directory, if it stands for a listed device.
     fn device_at(&self, directory: impl AsFd, name: &str) -> Option<Metadata> {
         let (node, device) = self.devices.behind_at(directory, name).ok()?;
-        Metadata::of_device(node, device.len()).ok()
+        Metadata::of_device(node, device.len().ok()?).ok()
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::device::{Device, Devices};
+use super::body::Body;
+use super::devices::Devices;
 use super::error::{ShareError, from_resolution};
 use super::limits::LEVELS_INLINE_MAX;
 use super::metadata::{self, FileKey};
@@ -39,8 +40,8 @@ pub struct Found {
     pub is_directory: bool,
     /// A symbolic link that is meant itself: only by a POSIX name.
     pub is_link: bool,
-    /// The device, if the file is one.
-    pub(super) device: Option<Arc<Device>>,
+    /// The bytes, if the file is a device.
+    pub(super) device: Option<Arc<dyn Body>>,
 }
 
 /// How far a look-up goes.

@@ -36,7 +36,7 @@ impl Share {
         permissions: u32,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         if !entry.is_directory() && permissions & SET_ID != 0 {
             return Err(ShareError::NotPrivileged);
         }
@@ -74,7 +74,7 @@ impl Share {
         gid: Option<u32>,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         let owned = entry.metadata()?.posix;
         let uid = uid.filter(|uid| *uid != owned.uid);
         let gid = gid.filter(|gid| *gid != owned.gid);
@@ -120,7 +120,7 @@ impl Share {
         target: &str,
     ) -> Result<(), ShareError> {
         self.writable()?;
-        entry.not_on_devices()?;
+        entry.check_has_facts()?;
         if entry.is_stream() {
             return Err(ShareError::Unsupported);
         }

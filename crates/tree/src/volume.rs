@@ -87,7 +87,7 @@ impl Share {
         if self.is_read_only() {
             bits |= VolumeAttributes::READ_ONLY_VOLUME;
         }
-        if entry.file_system().has_xattrs {
+        if entry.has_xattrs() {
             bits |= VolumeAttributes::NAMED_STREAMS;
             bits |= VolumeAttributes::SUPPORTS_EXTENDED_ATTRIBUTES;
         }

@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         return replay(&simulator, plan);
     }
     let mut tally = Tally::default();
-    let probed = Step::new(simulator.program()).arg("probe").finish()?;
+    let probed = Step::new(&simulator.own).arg("probe").finish()?;
     if probed.status.code() == Some(CANNOT) {
         tally
             .skipped
@@ -72,6 +72,7 @@ fn judged(finished: &Finished) -> Result<(), String> {
 
 /// The simulator, and the programs that it runs.
 struct Simulator {
+    own: PathBuf,
     landfast: PathBuf,
     examples: PathBuf,
 }
@@ -79,18 +80,20 @@ struct Simulator {
 fn simulator() -> Result<Simulator, Failure> {
     let landfast = workspace::landfast()?;
     // For the whole workspace, as the tests before it in the suite have built them.
-    let build = ["build", "--release", "--workspace", "--bin", "landfast-sim", "--examples"];
-    Step::new("cargo").args(build).dir(&workspace::root()).builds().run()?;
-    Ok(Simulator { landfast, examples: workspace::target().join("release/examples") })
+    let build = ["build", "--release", "--workspace", "--bin", "landfast-sim"];
+    let build = Step::new("cargo").args(build).args(EXAMPLES);
+    build.dir(&workspace::root()).builds().run()?;
+    let release = workspace::target().join("release");
+    Ok(Simulator {
+        own: release.join("landfast-sim"),
+        landfast,
+        examples: release.join("examples"),
+    })
 }
 
 impl Simulator {
-    fn program(&self) -> PathBuf {
-        workspace::target().join("release/landfast-sim")
-    }
-
     fn step(&self, task: &str) -> Step {
-        let step = Step::new(self.program()).arg(task).arg("--landfast").arg(&self.landfast);
+        let step = Step::new(&self.own).arg(task).arg("--landfast").arg(&self.landfast);
         step.arg("--examples").arg(&self.examples)
     }
 
@@ -102,6 +105,9 @@ impl Simulator {
     }
 }
 
+/// The programs of a run, beside the server.
+const EXAMPLES: [&str; 6] =
+    ["--example", "model", "--example", "rivals", "--example", "commit_stream"];
 /// Seeds that run twice.
 const TWICE: u64 = 20;
 /// The simulator's exit status where the host cannot run it.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use pmem::DurabilityClass;
 use rdma::{Access, MemoryRegion};
+use remote::host::NotRegistered;
 use smb::NtStatus;
+use tracing::info;
 
 use super::Push;
 use super::recall::finish;
 use super::region::Region;
-use super::registrar::NotRegistered;
 use crate::state::Open;
 use crate::state::caching::Caching;
 
@@ -47,7 +49,7 @@ pub(crate) fn enter(push: &Push, open: &Open, region: &Arc<Region>) -> Result<bo
     Ok(true)
 }
 
-/// Registers the memory of a region that has entered its node.
+/// Registers the memory of a region that has entered its node, of whose medium this class is promised.
 ///
 /// # Errors
 /// The engine refuses, or the region was recalled meanwhile; then the region has ended.
@@ -55,31 +57,23 @@ pub(crate) async fn register(
     push: &Arc<Push>,
     region: &Arc<Region>,
     access: Access,
+    class: DurabilityClass,
 ) -> Result<MemoryRegion, NtStatus> {
-    let registrar = Arc::clone(push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
-    let range = region.file_offset..region.end;
-    let engine = region.connection;
     let (push, region) = (Arc::clone(push), Arc::clone(region));
     let runtime = push.runtime.clone();
     // A task of its own: a registered region must be entered even if the caller no longer waits.
     let task = runtime.spawn(async move {
-        let medium = Arc::clone(&region.medium);
-        let memory = match registrar.register(engine, medium, range, access).await {
-            Ok(memory) => memory,
-            Err(why) => {
-                finish(&push, &region, false).await;
-                return Err(match why {
-                    NotRegistered::Resources => NtStatus::INSUFFICIENT_RESOURCES,
-                    NotRegistered::Unreachable => NtStatus::NOT_SUPPORTED,
-                });
-            }
-        };
-        if !region.set_registered(&memory) {
-            registrar.deregister(engine, memory.rkey).await;
-            finish(&push, &region, false).await;
-            return Err(NtStatus::OPLOCK_NOT_GRANTED);
+        let registered = region.registration.register(access, class).await;
+        if let Err(error) = &registered {
+            info!(%error, "region not registered");
+            finish(&push, &region).await;
         }
-        Ok(memory)
+        registered.map_err(|why| match why {
+            NotRegistered::Host(error) if error.is_for_good() => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Class { .. } => NtStatus::NOT_SUPPORTED,
+            NotRegistered::Recalled => NtStatus::OPLOCK_NOT_GRANTED,
+            _ => NtStatus::INSUFFICIENT_RESOURCES,
+        })
     });
     task.await.map_err(|_| NtStatus::UNSUCCESSFUL)?
 }

@@ -7,9 +7,9 @@
 //!                                                                       and only then continue
 //! ```
 //!
-//! * [`token`]: one-time tokens; * `gate`: push connections;
-//! * [`region`]: the life of one registration; * `mapping`: how a registration begins; * `recall`: how it ends;
-//! * [`registrar`]: the seam to the engine threads; * [`witness`]: time of the last write.
+//! * [`token`]: one-time tokens; * [`gate`]: push connections; * [`wanted`]: push connection or SMB Direct;
+//! * [`region`]: one registration; * [`mapping`]: how a registration begins; * [`recall`]: how it ends;
+//! * [`witness`]: time of the last write.
 //!
 //! The controls of push mode are in `dispatch/push`, periodic checks in `upkeep`.
 //!
@@ -19,13 +19,13 @@
 //!
 //! Spec: docs/push-mode.md.
 
-pub(crate) mod gate;
+mod gate;
 pub(crate) mod mapping;
 pub(crate) mod recall;
 pub(crate) mod region;
 mod regions;
-pub(crate) mod registrar;
 mod token;
+mod wanted;
 pub(crate) mod witness;
 
 use std::collections::HashMap;
@@ -34,19 +34,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use basics::Clock;
-use smb::push::{PushConnectionId, PushToken, RegistrationId, TOKEN_LEN};
+use remote::host::{PushConnection, Registrar};
+use smb::push::{PushAddress, PushConnectionId, PushToken, RegistrationId, TOKEN_LEN};
 use tokio::runtime::Handle;
 
 use self::regions::Regions;
-use self::registrar::{EngineConnection, Registrar};
 use self::token::{Bearer, TokenTable};
 use crate::access::Identity;
 use crate::config::PushPolicy;
 use crate::state::Open;
 use crate::state::fair_share::FairShare;
 
+pub(crate) use gate::PushGate;
 pub(crate) use recall::{end_of_lease, end_of_open, ended_with, recall, stop};
 pub(crate) use region::Region;
+#[cfg(test)]
+pub(crate) use wanted::{Wanted, refusal, wanted};
 pub(crate) use witness::{forget_times, persist_unseen, settle_times};
 
 /// The state of push mode that connections share.
@@ -76,7 +79,7 @@ struct Tables {
     places: FairShare<Identity>,
     connections: HashMap<PushConnectionId, PushPeer>,
     /// The same connections, by the engine's names.
-    names: HashMap<EngineConnection, PushConnectionId>,
+    names: HashMap<PushConnection, PushConnectionId>,
     regions: Regions,
     /// The server stops: no region is mapped any more.
     stopping: bool,
@@ -87,7 +90,7 @@ struct Tables {
 struct PushPeer {
     session_id: u64,
     holder: Identity,
-    engine: EngineConnection,
+    engine: PushConnection,
 }
 
 impl Tables {
@@ -109,7 +112,7 @@ impl Tables {
         self.connections.insert(id, peer);
     }
 
-    fn remove_connection(&mut self, engine: EngineConnection) {
+    fn remove_connection(&mut self, engine: PushConnection) {
         let id = self.names.remove(&engine);
         if let Some(peer) = id.and_then(|id| self.connections.remove(&id)) {
             self.places.give_back(&peer.holder);
@@ -169,7 +172,7 @@ impl Push {
 
     /// A push connection without a token, for the fuzz targets, which cannot make another.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn add_connection(&self, session_id: u64, engine: EngineConnection) {
+    pub(crate) fn add_connection(&self, session_id: u64, engine: PushConnection) {
         let id = PushConnectionId(self.next_id());
         let holder = Identity::user("");
         self.lock().add_connection(id, PushPeer { session_id, holder, engine });
@@ -186,13 +189,13 @@ impl Push {
         &self.policy
     }
 
-    /// Issues a token, made of random `bytes`, to a session and its user. `None`: there are too many unused ones, or
-    /// the server stops.
+    /// Issues a token, made of random `bytes`, that opens a push connection of a session and its user to one of the
+    /// places. `None`: there are too many unused ones, or the server stops.
     pub(crate) fn issue(
         &self,
         bytes: [u8; TOKEN_LEN],
-        session_id: u64,
-        holder: Identity,
+        places: &[PushAddress],
+        (session_id, holder): (u64, Identity),
     ) -> Option<PushToken> {
         let now = self.clock.now();
         let expires = now + self.policy.token_lifetime;
@@ -200,7 +203,7 @@ impl Push {
         if tables.stopping {
             return None;
         }
-        tables.tokens.issue(bytes, Bearer { session_id, holder }, now, expires)
+        tables.tokens.issue(bytes, places, Bearer { session_id, holder }, now, expires)
     }
 
     /// The engine's name of a push connection of a session.
@@ -208,7 +211,7 @@ impl Push {
         &self,
         id: PushConnectionId,
         session_id: u64,
-    ) -> Option<EngineConnection> {
+    ) -> Option<PushConnection> {
         let tables = self.lock();
         let peer = tables.connections.get(&id);
         peer.filter(|peer| peer.session_id == session_id).map(|peer| peer.engine)

@@ -12,7 +12,7 @@ use smb::push::{Recall, RecallReason, Rights};
 use tracing::{info, warn};
 
 use super::Push;
-use super::region::{Ending, Region};
+use super::region::Region;
 use crate::state::Open;
 use crate::state::lease::Owner;
 use crate::state::node::Node;
@@ -61,7 +61,7 @@ pub(crate) async fn take_back(
     let now = push.clock.now();
     let mut asked = Vec::with_capacity(regions.len());
     for region in regions {
-        let deadline = region.recall(reason, now, grace);
+        let deadline = region.registration.recall(reason, now, grace);
         info!(region = region.id.0, %reason, grace_ms = grace.as_millis(), "region recalled");
         region.open.events.notify_waiters();
         asked.push((region, deadline));
@@ -71,8 +71,7 @@ pub(crate) async fn take_back(
     // A task of its own: the grace ends for the holder even if the asking request gave up.
     let task = runtime.spawn(async move {
         for (region, deadline) in asked {
-            let given_back = tokio::time::timeout_at(deadline.into(), region.wait_ended()).await;
-            if given_back.is_err() {
+            if !region.registration.is_given_back_by(deadline).await {
                 warn!(region = region.id.0, %reason, "region revoked: its client did not let go");
                 end(&push, &region, true).await;
             }
@@ -81,25 +80,15 @@ pub(crate) async fn take_back(
     let _ = task.await;
 }
 
-/// Ends a registration. On return no operation touches the region any more.
+/// Ends a registration. On return no operation touches the region any more. `revoked`: against the client's will, so
+/// that a trace stays.
 pub(crate) async fn end(push: &Arc<Push>, region: &Arc<Region>, revoked: bool) {
-    match region.begin_end(revoked) {
-        Ending::Over => {}
-        Ending::Underway => region.wait_ended().await,
-        Ending::Deregister(rkey) => {
-            let (push, region) = (Arc::clone(push), Arc::clone(region));
-            let runtime = push.runtime.clone();
-            let task = runtime.spawn(async move {
-                if let Some(registrar) = push.registrar() {
-                    registrar.deregister(region.connection, rkey).await;
-                }
-                region.wait_committed().await;
-                finish(&push, &region, revoked).await;
-            });
-            // The region ends whatever the outcome of this wait.
-            let _ = task.await;
-        }
-    }
+    let (of, ended) = (Arc::clone(push), Arc::clone(region));
+    let last = async move {
+        take_out(&of, &ended, revoked).await;
+        ended.open.events.notify_waiters();
+    };
+    region.registration.end(&push.runtime, last).await;
 }
 
 /// [`end`] for callers that cannot wait; the region stays in its node until it has ended.
@@ -153,8 +142,15 @@ pub(crate) async fn ended_with(push: &Push, sessions: &[u64]) {
     }
 }
 
-/// The last step: the region is removed from all tables, and waiting requests continue.
-pub(crate) async fn finish(push: &Push, region: &Arc<Region>, keep_trace: bool) {
+/// Ends a region that the engine does not know: it is removed from all tables, and waiting requests continue.
+pub(crate) async fn finish(push: &Push, region: &Arc<Region>) {
+    take_out(push, region, false).await;
+    region.registration.set_ended();
+    region.open.events.notify_waiters();
+}
+
+/// Removes a region from all tables: a request that waits for the end finds it nowhere.
+async fn take_out(push: &Push, region: &Arc<Region>, keep_trace: bool) {
     let unseen = region.is_unseen() && region.rights.intersects(WRITES);
     if unseen || region.is_noted() {
         let over = Arc::clone(region);
@@ -171,16 +167,13 @@ pub(crate) async fn finish(push: &Push, region: &Arc<Region>, keep_trace: bool) 
         push.forget(region);
     }
     region.node.lock().remove_obstacle(&**region);
-    // Last: a request that waited for the end finds the region nowhere.
-    region.set_ended();
-    region.open.events.notify_waiters();
 }
 
 /// Takes the recalls of an open's regions that are not reported yet, at most `count_max`.
 pub(crate) fn take_reports(push: &Push, open: &Open, count_max: usize) -> Vec<Recall> {
     let now = push.clock.now();
     let report = |region: Arc<Region>| {
-        let (reason, left) = region.take_report(now)?;
+        let (reason, left) = region.registration.take_report(now)?;
         let grace_ms = milliseconds(left);
         Some(Recall { registration: region.id, generation: region.generation, reason, grace_ms })
     };

@@ -28,6 +28,7 @@ pub(crate) mod durable_opens;
 mod exclusive_locks;
 pub(crate) mod fair_share;
 pub(crate) mod files;
+mod flushes;
 pub(crate) mod given_up;
 pub(crate) mod holder;
 pub(crate) mod lease;

@@ -39,7 +39,8 @@ pub(crate) async fn recall_expired(core: Arc<Core>) {
     regions.retain(|region| {
         let session = core.sessions.get(region.session_id);
         let clock = &core.environment.clock;
-        !region.is_recalled() && session.is_some_and(|session| session.is_expired(clock))
+        !region.registration.is_recalled()
+            && session.is_some_and(|session| session.is_expired(clock))
     });
     let grace = core.push.policy().grace;
     recall::take_back(&core.push, regions, RecallReason::SESSION_EXPIRED, grace).await;

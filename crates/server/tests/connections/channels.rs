@@ -216,6 +216,28 @@ fn another_user_who_claims_to_be_the_same_client_hears_of_no_leases() {
 }
 
 #[test]
+fn another_user_who_claims_to_be_the_same_client_returns_no_lease() {
+    let fixture = Fixture::start();
+    let mut thief = fixture.dial();
+    thief.negotiate(1);
+    thief.log_on_as("other", "hidden");
+    assert_eq!(thief.enter("data"), NtStatus::SUCCESS);
+    let mut holder = fixture.client(1);
+    leased(&mut holder, "f", 3);
+    let mut stranger = fixture.client(2);
+    let waiting = stranger.start_open("f", |_| {});
+    assert_eq!(broken_key(&mut holder).0, LeaseKey([3; 16]));
+    let ack = LeaseBreakAck { lease_key: LeaseKey([3; 16]), state: LeaseState::empty() };
+    for (wire, status) in
+        [(&mut thief, NtStatus::OBJECT_NAME_NOT_FOUND), (&mut holder, NtStatus::SUCCESS)]
+    {
+        let (header, _) = wire.ask(Command::OPLOCK_BREAK, |out| ack.emit(out));
+        assert_eq!(header.status, status);
+    }
+    assert_eq!(stranger.finish_open(waiting).status, NtStatus::SUCCESS);
+}
+
+#[test]
 fn logging_off_ends_the_session_on_every_channel() {
     let fixture = Fixture::start();
     let mut first = fixture.client(1);

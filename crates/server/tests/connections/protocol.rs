@@ -1,12 +1,13 @@
 //! The rules of the protocol, spoken byte by byte on real sockets.
 
+use server::SigningPolicy;
 use smb::create::{
     AccessMask, CreateOptions, CreateRequest, CreateRequestContext, CreateResponseContext, Lease,
     LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
 use smb::fsctl::ValidateNegotiateRequest;
 use smb::info::{InfoType, SecurityInformation};
-use smb::negotiate::{Capabilities, Dialect, SecurityMode};
+use smb::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
 use smb::{
     BreakNotification, CloseRequest, Command, ControlCode, Empty, ErrorResponse, FileId,
     FlushRequest, Guid, HeaderFlags, LeaseBreakAck, LockElement, LockFlags, LockRequest, NtStatus,
@@ -178,17 +179,73 @@ fn the_interim_answer_comes_first_though_the_wait_is_over_at_once() {
 
 #[test]
 fn a_writer_takes_read_caching_from_the_others() {
+    // In memory a WRITE that nobody is in the way of is carried out on the spot.
+    for directory in ["/dev/shm", "/var/tmp"] {
+        let fixture = Fixture::start_in(std::path::Path::new(directory), |_| {});
+        let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+        let id = one.open("f", |_| {}).id;
+        let (_, granted) = open_leased(&mut two, "f", 2);
+        assert_eq!(granted, LeaseState::READ | LeaseState::HANDLE, "{directory}");
+        assert_eq!(one.write(id, b"new"), NtStatus::SUCCESS);
+        // What the server had to say when it answered the WRITE is there before the second of these answers.
+        for _ in 0..2 {
+            two.ask(Command::ECHO, |out| Empty.emit(out));
+        }
+        let (_, pdu) = two.unsolicited.pop().expect("it is told before the WRITE is answered");
+        let BreakNotification::Lease(notice) = BreakNotification::parse(&pdu).unwrap() else {
+            panic!("a lease is broken by a lease break");
+        };
+        assert_eq!(notice.new, LeaseState::empty(), "{directory}");
+    }
+}
+
+#[test]
+fn a_write_into_a_range_that_another_handle_has_locked_is_refused() {
+    for directory in ["/dev/shm", "/var/tmp"] {
+        let fixture = Fixture::start_in(std::path::Path::new(directory), |_| {});
+        let (mut one, mut two) = (fixture.client(1), fixture.client(2));
+        let (first, second) = (one.open("f", |_| {}).id, two.open("f", |_| {}).id);
+        assert_eq!(one.write(first, b"locked"), NtStatus::SUCCESS);
+        let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        let locks = vec![LockElement { offset: 2, length: 1, flags }];
+        let lock = LockRequest { lock_sequence: 0, file_id: first, locks };
+        let (header, _) = one.ask(Command::LOCK, |out| lock.emit(out));
+        assert_eq!(header.status, NtStatus::SUCCESS);
+        // A WRITE through to the medium is carried out by another thread.
+        for flags in [WriteFlags::empty(), WriteFlags::WRITE_THROUGH] {
+            for (offset, status) in [
+                (0, NtStatus::FILE_LOCK_CONFLICT),
+                (2, NtStatus::FILE_LOCK_CONFLICT),
+                (3, NtStatus::SUCCESS),
+            ] {
+                let request = WriteRequest { flags, ..write(second, offset, b"abc") };
+                let (header, _) = two.ask(Command::WRITE, |out| request.emit(out));
+                assert_eq!(header.status, status, "{directory}, {flags:?}, {offset}");
+            }
+        }
+        assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"locabc");
+    }
+}
+
+#[test]
+fn a_refused_lock_of_several_ranges_keeps_none_of_them() {
     let fixture = Fixture::start();
     let (mut one, mut two) = (fixture.client(1), fixture.client(2));
-    let id = one.open("f", |_| {}).id;
-    let (_, granted) = open_leased(&mut two, "f", 2);
-    assert_eq!(granted, LeaseState::READ | LeaseState::HANDLE);
-    one.start(Command::WRITE, |out| write(id, 0, b"new").emit(out));
-    let (_, pdu) = two.notification();
-    let BreakNotification::Lease(notice) = BreakNotification::parse(&pdu).unwrap() else {
-        panic!("a lease is broken by a lease break");
+    let (first, second) = (one.open("f", |_| {}).id, two.open("f", |_| {}).id);
+    let lock = |file_id, offsets: &[u64]| {
+        let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        let range = |&offset: &u64| LockElement { offset, length: 10, flags };
+        LockRequest { lock_sequence: 0, file_id, locks: offsets.iter().map(range).collect() }
     };
-    assert_eq!(notice.new, LeaseState::empty());
+    for (is_first, request, status) in [
+        (true, lock(first, &[40]), NtStatus::SUCCESS),
+        (false, lock(second, &[0, 20, 40]), NtStatus::LOCK_NOT_GRANTED),
+        (true, lock(first, &[0, 20]), NtStatus::SUCCESS),
+    ] {
+        let wire = if is_first { &mut one } else { &mut two };
+        let (header, _) = wire.ask(Command::LOCK, |out| request.emit(out));
+        assert_eq!(header.status, status);
+    }
 }
 
 #[test]
@@ -430,6 +487,56 @@ fn whoever_wants_a_negotiation_of_3_1_1_confirmed_is_disconnected() {
     let request = support::control(FileId::RELATED, code, &input);
     wire.start(Command::IOCTL, |out| request.emit(out));
     assert!(wire.is_closed());
+}
+
+/// A connection of 3.0.2 with a session that signs nothing, and how it was negotiated.
+fn negotiated_3_0_2(fixture: &Fixture) -> (Wire, ValidateNegotiateRequest) {
+    let asked = ValidateNegotiateRequest {
+        capabilities: Capabilities::LEASING | Capabilities::LARGE_MTU,
+        client_guid: Guid([1; 16]),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        dialects: vec![Dialect::SMB_3_0, Dialect::SMB_3_0_2],
+    };
+    let request = NegotiateRequest {
+        security_mode: asked.security_mode,
+        capabilities: asked.capabilities,
+        client_guid: asked.client_guid,
+        dialects: asked.dialects.clone(),
+        contexts: Vec::new(),
+    };
+    let mut wire = fixture.dial();
+    wire.signs = false;
+    let (header, _) = wire.ask(Command::NEGOTIATE, |out| request.emit(out));
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    wire.log_on();
+    assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
+    (wire, asked)
+}
+
+#[test]
+fn a_negotiation_that_was_changed_on_its_way_ends_the_connection() {
+    let fixture = Fixture::start_with(|config| config.signing = SigningPolicy::WhenAsked);
+    let code = ControlCode::VALIDATE_NEGOTIATE_INFO;
+    let changes: [(&str, fn(&mut ValidateNegotiateRequest)); 5] = [
+        ("nothing", |_| {}),
+        ("capabilities", |asked| asked.capabilities |= Capabilities::ENCRYPTION),
+        ("client", |asked| asked.client_guid = Guid([2; 16])),
+        ("security mode", |asked| asked.security_mode |= SecurityMode::SIGNING_REQUIRED),
+        ("dialects", |asked| asked.dialects.push(Dialect::SMB_3_1_1)),
+    ];
+    for (what, change) in changes {
+        let (mut wire, mut asked) = negotiated_3_0_2(&fixture);
+        change(&mut asked);
+        let mut input = Vec::new();
+        asked.emit(&mut input);
+        let request = support::control(FileId::RELATED, code, &input);
+        let id = wire.start(Command::IOCTL, |out| request.emit(out));
+        if what == "nothing" {
+            assert_eq!(wire.answer_to(id).0.status, NtStatus::SUCCESS);
+        } else {
+            assert!(wire.is_closed(), "{what}");
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A share that requires encryption is neither spoken of nor acted on in the clear.
 
+use server::ShareConfig;
 use smb::create::{CreateRequestContext, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel};
 use smb::crypto::Cipher;
+use smb::fsctl::{CopyChunk, CopyChunkRequest, ResumeKey};
 use smb::info::{FileInfoClass, InfoType};
 use smb::{
     BreakNotification, CloseRequest, Command, ControlCode, Empty, FileId, LeaseBreakAck, NtStatus,
@@ -101,4 +103,29 @@ fn a_request_in_the_clear_is_refused_on_an_encrypted_share_whatever_it_asks() {
     }
     wire.in_clear = false;
     assert_eq!(wire.write(id, b"sealed"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn bytes_of_an_encrypted_share_are_copied_by_no_request_in_the_clear() {
+    let fixture = Fixture::start_with(|config| {
+        config.shares[0].encrypt_required = true;
+        let plain = config.shares[0].path.join("plain");
+        std::fs::create_dir(&plain).unwrap();
+        config.shares.push(ShareConfig::new("plain", plain));
+    });
+    let mut wire = sealing(&fixture, 1);
+    let source = wire.open("f", |_| {}).id;
+    assert_eq!(wire.write(source, b"secret"), NtStatus::SUCCESS);
+    let (_, output) = wire.control(source, ControlCode::SRV_REQUEST_RESUME_KEY, &[]);
+    let key = ResumeKey::parse(&output).unwrap();
+    assert_eq!(wire.enter("plain"), NtStatus::SUCCESS);
+    let target = wire.open("g", |_| {}).id;
+    let chunks = vec![CopyChunk { source_offset: 0, target_offset: 0, length: 6 }];
+    let mut input = Vec::new();
+    CopyChunkRequest { source: key, chunks }.emit(&mut input);
+    for (in_clear, status) in [(true, NtStatus::ACCESS_DENIED), (false, NtStatus::SUCCESS)] {
+        wire.in_clear = in_clear;
+        let copied = wire.control(target, ControlCode::SRV_COPYCHUNK, &input).0;
+        assert_eq!(copied, status, "in the clear: {in_clear}");
+    }
 }

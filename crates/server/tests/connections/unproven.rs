@@ -2,7 +2,12 @@
 //! none of its keys.
 
 use server::SigningPolicy;
+use smb::create::{
+    CreateRequestContext, CreateResponseContext, Lease, LeaseKey, LeaseState, LeaseVersion,
+    OplockLevel,
+};
 use smb::crypto::{Cipher, SigningAlgorithm};
+use smb::push::{Durability, PushRequest, PushResponse, Refusal, Rights};
 use smb::{Command, Empty, Header, HeaderFlags, NtStatus, SessionSetupRequest};
 
 use crate::support::logon::{first_token, session_setup};
@@ -160,4 +165,76 @@ fn a_frame_sealed_for_one_session_authenticates_no_other() {
     (wire.session, wire.keys, wire.tree) = (owner, owners, tree);
     assert_eq!(wire.write(id, b"still there"), NtStatus::SUCCESS);
     assert_eq!(wire.open("g", |_| {}).status, NtStatus::SUCCESS, "it has kept its name");
+}
+
+#[test]
+fn a_frame_sealed_for_one_session_carries_no_request_of_another() {
+    let fixture = Fixture::start();
+    let mut wire = fixture.dial();
+    wire.cipher = Some(Cipher::Aes128Gcm);
+    wire.negotiate(1);
+    wire.log_on();
+    assert_eq!(wire.enter("data"), NtStatus::SUCCESS);
+    let id = wire.open("f", |_| {}).id;
+    assert_eq!(wire.write(id, b"owned"), NtStatus::SUCCESS);
+    let (owner, tree) = (wire.session, wire.tree);
+    let owners = wire.keys.take();
+    wire.session = 0;
+    wire.log_on_as("other", "hidden");
+    let (stranger, strangers) = (wire.session, wire.keys.take());
+    (wire.session, wire.tree) = (owner, tree);
+    let pdu = wire.pdu(Command::WRITE, |out| support::write(id, 0, b"taken").emit(out));
+    (wire.session, wire.keys) = (stranger, strangers);
+    let frame = wire.sealed(pdu);
+    wire.send_frame(&frame);
+    assert_eq!(wire.receive().0.status, NtStatus::ACCESS_DENIED);
+    (wire.session, wire.keys) = (owner, owners);
+    assert_eq!(wire.read(id, 100), (NtStatus::SUCCESS, b"owned".to_vec()));
+}
+
+#[test]
+fn an_open_that_was_asked_for_unsigned_gets_no_push() {
+    let fixture = Fixture::start_with(|config| {
+        config.signing = SigningPolicy::WhenAsked;
+        config.rdma_listen = Some("127.0.0.1:0".parse().unwrap());
+    });
+    let mut wire = fixture.client(1);
+    for signs in [false, true] {
+        wire.signs = signs;
+        let opened = wire.open(if signs { "signed" } else { "unsigned" }, |request| {
+            request.oplock_level = OplockLevel::LEASE;
+            let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+            let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+            let key = LeaseKey([if signs { 1 } else { 2 }; 16]);
+            let lease = Lease { key, state, break_in_progress: false, version };
+            let push = PushRequest {
+                rights: Rights::READ,
+                durability: Durability::ANY,
+                accept_emulated: true,
+                regions_max: 1,
+            };
+            let contexts = [CreateRequestContext::Lease(lease), CreateRequestContext::Push(push)];
+            request.contexts.extend(contexts);
+        });
+        let contexts = opened.response().contexts;
+        let answer = contexts.iter().find_map(|context| match context {
+            CreateResponseContext::Push(answer) => Some(answer),
+            _ => None,
+        });
+        let is_right = match answer.unwrap() {
+            PushResponse::Granted(_) => signs,
+            PushResponse::Refused(why) => !signs && *why == Refusal::UNSIGNED_SESSION,
+        };
+        assert!(is_right, "signed: {signs}, {answer:?}");
+    }
+}
+
+#[test]
+fn a_session_whose_client_gave_its_name_up_enters_no_further_share() {
+    let fixture = when_asked();
+    let mut wire = fixture.client(1);
+    for token in support::logon::without_name() {
+        authenticate_again(&mut wire, &token);
+    }
+    assert_eq!(wire.enter("data"), NtStatus::ACCESS_DENIED);
 }

@@ -128,3 +128,21 @@ fn only_a_file_marked_sparse_shows_holes() {
     assert_eq!(wire.control(file, ControlCode::SET_SPARSE, &[0]).0, NtStatus::SUCCESS);
     assert_eq!(ranges(&mut wire, file, 0, 1 << 20), [(0, 256 << 10)]);
 }
+
+#[test]
+fn a_copy_takes_the_right_to_read_its_source() {
+    let fixture = Fixture::start();
+    std::fs::write(fixture.dir.path().join("f"), b"secret").unwrap();
+    let mut wire = fixture.client(1);
+    let to = wire.open("g", |_| {}).id;
+    for (access, status) in [
+        (AccessMask::FILE_GENERIC_WRITE, NtStatus::ACCESS_DENIED),
+        (AccessMask::READ_ATTRIBUTES, NtStatus::ACCESS_DENIED),
+        (AccessMask::READ_DATA, NtStatus::SUCCESS),
+        (AccessMask::EXECUTE, NtStatus::SUCCESS),
+    ] {
+        let from = wire.open("f", |open| open.desired_access = access).id;
+        let key = key(&mut wire, from);
+        assert_eq!(copy(&mut wire, key, to, &[(0, 0, 6)]).0, status, "{access:?}");
+    }
+}

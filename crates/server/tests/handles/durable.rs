@@ -6,12 +6,14 @@ use smb::create::{
     CreateOptions, CreateRequest, CreateRequestContext, CreateResponseContext, DurableReconnectV2,
     DurableRequestV2, Lease, LeaseKey, LeaseState, LeaseVersion, OplockLevel, ShareAccess,
 };
+use smb::fsctl::ZeroData;
+use smb::info::{EndOfFile, FileInfoClass};
 use smb::{
-    BreakNotification, CloseRequest, Command, FileId, Guid, Header, HeaderFlags, LockElement,
-    LockFlags, LockRequest, NtStatus,
+    BreakNotification, CloseRequest, Command, ControlCode, FileId, Guid, Header, HeaderFlags,
+    LockElement, LockFlags, LockRequest, NtStatus,
 };
 
-use crate::support::{Fixture, Opened, Wire, create, write};
+use crate::support::{self, Fixture, Opened, Wire, create, write};
 
 const GUID: Guid = Guid([5; 16]);
 
@@ -75,6 +77,29 @@ fn a_stream_with_a_lease_comes_back_by_its_own_name() {
         let context = CreateRequestContext::DurableReconnectV2(back);
         let again = wire.open(name, |request| leased(request, context));
         assert_eq!(again.status, status, "{name}");
+    }
+}
+
+#[test]
+fn a_leased_durable_open_comes_back_to_no_other_machine() {
+    let fixture = Fixture::start();
+    let version = LeaseVersion::V2 { parent: None, epoch: 0 };
+    let state = LeaseState::READ | LeaseState::WRITE | LeaseState::HANDLE;
+    let lease = Lease { key: LeaseKey([7; 16]), state, break_in_progress: false, version };
+    let leased = |request: &mut CreateRequest<'_>, context| {
+        request.oplock_level = OplockLevel::LEASE;
+        request.contexts.extend([CreateRequestContext::Lease(lease), context]);
+    };
+    let mut wire = fixture.client(1);
+    let opened = wire.open("f", |request| leased(request, asks(0)));
+    drop(wire);
+    wait_until(|| orphans(&fixture) == 1);
+    let back = DurableReconnectV2 { file_id: opened.id, create_guid: GUID, persistent: false };
+    // The same user, lease key and GUID of the CREATE.
+    for (machine, status) in [(2, NtStatus::OBJECT_NAME_NOT_FOUND), (1, NtStatus::SUCCESS)] {
+        let context = CreateRequestContext::DurableReconnectV2(back);
+        let again = fixture.client(machine).open("f", |request| leased(request, context));
+        assert_eq!(again.status, status, "machine {machine}");
     }
 }
 
@@ -272,21 +297,38 @@ fn a_create_that_comes_again_while_the_first_waits_is_told_to_wait() {
 }
 
 #[test]
-fn a_write_from_before_a_lost_channel_is_refused() {
+fn a_change_from_before_a_lost_channel_is_refused() {
     let fixture = Fixture::start();
     let mut one = fixture.client(1);
     let id = one.open("f", |_| {}).id;
-    let mut write_as = |sequence: u32, data: &[u8]| {
+    let mut ask_as = |sequence: u32, command: Command, body: &dyn Fn(&mut Vec<u8>)| {
         let message = one.next_id;
-        let mut pdu = one.pdu(Command::WRITE, |out| write(id, 0, data).emit(out));
+        let mut pdu = one.pdu(command, body);
         pdu[8..12].copy_from_slice(&sequence.to_le_bytes());
         one.sign(&mut pdu);
         one.send_frame(&pdu);
         one.answer_to(message).0.status
     };
-    assert_eq!(write_as(1, b"new"), NtStatus::SUCCESS);
-    assert_eq!(write_as(0, b"old"), NtStatus::FILE_NOT_AVAILABLE);
-    assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"new");
+    let written = |data: &'static [u8]| move |out: &mut Vec<u8>| write(id, 0, data).emit(out);
+    let mut zeros = Vec::new();
+    ZeroData { offset: 0, end: 3 }.emit(&mut zeros);
+    let zeroed = |out: &mut Vec<u8>| {
+        support::control(id, ControlCode::SET_ZERO_DATA, &zeros).emit(out);
+    };
+    let mut end = Vec::new();
+    EndOfFile { end_of_file: 1 }.emit(&mut end);
+    let cut = |out: &mut Vec<u8>| {
+        support::set(id, FileInfoClass::END_OF_FILE, &end).emit(out);
+    };
+    assert_eq!(ask_as(1, Command::WRITE, &written(b"new")), NtStatus::SUCCESS);
+    let stale: [(Command, &dyn Fn(&mut Vec<u8>)); 3] =
+        [(Command::WRITE, &written(b"old")), (Command::IOCTL, &zeroed), (Command::SET_INFO, &cut)];
+    for (command, body) in stale {
+        assert_eq!(ask_as(0, command, body), NtStatus::FILE_NOT_AVAILABLE, "{command:?}");
+        assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"new", "{command:?}");
+    }
+    assert_eq!(ask_as(1, Command::SET_INFO, &cut), NtStatus::SUCCESS);
+    assert_eq!(std::fs::read(fixture.dir.path().join("f")).unwrap(), b"n");
 }
 
 #[test]

@@ -106,6 +106,19 @@ fn guests_are_admitted_only_if_allowed_and_never_get_a_key() {
     );
 }
 
+// The hash that a server tries for an unknown user follows from its challenge, which the client knows.
+#[test]
+fn an_unknown_user_who_knows_the_decoy_hash_is_refused() {
+    let mut decoy = [0xa5; 16];
+    decoy[..8].copy_from_slice(&FRESH.challenge);
+    for user in ["mallory", "alice"] {
+        let hash = NtHash::new(decoy);
+        let mut client = NtlmInitiator::with_hash(user, "", hash, "localhost", fresh()).unwrap();
+        let reason = converse(&mut client, &mut acceptor()).unwrap_err();
+        assert_eq!(reason, DenyReason::PeerCredentials, "{user}");
+    }
+}
+
 /// An AUTHENTICATE with empty responses, as `smbclient -N` sends it inside of NTLMSSP.
 fn anonymous() -> Vec<u8> {
     let mut message = b"NTLMSSP\0\x03\0\0\0".to_vec();

@@ -66,6 +66,15 @@ mod tests {
     }
 
     #[test]
+    fn every_byte_of_the_counter_tells_nonces_of_a_session_apart() {
+        let counts = (0..48).map(|bit| 1_u64 << bit).chain(0..70_000);
+        let counts: std::collections::BTreeSet<_> = counts.collect();
+        let nonce = |count: &u64| NonceCounter(AtomicU64::new(*count)).next(u64::MAX).unwrap();
+        let nonces: std::collections::HashSet<_> = counts.iter().map(nonce).collect();
+        assert_eq!(nonces.len(), counts.len());
+    }
+
+    #[test]
     fn two_sessions_of_one_key_share_no_nonce() {
         let of = |id| {
             let counter = NonceCounter::new();

@@ -17,7 +17,7 @@ const SILENT: Path = Path::Messages { reason: FallbackReason::Silent };
 fn impatient(peer: &Arc<Peer>) -> Region {
     peer.region_with(|settings| {
         settings.answer_timeout = Duration::from_millis(50);
-        settings.journal_bytes = 64 << 20;
+        settings.unconfirmed_bytes = 64 << 20;
     })
 }
 

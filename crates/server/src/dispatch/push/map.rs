@@ -2,11 +2,11 @@
 //!
 //! Spec: docs/push-mode.md, "MAP_REMOTE_REGION".
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::{DurabilityClass, Medium, OpenOptions};
 use rdma::{Access, MemoryRegion, PeerOperations};
+use remote::host::PushConnection;
 use smb::push::{
     Capabilities, CommitRequest, Generation, MAP_DESCRIPTORS_MAX, MapRequest, MapResponse,
     PushConnectionId, QueryRequest, RecallRequest, RegistrationId, Rights, UnmapRequest,
@@ -14,7 +14,7 @@ use smb::push::{
 use smb::{ControlCode, NtStatus, ParseError};
 use smbdirect::{BufferDescriptor, Token};
 use tracing::{debug, warn};
-use tree::{InlineIo, Share, ShareError};
+use tree::{InlineIo, MapFailure, MapRefusal, Share, ShareError};
 
 use super::mapped::{commit, query, unmap};
 use super::offer::{can_commit, capabilities, durability, is_encryption_promised};
@@ -25,7 +25,6 @@ use crate::dispatch::persist;
 use crate::push::mapping;
 use crate::push::recall::{WRITES, finish};
 use crate::push::region::{Region, RegionParts};
-use crate::push::registrar::EngineConnection;
 use crate::push::witness::Media;
 use crate::state::open_push::OpenPush;
 use crate::state::{Hold, Open};
@@ -90,7 +89,7 @@ async fn map(
         // The descriptor lasts as long as the region.
         let place = open.another_place().or_status()?;
         let medium = medium(call, open, share, &asked).await?;
-        let region = new_region(call, open, granted, &asked, engine, (medium, place));
+        let region = new_region(call, open, granted, &asked, engine, (medium, place))?;
         let region = Arc::new(region);
         if mapping::enter(call.push(), open, &region)? {
             break region;
@@ -99,7 +98,7 @@ async fn map(
     // A request that changes the size from here on finds the region and waits for it; an earlier
     // one may have truncated the range.
     if let Err(status) = check_range(open, &asked) {
-        finish(call.push(), &region, false).await;
+        finish(call.push(), &region).await;
         return Err(status);
     }
     // A rename from here on finds the region, and syncs the new name; a rename since the name was made durable
@@ -109,16 +108,15 @@ async fn map(
         let persist = move || persist::persist_name(&renamed);
         let persisted = call.blocking(InlineIo::CachedReads, persist).await;
         if let Err(status) = persisted.and_then(|persisted| persisted) {
-            finish(call.push(), &region, false).await;
+            finish(call.push(), &region).await;
             return Err(status);
         }
     }
     let class = open.entry.class();
-    let memory =
-        mapping::register(call.push(), &region, access(asked.rights, can_commit(share, class)))
-            .await?;
+    let access = access(asked.rights, can_commit(share, class));
+    let memory = mapping::register(call.push(), &region, access, class).await?;
     debug!(region = region.id.0, offset = asked.file_offset, len = asked.length, "region mapped");
-    let medium = &region.medium;
+    let medium = region.medium();
     let emulated = medium.is_emulated();
     let granularity = u32::try_from(medium.store_granularity().bytes()).unwrap_or(u32::MAX);
     let response = MapResponse {
@@ -154,7 +152,7 @@ async fn resized(call: &Call, open: &Open) -> Result<(), NtStatus> {
     Ok(())
 }
 
-fn connection(call: &Call, id: PushConnectionId) -> Result<EngineConnection, NtStatus> {
+fn connection(call: &Call, id: PushConnectionId) -> Result<PushConnection, NtStatus> {
     call.push().connection(id, call.session().id).ok_or(NtStatus::INVALID_HANDLE)
 }
 
@@ -180,11 +178,8 @@ async fn medium(
                 other => status_of(other),
             })?;
         }
-        let medium = match open.entry.device() {
-            // The device stays mapped as long as its share exists.
-            Some(device) => Arc::clone(device.medium()),
-            None => map_file(&open, offset..offset + length, options)?,
-        };
+        let bytes = open.entry.body().or_status()?.mappable().map_err(never_mapped)?;
+        let medium = bytes.map(offset..offset + length, options).map_err(not_mapped)?;
         check_class(promised, medium.class())?;
         if commits {
             // One-sided commits make bytes durable and do not sync names.
@@ -195,23 +190,26 @@ async fn medium(
     call.blocking(InlineIo::CachedReads, work).await?
 }
 
-fn map_file(
-    open: &Open,
-    reserved: Range<u64>,
-    options: OpenOptions,
-) -> Result<Arc<dyn Medium>, NtStatus> {
-    let file = open.entry.duplicate().or_status()?;
-    pmem::map_reserved(&file, reserved, options).map_err(|error| {
-        warn!(%error, "a file cannot be mapped");
-        NtStatus::INSUFFICIENT_RESOURCES
-    })
+/// The status of a MAP of bytes that are read and written by messages only.
+fn never_mapped(refusal: MapRefusal) -> NtStatus {
+    debug!(%refusal, "a file is never mapped");
+    NtStatus::NOT_SUPPORTED
+}
+
+fn not_mapped(failure: MapFailure) -> NtStatus {
+    match failure {
+        MapFailure::Handle(error) => status_of(error),
+        MapFailure::Map(error) => {
+            warn!(%error, "a file cannot be mapped");
+            NtStatus::INSUFFICIENT_RESOURCES
+        }
+    }
 }
 
 // The class was promised for the file system as a whole; a single file may be kept off DAX. Such a file is not mapped, rather than mapped under a
 // wrong class.
 fn check_class(promised: DurabilityClass, found: DurabilityClass) -> Result<(), NtStatus> {
-    use DurabilityClass::{Pmem, Storage, Volatile};
-    if matches!((promised, found), (Pmem, Storage | Volatile) | (Storage, Volatile)) {
+    if !found.keeps(promised) {
         warn!(%promised, %found, "a file of a weaker durability class than its file system is not mapped");
         return Err(NtStatus::NOT_SUPPORTED);
     }
@@ -223,11 +221,12 @@ fn new_region(
     open: &Open,
     granted: &Arc<OpenPush>,
     asked: &MapRequest,
-    engine: EngineConnection,
+    engine: PushConnection,
     (medium, place): (Arc<dyn Medium>, Option<Hold>),
-) -> Region {
+) -> Result<Region, NtStatus> {
     let push = call.push();
-    Region::new(RegionParts {
+    let registrar = Arc::clone(push.registrar().ok_or(NtStatus::NOT_SUPPORTED)?);
+    Ok(Region::new(RegionParts {
         owner: open.owner,
         open_serial: open.serial,
         id: RegistrationId(push.next_id()),
@@ -239,12 +238,13 @@ fn new_region(
         rights: asked.rights,
         connection_id: asked.push_connection_id,
         connection: engine,
+        registrar,
         media: Media::new(medium),
         place,
         node: Arc::clone(&open.node),
         entry: Arc::clone(&open.entry),
         open: Arc::clone(granted),
-    })
+    }))
 }
 
 /// The operations that this end of the connection answers on the region; emulation is decided by

@@ -186,7 +186,7 @@ async fn resize(call: &Call, open: &Arc<Open>, resize: Resize) -> Result<(), NtS
         return Err(NtStatus::INVALID_PARAMETER);
     }
     access::admit(open, Write::Resize)?;
-    if open.entry.device().is_some() {
+    if !open.entry.is_resizable() {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let (Resize::End(size) | Resize::Allocation(size)) = resize;
@@ -280,7 +280,7 @@ fn may_go(
         path,
         key: entry.key(),
         is_read_only: entry.metadata().or_status()?.attributes.contains(DosAttributes::READONLY),
-        is_device: entry.device().is_some(),
+        is_device: entry.is_device(),
         is_stream: entry.is_stream(),
     };
     doomed.check(shares, share, leave)?;

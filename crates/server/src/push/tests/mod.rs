@@ -15,7 +15,9 @@ macro_rules! assert_waits {
 
 mod device;
 mod durable;
+mod engine;
 pub(crate) mod rig;
+mod volume;
 
 use crate::access::MayAdd;
 use std::fs::FileTimes;

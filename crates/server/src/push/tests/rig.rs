@@ -10,6 +10,7 @@ use std::time::Duration;
 use basics::{Clock, Environment};
 use pmem::Medium;
 use rdma::{Access, Lkey, MemoryRegion, Rkey};
+use remote::host::{HostError, Later, PushConnection, Registrar};
 use rustix::fs::{CWD, FileType, Mode};
 use smb::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, CreateRequestContext,
@@ -29,7 +30,7 @@ use smb::{
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tree::{CommonNames, Share, ShareConfig};
+use tree::{Body, CommonNames, Share, ShareConfig};
 
 use crate::access;
 use crate::access::Target;
@@ -41,7 +42,6 @@ use crate::connections::{Channel, Link, Outbox, Parcel, Session};
 use crate::dispatch::call::Call;
 use crate::limits::Limits;
 use crate::push::Push;
-use crate::push::registrar::{EngineConnection, Later, NotRegistered, Registrar};
 use crate::service::{Core, CoreParts};
 
 /// The server, its engine and its client.
@@ -99,9 +99,16 @@ impl Rig {
 
     /// A share in memory, with a node `device` that stands for a medium.
     pub(crate) fn with_device(medium: Arc<dyn Medium>) -> Self {
-        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), |share| {
-            share.stand_in(0, medium);
-        });
+        Self::with_node(|share| share.stand_in(0, medium))
+    }
+
+    /// The same with any body.
+    pub(crate) fn with_body(body: Arc<dyn Body>) -> Self {
+        Self::with_node(|share| share.show(0, body))
+    }
+
+    fn with_node(show: impl FnOnce(&mut Share)) -> Self {
+        let rig = Self::of_share("/dev/shm", Duration::from_secs(3600), show);
         // A node of device number 0:0, which takes no privilege.
         let (path, kind) = (rig.dir.path().join("device"), FileType::CharacterDevice);
         rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -172,8 +179,9 @@ impl Rig {
             _ => None,
         });
         let mut hello = Vec::new();
-        PushConnect { token: grant.expect("push is granted").token }.emit(&mut hello);
-        let accepted = self.core.push.admit(&hello, EngineConnection(u64::from(key))).unwrap();
+        let grant = grant.expect("push is granted");
+        PushConnect { proof: grant.token.proof(grant.places()[0]) }.emit(&mut hello);
+        let accepted = self.core.push.admit(&hello, PushConnection(u64::from(key))).unwrap();
         let connection = smb::push::PushAccept::parse(&accepted).unwrap().push_connection_id;
         Ok(Opened { id: response.file_id, connection })
     }
@@ -194,7 +202,7 @@ impl Rig {
         self.ask(Command::CLOSE, |out| request.emit(out)).await.unwrap();
     }
 
-    async fn create(
+    pub(crate) async fn create(
         &self,
         name: &str,
         key: u8,
@@ -410,11 +418,11 @@ impl Registrar for TestEngine {
 
     fn register(
         &self,
-        _: EngineConnection,
+        _: PushConnection,
         medium: Arc<dyn Medium>,
         range: Range<u64>,
         _: Access,
-    ) -> Later<Result<MemoryRegion, NotRegistered>> {
+    ) -> Later<Result<MemoryRegion, HostError>> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (rkey, lkey) = (Rkey(number), Lkey(number));
         let len = range.end - range.start;
@@ -430,7 +438,7 @@ impl Registrar for TestEngine {
         Box::pin(async move { Ok(memory) })
     }
 
-    fn deregister(&self, _: EngineConnection, rkey: Rkey) -> Later<()> {
+    fn deregister(&self, _: PushConnection, rkey: Rkey) -> Later<()> {
         self.registered.lock().unwrap().remove(&rkey);
         let mut drain = self.drain.subscribe();
         Box::pin(async move {
@@ -438,7 +446,7 @@ impl Registrar for TestEngine {
         })
     }
 
-    fn disconnect(&self, _: EngineConnection) {}
+    fn disconnect(&self, _: PushConnection) {}
 }
 
 /// Drops lease breaks and interim answers.

@@ -231,7 +231,7 @@ pub(super) fn open_ticket(
 }
 
 /// RFC 4120 §3.2.3: the authenticator is of the ticket's owner.
-fn open_authenticator(
+pub(super) fn open_authenticator(
     request: &ApReq<'_>,
     key: &Key,
     ticket: &TicketPart,

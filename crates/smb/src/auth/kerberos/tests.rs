@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
-use super::acceptor::{Clock, open_ticket};
+use super::acceptor::{Clock, open_authenticator, open_ticket};
 use super::encryption::{Key, Usage};
 use super::gss::{self, Signer};
 use super::message::{self, Fields};
@@ -197,6 +197,24 @@ fn an_authenticator_is_good_for_one_logon() {
     assert_eq!(fault(finish(acceptor(&service, 1), &token)), TicketFault::PeerReplay);
     // A refused one has been seen too, another one of the same owner has not.
     finish(acceptor(&service, 1), &recorded("aes256-cts second")).unwrap();
+}
+
+#[test]
+fn an_authenticator_of_another_client_than_the_tickets_is_refused() {
+    for encryption in ENCRYPTIONS {
+        let token = recorded(&format!("{encryption} request"));
+        let request = gss::ap_req(&token).unwrap();
+        let (key, mut ticket) = ticket(encryption);
+        assert!(open_authenticator(&request, &key, &ticket).is_ok(), "{encryption}");
+        let owner = ticket.client.clone();
+        ticket.client.components = vec!["bob".to_owned()];
+        let refused = open_authenticator(&request, &key, &ticket).unwrap_err();
+        assert_eq!(refused, TicketFault::PeerAuthenticator, "{encryption}: another name");
+        ticket.client = owner;
+        ticket.client.realm = "ELSEWHERE.TEST".to_owned();
+        let refused = open_authenticator(&request, &key, &ticket).unwrap_err();
+        assert_eq!(refused, TicketFault::PeerAuthenticator, "{encryption}: another realm");
+    }
 }
 
 #[test]
