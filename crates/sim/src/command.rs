@@ -251,7 +251,9 @@ fn all(run: &Run) -> Result<ExitCode, Failure> {
             .arg(&run.build.landfast)
             .arg("--examples")
             .arg(&run.build.examples);
-        run.build.variable.iter().for_each(|text| drop(worker.args(["--variable", text])));
+        run.build.variable.iter().for_each(|text| {
+            worker.args(["--variable", text]);
+        });
         for (name, value) in [("--from", run.from), ("--seeds", run.seeds), ("--jobs", run.jobs)] {
             worker.args([name, &value.to_string()]);
         }
