@@ -288,7 +288,7 @@ impl Entry {
 
     /// The end of the bytes of this handle.
     pub fn data_size(&self) -> Result<u64, ShareError> {
-        self.body.len()
+        self.body.size()
     }
 
     /// Whether the end of the bytes can be moved.

@@ -45,7 +45,7 @@ impl Share {
         let fd = if found.is_directory {
             match open(OFlags::RDONLY | OFlags::DIRECTORY) {
                 // Rights that the server took from itself can be restored.
-                Err(rustix::io::Errno::ACCESS) if !mode.read => {
+                Err(Errno::ACCESS) if !mode.read => {
                     rustix::io::fcntl_dupfd_cloexec(&found.anchor, 0)?
                 }
                 other => other?,
@@ -69,7 +69,7 @@ impl Share {
     /// The metadata of an object that [`Share::locate`] found, without opening it.
     pub fn metadata_of(&self, found: &Found) -> Result<Metadata, ShareError> {
         match &found.device {
-            Some(device) => Metadata::of_device(&found.anchor, device.len()?),
+            Some(device) => Metadata::of_device(&found.anchor, device.size()?),
             None => Metadata::of_anchor(&found.anchor, &found.stat),
         }
     }
@@ -77,7 +77,7 @@ impl Share {
     /// The metadata of an entry of an open directory, if it stands for a listed device.
     pub(super) fn device_at(&self, directory: impl AsFd, name: &str) -> Option<Metadata> {
         let (node, device) = self.devices.behind_at(directory, name).ok()?;
-        Metadata::of_device(node, device.len().ok()?).ok()
+        Metadata::of_device(node, device.size().ok()?).ok()
     }
 
     /// The directory that holds the name of an object.

@@ -105,7 +105,7 @@ impl Body for Device {
         InlineIo::CachedReads
     }
 
-    fn len(&self) -> Result<u64, ShareError> {
+    fn size(&self) -> Result<u64, ShareError> {
         Ok(self.medium.len())
     }
 

@@ -31,7 +31,7 @@ impl Body for Volume {
         InlineIo::CachedReads
     }
 
-    fn len(&self) -> Result<u64, ShareError> {
+    fn size(&self) -> Result<u64, ShareError> {
         Ok(self.bytes.lock().unwrap().len() as u64)
     }
 
