@@ -19,9 +19,11 @@ use super::attributes::{self, DosAttributes};
 use super::body::{Body, Flushes, PlainFile};
 use super::disk_clock;
 use super::error::ShareError;
+use super::file_time::from_file_time;
 use super::handle::Handle;
 use super::inline::InlineIo;
-use super::metadata::{FileKey, Metadata, from_file_time};
+use super::inode::{FileKey, proc_name};
+use super::metadata::Metadata;
 use super::mounts::FileSystem;
 use super::rights::MaySet;
 use super::set_id;
@@ -286,7 +288,7 @@ impl Entry {
 
     /// The end of the bytes of this handle.
     pub fn data_size(&self) -> Result<u64, ShareError> {
-        self.body.len()
+        self.body.size()
     }
 
     /// Whether the end of the bytes can be moved.
@@ -362,7 +364,7 @@ impl Entry {
                 // An O_PATH handle: opening its /proc name reaches the same inode.
                 Err(Errno::BADF) => rustix::fs::utimensat(
                     rustix::fs::CWD,
-                    attributes::proc_name(fd),
+                    proc_name(fd),
                     &times,
                     rustix::fs::AtFlags::empty(),
                 )?,

@@ -13,11 +13,12 @@ use std::os::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::attributes::proc_name;
 use super::entry::Entry;
 use super::error::ShareError;
+use super::inode::proc_name;
 use super::limits::{EA_BYTES_PER_FILE_MAX, EAS_PER_FILE_MAX};
 use super::rights::MaySet;
+use super::xattr::{RACE_RETRIES_MAX, list_of, read_list};
 
 /// One extended attribute.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -172,18 +173,6 @@ impl There {
     }
 }
 
-/// Bytes of the names of all xattrs of a file, those of this server included: bounds their number.
-pub(super) fn names_len(file: impl AsFd) -> usize {
-    rustix::fs::listxattr_query(proc_name(file)).unwrap_or(0)
-}
-
-/// Whether an inode certainly has no xattr of this name. Reading a value takes the right to read the inode, reading
-/// the list of names takes none.
-pub(super) fn lacks(path: &str, xattr: &str) -> bool {
-    let list = list_of(path);
-    list.is_ok_and(|list| list.split(|byte| *byte == 0).all(|name| name != xattr.as_bytes()))
-}
-
 /// Bytes of all extended attributes of an entry of an open directory, as
 /// [`ExtendedAttribute::size_of`] counts them, and how many there are.
 pub(super) fn size_at(directory: impl AsFd, name: &str) -> (u32, usize) {
@@ -224,32 +213,6 @@ fn own_names(path: &str) -> Result<Vec<String>, ShareError> {
     }
 }
 
-fn list_of(path: &str) -> Result<Vec<u8>, Errno> {
-    read_list(|| rustix::fs::listxattr_query(path), |list| rustix::fs::listxattr(path, list))
-}
-
-// A list as long as the kernel reports: most files have none.
-fn read_list(
-    ask: impl Fn() -> Result<usize, Errno>,
-    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-) -> Result<Vec<u8>, Errno> {
-    for _ in 0..RACE_RETRIES_MAX {
-        let mut list = vec![0; ask()?];
-        if list.is_empty() {
-            return Ok(list);
-        }
-        match read(&mut list) {
-            // The list has become longer.
-            Err(Errno::RANGE) => {}
-            len => {
-                list.truncate(len?);
-                return Ok(list);
-            }
-        }
-    }
-    Err(Errno::RANGE)
-}
-
 // 0 for an attribute that was removed meanwhile.
 fn value_len(path: &str, name: &str) -> usize {
     rustix::fs::getxattr_query(path, format!("{NAMESPACE}{name}")).unwrap_or(0)
@@ -278,9 +241,6 @@ pub const EA_NAME_MAX: usize = 250;
 const EA_VALUE_MAX: usize = 65_535;
 const NAMESPACE: &str = "user.";
 const OWN: &str = "landfast.";
-// How often a value that others change meanwhile is read again.
-const RACE_RETRIES_MAX: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;

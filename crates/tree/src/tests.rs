@@ -3,6 +3,9 @@
 use crate::rights::given::{MayAdd, MayRemove, MaySet, MayWrite};
 use std::os::unix::fs::symlink;
 
+use pmem::DurabilityClass;
+use rustix::fs::Mode;
+
 use super::*;
 
 fn share() -> (tempfile::TempDir, Share) {

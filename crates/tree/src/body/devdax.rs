@@ -17,9 +17,9 @@ use thiserror::Error;
 use tracing::info;
 
 use super::{Body, Flushes, MapFailure, MapRefusal, Mappable};
-use crate::attributes::proc_name;
 use crate::error::ShareError;
 use crate::inline::InlineIo;
+use crate::inode::proc_name;
 
 /// A whole device, mapped.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Body for Device {
         InlineIo::CachedReads
     }
 
-    fn len(&self) -> Result<u64, ShareError> {
+    fn size(&self) -> Result<u64, ShareError> {
         Ok(self.medium.len())
     }
 
