@@ -20,6 +20,7 @@ mod latency;
 mod lookup;
 mod machine;
 mod model;
+mod mutants;
 mod nbd_bench;
 mod nbd_server;
 mod peer;
@@ -80,6 +81,8 @@ enum Task {
     Model(model::Options),
     /// Server and clients on virtual time: one seed, one run, with what befalls them decided by the seed.
     Sim(sim::Options),
+    /// Changes of single places, each of which a test of its crate must find (cargo-mutants).
+    Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
     MutantsSim(sim::mutants::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
@@ -174,6 +177,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Siege(options) => siege::run(options),
         Task::Model(options) => model::run(options),
         Task::Sim(options) => sim::run(options),
+        Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::NbdBench(options) => nbd_bench::run(options),

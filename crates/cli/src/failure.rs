@@ -1,7 +1,7 @@
 //! The failures of commands, worded so that a person knows what to do next.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use client::{ClientError, SmbUrl};
 use server::KeytabFileError;
@@ -184,6 +184,12 @@ impl Failure {
     pub(crate) fn remote(action: &'static str, url: &SmbUrl) -> impl FnOnce(ClientError) -> Self {
         let url = output::shown(&url.to_string()).into_owned();
         move |source| Self::RemoteFile { action, url, source: Box::new(source) }
+    }
+
+    /// Wraps an error of a volume.
+    pub(crate) fn volume(action: &'static str, path: &Path) -> impl Fn(VolumeFailure) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Volume { action, path: path.clone(), source }
     }
 
     /// Wraps an error of the local file system.

@@ -16,6 +16,7 @@ mod passwd;
 mod remote;
 mod run_as;
 mod serve;
+mod size;
 mod start_hints;
 mod status;
 mod sweep;

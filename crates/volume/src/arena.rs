@@ -24,9 +24,10 @@ use crate::flog_entry::{FlogEntry, Halves};
 use crate::lanes::{LaneInUse, Lanes};
 use crate::map_entry::MapEntry;
 use crate::map_locks::MapLocks;
+use crate::open::Access;
 use crate::readers::{Reader, Readers};
 use crate::recovery::{Flog, FlogFailure};
-use crate::{Access, Damage, Fault};
+use crate::{Damage, Fault};
 
 /// An arena in use.
 #[derive(Debug)]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::VolumeError;
 use crate::access::{Structure, write_info};
 use crate::info::{Info, LayoutVersion};
-use crate::layout::{ARENA_LEN_MAX, ARENA_LEN_MIN, ArenaLayout, LANES_MAX, MAP_STEP, is_sector};
-use crate::volume::ARENAS_MAX;
+use crate::layout::{
+    ARENA_LEN_MAX, ARENA_LEN_MIN, ARENAS_MAX, ArenaLayout, LANES_MAX, MAP_STEP, is_sector,
+};
 
 /// What a new volume is to be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

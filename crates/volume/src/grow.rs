@@ -7,15 +7,24 @@
 //!   4 the last arena's info block names it    the volume has grown; torn, it is no block, and the copy counts
 //! ```
 
-use block::BlockError;
+use std::fs::File;
 
-use crate::Access;
+use block::BlockError;
+use pmem::OpenOptions;
+
 use crate::access::{Structure, read_info, write_info};
 use crate::arena::Arena;
 use crate::create::{Format, write_arena};
 use crate::info::Info;
 use crate::layout::{ARENA_LEN_MAX, ARENA_LEN_MIN, ArenaLayout, PAGE};
-use crate::volume::Source;
+use crate::open::Access;
+
+/// The file of a volume.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: File,
+    pub(crate) options: OpenOptions,
+}
 
 /// Adds an arena behind `last` that has `more` bytes of sectors at least, as far as one arena can have them.
 ///

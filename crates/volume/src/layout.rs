@@ -122,6 +122,8 @@ const LINE: u64 = 64;
 const BLOCKS_MAX: u32 = 1 << 30;
 /// Lanes of an arena; Linux makes arenas of 256.
 pub(crate) const LANES_MAX: u32 = 4096;
+/// Arenas of a volume: 128 TiB of those that are as long as can be.
+pub(crate) const ARENAS_MAX: usize = 256;
 /// Bytes of the longest arena: 512 GiB.
 pub(crate) const ARENA_LEN_MAX: u64 = 1 << 39;
 /// Linux makes and opens no shorter arena: 16 MiB.

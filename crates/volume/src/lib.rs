@@ -47,8 +47,9 @@ pub use create::{Format, create};
 pub use damage::{Damage, Fault};
 pub use error::VolumeError;
 pub use info::{LayoutVersion, has_signature};
+pub use open::Access;
 pub use repair::repair;
-pub use volume::{Access, ArenaFacts, Volume};
+pub use volume::{ArenaFacts, Volume};
 
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

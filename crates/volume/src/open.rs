@@ -12,6 +12,15 @@ use crate::info::{Info, InfoFault, LayoutVersion, claimed_copy, has_signature};
 use crate::layout::{ARENA_LEN_MAX, PAGE};
 use crate::{Damage, Fault, VolumeError};
 
+/// What a volume is opened for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// Nothing on the medium changes, and writes that a crash has interrupted stay as they are.
+    ReadOnly,
+    /// Reads and writes.
+    ReadWrite,
+}
+
 /// An arena as its info blocks describe it.
 #[derive(Debug)]
 pub(crate) struct Found {

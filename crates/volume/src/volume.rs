@@ -9,8 +9,10 @@ use pmem::{Medium, OpenOptions};
 use rustix::fs::FlockOperation;
 
 use crate::arena::Arena;
-use crate::open::find_arenas;
-use crate::{Damage, LayoutVersion, VolumeError, grow};
+use crate::grow::{self, Source};
+use crate::layout::ARENAS_MAX;
+use crate::open::{Access, find_arenas};
+use crate::{Damage, LayoutVersion, VolumeError};
 
 /// A volume in use. Each of its sectors is old or new after a crash, whole, and new once its write has returned:
 /// every write is durable, so a flush has nothing to do.
@@ -28,22 +30,6 @@ pub struct Volume {
     medium: Arc<dyn Medium>,
     /// The file, if the volume has one that can grow; held for a change of the size.
     file: Option<Mutex<Source>>,
-}
-
-/// The file of a volume.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) file: File,
-    pub(crate) options: OpenOptions,
-}
-
-/// What a volume is opened for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Access {
-    /// Nothing on the medium changes, and writes that a crash has interrupted stay as they are.
-    ReadOnly,
-    /// Reads and writes.
-    ReadWrite,
 }
 
 /// What an arena is, for people.
@@ -329,7 +315,5 @@ fn length_of(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).expect("no supported machine has more than 64 address bits")
 }
 
-/// Arenas of a volume: 128 TiB of those that are as long as can be.
-pub(crate) const ARENAS_MAX: usize = 256;
 /// Sectors whose state one call tells: 512 KiB of the map.
 const STATUS_SECTORS_MAX: u64 = 128 << 10;

@@ -6,6 +6,7 @@
 //! 2  rdma  (basics, pmem, iwarp)
 //! 3  remote  (basics, pmem, rdma)   smb   (smbdirect)   tree  (basics, pmem)
 //! 4  server   client  (basics, pmem, rdma, remote, smb, smbdirect; server: tree)
+//! 5  log   (basics, pmem, remote)
 //! 5  block  (pmem)   volume   nbd  (block; volume: pmem)
 //! 6  cli   (all)
 //!    sim   (basics; it runs the programs of the others)
@@ -101,7 +102,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Each package with those of ours it may use, lowest layer first.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("landfast-basics", &[]),
     ("landfast-pmem", &[]),
     ("landfast-iwarp", &[]),
@@ -133,6 +134,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "landfast-smbdirect",
         ],
     ),
+    ("landfast-log", &["landfast-basics", "landfast-pmem", "landfast-remote"]),
     ("landfast-block", &["landfast-pmem"]),
     ("landfast-volume", &["landfast-pmem", "landfast-block"]),
     ("landfast-nbd", &["landfast-block"]),
@@ -153,6 +155,7 @@ const LIBRARIES: &[&str] = &[
     "landfast-tree",
     "landfast-server",
     "landfast-client",
+    "landfast-log",
     "landfast-block",
     "landfast-volume",
     "landfast-nbd",

@@ -41,7 +41,7 @@ pub(crate) struct Create {
     /// The file, which must not exist; or a devdax device
     pub(crate) path: PathBuf,
     /// Bytes of the file, or with K, M or G; a device is used whole. What sectors get is less: `landfast volume info`
-    #[arg(long, value_parser = crate::bench::plan::size)]
+    #[arg(long, value_parser = crate::size::size)]
     pub(crate) size: Option<u64>,
     /// How sectors are kept whole [default: block on persistent memory, file on a disk]
     #[arg(long)]
@@ -104,7 +104,7 @@ pub(crate) struct Resize {
     /// Its file
     pub(crate) path: PathBuf,
     /// Bytes that its sectors are to have at least, or with K, M or G. A volume of mode block grows by 16 MiB or more
-    #[arg(value_parser = crate::bench::plan::size)]
+    #[arg(value_parser = crate::size::size)]
     pub(crate) size: u64,
     /// As when it was made
     #[arg(long)]

@@ -16,7 +16,7 @@ use crate::output;
 /// Makes a volume.
 pub(crate) fn run(options: &Create) -> Result<(), Failure> {
     let path = &options.path;
-    let failed = VolumeFailure::at("cannot make the volume", path);
+    let failed = Failure::volume("cannot make the volume", path);
     let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
     let file = match (is_device, options.size) {
         (true, None) => opened::file(path, Access::ReadWrite).map_err(&failed)?,
@@ -86,7 +86,7 @@ fn make(options: &Create, file: &File, is_device: bool) -> Result<Mode, VolumeFa
 
 /// Grows a volume.
 pub(crate) fn resize(options: &Resize) -> Result<(), Failure> {
-    let failed = VolumeFailure::at("cannot grow the volume", &options.path);
+    let failed = Failure::volume("cannot grow the volume", &options.path);
     let opened = opened::device(&options.path, Access::ReadWrite, options.emulate_persistence);
     let (device, _) = opened.map_err(&failed)?;
     let size = device.resize(options.size).map_err(|error| failed(error.into()))?;
@@ -95,7 +95,7 @@ pub(crate) fn resize(options: &Resize) -> Result<(), Failure> {
 
 /// Removes a volume's file.
 pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
-    let failed = VolumeFailure::at("cannot remove the volume", &options.path);
+    let failed = Failure::volume("cannot remove the volume", &options.path);
     let unlink = || -> Result<(), VolumeFailure> {
         let file = opened::file(&options.path, Access::ReadWrite)?;
         let is_regular = file.metadata()?.is_file();

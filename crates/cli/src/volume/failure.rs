@@ -1,13 +1,10 @@
 //! Why a command on volumes fails, and what to do then.
 
 use std::io;
-use std::path::Path;
 
 use block::BlockError;
 use nbd::{ExportError, ListenError, TlsError};
 use volume::VolumeError;
-
-use crate::failure::Failure;
 
 /// Why a volume cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +37,6 @@ pub(crate) enum VolumeFailure {
 }
 
 impl VolumeFailure {
-    /// Adds what was done, and to what.
-    pub(crate) fn at(action: &'static str, path: &Path) -> impl Fn(Self) -> Failure {
-        let path = path.to_owned();
-        move |source| Failure::Volume { action, path: path.clone(), source }
-    }
-
     /// What the person at the terminal can do.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {

@@ -15,7 +15,7 @@ use crate::output;
 
 /// Shows what a volume is.
 pub(crate) fn info(one: &One) -> Result<(), Failure> {
-    let failed = VolumeFailure::at("cannot read the volume", &one.path);
+    let failed = Failure::volume("cannot read the volume", &one.path);
     output::say(&match one.json {
         true => format!("{}\n", facts(&one.path).map_err(failed)?),
         false => describe(&one.path).map_err(failed)?,
@@ -97,7 +97,7 @@ fn dashed(uuid: [u8; 16]) -> String {
 
 /// Checks a volume.
 pub(crate) fn check(one: &One) -> Result<(), Failure> {
-    let failed = VolumeFailure::at("cannot check the volume", &one.path);
+    let failed = Failure::volume("cannot check the volume", &one.path);
     let looked = || -> Result<Report, VolumeFailure> {
         let file = opened::file(&one.path, Access::ReadOnly)?;
         opened::lock(&file)?;
@@ -110,7 +110,7 @@ pub(crate) fn check(one: &One) -> Result<(), Failure> {
 
 /// Repairs a volume.
 pub(crate) fn repair(one: &One) -> Result<(), Failure> {
-    let failed = VolumeFailure::at("cannot repair the volume", &one.path);
+    let failed = Failure::volume("cannot repair the volume", &one.path);
     let mended = || -> Result<Report, VolumeFailure> {
         let file = opened::file(&one.path, Access::ReadWrite)?;
         opened::lock(&file)?;

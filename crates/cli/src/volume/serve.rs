@@ -35,7 +35,7 @@ fn start(options: &Serve, addresses: &[Address]) -> Result<Handle, Failure> {
     let mut exports = Vec::new();
     for named in &options.volumes {
         let (name, path) = name_and_path(named)?;
-        let failed = VolumeFailure::at("cannot serve the volume", &path);
+        let failed = Failure::volume("cannot serve the volume", &path);
         let (device, mode) =
             opened::device(&path, access, options.emulate_persistence).map_err(failed)?;
         let description = format!("landfast volume, mode {mode:?}").to_lowercase();

@@ -12,9 +12,11 @@
 
 use std::sync::Arc;
 
+use super::error::PeerError;
+use super::limits::{OPTIONS_MAX, PAYLOAD_MAX};
 use super::meta::{ALLOCATION, ALLOCATION_ID, Query};
 use super::option::{ClientOption, IHAVEOPT, OptionKind, ReplyKind, Wanted, reply};
-use super::{OPTIONS_MAX, Output, PAYLOAD_MAX, PeerError};
+use super::output::Output;
 use crate::{Export, Exports};
 
 /// The handshake of one connection.

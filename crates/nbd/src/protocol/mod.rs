@@ -1,9 +1,11 @@
 //! The protocol without a socket: a [`Handshake`] until an export is chosen, a [`Session`] from then on.
 //!
 //! Both take the bytes that have arrived and say how many of them they have used. What they answer they append to an
-//! [`Output`]. All bounds of what a client can cause are constants of this module.
+//! [`Output`]. All bounds of what a client can cause stand in `limits`.
 
+mod error;
 mod handshake;
+mod limits;
 mod meta;
 mod option;
 mod output;
@@ -11,56 +13,9 @@ mod reply;
 mod request;
 mod session;
 
+pub use error::PeerError;
 pub use handshake::{Agreed, Event, Handshake, TlsPolicy};
+pub use limits::{EXTENTS_MAX, OPTION_LEN_MAX, OPTIONS_MAX, PAYLOAD_MAX};
 pub use output::Output;
 pub use request::{Command, Request};
 pub use session::{Session, Step};
-
-/// Why a client is given up: it broke the protocol in a way that leaves nothing to answer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum PeerError {
-    /// The client set flags that the server has not offered.
-    #[error("client flags {flags:#x} were not offered")]
-    PeerFlags {
-        /// All flags it set.
-        flags: u32,
-    },
-    /// Eight or four bytes that begin every message are others.
-    #[error("a message begins with {magic:#x}")]
-    PeerMagic {
-        /// What it begins with.
-        magic: u64,
-    },
-    /// An option is longer than any that this server knows.
-    #[error("option {option} has {len} bytes, {OPTION_LEN_MAX} at most")]
-    PeerOptionTooLong {
-        /// Its number.
-        option: u32,
-        /// Its length.
-        len: u32,
-    },
-    /// The client negotiates without end.
-    #[error("more than {OPTIONS_MAX} options")]
-    PeerTooManyOptions,
-    /// The old form of choosing an export has no answer but yes.
-    #[error("the export that the client names cannot be given")]
-    PeerNoExport,
-    /// A write has more bytes than the server has announced that it takes.
-    #[error("a write of {len} bytes, {PAYLOAD_MAX} at most")]
-    PeerPayloadTooLong {
-        /// Bytes of the write.
-        len: u32,
-    },
-    /// Bytes followed the request for TLS in the clear: somebody may have put them there.
-    #[error("bytes in the clear after the request for TLS")]
-    PeerClearBytes,
-}
-
-/// Bytes of an option: a name and the queries of a client that asks for many contexts.
-pub const OPTION_LEN_MAX: u32 = 64 << 10;
-/// Options of a connection. Clients use about six.
-pub const OPTIONS_MAX: u32 = 256;
-/// Bytes that a request reads or writes: what clients assume of servers that do not say.
-pub const PAYLOAD_MAX: u32 = 32 << 20;
-/// Extents that a reply to a question for states has.
-pub const EXTENTS_MAX: usize = 1024;

@@ -7,7 +7,9 @@
 //!
 //! Spec: NBD protocol, "Fixed newstyle negotiation", "Option types", "Option reply types".
 
-use super::{OPTION_LEN_MAX, Output, PeerError};
+use super::error::PeerError;
+use super::limits::OPTION_LEN_MAX;
+use super::output::Output;
 
 /// An option that has arrived whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -11,8 +11,8 @@
 
 use block::{BlockError, State};
 
-use super::Output;
 use super::meta::ALLOCATION_ID;
+use super::output::Output;
 
 /// Appends a simple reply without data.
 pub(super) fn simple(output: &mut Output, cookie: u64, error: u32) {

@@ -6,7 +6,8 @@
 //!
 //! Spec: NBD protocol, "Request message", "Request types", "Command flags".
 
-use super::{PAYLOAD_MAX, PeerError};
+use super::error::PeerError;
+use super::limits::PAYLOAD_MAX;
 
 /// A request. Whether its range lies in the export is not known yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -10,9 +10,12 @@ use std::ops::Range;
 
 use block::{BlockError, State, Survives, Zeroing};
 
+use super::error::PeerError;
+use super::handshake::Agreed;
+use super::limits::{EXTENTS_MAX, PAYLOAD_MAX};
+use super::output::Output;
 use super::reply::{self, EINVAL};
-use super::request::{DF, FUA, NO_HOLE, REQ_ONE};
-use super::{Agreed, Command, EXTENTS_MAX, Output, PAYLOAD_MAX, PeerError, Request};
+use super::request::{Command, DF, FUA, NO_HOLE, REQ_ONE, Request};
 
 /// A client's use of an export. All methods may be called by many threads at once.
 #[derive(Debug)]

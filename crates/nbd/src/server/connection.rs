@@ -4,33 +4,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Server;
 use super::input::Input;
 use super::patience::Patience;
+use super::requests::{Ending, HANDSHAKE_LIMIT};
+use super::shared::Offer;
 use super::wire::Wire;
 use super::workers;
-use crate::protocol::{
-    Agreed, Event, Handshake, Output, PeerError, Request, Session, Step, TlsPolicy,
-};
-
-/// Why a connection was given up.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Ending {
-    /// The client broke the protocol.
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    /// The client did not choose an export in time.
-    #[error("no export was chosen in {} s", HANDSHAKE_LIMIT.as_secs())]
-    PeerSlow,
-    /// The socket failed, or TLS did.
-    #[error(transparent)]
-    Socket(#[from] io::Error),
-}
+use crate::protocol::{Agreed, Event, Handshake, Output, Session, Step, TlsPolicy};
 
 /// Serves a connection until the client leaves, breaks the protocol, or the server ends.
-pub(super) fn serve(server: &Server, wire: &Arc<Wire>) -> Result<(), Ending> {
+pub(super) fn serve(offer: &Offer, wire: &Arc<Wire>) -> Result<(), Ending> {
     let (mut input, mut patience) = (Input::default(), Patience::new());
-    let Some(agreed) = shake_hands(server, wire, &mut input, &mut patience)? else { return Ok(()) };
+    let Some(agreed) = shake_hands(offer, wire, &mut input, &mut patience)? else { return Ok(()) };
     wire.limit_waiting(None)?;
     tracing::debug!(export = agreed.export.name(), "transmission");
     let session = Session::new(agreed);
@@ -42,15 +27,15 @@ pub(super) fn serve(server: &Server, wire: &Arc<Wire>) -> Result<(), Ending> {
 
 /// Negotiates; `None` if the client leaves before it has chosen an export.
 fn shake_hands(
-    server: &Server,
+    offer: &Offer,
     wire: &Wire,
     input: &mut Input,
     patience: &mut Patience,
 ) -> Result<Option<Agreed>, Ending> {
     let began = Instant::now();
     let mut output = Output::new();
-    let policy = if server.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
-    let mut handshake = Handshake::new(Arc::clone(&server.exports), policy, &mut output);
+    let policy = if offer.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Off };
+    let mut handshake = Handshake::new(Arc::clone(&offer.exports), policy, &mut output);
     loop {
         let (len, event) = handshake.handle(input.unread(), &mut output)?;
         input.consume(len);
@@ -63,7 +48,7 @@ fn shake_hands(
             Event::Transmit(agreed) => return Ok(Some(agreed)),
             Event::Aborted => return Ok(None),
             Event::StartTls => {
-                let Some(config) = &server.tls else { return Ok(None) };
+                let Some(config) = &offer.tls else { return Ok(None) };
                 wire.start_tls(config)?;
                 handshake = handshake.after_tls();
             }
@@ -117,32 +102,5 @@ fn transmit(
     }
 }
 
-/// The next request that has arrived whole, waiting for it; `None` at the end of the connection.
-pub(super) fn next_request(
-    session: &Session,
-    wire: &Wire,
-    input: &mut Input,
-    patience: &mut Patience,
-) -> Result<Option<(Request, Vec<u8>)>, Ending> {
-    loop {
-        match session.next(input.unread())? {
-            Step::Request(request, data) => {
-                let end = data.end;
-                let data = input.unread()[data].to_vec();
-                input.consume(end);
-                return Ok(Some((request, data)));
-            }
-            Step::Disconnected => return Ok(None),
-            Step::NeedsMore(wanted) => {
-                if wire.receive(input, wanted, patience)? == 0 {
-                    return Ok(None);
-                }
-            }
-        }
-    }
-}
-
-/// Time that a client has to choose an export.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
 /// Bytes of replies that are sent before more requests are carried out.
 const BATCH: usize = 256 << 10;

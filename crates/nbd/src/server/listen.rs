@@ -14,8 +14,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::address::Address;
+use super::connection;
+use super::shared::Shared;
 use super::wire::{Socket, Wire};
-use super::{Address, Shared, connection};
 
 /// A socket that clients connect to.
 #[derive(Debug)]
@@ -116,7 +118,7 @@ fn serve(shared: &Arc<Shared>, socket: Socket) {
     let run = {
         let shared = Arc::clone(shared);
         move || {
-            match connection::serve(&shared.server, &wire) {
+            match connection::serve(&shared.offer, &wire) {
                 Ok(()) => tracing::debug!(number, "connection ended"),
                 Err(error) => tracing::info!(number, %error, "connection given up"),
             }

@@ -4,57 +4,31 @@
 //! answers all of them, and sends the answers at once. Where the device may wait for a disk, requests go to more threads
 //! of the same connection, so that writes that wait for the same flush share it, and no client waits for another.
 
+mod address;
 mod connection;
 mod input;
 mod listen;
 mod patience;
+mod requests;
+mod shared;
 mod tls;
 mod wire;
 mod workers;
 
-use std::collections::HashMap;
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use rustix::event::EventfdFlags;
 
 use crate::Exports;
+pub use address::{Address, ListenError};
 use listen::Listener;
+use shared::{Offer, Shared};
 pub use tls::{TlsError, TlsFiles};
-use wire::Wire;
 
 /// A server of block devices.
 #[derive(Debug)]
 pub struct Server {
-    exports: Arc<Exports>,
-    tls: Option<Arc<rustls::ServerConfig>>,
-}
-
-/// Where a server listens.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Address {
-    /// Anybody who reaches it may read and write, unless TLS asks for a client's certificate.
-    Tcp(SocketAddr),
-    /// Only the server's own user may connect. A socket that nobody listens on any more is replaced.
-    Unix(PathBuf),
-}
-
-/// Why a server does not listen.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// The address is in use, not of this machine, or not allowed.
-    #[error("{address}: {source}")]
-    ConfigAddress {
-        /// Which.
-        address: Address,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// The machine has no more threads or descriptors.
-    #[error("a server cannot be started: {0}")]
-    HostResources(#[source] io::Error),
+    offer: Offer,
 }
 
 impl Server {
@@ -64,7 +38,8 @@ impl Server {
     ///
     /// The files of TLS cannot be used.
     pub fn new(exports: Exports, tls: Option<&TlsFiles>) -> Result<Self, TlsError> {
-        Ok(Self { exports: Arc::new(exports), tls: tls.map(TlsFiles::load).transpose()? })
+        let tls = tls.map(TlsFiles::load).transpose()?;
+        Ok(Self { offer: Offer { exports: Arc::new(exports), tls } })
     }
 
     /// Listens, until the handle is dropped.
@@ -83,8 +58,7 @@ impl Server {
             .collect::<Result<_, _>>()?;
         let resources = |errno: rustix::io::Errno| ListenError::HostResources(errno.into());
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(resources)?;
-        let shared =
-            Arc::new(Shared { server: self, stop, state: Mutex::default(), ended: Condvar::new() });
+        let shared = Arc::new(Shared::new(self.offer, stop));
         let handle = Handle {
             addresses: listeners.iter().map(Listener::address).collect(),
             shared: Arc::clone(&shared),
@@ -106,15 +80,6 @@ impl Server {
             }
         }
         Ok(handle)
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
     }
 }
 
@@ -150,54 +115,6 @@ impl Drop for Handle {
     }
 }
 
-/// What all threads of a server share.
-#[derive(Debug)]
-struct Shared {
-    server: Server,
-    /// Readable once the server ends.
-    stop: std::os::fd::OwnedFd,
-    state: Mutex<State>,
-    ended: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    connections: HashMap<u64, Arc<Wire>>,
-    next: u64,
-    /// Threads that listen or serve a connection.
-    threads: usize,
-    is_stopping: bool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enters a connection and its thread; `None` if there are too many, or the server ends.
-    fn enter(&self, wire: &Arc<Wire>) -> Option<u64> {
-        let mut state = self.lock();
-        if state.is_stopping || state.connections.len() >= CONNECTIONS_MAX {
-            return None;
-        }
-        let number = state.next;
-        state.next += 1;
-        state.threads += 1;
-        state.connections.insert(number, Arc::clone(wire));
-        Some(number)
-    }
-
-    fn leave(&self, number: u64) {
-        self.lock().connections.remove(&number);
-        self.end_thread();
-    }
-
-    fn end_thread(&self) {
-        self.lock().threads -= 1;
-        self.ended.notify_all();
-    }
-}
-
 /// The bytes of a word as system calls take it.
 trait HostBytes {
     fn to_ne_bytes_of_host(self) -> [u8; 8];
@@ -209,6 +126,3 @@ impl HostBytes for u64 {
         self.to_ne_bytes()
     }
 }
-
-/// Connections of a server, each with a thread. A client with several connections uses 4 to 16.
-const CONNECTIONS_MAX: usize = 256;

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::connection::{Ending, next_request};
 use super::input::Input;
 use super::patience::Patience;
+use super::requests::{Ending, next_request};
 use super::wire::Wire;
 use crate::protocol::{Output, Request, Session};
 
