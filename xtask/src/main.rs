@@ -13,6 +13,7 @@ mod failure;
 mod flood;
 mod fuzz;
 mod guest;
+mod interleavings;
 mod interop;
 mod kill9;
 mod landfast;
@@ -85,6 +86,8 @@ enum Task {
     Mutants(mutants::Options),
     /// Faults planted in server, client and engine, which seeds of the simulator must find.
     MutantsSim(sim::mutants::Options),
+    /// What threads share without a lock, under all orders in which they may run.
+    Interleavings(interleavings::Options),
     /// Run a command, or a test, on a real Linux kernel in an emulated machine.
     Guest(guest::Options),
     /// Samba's tests of SMB2 servers, one by one, against ours or smbd.
@@ -179,6 +182,7 @@ fn carry_out(task: &Task) -> Result<ExitCode, Failure> {
         Task::Sim(options) => sim::run(options),
         Task::Mutants(options) => mutants::run(options),
         Task::MutantsSim(options) => sim::mutants::run(options),
+        Task::Interleavings(options) => interleavings::run(options),
         Task::Smbtorture(options) => torture::run(options),
         Task::NbdBench(options) => nbd_bench::run(options),
         Task::Rights(options) => rights::run(options),

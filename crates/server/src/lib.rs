@@ -37,6 +37,7 @@ mod reload;
 pub mod report;
 mod server;
 mod service;
+mod shared;
 mod state;
 mod status;
 mod transport;

@@ -66,9 +66,9 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "a region is revoked in the books alone",
         places: &[Place {
-            file: "crates/server/src/push/recall.rs",
-            right: "registrar.deregister(region.connection, rkey).await;",
-            wrong: "if !PLANTED {\n                        registrar.deregister(region.connection, rkey).await;\n                    }",
+            file: "crates/remote/src/host/registration.rs",
+            right: "registrar.deregister(*connection, rkey).await;",
+            wrong: "if !PLANTED {\n                        registrar.deregister(*connection, rkey).await;\n                    }",
         }],
     },
     Fault {
@@ -90,8 +90,8 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a lease is given back before what was pushed has come",
         places: &[Place {
             file: "crates/remote/src/region/fallback.rs",
-            right: "self.await_pending(self.pending.len())?;\n        self.commit_journal()?;",
-            wrong: "if !PLANTED {\n            self.await_pending(self.pending.len())?;\n            self.commit_journal()?;\n        }",
+            right: "self.await_pending(self.pending.len())?;\n        self.commit_unconfirmed()?;",
+            wrong: "if !PLANTED {\n            self.await_pending(self.pending.len())?;\n            self.commit_unconfirmed()?;\n        }",
         }],
     },
     Fault {
