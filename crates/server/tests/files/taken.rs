@@ -274,3 +274,21 @@ fn a_name_that_is_taken_at_every_attempt_is_given_up() {
     assert_eq!(link(&mut wire, file.id, "taken", REPLACE), NtStatus::ACCESS_DENIED);
     assert!(taken.is_symlink() && fixture.dir.path().join("f").exists());
 }
+
+#[test]
+fn a_name_is_replaced_while_its_file_is_open_by_another_name() {
+    let fixture = on_disk();
+    let (mut holder, mut taker) = (fixture.client(1), fixture.client(2));
+    let made = holder.open("a", |_| {}).id;
+    assert_eq!(holder.write(made, b"old"), NtStatus::SUCCESS);
+    assert_eq!(link(&mut holder, made, "b", RenameFlags::empty()), NtStatus::SUCCESS);
+    assert_eq!(holder.close(made), NtStatus::SUCCESS);
+    let held = holder.open("b", |_| {}).id;
+    let new = taker.open("new", |_| {}).id;
+    assert_eq!(taker.rename(new, "a", REPLACE), NtStatus::SUCCESS);
+    assert_eq!(holder.read(held, 10), (NtStatus::SUCCESS, b"old".to_vec()));
+    assert_eq!(bytes_of(&fixture, "b").as_deref(), Some(&b"old"[..]));
+    let by_the_name = taker.open("other", |_| {}).id;
+    assert_eq!(taker.rename(by_the_name, "b", REPLACE), NtStatus::ACCESS_DENIED);
+    assert_eq!(link(&mut taker, by_the_name, "b", REPLACE), NtStatus::ACCESS_DENIED);
+}
